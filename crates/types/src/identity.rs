@@ -1,0 +1,149 @@
+//! Who holds something, and which table it belongs to.
+
+use core::fmt;
+
+/// A session's number in the pool: 1 to 65535, reused by later incarnations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(u16);
+
+impl SessionId {
+    /// The session with this number; `None` for 0, which stands for "free" in an owner word.
+    pub const fn new(number: u16) -> Option<Self> {
+        if number == 0 {
+            None
+        } else {
+            Some(Self(number))
+        }
+    }
+
+    /// The number, never 0.
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// Which life of a [`SessionId`] is meant: 48 bits, never reused in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(u64);
+
+impl Incarnation {
+    const BITS: u32 = 48;
+    /// Largest incarnation.
+    pub const MAX: u64 = (1 << Self::BITS) - 1;
+
+    /// Panics when the number needs more than 48 bits.
+    pub const fn new(number: u64) -> Self {
+        assert!(number <= Self::MAX, "incarnation beyond 48 bits");
+        Self(number)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// A lock word or the owner of a leased chunk, as stored in far memory.
+///
+/// ```text
+/// bit 63        48 47                                           0
+///     [ session  ] [               incarnation                  ]      0 = free
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct OwnerWord(u64);
+
+impl OwnerWord {
+    /// Nobody holds it.
+    pub const FREE: Self = Self(0);
+
+    /// Held by this life of this session.
+    pub const fn new(session: SessionId, incarnation: Incarnation) -> Self {
+        Self(((session.0 as u64) << Incarnation::BITS) | incarnation.0)
+    }
+
+    /// The word as stored.
+    #[inline]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Reads a stored word.
+    #[inline]
+    pub const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// True when nobody holds it.
+    #[inline]
+    pub const fn is_free(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The holder; `None` when free or when the word is no valid owner (session 0).
+    pub const fn holder(self) -> Option<(SessionId, Incarnation)> {
+        match SessionId::new((self.0 >> Incarnation::BITS) as u16) {
+            Some(session) => Some((session, Incarnation(self.0 & Incarnation::MAX))),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Debug for OwnerWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.holder() {
+            Some((session, incarnation)) => {
+                write!(f, "session {}.{}", session.number(), incarnation.number())
+            }
+            None if self.is_free() => f.write_str("free"),
+            None => write!(f, "invalid owner {:#x}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for OwnerWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A table of a pool: never 0, never reused in the life of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u32);
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}", self.0)
+    }
+}
+
+/// A point in the history of what has been taken away from readers (DESIGN D7): it grows when a
+/// table is dropped, and a session publishes how far it has followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceNumber(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_bits_are_golden() {
+        let session = SessionId::new(0x1234).expect("not zero");
+        let owner = OwnerWord::new(session, Incarnation::new(0x5678_9ABC_DEF0));
+        assert_eq!(owner.word(), 0x1234_5678_9ABC_DEF0);
+        assert_eq!(
+            owner.holder(),
+            Some((session, Incarnation::new(0x5678_9ABC_DEF0)))
+        );
+    }
+
+    #[test]
+    fn free_and_invalid_owners_have_no_holder() {
+        assert!(OwnerWord::FREE.is_free());
+        assert_eq!(OwnerWord::FREE.holder(), None);
+        let invalid = OwnerWord::from_word(42);
+        assert!(!invalid.is_free());
+        assert_eq!(invalid.holder(), None);
+        assert_eq!(SessionId::new(0), None);
+    }
+}
