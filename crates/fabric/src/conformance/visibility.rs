@@ -1,0 +1,154 @@
+//! F8: what is reported complete is visible to every verb posted later by anyone.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::Batch;
+use crate::conformance::steps::{execute, read_word, rendezvous, write};
+use crate::conformance::{Backend, Case, at, client};
+
+const BARRIER: u64 = 0;
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    vec![
+        Case::new(
+            "F8",
+            "a client that hears of a completed WRITE sees it",
+            told,
+        ),
+        Case::new(
+            "F8",
+            "who sees a batch's WRITE sees the batches awaited before it",
+            message,
+        ),
+        Case::new(
+            "F8",
+            "of two that WRITE, then READ the other's word, one sees",
+            dekker_write,
+        ),
+        Case::new(
+            "F8",
+            "of two that FAA, then READ the other's word, one sees",
+            dekker_add,
+        ),
+        Case::new(
+            "F8",
+            "of two that CAS, then READ the other's word, one sees",
+            dekker_swap,
+        ),
+    ]
+}
+
+/// The news travels outside of the fabric, as a reply to some request would.
+fn told<B: Backend>(backend: &B) {
+    const ROUND_COUNT: u64 = 20_000;
+    let completed = AtomicU64::new(0);
+    let writer = client(async |endpoint| {
+        for round in 1..=ROUND_COUNT {
+            write(&*endpoint, 100, &[round]).await;
+            completed.store(round, Ordering::Release);
+        }
+    });
+    let reader = client(async |endpoint| {
+        loop {
+            let told = completed.load(Ordering::Acquire);
+            let seen = read_word(&*endpoint, 100).await;
+            assert!(
+                seen >= told,
+                "round {told} was complete, but a later READ saw {seen}"
+            );
+            if told == ROUND_COUNT {
+                break;
+            }
+        }
+    });
+    backend.run(vec![writer, reader]);
+}
+
+fn message<B: Backend>(backend: &B) {
+    const ROUND_COUNT: u64 = 20_000;
+    const DATA: u64 = 100;
+    const FLAG: u64 = 108;
+    let writer = client(async |endpoint| {
+        for round in 1..=ROUND_COUNT {
+            write(&*endpoint, DATA, &[round; 3]).await;
+            write(&*endpoint, FLAG, &[round]).await;
+        }
+    });
+    let reader = client(async |endpoint| {
+        let endpoint: &B::Endpoint = &endpoint;
+        loop {
+            let flag = read_word(endpoint, FLAG).await;
+            for place in DATA..DATA + 3 {
+                let data = read_word(endpoint, place).await;
+                assert!(data >= flag, "saw flag {flag}, and then data {data}");
+            }
+            if flag == ROUND_COUNT {
+                break;
+            }
+        }
+    });
+    backend.run(vec![writer, reader]);
+}
+
+/// The store buffering litmus test: each of two clients changes its own word, awaits that, and
+/// reads the other's. Both missing the other's change would mean that both were complete and
+/// neither visible. The two meet every few rounds, so that they run side by side. A round's words
+/// count the meetings: a word that is behind the meeting was not yet changed.
+fn dekker<B: Backend>(backend: &B, post: fn(&mut Batch, u64, u64)) {
+    const MEETING_COUNT: u64 = 8_000;
+    const ROUND_COUNT: u64 = 6;
+    const LINE_SIZE_WORDS: u64 = 8;
+    /// Both words of a round are in cache lines of their own.
+    const fn place(round: u64, side: u64) -> u64 {
+        LINE_SIZE_WORDS * (1 + 2 * round + side)
+    }
+    let missed: [Vec<AtomicBool>; 2] = [0, 1].map(|_| {
+        (0..MEETING_COUNT * ROUND_COUNT)
+            .map(|_| AtomicBool::default())
+            .collect()
+    });
+    let missed = &missed;
+    let side = |own: u64| {
+        client(async move |endpoint| {
+            let endpoint: &B::Endpoint = &endpoint;
+            let mut batch = Batch::new();
+            for meeting in 0..MEETING_COUNT {
+                rendezvous(endpoint, BARRIER, 2, meeting).await;
+                for round in 0..ROUND_COUNT {
+                    batch.clear();
+                    post(&mut batch, place(round, own), meeting + 1);
+                    execute(endpoint, &mut batch).await;
+                    batch.clear();
+                    let other = batch.read(at(place(round, 1 - own)), 1);
+                    execute(endpoint, &mut batch).await;
+                    let index = (meeting * ROUND_COUNT + round) as usize;
+                    let behind = batch.words(other)[0] <= meeting;
+                    missed[own as usize][index].store(behind, Ordering::Relaxed);
+                }
+            }
+        })
+    };
+    backend.run(vec![side(0), side(1)]);
+    for (index, (left, right)) in missed[0].iter().zip(&missed[1]).enumerate() {
+        let both = left.load(Ordering::Relaxed) && right.load(Ordering::Relaxed);
+        assert!(!both, "in round {index} neither saw the other");
+    }
+}
+
+fn dekker_write<B: Backend>(backend: &B) {
+    dekker(backend, |batch, place, value| {
+        batch.write_word(at(place), value);
+    });
+}
+
+fn dekker_add<B: Backend>(backend: &B) {
+    dekker(backend, |batch, place, _| {
+        batch.fetch_add(at(place), 1);
+    });
+}
+
+fn dekker_swap<B: Backend>(backend: &B) {
+    dekker(backend, |batch, place, value| {
+        batch.compare_swap(at(place), value - 1, value);
+    });
+}

@@ -1,0 +1,131 @@
+//! The verbs trait: what every backend offers to one session.
+
+use core::fmt;
+use core::future::Future;
+
+use farleaf_types::WordAddr;
+use thiserror::Error;
+
+use crate::batch::Batch;
+use crate::cost::Counters;
+
+/// One session's way to the regions of a pool; used by one thread.
+///
+/// The contract is F1 to F9 of the crate's documentation; the conformance suite holds every
+/// backend to it.
+pub trait Endpoint {
+    /// Posts the batch and waits until it is complete: one round trip (F1, F2). Completed effects
+    /// are visible to every verb posted later by anyone (F8). An empty batch is not posted at all:
+    /// it succeeds and costs nothing. A verb of no words is posted, checked and counted like any
+    /// other, and touches nothing.
+    ///
+    /// A backend in mapped memory completes at the first poll. The future may be dropped at any
+    /// time without harm to memory; the verbs take effect or not, as after a failure (F5).
+    ///
+    /// # Errors
+    /// What took effect is told by F5. Nothing is ever retried inside.
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a;
+
+    /// Delivers completions that have arrived, and returns how many. Executors call this.
+    fn poll_completions(&self) -> usize;
+
+    /// Costs so far per kind of operation (F9).
+    fn counters(&self) -> &Counters;
+
+    /// Size of a node's region in words; `None` when there is no such node.
+    fn region_word_count(&self, node: farleaf_types::NodeId) -> Option<u64>;
+}
+
+/// Why a batch failed, and how far it came.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct BatchError(Box<BatchFailure>);
+
+#[derive(Debug)]
+struct BatchFailure {
+    kind: BatchErrorKind,
+    executed_verb_count: usize,
+}
+
+/// Why a batch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BatchErrorKind {
+    /// F7: the verb is outside of the region or of the session's rights. Nothing of it took effect.
+    Refused {
+        /// Where the verb was aimed at.
+        addr: WordAddr,
+        /// How many words it meant.
+        word_count: u64,
+        /// Size of the region in words, `None` when the pool has no such node.
+        region_word_count: Option<u64>,
+    },
+    /// F5: the verb may or may not have taken effect, wholly or (a WRITE) in part.
+    Unknown {
+        /// What the backend knows.
+        reason: String,
+    },
+}
+
+impl BatchError {
+    /// A failure of verb number `executed_verb_count`, counted from 0.
+    #[cold]
+    pub fn new(kind: BatchErrorKind, executed_verb_count: usize) -> Self {
+        Self(Box::new(BatchFailure {
+            kind,
+            executed_verb_count,
+        }))
+    }
+
+    /// Why.
+    pub fn kind(&self) -> &BatchErrorKind {
+        &self.0.kind
+    }
+
+    /// How many verbs certainly took effect before the one that failed.
+    pub fn executed_verb_count(&self) -> usize {
+        self.0.executed_verb_count
+    }
+}
+
+impl fmt::Display for BatchFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = self.executed_verb_count;
+        match &self.kind {
+            BatchErrorKind::Refused {
+                addr,
+                word_count,
+                region_word_count: Some(size),
+            } => write!(
+                f,
+                "verb {verb} of the batch refused: {} bytes at offset {:#x} of {} are outside \
+                 its region of {} bytes",
+                word_count * 8,
+                addr.index() * 8,
+                addr.node(),
+                size * 8
+            ),
+            BatchErrorKind::Refused {
+                addr,
+                word_count,
+                region_word_count: None,
+            } => write!(
+                f,
+                "verb {verb} of the batch refused: {} bytes at offset {:#x} of {}, which the pool \
+                 does not have",
+                word_count * 8,
+                addr.index() * 8,
+                addr.node()
+            ),
+            BatchErrorKind::Unknown { reason } => {
+                write!(
+                    f,
+                    "verb {verb} of the batch has an unknown outcome: {reason}"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! One-sided verbs over memory that others share.
+//!
+//! A memory node exposes one region of aligned 8-byte words. Whoever wants something of it builds a
+//! [`Batch`] of verbs (READ, WRITE, compare-and-swap, fetch-and-add) and executes it on an
+//! [`Endpoint`]: one doorbell, one round trip. Everything above this crate is generic over
+//! [`Endpoint`], so the same protocol code runs in one process, between processes, over a network
+//! and in a simulator.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`batch`](Batch) | batches as values |
+//! | [`cost`](Cost) | what an operation cost: round trips, verbs, bytes (F9) |
+//! | [`endpoint`](Endpoint) | the verbs trait and its errors |
+//! | [`control`](Control) | registration, liveness and fencing of sessions (F6) |
+//! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
+//! | [`shm`] | the `shm` backend's socket: how a mapping and a session reach another process |
+//! | `conformance` | the suite that every backend passes (feature `conformance`) |
+//!
+//! What it is not: it knows nothing of leaves, tables or superblocks.
+#![doc = include_str!("../../../docs/fabric-contract.md")]
+
+mod batch;
+mod control;
+mod cost;
+mod endpoint;
+
+pub mod mapped;
+pub mod shm;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
+pub use control::{Control, ControlError, SessionLife};
+pub use cost::{Cost, Counters, KindCounters, OperationKind};
+pub use endpoint::{BatchError, BatchErrorKind, Endpoint};

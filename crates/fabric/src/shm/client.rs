@@ -1,0 +1,201 @@
+//! The client's side of the socket.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use farleaf_types::OwnerWord;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
+};
+
+use crate::control::{Control, ControlError, SessionLife};
+use crate::shm::PoolName;
+use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
+
+/// A node that does not answer for so long is reported as unreachable. Answers take microseconds;
+/// the time is for a host that swaps.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A process's connection to the memory node of a pool.
+#[derive(Debug)]
+pub struct ShmClient {
+    pool: String,
+    /// `None` once a call failed half way. Answers do not say which question they are for, so the
+    /// late answer to that call would be taken for the answer to the next one: one session's
+    /// "fenced" for another's (F6).
+    socket: Mutex<Option<OwnedFd>>,
+}
+
+impl ShmClient {
+    /// Connects to the node of this name and asks for the region's memory: the descriptor, and the
+    /// size in bytes that it must have.
+    ///
+    /// # Errors
+    /// No node of this name runs, or it is of another version, or it is no node.
+    pub fn connect(name: &PoolName) -> Result<(Self, OwnedFd, u64), ControlError> {
+        Self::connect_within(name, ANSWER_TIME_MAX)
+    }
+
+    /// The same, with another limit than 10 s for the answer to each call, which must not be 0.
+    /// A call that reaches the limit ends the connection: later calls fail at once.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), or there was no answer in time.
+    pub fn connect_within(
+        name: &PoolName,
+        answer_time_max: Duration,
+    ) -> Result<(Self, OwnedFd, u64), ControlError> {
+        let pool = name.to_string();
+        let unreachable = |source: io::Error| ControlError::Unreachable {
+            pool: pool.clone(),
+            source,
+        };
+        let socket = open_socket(name, answer_time_max).map_err(unreachable)?;
+        let client = Self {
+            pool,
+            socket: Mutex::new(Some(socket)),
+        };
+        let (reply, descriptor) = client.call(Request::Hello)?;
+        match (reply, descriptor) {
+            (Reply::Memory { size_bytes }, Some(memory)) => Ok((client, memory, size_bytes)),
+            (Reply::Memory { .. }, None) => Err(client.malformed("a greeting without memory")),
+            (reply, _) => Err(client.unexpected(&reply)),
+        }
+    }
+
+    fn call(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), ControlError> {
+        let (frame, size_bytes, descriptor) =
+            self.exchange_once(&request.encode())
+                .map_err(|source| ControlError::Unreachable {
+                    pool: self.pool.clone(),
+                    source,
+                })?;
+        let reply = Reply::decode(&frame[..size_bytes])
+            .map_err(|malformed| self.malformed(&malformed.0))?;
+        match reply {
+            Reply::Refused(reason) => Err(ControlError::Refused {
+                pool: self.pool.clone(),
+                reason,
+            }),
+            reply => Ok((reply, descriptor)),
+        }
+    }
+
+    fn exchange_once(&self, request: &Frame) -> io::Result<(Frame, usize, Option<OwnedFd>)> {
+        // The socket is out of its place during the exchange, so a thread that panicked in one
+        // left none behind, and a poisoned lock needs no other care.
+        let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = place.take().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotConnected,
+                "an earlier call was not answered",
+            )
+        })?;
+        let exchanged = exchange(&socket, request)?;
+        *place = Some(socket);
+        Ok(exchanged)
+    }
+
+    fn malformed(&self, what: &str) -> ControlError {
+        ControlError::Malformed {
+            pool: self.pool.clone(),
+            what: what.to_owned(),
+        }
+    }
+
+    fn unexpected(&self, reply: &Reply) -> ControlError {
+        self.malformed(&format!("an answer to another question ({reply:?})"))
+    }
+}
+
+impl Control for ShmClient {
+    fn register_session(&self) -> Result<OwnerWord, ControlError> {
+        match self.call(Request::Register)? {
+            (Reply::Session(owner), _) => Ok(owner),
+            (reply, _) => Err(self.unexpected(&reply)),
+        }
+    }
+
+    fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        match self.call(Request::Close(owner))? {
+            (Reply::Closed, _) => Ok(()),
+            (reply, _) => Err(self.unexpected(&reply)),
+        }
+    }
+
+    fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError> {
+        match self.call(Request::Life(owner))? {
+            (Reply::Life(Some(pid)), _) => Ok(SessionLife::Alive { pid }),
+            (Reply::Life(None), _) => Ok(SessionLife::Fenced),
+            (reply, _) => Err(self.unexpected(&reply)),
+        }
+    }
+}
+
+fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(name.socket_path())?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let limit = Some(answer_time_max);
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, limit)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, limit)?;
+    rustix::net::connect(&socket, &address)?;
+    let server = sockopt::socket_peercred(&socket)?.uid;
+    let ours = rustix::process::geteuid();
+    // Before the first node made the directory, anyone could have made it in a place like /tmp.
+    if server != ours && !server.is_root() && !ours.is_root() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("its socket belongs to user {}", server.as_raw()),
+        ));
+    }
+    Ok(socket)
+}
+
+fn exchange(socket: &OwnedFd, request: &Frame) -> io::Result<(Frame, usize, Option<OwnedFd>)> {
+    // A socket with a time limit is interrupted even by signals whose handlers restart calls.
+    match retry_on_intr(|| rustix::net::send(socket, request, SendFlags::NOSIGNAL)) {
+        // A node that turned this client away hung up, but has said why before.
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut frame = [0; FRAME_SIZE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut receive = || {
+        let mut buffers = [IoSliceMut::new(&mut frame)];
+        rustix::net::recvmsg(
+            socket,
+            &mut buffers,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    };
+    // The kernel reports a hang-up that left our request unread once, and before what was sent.
+    let received = match retry_on_intr(&mut receive) {
+        Err(Errno::CONNRESET) => retry_on_intr(&mut receive),
+        received => received,
+    }?;
+    if received.bytes == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::ConnectionReset,
+            "the node hung up",
+        ));
+    }
+    let mut descriptor = None;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            descriptor = descriptors.into_iter().next().or(descriptor);
+        }
+    }
+    Ok((frame, received.bytes, descriptor))
+}

@@ -1,0 +1,357 @@
+//! The node's side of the socket, and the watch over its clients' processes.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farleaf_types::OwnerWord;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
+};
+use rustix::process::PidfdFlags;
+use thiserror::Error;
+
+use crate::shm::PoolName;
+use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
+
+/// Connections, each with a descriptor of its process, beyond which a client is turned away.
+const CONNECTION_COUNT_MAX: usize = 1024;
+const BACKLOG: i32 = 64;
+/// How long the listener rests when it cannot even turn a client away.
+const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
+
+/// What the listener needs of the memory node: the sessions. Called from the listener's thread.
+pub trait SessionService {
+    /// Brings a session of process `pid` to life; the error is told to the client.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn register(&mut self, pid: u32) -> Result<OwnerWord, String>;
+    /// The session has drained, or its process is dead: it is fenced now (F6).
+    fn fence(&mut self, owner: OwnerWord);
+    /// The process of a session that is not fenced.
+    fn process_of(&mut self, owner: OwnerWord) -> Option<u32>;
+}
+
+/// Why a node cannot listen.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another node of the same name runs.
+    #[error("{0} is already served by another process; stop that one or take another name")]
+    AlreadyServed(PoolName),
+    /// The system said no.
+    #[error("cannot listen for {pool} at {}: {source}", path.display())]
+    Socket {
+        /// Which pool.
+        pool: PoolName,
+        /// Where its socket would be.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Stops a listener from any thread.
+#[derive(Clone, Debug)]
+pub struct StopSignal(Arc<OwnedFd>);
+
+impl StopSignal {
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
+    }
+
+    /// Makes [`ShmListener::run`] return soon.
+    pub fn stop(&self) {
+        // The only failure is an eventfd that has been stopped 2^64 times: stopped it is.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// A connected client: its socket, its process, and what it registered.
+#[derive(Debug)]
+struct Client {
+    socket: Option<OwnedFd>,
+    process: OwnedFd,
+    pid: u32,
+    sessions: Vec<OwnerWord>,
+}
+
+/// The socket of a memory node.
+#[derive(Debug)]
+pub struct ShmListener {
+    socket: OwnedFd,
+    path: PathBuf,
+    memory: OwnedFd,
+    memory_size_bytes: u64,
+    clients: Vec<Client>,
+    /// Given up for a moment when the process has no descriptor left, so that a client can still
+    /// be told; `accept` would fail for ever otherwise, and `run` would spin.
+    reserve: Option<OwnedFd>,
+    /// Held so that no other node takes the name.
+    _claim: File,
+}
+
+impl ShmListener {
+    /// Takes the name and listens. `memory` will be handed to whoever says hello.
+    ///
+    /// # Errors
+    /// The name is taken, or the system said no.
+    pub fn bind(name: &PoolName, memory: OwnedFd, size_bytes: u64) -> Result<Self, ListenError> {
+        let path = name.socket_path();
+        let socket_error = |source: io::Error| ListenError::Socket {
+            pool: name.clone(),
+            path: path.clone(),
+            source,
+        };
+        let claim = name.claim().map_err(socket_error)?;
+        let claim = claim.ok_or_else(|| ListenError::AlreadyServed(name.clone()))?;
+        let socket = listen_at(&path).map_err(socket_error)?;
+        let reserve = memory.try_clone().map_err(socket_error)?;
+        Ok(Self {
+            socket,
+            path,
+            memory,
+            memory_size_bytes: size_bytes,
+            clients: Vec::new(),
+            reserve: Some(reserve),
+            _claim: claim,
+        })
+    }
+
+    /// Serves until it is stopped. Sessions of processes that die are fenced within the time the
+    /// kernel needs to say so.
+    ///
+    /// # Errors
+    /// The system cannot wait any more.
+    pub fn run(mut self, service: &mut dyn SessionService, stop: &StopSignal) -> io::Result<()> {
+        loop {
+            let ready = self.wait(stop)?;
+            if ready.stop {
+                return Ok(());
+            }
+            for (client, (socket, died)) in self.clients.iter_mut().zip(ready.clients) {
+                if socket {
+                    client.serve(&self.memory, self.memory_size_bytes, service);
+                }
+                if died {
+                    tracing::info!(
+                        pid = client.pid,
+                        sessions = client.sessions.len(),
+                        "process ended"
+                    );
+                    client
+                        .sessions
+                        .drain(..)
+                        .for_each(|owner| service.fence(owner));
+                    client.socket = None;
+                }
+            }
+            self.clients
+                .retain(|client| client.socket.is_some() || !client.sessions.is_empty());
+            if ready.accept {
+                self.accept();
+            }
+        }
+    }
+
+    fn wait(&self, stop: &StopSignal) -> io::Result<Ready> {
+        let mut descriptors = vec![
+            PollFd::from_borrowed_fd(stop.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+        ];
+        for client in &self.clients {
+            // A client without a socket has hung up and lives on; only its process is watched.
+            let (socket, events) = match &client.socket {
+                Some(socket) => (socket.as_fd(), PollFlags::IN),
+                None => (client.process.as_fd(), PollFlags::empty()),
+            };
+            descriptors.push(PollFd::from_borrowed_fd(socket, events));
+            descriptors.push(PollFd::from_borrowed_fd(
+                client.process.as_fd(),
+                PollFlags::IN,
+            ));
+        }
+        match rustix::event::poll(&mut descriptors, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+        Ok(Ready {
+            stop: is_ready(&descriptors[0]),
+            accept: is_ready(&descriptors[1]),
+            clients: descriptors[2..]
+                .chunks_exact(2)
+                .zip(&self.clients)
+                .map(|(pair, client)| {
+                    (
+                        client.socket.is_some() && is_ready(&pair[0]),
+                        is_ready(&pair[1]),
+                    )
+                })
+                .collect(),
+        })
+    }
+
+    fn accept(&mut self) {
+        let accepted = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC);
+        let socket = match accepted {
+            Ok(socket) => socket,
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.turn_away(),
+            Err(_) => return,
+        };
+        if self.clients.len() >= CONNECTION_COUNT_MAX {
+            refuse(
+                &socket,
+                "the memory node has as many clients as it can watch",
+            );
+            return;
+        }
+        match identify(&socket) {
+            Ok((process, pid)) => {
+                let socket = Some(socket);
+                self.clients.push(Client {
+                    socket,
+                    process,
+                    pid,
+                    sessions: Vec::new(),
+                });
+            }
+            Err(reason) => {
+                tracing::warn!(reason, "client turned away");
+                refuse(&socket, &reason);
+            }
+        }
+    }
+
+    /// Tells the next client that the process has no descriptor left.
+    fn turn_away(&mut self) {
+        tracing::warn!("client turned away: no descriptor left");
+        self.reserve = None;
+        match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(socket) => refuse(&socket, "the memory node has no file descriptor left"),
+            // Another thread took the descriptor, or the system as a whole has none.
+            Err(_) => std::thread::sleep(DESCRIPTOR_WAIT),
+        }
+        self.reserve = self.memory.try_clone().ok();
+    }
+}
+
+impl Drop for ShmListener {
+    fn drop(&mut self) {
+        // The next node of this name removes a socket that is left behind.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Ready {
+    stop: bool,
+    accept: bool,
+    clients: Vec<(bool, bool)>,
+}
+
+impl Client {
+    fn serve(&mut self, memory: &OwnedFd, size_bytes: u64, service: &mut dyn SessionService) {
+        let Some(socket) = &self.socket else { return };
+        let mut frame = [0; FRAME_SIZE_BYTES];
+        let size = match rustix::net::recv(socket, &mut frame, RecvFlags::DONTWAIT) {
+            Ok((size, _)) if size > 0 => size,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            _ => {
+                self.socket = None;
+                return;
+            }
+        };
+        let request = Request::decode(&frame[..size]);
+        let reply = match request {
+            Ok(Request::Hello) => Reply::Memory { size_bytes },
+            Ok(Request::Register) => match service.register(self.pid) {
+                Ok(owner) => {
+                    self.sessions.push(owner);
+                    Reply::Session(owner)
+                }
+                Err(reason) => Reply::Refused(reason),
+            },
+            Ok(Request::Close(owner)) => match self.sessions.iter().position(|own| *own == owner) {
+                Some(index) => {
+                    self.sessions.swap_remove(index);
+                    service.fence(owner);
+                    Reply::Closed
+                }
+                None => Reply::Refused(format!("{owner} is none of this process's sessions")),
+            },
+            Ok(Request::Life(owner)) => Reply::Life(service.process_of(owner)),
+            Err(ref malformed) => Reply::Refused(format!("this node was sent {}", malformed.0)),
+        };
+        let descriptor = matches!(request, Ok(Request::Hello)).then(|| memory.as_fd());
+        if send(socket, &reply.encode(), descriptor).is_err() {
+            self.socket = None;
+        }
+    }
+}
+
+fn listen_at(path: &PathBuf) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path.as_path())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let kind = SocketType::SEQPACKET;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    // The claim is ours, so a socket at this place is left over from a node that was killed.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    rustix::net::bind(&socket, &address)?;
+    // Nobody can connect before `listen`, so the mode is in force from the start.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Whose process it is, held by a descriptor: unlike its number, that cannot come to mean another.
+fn identify(socket: &OwnedFd) -> Result<(OwnedFd, u32), String> {
+    let credentials = sockopt::socket_peercred(socket)
+        .map_err(|error| format!("cannot tell whose process this is: {error}"))?;
+    let ours = rustix::process::geteuid();
+    if credentials.uid != ours && !credentials.uid.is_root() {
+        return Err(format!("this pool belongs to user {}", ours.as_raw()));
+    }
+    let process = rustix::process::pidfd_open(credentials.pid, PidfdFlags::empty())
+        .map_err(|error| format!("cannot watch process {:?}: {error}", credentials.pid))?;
+    // The peer is still connected, so the number still was its own when the descriptor was taken.
+    let mut state = [PollFd::new(socket, PollFlags::empty())];
+    let polled = rustix::event::poll(&mut state, Some(&rustix::event::Timespec::default()));
+    if polled.is_err() || state[0].revents().contains(PollFlags::HUP) {
+        return Err("the process has hung up".to_owned());
+    }
+    Ok((
+        process,
+        credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+    ))
+}
+
+fn refuse(socket: &OwnedFd, reason: &str) {
+    // A client that does not hear why sees the connection close.
+    let _ = send(socket, &Reply::Refused(reason.to_owned()).encode(), None);
+}
+
+fn send(socket: &OwnedFd, frame: &Frame, memory: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = memory.map(|memory| [memory]);
+    if let Some(descriptors) = &descriptors {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(frame)], &mut ancillary, flags)?;
+    Ok(())
+}

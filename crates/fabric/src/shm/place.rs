@@ -1,0 +1,152 @@
+//! Names of pools, and where on the host they live.
+
+use core::fmt;
+use std::fs::{DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Overrides the directory of the sockets.
+const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
+const NAME_SIZE_BYTES_MAX: usize = 48;
+
+/// The name of a pool on this host: 1 to 48 of `A-Z a-z 0-9 . _ -`, not starting with a dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolName(String);
+
+/// A name that is no pool name.
+#[derive(Debug, Error)]
+#[error(
+    "'{0}' is no pool name: take 1 to {NAME_SIZE_BYTES_MAX} of the characters A-Z a-z 0-9 . _ - \
+     and do not start with a dot"
+)]
+pub struct NameError(String);
+
+impl PoolName {
+    /// Checks the name.
+    ///
+    /// # Errors
+    /// It is no pool name; the error says what is one.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let good = (1..=NAME_SIZE_BYTES_MAX).contains(&name.len())
+            && !name.starts_with('.')
+            && name.bytes().all(allowed);
+        if good {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(NameError(name.to_owned()))
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Where the node of this name listens.
+    pub(super) fn socket_path(&self) -> PathBuf {
+        directory().join(format!("{}.sock", self.0))
+    }
+
+    /// Makes the directory, and takes the lock that only one node of this name can hold. The lock
+    /// is the kernel's, so it is gone with the process, however that ends. `None` when another
+    /// node holds it.
+    pub(super) fn claim(&self) -> io::Result<Option<File>> {
+        let directory = directory();
+        prepare_directory(&directory)?;
+        let path = directory.join(format!("{}.lock", self.0));
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl fmt::Display for PoolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shm:{}", self.0)
+    }
+}
+
+fn directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty())
+    {
+        return PathBuf::from(directory);
+    }
+    if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        return PathBuf::from(directory).join("farleaf");
+    }
+    let user = rustix::process::geteuid().as_raw();
+    std::env::temp_dir().join(format!("farleaf-{user}"))
+}
+
+/// Whoever can write to the directory can put a socket of their own in the place of ours, so it
+/// must be ours and writable by nobody else.
+fn prepare_directory(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+    {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = std::fs::symlink_metadata(directory)?;
+    let ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
+    if ours && metadata.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "{} must be a directory of this user that nobody else can write to; \
+             set {DIRECTORY_VARIABLE} to another one",
+            directory.display()
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_leave_the_directory_are_refused() {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../x",
+            "a b",
+            "é",
+            "a\0b",
+            &"x".repeat(49),
+        ] {
+            let error = PoolName::new(bad).expect_err("must be refused");
+            assert!(error.to_string().contains("is no pool name"), "{error}");
+        }
+        for good in ["a", "Pool-1_x.y", &"x".repeat(48)] {
+            assert_eq!(PoolName::new(good).expect("good").as_str(), good);
+        }
+    }
+
+    #[test]
+    fn a_directory_open_to_others_is_refused() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let open = scratch.path().join("open");
+        std::fs::create_dir(&open).expect("create");
+        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&open, everyone).expect("chmod");
+        let error = prepare_directory(&open).expect_err("must be refused");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        prepare_directory(&scratch.path().join("new/inner")).expect("a new one is made");
+    }
+}

@@ -1,0 +1,21 @@
+//! The fabric contract, held by the `mem` and `shm` backends, and what `shm` promises besides.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `backends` | the conformance suite over `mem` and `shm` |
+//! | `names` | one node per name, and who may connect |
+//! | `sessions` | F6: when a session is fenced, with real processes |
+//! | `strangers` | peers that are no farleaf |
+//! | `crowds` | more clients than a node can have |
+//! | `mappings` | what may be mapped, and what `fork` does not inherit |
+//! | `children` | the child processes that tests start |
+//! | `node` | a memory node with nothing but sessions |
+
+mod backends;
+mod children;
+mod crowds;
+mod mappings;
+mod names;
+mod node;
+mod sessions;
+mod strangers;
