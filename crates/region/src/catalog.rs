@@ -1,0 +1,269 @@
+//! The catalog: which tables there are.
+//!
+//! An entry is four blocks:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | state (8: 0 free, 1 live, 2 dropped), table id (32): the commit word |
+//! | 1 | slots (8), search layer (8), fill in percent (8), epsilon in thousandths of a key (32) |
+//! | 2 | first leaf that the table ever had |
+//! | 3 | size of the name in bytes |
+//! | 4..12 | name, UTF-8 |
+//! | 12 | checksum of words 1 to 11 and the table id |
+//! | 13 | sequence number of the drop (D7) |
+//! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
+//! | 24 | the root that a bulk load is about to install, or 0 |
+//!
+//! - **C1.** Entries are written only under the catalog lock, whose owner word is recovered from a
+//!   fenced owner by CAS. Nothing needs repair then: C2 and C3 commit by one word.
+//! - **C2.** Creation writes words 1 to 24, then word 0 (one batch); the first leaf and the root are
+//!   complete before (awaited).
+//! - **C3.** Dropping writes word 13, then word 0 = dropped. The memory node frees the entry when the
+//!   grace period is over (D7) and all of the table's chunks are given back.
+//! - **C4.** The root is swapped by CAS, without the lock, by whoever finds the first leaf retired
+//!   while word 24 names a root that is not installed yet (see the bulk load's rules).
+
+use farleaf_types::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
+
+use crate::RegionError;
+use crate::layout::RegionLayout;
+
+/// Tables that a pool can have.
+pub const TABLE_COUNT_MAX: u64 = 256;
+/// Blocks of an entry.
+pub const ENTRY_SIZE_BLOCKS: u64 = 4;
+/// Words of an entry.
+pub const ENTRY_SIZE_WORDS: usize = 32;
+/// Longest name, in bytes.
+pub const NAME_SIZE_BYTES_MAX: usize = NAME_SIZE_WORDS * 8;
+
+const NAME_SIZE_WORDS: usize = 8;
+const NAME_WORD: usize = 4;
+const CHECKSUM_WORD: usize = 12;
+const DROPPED_WORD: u64 = 13;
+const ROOT_WORD: u64 = 16;
+const PENDING_ROOT_WORD: u64 = 24;
+
+const _: () = assert!(NAME_WORD + NAME_SIZE_WORDS == CHECKSUM_WORD);
+const _: () = assert!(ENTRY_SIZE_WORDS as u64 == ENTRY_SIZE_BLOCKS * 8);
+
+/// What state an entry is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    /// No table.
+    Free,
+    /// A table.
+    Live,
+    /// A table that was dropped and whose memory may still be read.
+    Dropped,
+}
+
+/// What never changes in a table's life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRecord {
+    /// Its number.
+    pub id: TableId,
+    /// Its name, 1 to 64 bytes.
+    pub name: String,
+    /// Slots per leaf.
+    pub slots: u8,
+    /// Which search layer clients use, as `farleaf-index` numbers them.
+    pub search_layer: u8,
+    /// How full a bulk load makes leaves, in percent.
+    pub fill_percent: u8,
+    /// Error bound of the models, in thousandths of a key.
+    pub epsilon_milli: u32,
+    /// The first leaf that the table ever had.
+    pub first_leaf: RemoteAddr,
+}
+
+/// A catalog entry that is not free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogEntry {
+    /// Its place.
+    pub index: u64,
+    /// Live or dropped.
+    pub state: EntryState,
+    /// The table.
+    pub record: TableRecord,
+    /// When it was dropped.
+    pub dropped_at: SequenceNumber,
+    /// The search layer's snapshot.
+    pub root: RemoteAddr,
+    /// The root that a bulk load is about to install.
+    pub pending_root: RemoteAddr,
+}
+
+/// Word 0 of a live table.
+pub fn live_word(id: TableId) -> u64 {
+    1 << 56 | u64::from(id.0)
+}
+
+/// Word 0 of a dropped table.
+pub fn dropped_word(id: TableId) -> u64 {
+    2 << 56 | u64::from(id.0)
+}
+
+/// The word of an entry that says when it was dropped.
+pub fn dropped_at_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+    layout.catalog_entry(index).offset(DROPPED_WORD)
+}
+
+/// The word of an entry that names the root.
+pub fn root_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+    layout.catalog_entry(index).offset(ROOT_WORD)
+}
+
+/// The word of an entry that names the root to come.
+pub fn pending_root_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+    layout.catalog_entry(index).offset(PENDING_ROOT_WORD)
+}
+
+impl TableRecord {
+    /// Words 1 to 31 of the entry of a new table.
+    pub fn encode_body(&self, root: RemoteAddr) -> [u64; ENTRY_SIZE_WORDS - 1] {
+        assert!(
+            (1..=NAME_SIZE_BYTES_MAX).contains(&self.name.len()),
+            "names are checked where they come in"
+        );
+        let mut words = [0; ENTRY_SIZE_WORDS];
+        words[1] = u64::from(self.slots)
+            | u64::from(self.search_layer) << 8
+            | u64::from(self.fill_percent) << 16
+            | u64::from(self.epsilon_milli) << 32;
+        words[2] = self.first_leaf.word();
+        words[3] = self.name.len() as u64;
+        for (index, byte) in self.name.bytes().enumerate() {
+            words[NAME_WORD + index / 8] |= u64::from(byte) << (index % 8 * 8);
+        }
+        words[CHECKSUM_WORD] = checksum(&words, self.id);
+        words[ROOT_WORD as usize] = root.word();
+        let mut body = [0; ENTRY_SIZE_WORDS - 1];
+        body.copy_from_slice(&words[1..]);
+        body
+    }
+}
+
+fn checksum(words: &[u64], id: TableId) -> u64 {
+    let mut input = [0; CHECKSUM_WORD];
+    input[0] = u64::from(id.0);
+    input[1..].copy_from_slice(&words[1..CHECKSUM_WORD]);
+    u64::from(crc32c(&input))
+}
+
+impl CatalogEntry {
+    /// Reads an entry; `None` when it is free.
+    ///
+    /// # Errors
+    /// [`RegionError::CatalogDamaged`]; or it was read while it was being written, so that whoever
+    /// does not hold the catalog lock reads again before believing it.
+    pub fn decode(index: u64, words: &[u64]) -> Result<Option<Self>, RegionError> {
+        let damaged = RegionError::CatalogDamaged { index };
+        let id = TableId(words[0] as u32);
+        let state = match words[0] >> 56 {
+            0 => return Ok(None),
+            1 => EntryState::Live,
+            2 => EntryState::Dropped,
+            _ => return Err(damaged),
+        };
+        let name_size = words[3] as usize;
+        if words[CHECKSUM_WORD] != checksum(words, id) || name_size > NAME_SIZE_BYTES_MAX {
+            return Err(damaged);
+        }
+        let name = (0..name_size)
+            .map(|index| (words[NAME_WORD + index / 8] >> (index % 8 * 8)) as u8)
+            .collect();
+        let Ok(name) = String::from_utf8(name) else {
+            return Err(damaged);
+        };
+        let record = TableRecord {
+            id,
+            name,
+            slots: words[1] as u8,
+            search_layer: (words[1] >> 8) as u8,
+            fill_percent: (words[1] >> 16) as u8,
+            epsilon_milli: (words[1] >> 32) as u32,
+            first_leaf: RemoteAddr::from_word(words[2]),
+        };
+        Ok(Some(Self {
+            index,
+            state,
+            record,
+            dropped_at: SequenceNumber(words[DROPPED_WORD as usize]),
+            root: RemoteAddr::from_word(words[ROOT_WORD as usize]),
+            pending_root: RemoteAddr::from_word(words[PENDING_ROOT_WORD as usize]),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::NodeId;
+
+    fn record() -> TableRecord {
+        TableRecord {
+            id: TableId(0x77),
+            name: "cities-äöü".to_owned(),
+            slots: 12,
+            search_layer: 1,
+            fill_percent: 75,
+            epsilon_milli: 16_000,
+            first_leaf: RemoteAddr::new(NodeId(0), 0x1234),
+        }
+    }
+
+    fn entry_words() -> Vec<u64> {
+        let root = RemoteAddr::new(NodeId(0), 0x99).with_spare(1);
+        let mut words = vec![live_word(TableId(0x77))];
+        words.extend(record().encode_body(root));
+        words
+    }
+
+    #[test]
+    fn entry_words_are_golden() {
+        let words = entry_words();
+        assert_eq!(
+            words[..4],
+            [0x0100_0000_0000_0077, 0x0000_3E80_004B_010C, 0x1234, 13]
+        );
+        assert_eq!(words[4], u64::from_le_bytes(*b"cities-\xC3"));
+        assert_eq!((words[16], words[24]), (0x0000_0100_0000_0099, 0));
+    }
+
+    #[test]
+    fn entries_survive_the_way() {
+        let entry = CatalogEntry::decode(3, &entry_words())
+            .expect("good")
+            .expect("not free");
+        assert_eq!(
+            (entry.index, entry.state, &entry.record),
+            (3, EntryState::Live, &record())
+        );
+        assert_eq!(entry.root.spare(), 1);
+        assert!(
+            CatalogEntry::decode(3, &[0; ENTRY_SIZE_WORDS])
+                .expect("free")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn any_damage_is_seen() {
+        for word in (1..=CHECKSUM_WORD).chain([0]) {
+            for bit in [0, 13, 63] {
+                let mut words = entry_words();
+                words[word] ^= 1 << bit;
+                if word == 0 && bit == 13 {
+                    words[0] ^= 1 << 14;
+                }
+                let damaged = CatalogEntry::decode(3, &words);
+                assert!(
+                    matches!(damaged, Err(RegionError::CatalogDamaged { index: 3 }))
+                        || (word == 0 && bit == 63 && damaged.is_err()),
+                    "word {word}, bit {bit}: {damaged:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What can go wrong with a region.
+
+use farleaf_fabric::{BatchError, ControlError};
+use thiserror::Error;
+
+use crate::layout::SuperblockError;
+
+/// An operating failure of the region's protocols.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] BatchError),
+    /// The control plane failed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The region is none, or none that this program can use.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// No room for so many chunks in one piece.
+    #[error(
+        "the pool is full: {wanted_bytes} bytes in one piece were wanted, and {free_bytes} of \
+         {size_bytes} bytes are free; drop a table, or serve a larger pool"
+    )]
+    Full {
+        /// What was wanted, in bytes.
+        wanted_bytes: u64,
+        /// What is free in all, in bytes.
+        free_bytes: u64,
+        /// What there is, in bytes.
+        size_bytes: u64,
+    },
+    /// The catalog holds as many tables as it can.
+    #[error("the pool's catalog is full ({table_count_max} tables); drop one")]
+    CatalogFull {
+        /// How many tables fit.
+        table_count_max: u64,
+    },
+    /// A catalog entry does not match its checksum.
+    #[error("catalog entry {index} is damaged: its checksum does not match")]
+    CatalogDamaged {
+        /// Which entry.
+        index: u64,
+    },
+}

@@ -1,0 +1,338 @@
+//! The superblock, and the places that follow from it.
+
+use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
+use thiserror::Error;
+
+use crate::{catalog, session};
+
+/// Version of everything that lies in a region. Grows with every change of a layout.
+pub const FORMAT_VERSION: u64 = 1;
+/// "FARLEAF" and a zero, in the order in which the bytes lie in memory.
+const MAGIC: u64 = u64::from_le_bytes(*b"FARLEAF\0");
+/// Size of the unit that sessions lease and tables own, in bytes.
+pub const CHUNK_SIZE_BYTES: u64 = 64 << 10;
+/// [`CHUNK_SIZE_BYTES`] in blocks.
+pub const CHUNK_SIZE_BLOCKS: u64 = CHUNK_SIZE_BYTES / BLOCK_SIZE_BYTES;
+/// Words of the superblock that are written once, when the region is made.
+pub const SUPERBLOCK_SIZE_WORDS: usize = 8;
+
+/// Number of chunks ever handed out: chunks below it may be claimed. CAS.
+const ALLOC_NUM_BLOCK: u64 = 1;
+/// Owner word of the catalog's lock. CAS.
+const CATALOG_LOCK_BLOCK: u64 = 2;
+/// Sequence number of the last change that took something away from readers (D7). FAA.
+const SEQUENCE_BLOCK: u64 = 3;
+/// Number of table ids ever given. FAA.
+const TABLE_NUM_BLOCK: u64 = 4;
+/// Number of sessions ever registered. FAA, by the node alone.
+const INCARNATION_BLOCK: u64 = 5;
+const SESSIONS_BLOCK: u64 = 64;
+const CATALOG_BLOCK: u64 = SESSIONS_BLOCK + session::SESSION_COUNT;
+const CHUNK_TABLE_BLOCK: u64 =
+    CATALOG_BLOCK + catalog::TABLE_COUNT_MAX * catalog::ENTRY_SIZE_BLOCKS;
+
+const _: () = assert!(INCARNATION_BLOCK < SESSIONS_BLOCK);
+
+/// Smallest region that can hold a table, in bytes.
+pub const REGION_SIZE_BYTES_MIN: u64 = 2 << 20;
+const _: () =
+    assert!(CHUNK_TABLE_BLOCK * BLOCK_SIZE_BYTES + 16 * CHUNK_SIZE_BYTES < REGION_SIZE_BYTES_MIN);
+
+/// What a region says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Size of the region in bytes.
+    pub size_bytes: u64,
+    /// Which region it is: chosen at random when it was made.
+    pub region_id: u64,
+    /// How many chunks it has.
+    pub chunk_count: u64,
+    /// Block at which the first chunk starts.
+    pub first_chunk_block: u64,
+}
+
+/// Why a superblock is refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SuperblockError {
+    /// No magic.
+    #[error("this is no farleaf region: it starts with {found:#018x}")]
+    NotFarleaf {
+        /// What stands in the place of the magic.
+        found: u64,
+    },
+    /// Another version.
+    #[error(
+        "the region has format version {found} and this program needs version {FORMAT_VERSION}; \
+         use the farleaf that serves it, or serve a new region"
+    )]
+    Version {
+        /// The region's version.
+        found: u64,
+    },
+    /// The checksum is wrong.
+    #[error("the region's superblock is damaged: its checksum does not match")]
+    Damaged,
+    /// The sizes contradict each other or what is mapped.
+    #[error("the region says it has {said_bytes} bytes where {mapped_bytes} are mapped")]
+    Truncated {
+        /// What the superblock says.
+        said_bytes: u64,
+        /// What there is.
+        mapped_bytes: u64,
+    },
+    /// Too small to hold anything.
+    #[error(
+        "a region of {size_bytes} bytes is too small; it takes at least {REGION_SIZE_BYTES_MIN}"
+    )]
+    TooSmall {
+        /// What was asked for.
+        size_bytes: u64,
+    },
+}
+
+impl Superblock {
+    /// The layout of a new region.
+    ///
+    /// # Errors
+    /// It is smaller than [`REGION_SIZE_BYTES_MIN`].
+    pub fn new(size_bytes: u64, region_id: u64) -> Result<Self, SuperblockError> {
+        if size_bytes < REGION_SIZE_BYTES_MIN {
+            return Err(SuperblockError::TooSmall { size_bytes });
+        }
+        let block_count = size_bytes / BLOCK_SIZE_BYTES;
+        // Each chunk takes its own blocks and one of the chunk table; chunks are aligned.
+        let most = (block_count - CHUNK_TABLE_BLOCK) / (CHUNK_SIZE_BLOCKS + 1);
+        let first = (CHUNK_TABLE_BLOCK + most).next_multiple_of(CHUNK_SIZE_BLOCKS);
+        let chunk_count = ((block_count - first) / CHUNK_SIZE_BLOCKS).min(most);
+        Ok(Self {
+            size_bytes,
+            region_id,
+            chunk_count,
+            first_chunk_block: first,
+        })
+    }
+
+    /// The words of block 0.
+    pub fn encode(&self) -> [u64; SUPERBLOCK_SIZE_WORDS] {
+        let mut words = [
+            MAGIC,
+            FORMAT_VERSION,
+            self.size_bytes,
+            self.region_id,
+            self.chunk_count,
+            self.first_chunk_block,
+            0,
+            0,
+        ];
+        words[7] = u64::from(crc32c(&words[..7]));
+        words
+    }
+
+    /// Reads the words of block 0 of a region of which `mapped_bytes` can be reached.
+    ///
+    /// # Errors
+    /// It is no region, of another version, damaged, or not whole.
+    pub fn decode(
+        words: &[u64; SUPERBLOCK_SIZE_WORDS],
+        mapped_bytes: u64,
+    ) -> Result<Self, SuperblockError> {
+        if words[0] != MAGIC {
+            return Err(SuperblockError::NotFarleaf { found: words[0] });
+        }
+        if words[1] != FORMAT_VERSION {
+            return Err(SuperblockError::Version { found: words[1] });
+        }
+        if words[7] != u64::from(crc32c(&words[..7])) {
+            return Err(SuperblockError::Damaged);
+        }
+        let truncated = SuperblockError::Truncated {
+            said_bytes: words[2],
+            mapped_bytes,
+        };
+        let superblock = Self::new(words[2], words[3]).map_err(|_| truncated.clone())?;
+        if superblock.encode() != *words || words[2] > mapped_bytes {
+            return Err(truncated);
+        }
+        Ok(superblock)
+    }
+}
+
+/// A chunk's number in its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkIndex(pub u64);
+
+/// Where things are in a region whose superblock has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionLayout {
+    /// The node whose region it is.
+    pub node: NodeId,
+    /// What its superblock says.
+    pub superblock: Superblock,
+}
+
+impl RegionLayout {
+    /// Block 0 of a node's region.
+    pub const fn superblock_addr(node: NodeId) -> WordAddr {
+        WordAddr::new(node, 0)
+    }
+
+    const fn block(&self, block: u64) -> WordAddr {
+        RemoteAddr::new(self.node, block).word_at(0)
+    }
+
+    /// Number of chunks ever handed out. CAS.
+    pub const fn alloc_num(&self) -> WordAddr {
+        self.block(ALLOC_NUM_BLOCK)
+    }
+
+    /// Owner word of the catalog's lock. CAS.
+    pub const fn catalog_lock(&self) -> WordAddr {
+        self.block(CATALOG_LOCK_BLOCK)
+    }
+
+    /// Sequence number of the last change that took something away from readers (D7). FAA.
+    pub const fn sequence(&self) -> WordAddr {
+        self.block(SEQUENCE_BLOCK)
+    }
+
+    /// Number of table ids ever given. FAA.
+    pub const fn table_num(&self) -> WordAddr {
+        self.block(TABLE_NUM_BLOCK)
+    }
+
+    /// Number of sessions ever registered. FAA.
+    pub const fn incarnation_num(&self) -> WordAddr {
+        self.block(INCARNATION_BLOCK)
+    }
+
+    /// First word of a session's block.
+    pub const fn session(&self, session: farleaf_types::SessionId) -> WordAddr {
+        self.block(SESSIONS_BLOCK + session.number() as u64)
+    }
+
+    /// First word of a catalog entry.
+    pub const fn catalog_entry(&self, index: u64) -> WordAddr {
+        self.block(CATALOG_BLOCK + index * catalog::ENTRY_SIZE_BLOCKS)
+    }
+
+    /// First word of a chunk's block in the chunk table.
+    pub const fn chunk_entry(&self, chunk: ChunkIndex) -> WordAddr {
+        self.block(CHUNK_TABLE_BLOCK + chunk.0)
+    }
+
+    /// First block of a chunk.
+    pub const fn chunk_start(&self, chunk: ChunkIndex) -> RemoteAddr {
+        let block = self.superblock.first_chunk_block + chunk.0 * CHUNK_SIZE_BLOCKS;
+        RemoteAddr::new(self.node, block)
+    }
+
+    /// The chunk that a block lies in; `None` when it lies in no chunk of this region.
+    pub fn chunk_of(&self, addr: RemoteAddr) -> Option<ChunkIndex> {
+        let block = addr
+            .block()
+            .checked_sub(self.superblock.first_chunk_block)?;
+        let chunk = block / CHUNK_SIZE_BLOCKS;
+        let inside = addr.node() == self.node && chunk < self.superblock.chunk_count;
+        inside.then_some(ChunkIndex(chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superblock_words_are_golden() {
+        let words = Superblock::new(1 << 30, 0x1122)
+            .expect("large enough")
+            .encode();
+        let first_chunk_block = (CHUNK_TABLE_BLOCK + 16364).next_multiple_of(1024);
+        assert_eq!(
+            words[..7],
+            [
+                0x0046_4145_4C52_4146,
+                1,
+                1 << 30,
+                0x1122,
+                words[4],
+                words[5],
+                0
+            ]
+        );
+        assert_eq!((words[4], words[5]), (16365, first_chunk_block));
+        assert_eq!(words[7], u64::from(crc32c(&words[..7])));
+    }
+
+    #[test]
+    fn chunks_lie_in_the_region_behind_the_chunk_table_at_every_size() {
+        for size_mib in [2, 3, 64, 1000, 4096, 1 << 20] {
+            let superblock = Superblock::new(size_mib << 20, 7).expect("large enough");
+            assert!(
+                superblock.chunk_count >= 15,
+                "{size_mib} MiB: {superblock:?}"
+            );
+            let table_end = CHUNK_TABLE_BLOCK + superblock.chunk_count;
+            assert!(superblock.first_chunk_block >= table_end);
+            let end = superblock.first_chunk_block + superblock.chunk_count * CHUNK_SIZE_BLOCKS;
+            assert!(end * BLOCK_SIZE_BYTES <= superblock.size_bytes);
+            let waste = superblock.size_bytes - end * BLOCK_SIZE_BYTES;
+            assert!(
+                waste < 3 * CHUNK_SIZE_BYTES,
+                "{size_mib} MiB: {waste} bytes unused"
+            );
+        }
+        let small = Superblock::new(REGION_SIZE_BYTES_MIN - 1, 7);
+        assert!(matches!(small, Err(SuperblockError::TooSmall { .. })));
+    }
+
+    #[test]
+    fn foreign_old_damaged_and_truncated_regions_are_told_apart() {
+        let good = Superblock::new(64 << 20, 5).expect("large enough");
+        assert_eq!(Superblock::decode(&good.encode(), 64 << 20), Ok(good));
+        assert_eq!(
+            Superblock::decode(&[0; 8], 64 << 20),
+            Err(SuperblockError::NotFarleaf { found: 0 })
+        );
+        let mut words = good.encode();
+        words[1] = 9;
+        let version = Superblock::decode(&words, 64 << 20);
+        assert_eq!(version, Err(SuperblockError::Version { found: 9 }));
+        let mut words = good.encode();
+        words[3] ^= 1;
+        assert_eq!(
+            Superblock::decode(&words, 64 << 20),
+            Err(SuperblockError::Damaged)
+        );
+        let truncated = Superblock::decode(&good.encode(), 32 << 20);
+        assert!(matches!(truncated, Err(SuperblockError::Truncated { .. })));
+        let mut words = good.encode();
+        words[4] += 1;
+        words[7] = u64::from(crc32c(&words[..7]));
+        let contradicting = Superblock::decode(&words, 64 << 20);
+        assert!(matches!(
+            contradicting,
+            Err(SuperblockError::Truncated { .. })
+        ));
+    }
+
+    #[test]
+    fn an_address_leads_back_to_its_chunk() {
+        let superblock = Superblock::new(64 << 20, 5).expect("large enough");
+        let layout = RegionLayout {
+            node: NodeId(0),
+            superblock,
+        };
+        for chunk in [0, 1, superblock.chunk_count - 1].map(ChunkIndex) {
+            let start = layout.chunk_start(chunk);
+            assert_eq!(layout.chunk_of(start), Some(chunk));
+            assert_eq!(
+                layout.chunk_of(start.offset_blocks(CHUNK_SIZE_BLOCKS - 1)),
+                Some(chunk)
+            );
+        }
+        assert_eq!(layout.chunk_of(RemoteAddr::NULL), None);
+        let end = layout.chunk_start(ChunkIndex(superblock.chunk_count));
+        assert_eq!(layout.chunk_of(end), None);
+    }
+}

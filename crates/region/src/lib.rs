@@ -1,0 +1,27 @@
+//! What lies where in a memory node's region, and how sessions share it.
+//!
+//! ```text
+//! block 0        superblock: magic, format version, sizes, checksum          ([`Superblock`])
+//! blocks 1..     one hot word each: alloc_num, catalog lock, sequence, ...   ([`layout`])
+//! sessions       one block per session number                                ([`session`])
+//! catalog        four blocks per table                                       ([`catalog`])
+//! chunk table    one block per chunk: owner, purpose, free leaves            ([`chunk`])
+//! chunks         64 KiB each: leaves, runs of leaves, search-layer snapshots
+//! ```
+//!
+//! Each format has one module with its layout, its decoder and its golden bytes. [`allocation`]
+//! and [`catalog`] hold the two protocols of this crate; both are made so that a client may die
+//! between any two verbs. Neither is on the path of a read or a write.
+
+#![forbid(unsafe_code)]
+
+pub mod allocation;
+pub mod catalog;
+pub mod chunk;
+pub mod layout;
+pub mod session;
+
+mod error;
+
+pub use error::RegionError;
+pub use layout::{ChunkIndex, FORMAT_VERSION, RegionLayout, Superblock, SuperblockError};

@@ -1,0 +1,124 @@
+//! A session's block: whether it lives, and how far it has followed.
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | 0 | life (16 bits: 1 = alive, 2 = fenced), incarnation (48 bits) | the node |
+//! | 1 | heartbeat: grows while the session's process runs; all ones: drained, holds nothing | the process |
+//! | 2 | published sequence number (D7) | the process |
+//! | 3 | process number | the node |
+//!
+//! - **S1.** The node writes words 1 to 3 (zero, zero, process) before word 0 says "alive" (D7: a
+//!   new session may hold everything).
+//! - **S2.** The node writes "fenced" only when no verb of that incarnation can take effect any
+//!   more (F6), and a number is given to a new incarnation only after that.
+//! - **S3.** Hence an owner word whose incarnation is not alive in its session's block belongs to
+//!   a session that is fenced, and what it holds may be recovered by anyone.
+
+use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
+
+use crate::layout::RegionLayout;
+
+/// Session numbers of a region, 0 among them, which stands for nobody.
+pub const SESSION_COUNT: u64 = 1024;
+/// Heartbeat of a session that is about to close, has drained and holds nothing: neither locks nor
+/// chunks. Its end then needs no sweep.
+pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
+/// Words of a session's block that are in use.
+pub const SESSION_SIZE_WORDS: usize = 4;
+
+const LIFE_ALIVE: u64 = 1 << 48;
+const LIFE_FENCED: u64 = 2 << 48;
+
+/// What a session's block says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    life: u64,
+    /// Grows while the session's process runs.
+    pub heartbeat: u64,
+    /// The smallest sequence number at which an unfinished operation of the session began.
+    pub published: SequenceNumber,
+    /// Its process.
+    pub pid: u32,
+}
+
+impl SessionRecord {
+    /// Reads a session's block.
+    pub fn decode(words: &[u64; SESSION_SIZE_WORDS]) -> Self {
+        Self {
+            life: words[0],
+            heartbeat: words[1],
+            published: SequenceNumber(words[2]),
+            pid: words[3] as u32,
+        }
+    }
+
+    /// The incarnation that is alive; `None` when the session is not.
+    pub fn alive(&self) -> Option<Incarnation> {
+        let number = self.life & Incarnation::MAX;
+        (self.life & !Incarnation::MAX == LIFE_ALIVE).then(|| Incarnation::new(number))
+    }
+}
+
+/// Word 0 of a session that is alive.
+pub const fn alive_word(incarnation: Incarnation) -> u64 {
+    LIFE_ALIVE | incarnation.number()
+}
+
+/// Word 0 of a session that is fenced.
+pub const fn fenced_word(incarnation: Incarnation) -> u64 {
+    LIFE_FENCED | incarnation.number()
+}
+
+/// S3: whether an owner is fenced, given word 0 of its session's block.
+pub fn is_fenced(owner_incarnation: Incarnation, life_word: u64) -> bool {
+    life_word != alive_word(owner_incarnation)
+}
+
+/// All session numbers that can be given.
+pub fn session_ids() -> impl Iterator<Item = SessionId> {
+    (1..SESSION_COUNT as u16).filter_map(SessionId::new)
+}
+
+/// Word 0 of the block of an owner's session, and its incarnation; `None` when the word names no
+/// session of this region, so that nobody alive can hold it.
+pub fn life_of(layout: &RegionLayout, owner: OwnerWord) -> Option<(WordAddr, Incarnation)> {
+    let (session, incarnation) = owner.holder()?;
+    let known = u64::from(session.number()) < SESSION_COUNT;
+    known.then(|| (layout.session(session), incarnation))
+}
+
+/// The published sequence number of a session.
+pub fn published_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+    layout.session(session).offset(2)
+}
+
+/// The heartbeat of a session.
+pub fn heartbeat_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+    layout.session(session).offset(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn life_words_are_golden_and_decide_fencing() {
+        let (old, new) = (Incarnation::new(7), Incarnation::new(8));
+        assert_eq!(alive_word(new), 0x0001_0000_0000_0008);
+        assert_eq!(fenced_word(new), 0x0002_0000_0000_0008);
+        assert!(!is_fenced(new, alive_word(new)));
+        assert!(is_fenced(new, fenced_word(new)));
+        assert!(
+            is_fenced(old, alive_word(new)),
+            "a later incarnation implies the earlier is fenced"
+        );
+        assert!(is_fenced(new, 0), "a session that never was is fenced");
+        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 5]);
+        assert_eq!((record.alive(), record.heartbeat), (Some(new), 3));
+        assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
+        assert_eq!(
+            SessionRecord::decode(&[fenced_word(new), 0, 0, 0]).alive(),
+            None
+        );
+    }
+}
