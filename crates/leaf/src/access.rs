@@ -1,0 +1,241 @@
+//! One leaf through the fabric: reading it (D4), locking it (D5), waiting for who holds it.
+
+use farleaf_executor::backoff;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_region::RegionLayout;
+use farleaf_region::session;
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+
+use crate::LeafError;
+use crate::change::LeafChange;
+use crate::geometry::LeafGeometry;
+use crate::image::{LeafBuffer, LeafImage, Placement};
+
+/// D4: so many torn reads before the lock is looked at.
+const TORN_READ_COUNT_MAX: u32 = 8;
+/// So many attempts at a lock before its owner's life is looked at, and between two such looks.
+const LOCK_ATTEMPT_COUNT_PER_LOOK: u32 = 4;
+/// D4: so many looks at a free lock over an unverifiable leaf before it is called damaged.
+const DAMAGED_LOOK_COUNT: u32 = 16;
+
+/// Everything needed to work on the leaves of one table in the name of one session.
+#[derive(Debug)]
+pub struct LeafAccess<'a, E> {
+    /// The session's endpoint.
+    pub endpoint: &'a E,
+    /// The region that the leaves are in.
+    pub layout: &'a RegionLayout,
+    /// The leaves' shape.
+    pub geometry: LeafGeometry,
+    /// Whose leaves they are.
+    pub table: TableId,
+    /// In whose name locks are taken.
+    pub owner: OwnerWord,
+}
+
+impl<E> Clone for LeafAccess<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for LeafAccess<'_, E> {}
+
+/// What one look at a leaf told about a key: an outcome, not an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// The key belongs here.
+    Here,
+    /// The key belongs to the right; the link.
+    Right(RemoteAddr),
+    /// The key belongs to the left: the hint was too far right.
+    Left,
+    /// The leaf was retired in favour of this one.
+    Retired(RemoteAddr),
+    /// The image is none: a write was under way.
+    Torn,
+}
+
+/// A leaf whose lock this session holds, with its intact image.
+#[derive(Clone, Copy, Debug)]
+pub struct Locked {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// What it holds.
+    pub leaf: LeafBuffer,
+}
+
+impl<'a, E: Endpoint> LeafAccess<'a, E> {
+    /// The leaf as something to be changed.
+    pub fn change(&self, addr: RemoteAddr) -> LeafChange {
+        LeafChange {
+            geometry: self.geometry,
+            addr,
+            table: self.table,
+        }
+    }
+
+    /// D4: what an image that was just read tells about a key.
+    #[inline]
+    pub fn look(&self, image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> Look {
+        if !image.is_intact(addr, self.table) {
+            Look::Torn
+        } else if image.is_retired() {
+            Look::Retired(image.link().place())
+        } else {
+            match image.placement(key) {
+                Placement::Here => Look::Here,
+                Placement::Right => Look::Right(image.link().place()),
+                Placement::Left => Look::Left,
+            }
+        }
+    }
+
+    /// Reads one leaf and returns an intact copy, retired or not. One round trip when nobody
+    /// writes it.
+    ///
+    /// # Errors
+    /// [`LeafError::Damaged`], or the fabric failed.
+    pub async fn read_intact(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+    ) -> Result<LeafBuffer, LeafError> {
+        let mut attempt = 0;
+        loop {
+            batch.clear();
+            let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+            self.endpoint.execute(batch).await?;
+            batch.cost_mut().leaves_read += 1;
+            let image = LeafImage::new(self.geometry, batch.words(read));
+            if image.is_intact(addr, self.table) {
+                return Ok(LeafBuffer::copy_of(image));
+            }
+            if let Some(leaf) = self.after_torn(batch, addr, &mut attempt).await? {
+                return Ok(leaf);
+            }
+        }
+    }
+
+    /// D4: what to do after a torn read. `None`: read again. After a bounded number of torn reads
+    /// the lock is looked at, and the leaf is recovered, waited for, or read under its lock.
+    ///
+    /// # Errors
+    /// [`LeafError::Damaged`], or the fabric failed.
+    #[cold]
+    pub async fn after_torn(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        attempt: &mut u32,
+    ) -> Result<Option<LeafBuffer>, LeafError> {
+        batch.cost_mut().retries += 1;
+        *attempt += 1;
+        if *attempt < TORN_READ_COUNT_MAX {
+            core::hint::spin_loop();
+            return Ok(None);
+        }
+        // Reading under the lock is the only read that a stream of writers cannot keep torn.
+        let locked = self.lock(batch, addr, None).await?;
+        batch.clear();
+        self.change(addr).unlock(batch);
+        self.endpoint.execute(batch).await?;
+        Ok(Some(locked.leaf))
+    }
+
+    /// D5: takes the lock of a leaf and reads it in the same batch, and gives the lock `release`
+    /// back first. Waits for a living owner; recovers from a fenced one (D8). The image is intact;
+    /// the leaf may be retired, and the key may belong elsewhere: that is for the caller to check.
+    /// One round trip when the lock is free.
+    ///
+    /// # Errors
+    /// [`LeafError::Damaged`], or the fabric failed.
+    #[inline]
+    pub async fn lock(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        release: Option<RemoteAddr>,
+    ) -> Result<Locked, LeafError> {
+        batch.clear();
+        if let Some(release) = release {
+            self.change(release).unlock(batch);
+        }
+        let (owner, leaf) = self.try_lock(batch, addr).await?;
+        match leaf {
+            Some(leaf) => Ok(Locked { addr, leaf }),
+            None => self.lock_slowly(batch, addr, owner).await,
+        }
+    }
+
+    /// One attempt: who held the lock before, and the leaf if nobody did and it is intact.
+    #[inline]
+    async fn try_lock(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+    ) -> Result<(OwnerWord, Option<LeafBuffer>), LeafError> {
+        let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
+        let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+        self.endpoint.execute(batch).await?;
+        batch.cost_mut().leaves_read += 1;
+        let previous = OwnerWord::from_word(batch.previous(swap));
+        let image = LeafImage::new(self.geometry, batch.words(read));
+        let ours = previous.is_free() && image.is_intact(addr, self.table);
+        Ok((previous, ours.then(|| LeafBuffer::copy_of(image))))
+    }
+
+    #[cold]
+    async fn lock_slowly(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        first_owner: OwnerWord,
+    ) -> Result<Locked, LeafError> {
+        let mut owner = first_owner;
+        let mut unverifiable_count = 0;
+        for attempt in 0.. {
+            if owner.is_free() {
+                // Ours, and unverifiable: no leaf that anyone committed (D2).
+                batch.clear();
+                self.change(addr).unlock(batch);
+                self.endpoint.execute(batch).await?;
+                unverifiable_count += 1;
+                if unverifiable_count >= DAMAGED_LOOK_COUNT {
+                    break;
+                }
+            } else if attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1
+                && self.is_fenced(batch, owner).await?
+            {
+                // D8 takes arbitrarily many steps and may meet other leaves; it is rare.
+                Box::pin(self.recover(batch, addr, owner)).await?;
+            } else {
+                backoff(attempt).await;
+            }
+            batch.cost_mut().retries += 1;
+            batch.clear();
+            let (previous, leaf) = self.try_lock(batch, addr).await?;
+            if let Some(leaf) = leaf {
+                return Ok(Locked { addr, leaf });
+            }
+            owner = previous;
+        }
+        Err(LeafError::Damaged {
+            addr,
+            table: self.table,
+        })
+    }
+
+    /// Whether an owner is fenced (rule S3 of the session blocks). One round trip.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn is_fenced(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, LeafError> {
+        let Some((life, incarnation)) = session::life_of(self.layout, owner) else {
+            return Ok(true);
+        };
+        batch.clear();
+        let read = batch.read(life, 1);
+        self.endpoint.execute(batch).await?;
+        Ok(session::is_fenced(incarnation, batch.words(read)[0]))
+    }
+}

@@ -1,0 +1,337 @@
+//! Changes of one locked leaf as batches: each function adds the WRITEs of a change and of the
+//! unlock, in the order that D2 and D3 demand. Nothing is executed here.
+
+use farleaf_fabric::{AtomicSlot, Batch};
+use farleaf_types::{OwnerWord, RemoteAddr, TableId, WordAddr};
+
+use crate::geometry::LeafGeometry;
+use crate::image::LeafBuffer;
+
+/// A locked leaf whose change is being written down.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafChange {
+    /// Shape of the table's leaves.
+    pub geometry: LeafGeometry,
+    /// The leaf.
+    pub addr: RemoteAddr,
+    /// Its table.
+    pub table: TableId,
+}
+
+/// What a split needs besides the leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitRequest {
+    /// The record whose insertion found the leaf full.
+    pub key: u64,
+    /// Its value.
+    pub value: u64,
+    /// A leased leaf that nothing points to.
+    pub sibling: RemoteAddr,
+    /// Counter of synonym leaves to be advanced with the split, if there is one.
+    pub counter: Option<WordAddr>,
+}
+
+/// What a split did.
+#[derive(Clone, Copy, Debug)]
+pub struct Split {
+    /// Lower fence of the sibling.
+    pub sibling_low: u64,
+    /// What the counter was before.
+    pub counter: Option<AtomicSlot>,
+}
+
+impl LeafChange {
+    /// D2: replaces the value in a slot. Three WRITEs, 24 bytes.
+    pub fn update(&self, batch: &mut Batch, leaf: &mut LeafBuffer, slot: usize, value: u64) {
+        leaf.set_value(slot, value);
+        batch.write_word(self.geometry.value(self.addr, slot), value);
+        self.commit(batch, leaf);
+    }
+
+    /// D2: puts a record into a slot that the leaf does not list. Four WRITEs, 32 bytes.
+    pub fn insert(
+        &self,
+        batch: &mut Batch,
+        leaf: &mut LeafBuffer,
+        slot: usize,
+        (key, value): (u64, u64),
+    ) {
+        assert!(
+            leaf.image().bitmap() >> slot & 1 == 0,
+            "D2: the slot is not listed"
+        );
+        self.write_record(batch, leaf, slot, (key, value));
+        self.commit(batch, leaf);
+    }
+
+    /// D2: removes the record in a slot. Two WRITEs, 16 bytes.
+    pub fn delete(&self, batch: &mut Batch, leaf: &mut LeafBuffer, slot: usize) {
+        leaf.set_bitmap(leaf.image().bitmap() & !(1 << slot));
+        self.commit(batch, leaf);
+    }
+
+    /// D3: splits a full leaf and inserts the record on the side where it belongs, all in one batch.
+    ///
+    /// The halves are as equal as can be; but a record beyond all others of the table's last leaf
+    /// goes into a leaf of its own and leaves the left one full, so that ascending inserts make
+    /// full leaves.
+    pub fn split(&self, batch: &mut Batch, leaf: &mut LeafBuffer, request: &SplitRequest) -> Split {
+        let image = leaf.image();
+        let mut records = Vec::with_capacity(self.geometry.slot_count() + 1);
+        image.append_sorted(0, &mut records);
+        let place = records.partition_point(|(key, _)| *key < request.key);
+        records.insert(place, (request.key, request.value));
+        let is_append = image.high() == u64::MAX && place + 1 == records.len();
+        let left_count = if is_append {
+            place
+        } else {
+            records.len().div_ceil(2)
+        };
+        let (left, right) = records.split_at(left_count);
+        let sibling_low = right[0].0;
+
+        self.write_sibling(batch, leaf, request.sibling, right);
+
+        leaf.set_link(request.sibling);
+        batch.write_word(self.geometry.link(self.addr), request.sibling.word());
+        leaf.set_high(sibling_low - 1);
+        batch.write_word(self.geometry.high(self.addr), sibling_low - 1);
+        let image = leaf.image();
+        let kept = image
+            .live_slots()
+            .filter(|slot| image.key(*slot) < sibling_low);
+        let kept = kept.fold(0, |kept, slot| kept | 1 << slot);
+        leaf.set_bitmap(kept);
+        self.write_state(batch, leaf);
+        // D3: an insert that belongs left is a change of its own, after the split's state.
+        if left.iter().any(|(key, _)| *key == request.key) {
+            let slot = leaf.image().free_slot();
+            let slot = slot.expect("the split moved at least one record away");
+            self.write_record(batch, leaf, slot, (request.key, request.value));
+            self.write_state(batch, leaf);
+        }
+        self.unlock(batch);
+        let counter = request.counter.map(|counter| batch.fetch_add(counter, 1));
+        Split {
+            sibling_low,
+            counter,
+        }
+    }
+
+    /// Retires a leaf: its range belongs to `successor` from now on, or to nobody if its table was
+    /// dropped (null). Link, then state, then unlock.
+    pub fn retire(&self, batch: &mut Batch, leaf: &mut LeafBuffer, successor: RemoteAddr) {
+        let link = successor.place().retired();
+        leaf.set_link(link);
+        batch.write_word(self.geometry.link(self.addr), link.word());
+        self.commit(batch, leaf);
+    }
+
+    /// Writes a whole leaf that nothing points to yet, and that nobody may lock.
+    pub fn write_new(&self, batch: &mut Batch, leaf: &mut LeafBuffer) {
+        leaf.seal(self.addr, self.table);
+        let (words, size) = leaf.leaf_words();
+        batch.write(self.geometry.lock(self.addr), &words[..size]);
+    }
+
+    /// Gives the lock back and changes nothing else.
+    pub fn unlock(&self, batch: &mut Batch) {
+        batch.write_word(self.geometry.lock(self.addr), OwnerWord::FREE.word());
+    }
+
+    /// State, then unlock: the end of every D2 change.
+    pub(crate) fn commit(&self, batch: &mut Batch, leaf: &mut LeafBuffer) {
+        self.write_state(batch, leaf);
+        self.unlock(batch);
+    }
+
+    fn write_state(&self, batch: &mut Batch, leaf: &mut LeafBuffer) {
+        let state = leaf.seal(self.addr, self.table);
+        batch.write_word(self.geometry.state(self.addr), state);
+    }
+
+    fn write_record(
+        &self,
+        batch: &mut Batch,
+        leaf: &mut LeafBuffer,
+        slot: usize,
+        (key, value): (u64, u64),
+    ) {
+        leaf.set_record(slot, key, value);
+        batch.write_word(self.geometry.key(self.addr, slot), key);
+        batch.write_word(self.geometry.value(self.addr, slot), value);
+    }
+
+    fn write_sibling(
+        &self,
+        batch: &mut Batch,
+        leaf: &LeafBuffer,
+        sibling: RemoteAddr,
+        records: &[(u64, u64)],
+    ) {
+        let image = leaf.image();
+        let mut right = LeafBuffer::new(self.geometry, records[0].0, image.high(), image.link());
+        for (slot, (key, value)) in records.iter().enumerate() {
+            right.set_record(slot, *key, *value);
+        }
+        Self {
+            addr: sibling,
+            ..*self
+        }
+        .write_new(batch, &mut right);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_fabric::VerbKind;
+    use farleaf_types::NodeId;
+
+    fn change(slots: u64) -> LeafChange {
+        let geometry = LeafGeometry::new(slots).expect("allowed");
+        LeafChange {
+            geometry,
+            addr: RemoteAddr::new(NodeId(0), 100),
+            table: TableId(1),
+        }
+    }
+
+    fn full(change: &LeafChange, high: u64) -> LeafBuffer {
+        let mut leaf = LeafBuffer::new(change.geometry, 0, high, RemoteAddr::NULL);
+        for slot in 0..change.geometry.slot_count() {
+            leaf.set_record(slot, (slot as u64 + 1) * 10, slot as u64);
+        }
+        leaf.seal(change.addr, change.table);
+        leaf
+    }
+
+    /// Word offsets in the leaf at `addr` that a batch writes, in posting order; whole leaves
+    /// elsewhere as `None`.
+    fn written(batch: &Batch, addr: RemoteAddr) -> Vec<Option<u64>> {
+        let start = addr.word_at(0).index();
+        let offset = |index: u64| index.checked_sub(start).filter(|offset| *offset < 40);
+        let writes = batch
+            .verbs()
+            .iter()
+            .filter(|verb| verb.kind == VerbKind::Write);
+        writes.map(|verb| offset(verb.addr.index())).collect()
+    }
+
+    fn request(key: u64) -> SplitRequest {
+        let sibling = RemoteAddr::new(NodeId(0), 500);
+        SplitRequest {
+            key,
+            value: 7,
+            sibling,
+            counter: None,
+        }
+    }
+
+    #[test]
+    fn d2_changes_end_with_state_then_unlock() {
+        let change = change(8);
+        let mut leaf = full(&change, u64::MAX);
+        let mut batch = Batch::new();
+        change.update(&mut batch, &mut leaf, 3, 99);
+        assert_eq!(
+            written(&batch, change.addr),
+            [Some(5 + 8 + 3), Some(1), Some(0)]
+        );
+        batch.clear();
+        change.delete(&mut batch, &mut leaf, 3);
+        assert_eq!(written(&batch, change.addr), [Some(1), Some(0)]);
+        batch.clear();
+        change.insert(&mut batch, &mut leaf, 3, (45, 1));
+        assert_eq!(
+            written(&batch, change.addr),
+            [Some(8), Some(16), Some(1), Some(0)]
+        );
+        assert!(leaf.image().is_intact(change.addr, change.table));
+        assert_eq!(leaf.image().get(45), Some(1));
+    }
+
+    #[test]
+    fn d3_a_split_to_the_right_writes_sibling_link_high_state_unlock() {
+        let change = change(8);
+        let mut leaf = full(&change, 1000);
+        let mut batch = Batch::new();
+        let split = change.split(&mut batch, &mut leaf, &request(75));
+        assert_eq!(split.sibling_low, 60);
+        assert_eq!(
+            written(&batch, change.addr),
+            [None, Some(4), Some(3), Some(1), Some(0)]
+        );
+        assert_eq!((leaf.image().high(), leaf.image().record_count()), (59, 5));
+    }
+
+    #[test]
+    fn d3_an_insert_to_the_left_is_a_second_change_after_the_splits_state() {
+        let change = change(8);
+        let mut leaf = full(&change, 1000);
+        let mut batch = Batch::new();
+        let split = change.split(&mut batch, &mut leaf, &request(15));
+        assert_eq!(split.sibling_low, 50);
+        let expected = [
+            None,
+            Some(4),
+            Some(3),
+            Some(1),
+            Some(9),
+            Some(17),
+            Some(1),
+            Some(0),
+        ];
+        assert_eq!(
+            written(&batch, change.addr),
+            expected,
+            "the freed slot 4 is used after state"
+        );
+        assert_eq!(leaf.image().get(15), Some(7));
+    }
+
+    #[test]
+    fn an_append_leaves_the_left_leaf_full() {
+        let change = change(12);
+        let mut leaf = full(&change, u64::MAX);
+        let split = change.split(&mut Batch::new(), &mut leaf, &request(500));
+        assert_eq!((split.sibling_low, leaf.image().record_count()), (500, 12));
+        let mut leaf = full(&change, u64::MAX);
+        let split = change.split(&mut Batch::new(), &mut leaf, &request(115));
+        assert_eq!(
+            split.sibling_low, 80,
+            "only a key beyond all others is an append"
+        );
+    }
+
+    #[test]
+    fn no_record_is_lost_or_doubled_by_any_split() {
+        for slots in [8, 12, 16] {
+            let change = change(slots);
+            for key in (1..=slots * 10 + 9)
+                .filter(|key| key % 10 != 0)
+                .chain([u64::MAX])
+            {
+                let mut leaf = full(&change, u64::MAX);
+                let mut batch = Batch::new();
+                let split = change.split(&mut batch, &mut leaf, &request(key));
+                let (verbs, words, _) = batch.parts_mut();
+                let start = verbs[0].start as usize + 1;
+                let sibling = crate::LeafImage::new(change.geometry, &words[start..]);
+                assert!(sibling.is_intact(request(key).sibling, change.table));
+                assert_eq!(
+                    (sibling.low(), sibling.high()),
+                    (split.sibling_low, u64::MAX)
+                );
+                let mut all = Vec::new();
+                leaf.image().append_sorted(0, &mut all);
+                assert!(all.iter().all(|(key, _)| *key <= leaf.image().high()));
+                sibling.append_sorted(0, &mut all);
+                let mut expected: Vec<_> = (0..slots).map(|slot| ((slot + 1) * 10, slot)).collect();
+                expected.push((key, 7));
+                expected.sort_unstable();
+                assert_eq!(all, expected, "{slots} slots, key {key}");
+            }
+        }
+    }
+}

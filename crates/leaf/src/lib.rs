@@ -1,0 +1,30 @@
+//! The data layer: leaves in far memory, which hold every truth of a table.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`geometry`] | how many words a leaf has and where they are |
+//! | [`image`] | the codec: the one place that knows the record layout and the checksum |
+//! | [`change`] | changes of a locked leaf as batches (D2, D3) |
+//! | [`access`] | reading, locking and changing one leaf through the fabric (D1, D4, D5) |
+//! | [`recovery`] | leaves of fenced owners (D8) |
+//! | [`lease`] | leaves that splits will need, leased ahead |
+//!
+//! What it is not: it does not know how a leaf is found. Search layers (`farleaf-index`) do, and
+//! whatever they say is checked here against the leaf's own fences.
+#![doc = include_str!("../../../docs/data-layer.md")]
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod change;
+pub mod geometry;
+pub mod image;
+pub mod lease;
+pub mod recovery;
+
+mod error;
+
+pub use access::{LeafAccess, Locked, Look};
+pub use error::LeafError;
+pub use geometry::{GeometryError, LeafGeometry};
+pub use image::{LeafBuffer, LeafImage, Placement};
+pub use lease::LeafLease;
