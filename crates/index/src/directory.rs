@@ -1,0 +1,281 @@
+//! Models and residuals in this process's memory, shared by its sessions.
+
+use farleaf_leaf::LeafGeometry;
+use farleaf_model::UpperModels;
+use farleaf_types::{RemoteAddr, WordAddr};
+
+use crate::hint::{Announcement, Hint};
+
+/// One model: a line over the leaves of a contiguous piece of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    /// Smallest key that is routed to it; its predictions are relative to it.
+    pub first_key: u64,
+    /// Leaves per key.
+    pub slope: f64,
+    /// Prediction at `first_key`, in leaves.
+    pub intercept: f32,
+    /// Largest prediction error over the trained fences, in leaves; rounded up.
+    pub error_max: f32,
+    /// Its first leaf.
+    pub base: RemoteAddr,
+    /// How many leaves it has, at most [`Model::LEAF_COUNT_MAX`].
+    pub leaf_count: u32,
+    /// Its synonym leaf table: the counter, then entries. Null when it has none.
+    pub synonym_table: RemoteAddr,
+    /// Entries that the synonym leaf table has room for.
+    pub synonym_capacity: u32,
+}
+
+impl Model {
+    /// Most leaves of one model: a synonym leaf table's entry names the parent with 16 bits.
+    pub const LEAF_COUNT_MAX: u32 = u16::MAX as u32;
+
+    /// Predicted position of a key in units of 2^-`shift` leaves, rounded down. Monotone in the key,
+    /// and the same number wherever it is computed: residuals depend on that.
+    #[inline]
+    pub fn position(&self, key: u64, shift: u32) -> i64 {
+        position(
+            self.slope,
+            self.intercept,
+            key.saturating_sub(self.first_key),
+            shift,
+        )
+    }
+}
+
+/// What [`Model::position`] computes, for models that lie in another form. A multiplication by a
+/// positive number, an addition and a rounding are each monotone, so their sequence is; a fused
+/// multiply-add is not used because it may differ between machines.
+#[inline]
+fn position(slope: f64, intercept: f32, distance: u64, shift: u32) -> i64 {
+    let scale = (1_u64 << shift) as f64;
+    let position = (slope * distance as f64 + f64::from(intercept)) * scale;
+    // `as` saturates, so that a key far beyond the last leaf stays beyond it.
+    position.floor() as i64
+}
+
+/// The part of a model that every lookup touches: half a cache line.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    slope: f64,
+    base: RemoteAddr,
+    intercept: f32,
+    /// Number of its first leaf in the directory.
+    first_leaf: u32,
+}
+
+const _: () = assert!(size_of::<Line>() == 24);
+
+/// The part of a model that splits and ROLEX lookups touch.
+#[derive(Clone, Copy, Debug)]
+struct Margin {
+    synonym_table: RemoteAddr,
+    synonym_capacity: u32,
+    error_max: f32,
+}
+
+/// What a training told, as one process holds it: immutable, replaced as a whole.
+#[derive(Debug)]
+pub struct Directory {
+    geometry: LeafGeometry,
+    generation: u16,
+    record_count: u64,
+    /// Fixed-point position of predictions: units of 2^-shift leaves.
+    shift: u32,
+    upper: UpperModels,
+    lines: Vec<Line>,
+    margins: Vec<Margin>,
+    /// For leaf i of a model, the threshold on the predicted position from which on a key belongs to
+    /// it or to a later leaf, minus i (L2).
+    residuals: Vec<i8>,
+}
+
+impl Directory {
+    /// Puts a directory together. `models` cover all keys in order, and there is one residual per
+    /// leaf. Panics when that is not so: snapshots are checked where they are read.
+    pub fn new(
+        geometry: LeafGeometry,
+        generation: u16,
+        record_count: u64,
+        shift: u32,
+        models: &[Model],
+        residuals: Vec<i8>,
+    ) -> Self {
+        let mut first_leaf = 0;
+        let mut lines = Vec::with_capacity(models.len());
+        for model in models {
+            let Model {
+                slope,
+                base,
+                intercept,
+                ..
+            } = *model;
+            lines.push(Line {
+                slope,
+                base,
+                intercept,
+                first_leaf,
+            });
+            first_leaf += model.leaf_count;
+        }
+        assert_eq!(
+            first_leaf as usize,
+            residuals.len(),
+            "one residual per leaf"
+        );
+        let margins = models.iter().map(|model| Margin {
+            synonym_table: model.synonym_table,
+            synonym_capacity: model.synonym_capacity,
+            error_max: model.error_max,
+        });
+        let margins = margins.collect();
+        let upper = UpperModels::build(models.iter().map(|model| model.first_key).collect());
+        Self {
+            geometry,
+            generation,
+            record_count,
+            shift,
+            upper,
+            lines,
+            margins,
+            residuals,
+        }
+    }
+
+    /// Which load made it.
+    pub fn generation(&self) -> u16 {
+        self.generation
+    }
+
+    /// How many records it was trained on.
+    pub fn record_count(&self) -> u64 {
+        self.record_count
+    }
+
+    /// How many trained leaves there are.
+    pub fn leaf_count(&self) -> u32 {
+        self.residuals.len() as u32
+    }
+
+    /// How many models there are.
+    pub fn model_count(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Bytes of upper models, models and residuals that lookups by residuals touch.
+    pub fn lookup_bytes(&self) -> u64 {
+        self.model_bytes() + self.residuals.len() as u64
+    }
+
+    /// Bytes of upper models and models.
+    pub fn model_bytes(&self) -> u64 {
+        let lines = size_of_val(&*self.lines) + size_of_val(&*self.margins);
+        (self.upper.size_bytes() + lines) as u64
+    }
+
+    /// L2: the leaf that a key is in, as far as the training knows.
+    #[inline]
+    pub fn locate(&self, key: u64) -> Hint {
+        let model = self.upper.find(key);
+        let line = &self.lines[model];
+        let residuals = self.residuals_of(model);
+        let last = residuals.len() as i64 - 1;
+        let distance = key.saturating_sub(self.upper.first_keys()[model]);
+        let position = position(line.slope, line.intercept, distance, self.shift);
+        let threshold = |leaf: i64| (leaf << self.shift) + i64::from(residuals[leaf as usize]);
+        // The residual of the leaf that the line points to tells how far the line is off near it.
+        let pointed = (position >> self.shift).clamp(0, last);
+        let corrected = position.saturating_sub(i64::from(residuals[pointed as usize]));
+        let mut leaf = (corrected >> self.shift).clamp(0, last);
+        while leaf > 0 && position < threshold(leaf) {
+            leaf -= 1;
+        }
+        while leaf < last && position >= threshold(leaf + 1) {
+            leaf += 1;
+        }
+        Hint {
+            addr: self.leaf_at(line, leaf as u64),
+            parent: line.first_leaf + leaf as u32,
+        }
+    }
+
+    /// The predicted range of leaves as the paper has it: every leaf that a key may be in given the
+    /// model's error, first and last number.
+    pub fn predicted_range(&self, key: u64) -> (u32, u32) {
+        let model = self.upper.find(key);
+        let line = &self.lines[model];
+        let distance = key.saturating_sub(self.upper.first_keys()[model]);
+        let position = line.slope * distance as f64 + f64::from(line.intercept);
+        let error = f64::from(self.margins[model].error_max);
+        let last = self.residuals_of(model).len() as f64 - 1.0;
+        // A key of leaf i lies between fences i and i + 1, each predicted within `error`.
+        let from = (position - 1.0 - error).ceil().clamp(0.0, last);
+        let to = (position + error).floor().clamp(from, last);
+        (line.first_leaf + from as u32, line.first_leaf + to as u32)
+    }
+
+    /// The trained leaf with this number.
+    #[inline]
+    pub fn leaf(&self, number: u32) -> Option<Hint> {
+        if number >= self.leaf_count() {
+            return None;
+        }
+        let line = &self.lines[self.model_of(number)];
+        let addr = self.leaf_at(line, u64::from(number - line.first_leaf));
+        Some(Hint {
+            addr,
+            parent: number,
+        })
+    }
+
+    /// The model that a trained leaf belongs to.
+    #[inline]
+    pub fn model_of(&self, leaf: u32) -> usize {
+        self.lines.partition_point(|line| line.first_leaf <= leaf) - 1
+    }
+
+    /// Where a split of a leaf of this parent is announced.
+    pub fn announcement(&self, parent: u32) -> Option<Announcement> {
+        let model = self.model_of(parent);
+        let margin = self.margins[model];
+        let parent_in_model = (parent - self.lines[model].first_leaf) as u16;
+        (!margin.synonym_table.is_null()).then(|| Announcement {
+            counter: self.synonym_counter(model),
+            capacity: margin.synonym_capacity,
+            model: model as u32,
+            parent_in_model,
+        })
+    }
+
+    /// The word that counts a model's synonym leaves.
+    pub fn synonym_counter(&self, model: usize) -> WordAddr {
+        self.margins[model].synonym_table.word_at(0)
+    }
+
+    /// Entries of a model's synonym leaf table.
+    pub fn synonym_capacity(&self, model: usize) -> u32 {
+        self.margins[model].synonym_capacity
+    }
+
+    /// Number of a model's first leaf.
+    pub fn first_leaf_of(&self, model: usize) -> u32 {
+        self.lines[model].first_leaf
+    }
+
+    #[inline]
+    fn leaf_at(&self, line: &Line, index: u64) -> RemoteAddr {
+        line.base
+            .offset_blocks(index * self.geometry.stride_blocks())
+    }
+
+    #[inline]
+    fn residuals_of(&self, model: usize) -> &[i8] {
+        let start = self.lines[model].first_leaf as usize;
+        let end = self
+            .lines
+            .get(model + 1)
+            .map_or(self.residuals.len(), |line| line.first_leaf as usize);
+        &self.residuals[start..end]
+    }
+}

@@ -1,0 +1,75 @@
+//! What can go wrong above the leaves.
+
+use farleaf_fabric::BatchError;
+use farleaf_leaf::LeafError;
+use farleaf_region::RegionError;
+use farleaf_types::{RemoteAddr, TableId};
+use thiserror::Error;
+
+/// An operating failure of an operation on a table.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// The data layer failed.
+    #[error(transparent)]
+    Leaf(#[from] LeafError),
+    /// Chunks or the catalog failed.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] BatchError),
+    /// The search layer's snapshot is damaged.
+    #[error("the snapshot at {addr} of {table} is damaged: {what}")]
+    SnapshotDamaged {
+        /// Where it is.
+        addr: RemoteAddr,
+        /// Whose it is.
+        table: TableId,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// Why a bulk load failed. Nothing of it is in the table then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The keys do not ascend.
+    #[error(
+        "record {index} of the load has key {key}, which is not above the one before it, \
+         {previous}; a bulk load takes each key once, in ascending order"
+    )]
+    NotAscending {
+        /// Which record, from 0.
+        index: u64,
+        /// Its key.
+        key: u64,
+        /// The key before it.
+        previous: u64,
+    },
+    /// The table has records already, or had some.
+    #[error("a bulk load needs a table that has never held a record; this one has")]
+    TableNotEmpty,
+    /// Something below failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+impl From<RegionError> for LoadError {
+    fn from(error: RegionError) -> Self {
+        Self::Index(error.into())
+    }
+}
+
+impl From<LeafError> for LoadError {
+    fn from(error: LeafError) -> Self {
+        Self::Index(error.into())
+    }
+}
+
+impl From<BatchError> for LoadError {
+    fn from(error: BatchError) -> Self {
+        Self::Index(error.into())
+    }
+}

@@ -1,0 +1,58 @@
+//! What a search layer offers to the operations.
+
+use farleaf_types::{RemoteAddr, WordAddr};
+
+/// Where a key probably is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// The leaf to look at: a trained one or one of its synonyms.
+    pub addr: RemoteAddr,
+    /// The trained leaf whose range that leaf's is a part of, counted over the whole directory.
+    pub parent: u32,
+}
+
+/// Where a split is announced to other clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// `slot_use`: how many synonym leaves the model has. FAA.
+    pub counter: WordAddr,
+    /// Entries that there are room for, right behind the counter.
+    pub capacity: u32,
+    /// The model's number in the directory.
+    pub model: u32,
+    /// The trained leaf's number in its model.
+    pub parent_in_model: u16,
+}
+
+/// A search layer of one session: pure computation over what the session holds; every answer is a
+/// hint.
+pub trait SearchLayer {
+    /// The leaf that a key is most likely in.
+    fn locate(&self, key: u64) -> Hint;
+
+    /// The leaf to try when `failed` turned out to be too far right of the key; `None` when there is
+    /// nothing further left.
+    fn left_of(&self, key: u64, failed: Hint) -> Option<Hint>;
+
+    /// The trained leaf after `parent`.
+    fn next_trained(&self, parent: u32) -> Option<Hint>;
+
+    /// A leaf that a split made was met, or made by this session.
+    fn learn(&mut self, low: u64, leaf: Hint);
+
+    /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their fences.
+    fn synonyms_above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>);
+
+    /// Where a split of a leaf of this parent is announced.
+    fn announcement(&self, parent: u32) -> Option<Announcement>;
+
+    /// How many announcements of a model this session has read.
+    fn announced_seen(&self, model: u32) -> u32;
+
+    /// The first announcements of a model, `entries` since `seen`, have been read.
+    fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]);
+
+    /// Bytes that the session must hold to work as measured: models, upper models, residuals, tables,
+    /// synonyms. Shared structures are counted whole.
+    fn metadata_bytes(&self) -> u64;
+}

@@ -1,0 +1,85 @@
+//! The default search layer: runs, models and residual bytes (DESIGN L1, L2).
+//!
+//! The leaves of a trained piece lie side by side, so there is no leaf table, and a byte per leaf
+//! says at which predicted position it begins; so the layer names *the* leaf. What splits add later
+//! is kept by lower fence, as it is met.
+
+use std::sync::Arc;
+
+use farleaf_leaf::LeafGeometry;
+use farleaf_types::RemoteAddr;
+
+use crate::directory::Directory;
+use crate::hint::{Announcement, Hint, SearchLayer};
+use crate::synonyms::Synonyms;
+
+/// One session's learned layer on one table.
+#[derive(Debug)]
+pub struct LearnedLayer {
+    directory: Arc<Directory>,
+    synonyms: Synonyms,
+    /// Announcements read, per model; empty until the first is.
+    announced: Vec<u32>,
+}
+
+impl LearnedLayer {
+    /// A layer over a directory that the process shares.
+    pub fn new(_geometry: LeafGeometry, directory: Arc<Directory>) -> Self {
+        Self {
+            directory,
+            synonyms: Synonyms::default(),
+            announced: Vec::new(),
+        }
+    }
+
+    /// The directory that it searches in.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+}
+
+impl SearchLayer for LearnedLayer {
+    #[inline]
+    fn locate(&self, key: u64) -> Hint {
+        let trained = self.directory.locate(key);
+        self.synonyms.find(trained.parent, key).unwrap_or(trained)
+    }
+
+    fn left_of(&self, key: u64, failed: Hint) -> Option<Hint> {
+        let trained = self.directory.leaf(failed.parent.checked_sub(1)?)?;
+        Some(self.synonyms.find(trained.parent, key).unwrap_or(trained))
+    }
+
+    #[inline]
+    fn next_trained(&self, parent: u32) -> Option<Hint> {
+        self.directory.leaf(parent + 1)
+    }
+
+    fn learn(&mut self, low: u64, leaf: Hint) {
+        self.synonyms.insert(low, leaf, self.directory.leaf_count());
+    }
+
+    fn synonyms_above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>) {
+        self.synonyms.above(parent, from, found);
+    }
+
+    fn announcement(&self, parent: u32) -> Option<Announcement> {
+        self.directory.announcement(parent)
+    }
+
+    fn announced_seen(&self, model: u32) -> u32 {
+        self.announced.get(model as usize).copied().unwrap_or(0)
+    }
+
+    fn note_announced(&mut self, model: u32, seen: u32, _entries: &[u64]) {
+        if self.announced.is_empty() {
+            self.announced = vec![0; self.directory.model_count()];
+        }
+        self.announced[model as usize] = seen;
+    }
+
+    fn metadata_bytes(&self) -> u64 {
+        let announced = size_of_val(&*self.announced) as u64;
+        self.directory.lookup_bytes() + self.synonyms.size_bytes() + announced
+    }
+}

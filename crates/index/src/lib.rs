@@ -1,0 +1,39 @@
+//! Search layers: whatever leads to a leaf.
+//!
+//! A search layer is a hint, right nearly always, allowed to be wrong at any time, and corrected by
+//! what the leaf says (`farleaf-leaf`, rules D4 and D5). So several of them stand side by side over
+//! the same leaves:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`learned`] | the default: runs of leaves, models, one residual byte per leaf; one leaf per get |
+//! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, a range of leaves per get |
+//! | [`hint`] | what a search layer offers to the operations |
+//! | [`directory`] | models and residuals in this process's memory; both layers search in it |
+//! | [`synonyms`] | leaves that splits made since the training |
+//! | [`snapshot`] | the directory's format in far memory |
+//! | [`load`] | bulk load: cuts leaves, trains, writes, commits |
+//! | [`operation`] | get, put, scan and the rest, over any search layer |
+//!
+//! What it is not: it holds no truth. Deleting everything here but the address of the first leaf
+//! would make operations slow, not wrong.
+#![doc = include_str!("../../../docs/learned-layer.md")]
+#![forbid(unsafe_code)]
+
+pub mod directory;
+pub mod hint;
+pub mod layer;
+pub mod learned;
+pub mod load;
+pub mod operation;
+pub mod rolex;
+pub mod snapshot;
+pub mod synonyms;
+
+mod error;
+
+pub use directory::Directory;
+pub use error::{IndexError, LoadError};
+pub use hint::{Hint, SearchLayer};
+pub use layer::{Layer, LayerKind};
+pub use operation::{Index, IndexState};

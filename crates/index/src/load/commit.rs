@@ -1,0 +1,121 @@
+//! How a load appears at once (rules B2 to B4).
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_leaf::{LeafAccess, LeafError, LeafImage};
+use farleaf_region::RegionLayout;
+use farleaf_region::catalog::{self, CatalogEntry};
+use farleaf_types::RemoteAddr;
+
+use crate::LoadError;
+
+/// B2's condition: nobody has written a record, and nobody has split or replaced the first leaf.
+fn may_be_replaced(image: LeafImage<'_>) -> bool {
+    !image.is_retired() && image.link().is_null() && image.record_count() == 0
+}
+
+/// Whether a load would find the table empty now; the commit asks again, under the lock.
+pub(super) async fn is_untouched<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    entry: &CatalogEntry,
+) -> Result<bool, LeafError> {
+    let leaf = access.read_intact(batch, entry.record.first_leaf).await?;
+    Ok(may_be_replaced(leaf.image()))
+}
+
+/// A number for the load that no load at the same time has: 1 to 65535.
+pub(super) async fn draw_generation<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+) -> Result<u16, LeafError> {
+    loop {
+        batch.clear();
+        let slot = batch.fetch_add(access.layout.table_num(), 1);
+        access.endpoint.execute(batch).await?;
+        let generation = batch.previous(slot).wrapping_add(1) as u16;
+        if generation != 0 {
+            return Ok(generation);
+        }
+    }
+}
+
+/// B2 and B3.
+pub(super) async fn commit<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    entry: &CatalogEntry,
+    first_new_leaf: RemoteAddr,
+    root: RemoteAddr,
+) -> Result<(), LoadError> {
+    let mut batch = Batch::new();
+    let first_leaf = entry.record.first_leaf;
+    let mut locked = access.lock(&mut batch, first_leaf, None).await?;
+    let untouched = may_be_replaced(locked.leaf.image());
+    batch.clear();
+    let change = access.change(first_leaf);
+    if untouched {
+        install_root(&mut batch, access.layout, entry, root);
+        change.retire(&mut batch, &mut locked.leaf, first_new_leaf);
+        let root_addr = catalog::root_addr(access.layout, entry.index);
+        batch.compare_swap(root_addr, entry.root.word(), root.word());
+    } else {
+        change.unlock(&mut batch);
+    }
+    access.endpoint.execute(&mut batch).await?;
+    access
+        .endpoint
+        .counters()
+        .record(OperationKind::Control, &batch.take_cost());
+    if untouched {
+        Ok(())
+    } else {
+        Err(LoadError::TableNotEmpty)
+    }
+}
+
+/// B3's first verb: names the root that is about to be installed.
+pub fn install_root(
+    batch: &mut Batch,
+    layout: &RegionLayout,
+    entry: &CatalogEntry,
+    root: RemoteAddr,
+) {
+    batch.write_word(catalog::pending_root_addr(layout, entry.index), root.word());
+}
+
+/// B4: if the first leaf is retired and the root is older than the pending one, swaps the root.
+/// Returns the root that is in force. A few round trips; called when a retired leaf was met.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn finish_root<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    entry: &CatalogEntry,
+) -> Result<RemoteAddr, LeafError> {
+    let mut batch = Batch::new();
+    let leaf = access
+        .read_intact(&mut batch, entry.record.first_leaf)
+        .await?;
+    // Read after the first leaf: if that is retired, the pending root is the one of B3.
+    batch.clear();
+    let root_addr = catalog::root_addr(access.layout, entry.index);
+    let root = batch.read(root_addr, 1);
+    let pending = batch.read(catalog::pending_root_addr(access.layout, entry.index), 1);
+    access.endpoint.execute(&mut batch).await?;
+    let root = batch.words(root)[0];
+    let pending = batch.words(pending)[0];
+    let unfinished = leaf.image().is_retired() && pending != 0 && pending != root;
+    if unfinished {
+        batch.clear();
+        batch.compare_swap(root_addr, root, pending);
+        access.endpoint.execute(&mut batch).await?;
+    }
+    access
+        .endpoint
+        .counters()
+        .record(OperationKind::Control, &batch.take_cost());
+    Ok(RemoteAddr::from_word(if unfinished {
+        pending
+    } else {
+        root
+    }))
+}

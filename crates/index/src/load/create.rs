@@ -1,0 +1,107 @@
+//! A new table: one empty leaf over all keys, and a snapshot that leads to it.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::{LeafAccess, LeafBuffer};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_types::RemoteAddr;
+
+use crate::IndexError;
+use crate::directory::Model;
+use crate::snapshot::{SnapshotContents, write_snapshot};
+
+/// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
+/// the snapshot takes anyway.
+const SYNONYM_CAPACITY: u32 = 4095;
+
+/// What a catalog entry needs of a new table.
+#[derive(Clone, Copy, Debug)]
+pub struct NewTable {
+    /// Its first leaf.
+    pub first_leaf: RemoteAddr,
+    /// Its first root.
+    pub root: RemoteAddr,
+    chunks: [ChunkRange; 2],
+}
+
+/// Writes the first leaf and the first snapshot of a table. Nothing points to them yet, and this
+/// session owns their chunks until [`NewTable::give_back`].
+///
+/// # Errors
+/// The pool is full, or the fabric failed.
+pub async fn create_table<E: Endpoint>(access: &LeafAccess<'_, E>) -> Result<NewTable, IndexError> {
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let purpose = ChunkPurpose::Leaves {
+        slots: access.geometry.slots(),
+    };
+    let leaves = allocator.claim(1, purpose, access.table).await?;
+    let first_leaf = access.layout.chunk_start(leaves.first);
+    let mut leaf = LeafBuffer::new(access.geometry, 0, u64::MAX, RemoteAddr::NULL);
+    let mut batch = Batch::new();
+    access.change(first_leaf).write_new(&mut batch, &mut leaf);
+    access.endpoint.execute(&mut batch).await?;
+    let model = Model {
+        first_key: 0,
+        slope: 0.0,
+        intercept: 0.0,
+        error_max: 0.0,
+        base: first_leaf,
+        leaf_count: 1,
+        synonym_table: RemoteAddr::NULL,
+        synonym_capacity: SYNONYM_CAPACITY,
+    };
+    let contents = SnapshotContents {
+        table: access.table,
+        generation: 0,
+        record_count: 0,
+        shift: 0,
+        models: vec![model],
+        residuals: vec![0],
+    };
+    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    match written {
+        Ok((root, snapshot)) => Ok(NewTable {
+            first_leaf,
+            root,
+            chunks: [leaves, snapshot],
+        }),
+        Err(error) => {
+            let free = FreeLeaves::default();
+            allocator
+                .give_back(leaves, ChunkPurpose::Free, access.table, free)
+                .await?;
+            Err(error.into())
+        }
+    }
+}
+
+impl NewTable {
+    /// Gives the chunks back: to the table if its catalog entry was written, else as free.
+    ///
+    /// # Errors
+    /// The fabric failed; the memory node then sweeps them when the session ends.
+    pub async fn give_back<E: Endpoint>(
+        self,
+        access: &LeafAccess<'_, E>,
+        committed: bool,
+    ) -> Result<(), IndexError> {
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let [leaves, snapshot] = self.chunks;
+        let free = ChunkPurpose::Free;
+        let mut unused = FreeLeaves::default();
+        (1..access.geometry.chunk_leaf_count()).for_each(|leaf| unused.insert(leaf));
+        let purpose = ChunkPurpose::Leaves {
+            slots: access.geometry.slots(),
+        };
+        let purpose = if committed { purpose } else { free };
+        allocator
+            .give_back(leaves, purpose, access.table, unused)
+            .await?;
+        let purpose = ChunkPurpose::Snapshot { generation: 0 };
+        let purpose = if committed { purpose } else { free };
+        allocator
+            .give_back(snapshot, purpose, access.table, FreeLeaves::default())
+            .await?;
+        Ok(())
+    }
+}

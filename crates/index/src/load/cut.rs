@@ -1,0 +1,155 @@
+//! Cutting a sorted sequence into leaves where the gaps between keys are wide.
+//!
+//! The residual byte can name a leaf without error when a point of its grid falls into the gap
+//! between the last key of one leaf and the first of the next (see `docs/learned-layer.md`).
+//! Cutting at the widest of three gaps makes that nearly certain, and keeps the mean fill.
+
+/// How many records the leaves of a load get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillTarget {
+    least: usize,
+    wanted: usize,
+    most: usize,
+}
+
+impl FillTarget {
+    /// Leaves of `slots` slots, filled to `fill_percent`, at least 2 records each.
+    pub fn new(slots: usize, fill_percent: u8) -> Self {
+        let wanted = (slots * usize::from(fill_percent))
+            .div_euclid(100)
+            .clamp(2, slots);
+        let most = (wanted + 1).min(slots);
+        Self {
+            least: (most - 2).max(1),
+            wanted,
+            most,
+        }
+    }
+
+    /// Mean number of records per leaf when gaps are random.
+    pub fn mean(self) -> f64 {
+        (self.least + self.most) as f64 / 2.0
+    }
+}
+
+/// Collects records and says where a leaf ends.
+#[derive(Debug)]
+pub struct Cutter {
+    target: FillTarget,
+    pending: Vec<(u64, u64)>,
+}
+
+impl Cutter {
+    /// A cutter with no records.
+    pub fn new(target: FillTarget) -> Self {
+        Self {
+            target,
+            pending: Vec::with_capacity(target.most + 1),
+        }
+    }
+
+    /// The last record's key.
+    pub fn last_key(&self) -> Option<u64> {
+        self.pending.last().map(|(key, _)| *key)
+    }
+
+    /// Adds a record with a key above the last. When a leaf is complete, its records are moved to
+    /// the end of `records` and their number is returned.
+    pub fn push(&mut self, record: (u64, u64), records: &mut Vec<(u64, u64)>) -> Option<usize> {
+        self.pending.push(record);
+        (self.pending.len() > self.target.most).then(|| {
+            let count = self.widest_cut();
+            records.extend(self.pending.drain(..count));
+            count
+        })
+    }
+
+    /// Moves what is left to the end of `records`: one leaf, or none.
+    pub fn finish(&mut self, records: &mut Vec<(u64, u64)>) -> Option<usize> {
+        let count = self.pending.len().min(self.target.most);
+        records.extend(self.pending.drain(..count));
+        (count > 0).then_some(count)
+    }
+
+    /// The cut before the widest gap; the wanted one when gaps are alike.
+    fn widest_cut(&self) -> usize {
+        let gap = |count: usize| self.pending[count].0 - self.pending[count - 1].0;
+        let cuts = self.target.least..=self.target.most;
+        let key = |count: &usize| (gap(*count), *count == self.target.wanted);
+        cuts.max_by_key(key).unwrap_or(self.target.wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(keys: impl Iterator<Item = u64>, target: FillTarget) -> Vec<Vec<u64>> {
+        let mut cutter = Cutter::new(target);
+        let mut records = Vec::new();
+        let mut counts = Vec::new();
+        for key in keys {
+            counts.extend(cutter.push((key, 0), &mut records));
+        }
+        while let Some(count) = cutter.finish(&mut records) {
+            counts.push(count);
+        }
+        let mut records = records.into_iter().map(|(key, _)| key);
+        counts
+            .iter()
+            .map(|count| records.by_ref().take(*count).collect())
+            .collect()
+    }
+
+    #[test]
+    fn targets_stay_within_slots() {
+        for slots in [8, 12, 16] {
+            for fill in 1..=100 {
+                let FillTarget {
+                    least,
+                    wanted,
+                    most,
+                } = FillTarget::new(slots, fill);
+                assert!(1 <= least && least <= wanted && wanted <= most && most <= slots);
+            }
+        }
+        assert_eq!(
+            FillTarget::new(8, 75),
+            FillTarget {
+                least: 5,
+                wanted: 6,
+                most: 7
+            }
+        );
+        assert_eq!(
+            FillTarget::new(8, 100),
+            FillTarget {
+                least: 6,
+                wanted: 8,
+                most: 8
+            }
+        );
+    }
+
+    #[test]
+    fn dense_keys_are_cut_evenly() {
+        let leaves = cut(0..60, FillTarget::new(8, 75));
+        assert!(
+            leaves.iter().rev().skip(2).all(|leaf| leaf.len() == 6),
+            "{leaves:?}"
+        );
+    }
+
+    #[test]
+    fn the_widest_gap_is_taken_and_no_key_is_lost() {
+        let keys = [1, 2, 3, 4, 5, 900, 901, 902, 903, 904, 905, 906, 9000];
+        let leaves = cut(keys.into_iter(), FillTarget::new(8, 75));
+        assert_eq!(leaves[0], [1, 2, 3, 4, 5]);
+        assert_eq!(leaves.concat(), keys);
+        assert_eq!(
+            cut([].into_iter(), FillTarget::new(8, 75)),
+            Vec::<Vec<u64>>::new()
+        );
+        assert_eq!(cut([7].into_iter(), FillTarget::new(8, 75)), [[7]]);
+    }
+}

@@ -1,0 +1,182 @@
+//! Bulk load: a sorted sequence becomes runs of leaves, models and residuals, and appears at once.
+//!
+//! - **B1.** Leaves, models, residuals and synonym leaf tables are written into chunks that the
+//!   loader owns; nothing points to them.
+//! - **B2.** The loader locks the table's first leaf, and goes on only if that is intact, not
+//!   retired, empty and without a sibling: then nobody else has a record in the table, nor can
+//!   write one.
+//! - **B3.** One batch commits: the pending root, then the first leaf is retired in favour of the
+//!   first new one (link, state: the commit point), then the root is swapped, then the lock freed.
+//! - **B4.** Whoever finds the first leaf retired while the root is still the old one swaps the root
+//!   to the pending one. Before the commit point a pending root means nothing: the next loader
+//!   overwrites it under the lock.
+//! - **B5.** After that the chunks are given back to the table. The sweep of a dead loader's chunks
+//!   keeps those whose generation is that of the root and frees the others; a generation number is
+//!   drawn for each load, so that two loads at once do not share one.
+
+mod commit;
+mod create;
+mod cut;
+mod extent;
+mod run;
+mod train;
+
+pub use commit::{finish_root, install_root};
+pub use create::{NewTable, create_table};
+pub use cut::{Cutter, FillTarget};
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::LeafAccess;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+
+use crate::LoadError;
+use crate::layer::LayerKind;
+use crate::load::extent::RunExtents;
+use crate::load::run::RunBuilder;
+use crate::snapshot::{SnapshotContents, write_snapshot};
+
+/// Records between two calls of a progress callback.
+const PROGRESS_RECORD_COUNT: u64 = 1 << 16;
+
+/// What a load made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadSummary {
+    /// Records loaded.
+    pub record_count: u64,
+    /// Leaves written.
+    pub leaf_count: u64,
+    /// Models trained.
+    pub model_count: u64,
+}
+
+/// How a load trains.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadPlan {
+    /// Which search layer will use it.
+    pub kind: LayerKind,
+    /// How full leaves become, in percent.
+    pub fill_percent: u8,
+    /// Error bound in keys.
+    pub epsilon_keys: f64,
+}
+
+impl LoadPlan {
+    /// The error bound in leaves. The paper counts positions in slots of full leaves; runs count in
+    /// the records that a leaf gets.
+    fn epsilon_leaves(&self, slots: usize, fill: FillTarget) -> f64 {
+        match self.kind {
+            LayerKind::Learned => self.epsilon_keys / fill.mean(),
+            LayerKind::Rolex => self.epsilon_keys / slots as f64,
+        }
+    }
+}
+
+/// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
+/// and then how many records have been written. Memory: one model's records at a time, and a byte
+/// per leaf. An empty sequence changes nothing.
+///
+/// # Errors
+/// The records do not ascend, the table is not empty, the pool is full, or the fabric failed; then
+/// nothing of the load is in the table, and its chunks are given back.
+pub async fn bulk_load<E: Endpoint>(
+    access: LeafAccess<'_, E>,
+    entry: &CatalogEntry,
+    plan: LoadPlan,
+    records: impl Iterator<Item = (u64, u64)>,
+    mut progress: impl FnMut(u64),
+) -> Result<LoadSummary, LoadError> {
+    let mut batch = Batch::new();
+    if !commit::is_untouched(&access, &mut batch, entry).await? {
+        return Err(LoadError::TableNotEmpty);
+    }
+    let generation = commit::draw_generation(&access, &mut batch).await?;
+    let purpose = ChunkPurpose::Run {
+        slots: access.geometry.slots(),
+        generation,
+    };
+    let mut extents = RunExtents::new(purpose, access.table);
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let mut snapshot_range = None;
+    let loaded = load_into(
+        &access,
+        (entry, plan, generation),
+        (&mut extents, &mut snapshot_range),
+        records,
+        &mut progress,
+    )
+    .await;
+    let committed = matches!(loaded, Ok(summary) if summary.record_count > 0);
+    extents.release(&allocator, committed).await?;
+    if let Some(range) = snapshot_range {
+        let snapshot = ChunkPurpose::Snapshot { generation };
+        let purpose = if committed {
+            snapshot
+        } else {
+            ChunkPurpose::Free
+        };
+        allocator
+            .give_back(range, purpose, access.table, FreeLeaves::default())
+            .await?;
+    }
+    loaded
+}
+
+async fn load_into<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    (entry, plan, generation): (&CatalogEntry, LoadPlan, u16),
+    (extents, snapshot_range): (&mut RunExtents, &mut Option<ChunkRange>),
+    records: impl Iterator<Item = (u64, u64)>,
+    progress: &mut impl FnMut(u64),
+) -> Result<LoadSummary, LoadError> {
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let fill = FillTarget::new(access.geometry.slot_count(), plan.fill_percent);
+    let epsilon_leaves = plan.epsilon_leaves(access.geometry.slot_count(), fill);
+    let mut builder = RunBuilder::new(access, &allocator, extents, plan.kind, epsilon_leaves);
+    let mut cutter = Cutter::new(fill);
+    let mut record_count = 0;
+    for record in records {
+        if let Some(previous) = cutter.last_key().filter(|previous| *previous >= record.0) {
+            return Err(LoadError::NotAscending {
+                index: record_count,
+                key: record.0,
+                previous,
+            });
+        }
+        record_count += 1;
+        if let Some(count) = cutter.push(record, builder.records_mut()) {
+            builder.add_leaf(count).await?;
+        }
+        if record_count % PROGRESS_RECORD_COUNT == 0 {
+            progress(record_count);
+        }
+    }
+    while let Some(count) = cutter.finish(builder.records_mut()) {
+        builder.add_leaf(count).await?;
+    }
+    let Some(run) = builder.finish().await? else {
+        return Ok(LoadSummary::default());
+    };
+    extents.return_unused(&allocator).await?;
+    let summary = LoadSummary {
+        record_count,
+        leaf_count: run.residuals.len() as u64,
+        model_count: run.models.len() as u64,
+    };
+    let first_leaf = run.models[0].base;
+    let contents = SnapshotContents {
+        table: access.table,
+        generation,
+        record_count,
+        shift: run.shift,
+        models: run.models,
+        residuals: run.residuals,
+    };
+    let (root, range) =
+        write_snapshot(access.endpoint, &allocator, access.layout, contents).await?;
+    *snapshot_range = Some(range);
+    commit::commit(access, entry, first_leaf, root).await?;
+    progress(record_count);
+    Ok(summary)
+}

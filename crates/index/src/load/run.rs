@@ -1,0 +1,250 @@
+//! Leaves of a load, trained and written model by model.
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_leaf::{LeafAccess, LeafBuffer};
+use farleaf_model::{Segment, SegmentBuilder};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_types::RemoteAddr;
+
+use crate::LoadError;
+use crate::directory::Model;
+use crate::layer::LayerKind;
+use crate::load::extent::RunExtents;
+use crate::load::train::{Boundaries, Gap, shift_for};
+
+/// Leaves that go over the fabric with one WRITE.
+const WRITE_LEAF_COUNT: usize = 1024;
+/// Entries of a synonym leaf table: 2^8 in the paper.
+const PAPER_SYNONYM_CAPACITY: u32 = 256;
+const SYNONYM_CAPACITY_MIN: u32 = 7;
+const LEAVES_PER_SYNONYM_ENTRY: u32 = 8;
+
+/// What all leaves of a load amount to.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// The models, their synonym leaf tables not placed yet.
+    pub(super) models: Vec<Model>,
+    /// One per leaf.
+    pub(super) residuals: Vec<i8>,
+    /// Positions are counted in 2^-shift leaves.
+    pub(super) shift: u32,
+}
+
+/// Takes leaves in order; trains, places and writes them.
+pub(super) struct RunBuilder<'a, E> {
+    access: &'a LeafAccess<'a, E>,
+    allocator: &'a ChunkAllocator<'a, E>,
+    extents: &'a mut RunExtents,
+    kind: LayerKind,
+    regression: SegmentBuilder,
+    run: Run,
+    /// Records of the leaves that no model is closed over yet.
+    records: Vec<(u64, u64)>,
+    /// Record counts of these leaves, and the gaps before them.
+    leaves: Vec<(usize, Gap)>,
+    /// Last key of the last leaf.
+    last_key: Option<u64>,
+    /// The last written model's last leaf, whose link is not known yet.
+    held_back: Option<(RemoteAddr, LeafBuffer)>,
+    batch: Batch,
+}
+
+impl<'a, E: Endpoint> RunBuilder<'a, E> {
+    /// A builder without leaves.
+    pub(super) fn new(
+        access: &'a LeafAccess<'a, E>,
+        allocator: &'a ChunkAllocator<'a, E>,
+        extents: &'a mut RunExtents,
+        kind: LayerKind,
+        epsilon_leaves: f64,
+    ) -> Self {
+        let shift = shift_for(epsilon_leaves);
+        Self {
+            access,
+            allocator,
+            extents,
+            kind,
+            regression: SegmentBuilder::new(epsilon_leaves, Model::LEAF_COUNT_MAX),
+            run: Run {
+                models: Vec::new(),
+                residuals: Vec::new(),
+                shift,
+            },
+            records: Vec::new(),
+            leaves: Vec::new(),
+            last_key: None,
+            held_back: None,
+            batch: Batch::new(),
+        }
+    }
+
+    /// Where the records of the next leaf go.
+    pub(super) fn records_mut(&mut self) -> &mut Vec<(u64, u64)> {
+        &mut self.records
+    }
+
+    /// The last `count` records are a leaf.
+    ///
+    /// # Errors
+    /// The pool is full, or the fabric failed.
+    pub(super) async fn add_leaf(&mut self, count: usize) -> Result<(), LoadError> {
+        let leaf = &self.records[self.records.len() - count..];
+        let (first, last) = (leaf[0].0, leaf[count - 1].0);
+        let gap = Gap {
+            last: self.last_key.unwrap_or(first),
+            first,
+        };
+        self.last_key = Some(last);
+        if let Some(segment) = self.regression.push(gap.middle()) {
+            self.write_model(&segment, Some((gap.middle(), count)))
+                .await?;
+        }
+        self.leaves.push((count, gap));
+        Ok(())
+    }
+
+    /// Closes the last model. `None` when there was no leaf.
+    ///
+    /// # Errors
+    /// The pool is full, or the fabric failed.
+    pub(super) async fn finish(mut self) -> Result<Option<Run>, LoadError> {
+        let Some(segment) = self.regression.finish() else {
+            return Ok(None);
+        };
+        self.write_model(&segment, None).await?;
+        self.write_held_back(RemoteAddr::NULL).await?;
+        let cost = self.batch.take_cost();
+        self.access
+            .endpoint
+            .counters()
+            .record(OperationKind::BulkLoad, &cost);
+        Ok(Some(self.run))
+    }
+
+    /// Decides the fences of a segment's leaves and writes them. `next` is the fence and the record
+    /// count of the leaf that follows, whose records are at the end of `records` already.
+    async fn write_model(
+        &mut self,
+        segment: &Segment,
+        next: Option<(u64, usize)>,
+    ) -> Result<(), LoadError> {
+        let stride = self.access.geometry.stride_blocks();
+        let leaf_count = self.leaves.len() as u64;
+        let layout = self.access.layout;
+        let base = self
+            .extents
+            .place(self.allocator, layout, leaf_count * stride)
+            .await?;
+        self.write_held_back(base).await?;
+        let mut model = self.model_of(segment, base);
+        let gaps: Vec<Gap> = self.leaves.iter().map(|(_, gap)| *gap).collect();
+        let mut boundaries = Boundaries::decide(&model, &gaps, self.run.shift);
+        model.error_max = error_max(&model, &boundaries.lows);
+        if self.run.models.is_empty() {
+            boundaries.lows[0] = 0;
+        }
+        boundaries.lows.push(next.map_or(0, |(fence, _)| fence));
+        self.write_leaves(base, &boundaries.lows).await?;
+        self.run.models.push(model);
+        self.run.residuals.extend(&boundaries.residuals);
+        let keep = next.map_or(0, |(_, count)| count);
+        self.records.drain(..self.records.len() - keep);
+        self.leaves.clear();
+        Ok(())
+    }
+
+    fn model_of(&self, segment: &Segment, base: RemoteAddr) -> Model {
+        let leaf_count = self.leaves.len() as u32;
+        assert_eq!(
+            leaf_count, segment.point_count,
+            "each leaf is one point of the regression"
+        );
+        let synonym_capacity = match self.kind {
+            LayerKind::Rolex => PAPER_SYNONYM_CAPACITY,
+            LayerKind::Learned => {
+                let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY).next_power_of_two() - 1;
+                wanted.clamp(SYNONYM_CAPACITY_MIN, PAPER_SYNONYM_CAPACITY)
+            }
+        };
+        Model {
+            first_key: segment.first_x,
+            slope: segment.slope,
+            intercept: segment.intercept as f32,
+            error_max: 0.0,
+            base,
+            leaf_count,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity,
+        }
+    }
+
+    /// Writes all leaves but the last, which is held back until its link is known. `lows` has one
+    /// fence more than there are leaves: where the next model begins, 0 behind the last.
+    async fn write_leaves(&mut self, base: RemoteAddr, lows: &[u64]) -> Result<(), LoadError> {
+        let geometry = self.access.geometry;
+        let stride = geometry.stride_words();
+        let mut records = self.records.iter();
+        let mut words: Vec<u64> = Vec::new();
+        let mut words_start = base;
+        for (index, (count, _)) in self.leaves.iter().enumerate() {
+            let addr = base.offset_blocks(index as u64 * geometry.stride_blocks());
+            let next = base.offset_blocks((index as u64 + 1) * geometry.stride_blocks());
+            let high = lows[index + 1].wrapping_sub(1);
+            let mut leaf = LeafBuffer::new(geometry, lows[index], high, next);
+            for (slot, (key, value)) in records.by_ref().take(*count).enumerate() {
+                leaf.set_record(slot, *key, *value);
+            }
+            if index + 1 == self.leaves.len() {
+                self.held_back = Some((addr, leaf));
+                break;
+            }
+            leaf.seal(addr, self.access.table);
+            let (leaf_words, size) = leaf.leaf_words();
+            words.extend_from_slice(&leaf_words[..size]);
+            words.resize(words.len().next_multiple_of(stride), 0);
+            if words.len() >= WRITE_LEAF_COUNT * stride {
+                write_words(self.access.endpoint, &mut self.batch, words_start, &words).await?;
+                words.clear();
+                words_start = next;
+            }
+        }
+        write_words(self.access.endpoint, &mut self.batch, words_start, &words).await
+    }
+
+    async fn write_held_back(&mut self, link: RemoteAddr) -> Result<(), LoadError> {
+        let Some((addr, mut leaf)) = self.held_back.take() else {
+            return Ok(());
+        };
+        leaf.set_link(link);
+        self.batch.clear();
+        self.access
+            .change(addr)
+            .write_new(&mut self.batch, &mut leaf);
+        Ok(self.access.endpoint.execute(&mut self.batch).await?)
+    }
+}
+
+async fn write_words<E: Endpoint>(
+    endpoint: &E,
+    batch: &mut Batch,
+    to: RemoteAddr,
+    words: &[u64],
+) -> Result<(), LoadError> {
+    if words.is_empty() {
+        return Ok(());
+    }
+    batch.clear();
+    batch.write(to.word_at(0), words);
+    Ok(endpoint.execute(batch).await?)
+}
+
+/// The largest error over the fences as they were decided, rounded up.
+fn error_max(model: &Model, lows: &[u64]) -> f32 {
+    let predict =
+        |key: u64| model.slope * (key - model.first_key) as f64 + f64::from(model.intercept);
+    let errors = lows
+        .iter()
+        .enumerate()
+        .map(|(index, low)| (predict(*low) - index as f64).abs());
+    (errors.fold(0.0, f64::max) as f32).next_up()
+}

@@ -1,0 +1,160 @@
+//! From a segment of the regression to fences and residuals.
+
+use crate::directory::Model;
+
+/// The leaf boundaries of one model, decided.
+#[derive(Debug, Default)]
+pub(super) struct Boundaries {
+    /// Lower fence of each leaf.
+    pub(super) lows: Vec<u64>,
+    /// Residual of each leaf.
+    pub(super) residuals: Vec<i8>,
+}
+
+/// The gap before a leaf: the last key before it, and its first key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    /// Last key of the leaf before.
+    pub(super) last: u64,
+    /// First key of the leaf.
+    pub(super) first: u64,
+}
+
+impl Gap {
+    /// The middle of the gap: a key that could be the leaf's lower fence.
+    pub(super) fn middle(&self) -> u64 {
+        self.last + (self.first - self.last).div_ceil(2)
+    }
+}
+
+/// How finely positions are counted: as finely as a residual byte can still hold errors of
+/// `epsilon_leaves`.
+pub(super) fn shift_for(epsilon_leaves: f64) -> u32 {
+    // A threshold is at most one grid point beyond the predicted fence.
+    let room = f64::from(i8::MAX) - 1.0;
+    let shift = (room / epsilon_leaves.max(0.5)).log2().floor();
+    shift.clamp(0.0, 8.0) as u32
+}
+
+impl Boundaries {
+    /// Decides the fences of a model's leaves. `gaps[i]` lies before leaf i; the model's own first
+    /// key is the first leaf's fence.
+    ///
+    /// Where the model's predictions of the gap's two keys differ, a threshold between them is
+    /// chosen, and the fence is the smallest key whose prediction reaches it: so the residual is
+    /// exact for every key, present or not. Where they do not, the key that begins the leaf is the
+    /// fence, and keys with the same prediction on the wrong side of it cost one more leaf.
+    pub(super) fn decide(model: &Model, gaps: &[Gap], shift: u32) -> Self {
+        let mut boundaries = Self {
+            lows: vec![model.first_key],
+            residuals: vec![i8::MIN],
+        };
+        let mut threshold_before = i64::MIN;
+        for (index, gap) in gaps.iter().enumerate().skip(1) {
+            let position = |key| model.position(key, shift);
+            let (last, first) = (position(gap.last), position(gap.first));
+            let base = (index as i64) << shift;
+            let clamp = |threshold: i64| {
+                let residual = (threshold - base).clamp(i8::MIN.into(), i8::MAX.into());
+                (base + residual).max(threshold_before)
+            };
+            let middle = clamp(position(gap.middle()).clamp(last + 1, first.max(last + 1)));
+            let exact = last < middle && middle <= first;
+            let (low, threshold) = if exact {
+                (smallest_key(*gap, |key| position(key) >= middle), middle)
+            } else {
+                (gap.first, clamp(first))
+            };
+            let residual = threshold - base;
+            boundaries.lows.push(low);
+            // Held back by the threshold before it, a residual may leave the byte: then the leaf is
+            // predicted wrong, which its fences tell.
+            boundaries
+                .residuals
+                .push(residual.clamp(i8::MIN.into(), i8::MAX.into()) as i8);
+            threshold_before = threshold;
+        }
+        boundaries
+    }
+}
+
+/// The smallest key of a gap, its last one excluded, for which the condition holds; it holds for
+/// the gap's first key and is monotone.
+fn smallest_key(gap: Gap, holds: impl Fn(u64) -> bool) -> u64 {
+    let (mut below, mut reaches) = (gap.last, gap.first);
+    while reaches - below > 1 {
+        let middle = below + (reaches - below) / 2;
+        if holds(middle) {
+            reaches = middle;
+        } else {
+            below = middle;
+        }
+    }
+    reaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::RemoteAddr;
+
+    fn model(first_key: u64, slope: f64, leaf_count: u32) -> Model {
+        Model {
+            first_key,
+            slope,
+            intercept: 0.0,
+            error_max: 1.0,
+            base: RemoteAddr::NULL,
+            leaf_count,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity: 0,
+        }
+    }
+
+    #[test]
+    fn fences_are_where_predictions_reach_their_thresholds() {
+        let shift = 5;
+        let model = model(1 << 62, 1e-3, 4);
+        let gaps: Vec<Gap> = (0..4)
+            .map(|leaf| (1 << 62) + leaf * 1000)
+            .map(|fence| Gap {
+                last: fence - 90,
+                first: fence + 70,
+            })
+            .collect();
+        let boundaries = Boundaries::decide(&model, &gaps, shift);
+        for leaf in 1..4 {
+            let threshold = ((leaf as i64) << shift) + i64::from(boundaries.residuals[leaf]);
+            let low = boundaries.lows[leaf];
+            assert!(gaps[leaf].last < low && low <= gaps[leaf].first);
+            assert!(model.position(low, shift) >= threshold);
+            assert!(model.position(low - 1, shift) < threshold);
+        }
+    }
+
+    #[test]
+    fn keys_too_close_for_the_grid_begin_their_leaf_themselves() {
+        let gaps = [
+            Gap { last: 0, first: 0 },
+            Gap { last: 7, first: 8 },
+            Gap {
+                last: 11,
+                first: 12,
+            },
+        ];
+        let boundaries = Boundaries::decide(&model(0, 1e-9, 3), &gaps, 5);
+        assert_eq!(boundaries.lows, [0, 8, 12]);
+    }
+
+    #[test]
+    fn the_grid_is_as_fine_as_a_byte_allows() {
+        assert_eq!(shift_for(2.67), 5);
+        assert_eq!(shift_for(4.0), 4);
+        assert_eq!(shift_for(1.33), 6);
+        assert_eq!(
+            shift_for(1e9),
+            0,
+            "then residuals saturate, and leaves are predicted wrong"
+        );
+    }
+}

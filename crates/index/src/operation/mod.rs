@@ -1,0 +1,262 @@
+//! Operations on one table in the name of one session, over any search layer.
+//!
+//! Each operation starts from a hint, looks at the leaf, and moves on as the leaf says (D4, D5);
+//! what it meets on the way it teaches the layer. The state that outlives an operation, hints and
+//! leased leaves, is in [`IndexState`]; it is borrowed only between awaits, so many operations of a
+//! session can be under way.
+
+mod read;
+mod scan;
+mod survey;
+mod write;
+
+pub use scan::ScanCursor;
+pub use survey::{LeafReport, Survey};
+pub use write::Decision;
+
+use core::cell::{Cell, RefCell};
+
+use farleaf_fabric::{Batch, Endpoint, ReadSlot};
+use farleaf_leaf::{LeafAccess, LeafError, LeafImage, LeafLease, Look};
+use farleaf_types::RemoteAddr;
+
+use crate::IndexError;
+use crate::hint::{Hint, SearchLayer};
+use crate::layer::Layer;
+
+/// So many unread announcements of a model make it worth two round trips to read them.
+const CATCH_UP_COUNT: u32 = 4;
+/// Announced leaves that are read with one batch.
+const CATCH_UP_BATCH_COUNT: usize = 256;
+
+/// What one session keeps of one table between operations.
+#[derive(Debug)]
+pub struct IndexState {
+    layer: RefCell<Layer>,
+    lease: RefCell<LeafLease>,
+    /// A retired leaf was met: there is a newer root.
+    stale: Cell<bool>,
+    /// A write was cut off in the middle: the session must stop and be closed (F6).
+    broken: Cell<bool>,
+}
+
+impl IndexState {
+    /// State with nothing learned and nothing leased.
+    pub fn new(layer: Layer) -> Self {
+        Self {
+            layer: RefCell::new(layer),
+            lease: RefCell::default(),
+            stale: Cell::new(false),
+            broken: Cell::new(false),
+        }
+    }
+
+    /// Whether a newer root should be looked for before the next operation.
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.stale.get()
+    }
+
+    /// There is, or may be, a newer root.
+    pub fn mark_stale(&self) {
+        self.stale.set(true);
+    }
+
+    /// A newer root's layer, or the same again.
+    pub fn replace_layer(&self, layer: Layer) {
+        self.layer.replace(layer);
+        self.stale.set(false);
+    }
+
+    /// The root was looked at and is still the newest.
+    pub fn clear_stale(&self) {
+        self.stale.set(false);
+    }
+
+    /// Whether a write was cut off between its lock and its unlock. The session may hold a lock then,
+    /// so it must be closed: others recover what it holds.
+    #[inline]
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    /// Bytes that the session holds to find leaves.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.layer.borrow().metadata_bytes()
+    }
+
+    /// The directory's load and counts: generation, trained records, leaves, models.
+    pub fn training(&self) -> (u16, u64, u64, u64) {
+        let layer = self.layer.borrow();
+        let directory = layer.directory();
+        let counts = (
+            u64::from(directory.leaf_count()),
+            directory.model_count() as u64,
+        );
+        (
+            directory.generation(),
+            directory.record_count(),
+            counts.0,
+            counts.1,
+        )
+    }
+
+    /// Every leaf that the training knows, in order.
+    pub fn trained_leaves(&self) -> Vec<RemoteAddr> {
+        let layer = self.layer.borrow();
+        let directory = layer.directory();
+        let leaves = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
+        leaves.map(|leaf| leaf.addr).collect()
+    }
+
+    /// Takes the leased leaves out, to give them back.
+    pub fn take_lease(&self) -> LeafLease {
+        self.lease.take()
+    }
+}
+
+/// One table, as one session works on it.
+#[derive(Debug)]
+pub struct Index<'a, E> {
+    access: LeafAccess<'a, E>,
+    state: &'a IndexState,
+}
+
+impl<E> Clone for Index<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for Index<'_, E> {}
+
+impl<'a, E: Endpoint> Index<'a, E> {
+    /// Joins what a session may do with what it knows.
+    #[inline]
+    pub fn new(access: LeafAccess<'a, E>, state: &'a IndexState) -> Self {
+        Self { access, state }
+    }
+
+    #[inline]
+    fn locate(&self, key: u64) -> Hint {
+        self.state.layer.borrow().locate(key)
+    }
+
+    /// Adds the READ of a leaf's image.
+    #[inline]
+    fn post_leaf(&self, batch: &mut Batch, addr: RemoteAddr) -> ReadSlot {
+        let geometry = self.access.geometry;
+        batch.cost_mut().leaves_read += 1;
+        batch.read(geometry.state(addr), geometry.image_size_words())
+    }
+
+    #[inline]
+    fn image<'b>(&self, batch: &'b Batch, slot: ReadSlot) -> LeafImage<'b> {
+        LeafImage::new(self.access.geometry, batch.words(slot))
+    }
+
+    /// Where to look next after a leaf that does not cover the key. `look` is neither
+    /// [`Look::Here`] nor [`Look::Torn`].
+    fn next_hint(&self, key: u64, hint: Hint, look: Look) -> Result<Hint, IndexError> {
+        let layer = self.state.layer.borrow();
+        match look {
+            Look::Right(link) => match layer.next_trained(hint.parent) {
+                Some(next) if next.addr == link => Ok(next),
+                _ => Ok(Hint {
+                    addr: link,
+                    parent: hint.parent,
+                }),
+            },
+            Look::Retired(link) if link.is_null() => Err(LeafError::TableDropped {
+                table: self.access.table,
+            }
+            .into()),
+            Look::Retired(link) => {
+                self.state.stale.set(true);
+                Ok(Hint {
+                    addr: link,
+                    parent: hint.parent,
+                })
+            }
+            Look::Left | Look::Here | Look::Torn => {
+                let first = layer.directory().leaf(0);
+                let left = layer.left_of(key, hint).or(first);
+                Ok(left.expect("a directory has at least one leaf"))
+            }
+        }
+    }
+
+    /// Notes a leaf that was met: a synonym of its parent, unless it is the trained leaf itself.
+    fn learn(&self, low: u64, leaf: Hint) {
+        let mut layer = self.state.layer.borrow_mut();
+        let trained = layer.directory().leaf(leaf.parent);
+        if trained.is_none_or(|trained| trained.addr != leaf.addr) {
+            layer.learn(low, leaf);
+        }
+    }
+
+    /// Reads the announcements that a model's synonym leaf table has beyond those this session has
+    /// read, and the leaves that they name. Two round trips.
+    async fn catch_up(
+        &self,
+        batch: &mut Batch,
+        parent: u32,
+        slot_use: u64,
+    ) -> Result<(), IndexError> {
+        let (announcement, seen, first_leaf) = {
+            let layer = self.state.layer.borrow();
+            let Some(announcement) = layer.announcement(parent) else {
+                return Ok(());
+            };
+            let first_leaf = layer.directory().first_leaf_of(announcement.model as usize);
+            (
+                announcement,
+                layer.announced_seen(announcement.model),
+                first_leaf,
+            )
+        };
+        let known = seen.min(announcement.capacity);
+        let now = u32::try_from(slot_use).unwrap_or(u32::MAX);
+        let count = now.min(announcement.capacity).saturating_sub(known) as usize;
+        let mut entries = Vec::new();
+        if count > 0 {
+            batch.clear();
+            let read = batch.read(announcement.counter.offset(1 + u64::from(known)), count);
+            self.access.endpoint.execute(batch).await?;
+            entries.extend_from_slice(batch.words(read));
+        }
+        for part in entries.chunks(CATCH_UP_BATCH_COUNT) {
+            let leaves = part.iter().map(|entry| RemoteAddr::from_word(*entry));
+            let leaves: Vec<Hint> = leaves
+                .filter(|entry| !entry.is_null())
+                .map(|entry| Hint {
+                    addr: entry.place(),
+                    parent: first_leaf + u32::from(entry.spare()),
+                })
+                .filter(|leaf| {
+                    self.state
+                        .layer
+                        .borrow()
+                        .directory()
+                        .leaf(leaf.parent)
+                        .is_some()
+                })
+                .collect();
+            batch.clear();
+            let reads: Vec<_> = leaves
+                .iter()
+                .map(|leaf| (*leaf, self.post_leaf(batch, leaf.addr)))
+                .collect();
+            self.access.endpoint.execute(batch).await?;
+            for (leaf, read) in reads {
+                let image = self.image(batch, read);
+                // A torn one is met again when it is needed.
+                if image.is_intact(leaf.addr, self.access.table) && !image.is_retired() {
+                    self.learn(image.low(), leaf);
+                }
+            }
+        }
+        let mut layer = self.state.layer.borrow_mut();
+        layer.note_announced(announcement.model, now, &entries);
+        Ok(())
+    }
+}

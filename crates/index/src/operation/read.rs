@@ -1,0 +1,306 @@
+//! Reading keys: one leaf per key when the hint is right.
+
+use farleaf_fabric::{Batch, Endpoint, ReadSlot};
+use farleaf_leaf::{LeafBuffer, LeafImage, Look};
+use farleaf_types::WordAddr;
+
+use super::{CATCH_UP_COUNT, Index};
+use crate::IndexError;
+use crate::hint::{Hint, SearchLayer};
+use crate::layer::Layer;
+use crate::rolex::Candidates;
+
+/// Keys that go into one batch at the most.
+const MULTI_GET_BATCH_COUNT: usize = 1024;
+
+/// What a search layer says to read first.
+pub(super) enum Start {
+    Leaf(Hint),
+    Range(Candidates),
+}
+
+/// What a walk has met so far.
+#[derive(Debug, Default)]
+struct Walk {
+    torn_count: u32,
+    /// `slot_use` of the model, once it was worth reading.
+    slot_use: Option<u64>,
+}
+
+impl<E: Endpoint> Index<'_, E> {
+    /// The value of a key. One round trip, one leaf, when the hint is right.
+    ///
+    /// # Errors
+    /// The fabric failed, the leaf is damaged, or the table was dropped.
+    #[inline]
+    pub async fn get(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
+        let hint = match self.start(key) {
+            Start::Leaf(hint) => hint,
+            Start::Range(candidates) => {
+                return Box::pin(self.get_from_range(batch, key, candidates)).await;
+            }
+        };
+        batch.clear();
+        let read = self.post_leaf(batch, hint.addr);
+        self.access.endpoint.execute(batch).await?;
+        let image = self.image(batch, read);
+        match self.access.look(image, hint.addr, key) {
+            Look::Here => Ok(image.get(key)),
+            look => self.get_slowly(batch, key, hint, look).await,
+        }
+    }
+
+    /// The values of many keys, in their order: one round trip per 1024 keys, one leaf each, when the
+    /// hints are right.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn multi_get(
+        &self,
+        batch: &mut Batch,
+        keys: &[u64],
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<(), IndexError> {
+        values.clear();
+        values.reserve(keys.len());
+        let mut reads: Vec<(Hint, ReadSlot)> = Vec::with_capacity(keys.len());
+        for part in keys.chunks(MULTI_GET_BATCH_COUNT) {
+            let is_rolex = matches!(&*self.state.layer.borrow(), Layer::Rolex(_));
+            if is_rolex {
+                self.multi_get_from_ranges(batch, part, values).await?;
+                continue;
+            }
+            batch.clear();
+            reads.clear();
+            {
+                let layer = self.state.layer.borrow();
+                reads.extend(part.iter().map(|key| {
+                    let hint = layer.locate(*key);
+                    (hint, self.post_leaf(batch, hint.addr))
+                }));
+            }
+            self.access.endpoint.execute(batch).await?;
+            let first = values.len();
+            let mut wrong = Vec::new();
+            for (key, (hint, read)) in part.iter().zip(&reads) {
+                let image = self.image(batch, *read);
+                let look = self.access.look(image, hint.addr, *key);
+                if look == Look::Here {
+                    values.push(image.get(*key));
+                } else {
+                    wrong.push((values.len() - first, *hint, look));
+                    values.push(None);
+                }
+            }
+            for (index, hint, look) in wrong {
+                let value = self.get_slowly(batch, part[index], hint, look).await?;
+                values[first + index] = value;
+            }
+        }
+        Ok(())
+    }
+
+    /// Borrows the layer and lets go of it, so that nothing is borrowed across an await.
+    #[inline]
+    pub(super) fn start(&self, key: u64) -> Start {
+        match &*self.state.layer.borrow() {
+            Layer::Learned(layer) => Start::Leaf(layer.locate(key)),
+            Layer::Rolex(layer) => Start::Range(layer.candidates(key)),
+        }
+    }
+
+    #[cold]
+    async fn get_slowly(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        hint: Hint,
+        look: Look,
+    ) -> Result<Option<u64>, IndexError> {
+        let (_, leaf) = self.walk(batch, key, hint, look).await?;
+        Ok(leaf.image().get(key))
+    }
+
+    /// Goes on from a leaf that was looked at to the one that covers the key; teaches the layer what
+    /// it meets.
+    pub(super) async fn walk(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        mut hint: Hint,
+        mut look: Look,
+    ) -> Result<(Hint, LeafBuffer), IndexError> {
+        let mut walk = Walk::default();
+        loop {
+            if look == Look::Torn {
+                let torn_count = &mut walk.torn_count;
+                if let Some(leaf) = self.access.after_torn(batch, hint.addr, torn_count).await? {
+                    look = self.access.look(leaf.image(), hint.addr, key);
+                    if look == Look::Here {
+                        return self.arrive(batch, hint, leaf, &walk).await;
+                    }
+                    continue;
+                }
+            } else {
+                hint = self.next_hint(key, hint, look)?;
+                walk.torn_count = 0;
+            }
+            batch.clear();
+            let read = self.post_leaf(batch, hint.addr);
+            // A hint that led too far left is stale: others have split. Ask how often, along the way.
+            let counter = matches!(look, Look::Right(_)) && walk.slot_use.is_none();
+            let counter = counter.then(|| self.counter_of(hint.parent)).flatten();
+            let counter = counter.map(|counter| batch.read(counter, 1));
+            self.access.endpoint.execute(batch).await?;
+            walk.slot_use = counter
+                .map(|counter| batch.words(counter)[0])
+                .or(walk.slot_use);
+            let image = self.image(batch, read);
+            look = self.access.look(image, hint.addr, key);
+            match look {
+                Look::Torn => {}
+                Look::Here => {
+                    let leaf = LeafBuffer::copy_of(image);
+                    return self.arrive(batch, hint, leaf, &walk).await;
+                }
+                _ => self.learn(image.low(), hint),
+            }
+        }
+    }
+
+    async fn arrive(
+        &self,
+        batch: &mut Batch,
+        hint: Hint,
+        leaf: LeafBuffer,
+        walk: &Walk,
+    ) -> Result<(Hint, LeafBuffer), IndexError> {
+        self.learn(leaf.image().low(), hint);
+        if let Some(slot_use) = walk.slot_use {
+            let seen = {
+                let layer = self.state.layer.borrow();
+                let announcement = layer.announcement(hint.parent);
+                announcement.map_or(u32::MAX, |found| layer.announced_seen(found.model))
+            };
+            if slot_use >= u64::from(seen.saturating_add(CATCH_UP_COUNT)) {
+                Box::pin(self.catch_up(batch, hint.parent, slot_use)).await?;
+            }
+        }
+        Ok((hint, leaf))
+    }
+
+    fn counter_of(&self, parent: u32) -> Option<WordAddr> {
+        let layer = self.state.layer.borrow();
+        layer
+            .announcement(parent)
+            .map(|announcement| announcement.counter)
+    }
+
+    /// ROLEX's get: the whole predicted range and its synonyms with one doorbell.
+    async fn get_from_range(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        candidates: Candidates,
+    ) -> Result<Option<u64>, IndexError> {
+        let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
+        match leaf {
+            Some(leaf) => Ok(leaf.image().get(key)),
+            None => self.get_slowly(batch, key, hint, look).await,
+        }
+    }
+
+    /// Reads a predicted range, and tells which leaf of it covers the key, or which is the best to go
+    /// on from.
+    pub(super) async fn read_range(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        candidates: &Candidates,
+    ) -> Result<(Hint, Look, Option<LeafBuffer>), IndexError> {
+        batch.clear();
+        let reads: Vec<ReadSlot> = candidates
+            .leaves
+            .iter()
+            .map(|leaf| self.post_leaf(batch, leaf.addr))
+            .collect();
+        let counter = candidates.counter.map(|counter| batch.read(counter, 1));
+        self.access.endpoint.execute(batch).await?;
+        let images = reads.iter().map(|read| self.image(batch, *read));
+        let chosen = choose(&self.access, key, candidates, images);
+        if let Some(counter) = counter {
+            let slot_use = batch.words(counter)[0];
+            let seen = self.state.layer.borrow().announced_seen(candidates.model);
+            if slot_use > u64::from(seen) {
+                let parent = candidates.leaves[0].parent;
+                Box::pin(self.catch_up(batch, parent, slot_use)).await?;
+            }
+        }
+        Ok(chosen)
+    }
+
+    async fn multi_get_from_ranges(
+        &self,
+        batch: &mut Batch,
+        keys: &[u64],
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<(), IndexError> {
+        let candidates: Vec<Candidates> = match &*self.state.layer.borrow() {
+            Layer::Rolex(layer) => keys.iter().map(|key| layer.candidates(*key)).collect(),
+            Layer::Learned(_) => Vec::new(),
+        };
+        batch.clear();
+        let reads: Vec<Vec<ReadSlot>> = candidates
+            .iter()
+            .map(|range| {
+                range
+                    .leaves
+                    .iter()
+                    .map(|leaf| self.post_leaf(batch, leaf.addr))
+                    .collect()
+            })
+            .collect();
+        self.access.endpoint.execute(batch).await?;
+        let chosen: Vec<_> = keys
+            .iter()
+            .zip(candidates.iter().zip(&reads))
+            .map(|(key, (range, reads))| {
+                let images = reads.iter().map(|read| self.image(batch, *read));
+                choose(&self.access, *key, range, images)
+            })
+            .collect();
+        for (key, (hint, look, leaf)) in keys.iter().zip(chosen) {
+            values.push(match leaf {
+                Some(leaf) => leaf.image().get(*key),
+                None => self.get_slowly(batch, *key, hint, look).await?,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The leaf of a range that covers the key; else the intact one to its left that is nearest, else
+/// whichever came first.
+fn choose<'b, E: Endpoint>(
+    access: &farleaf_leaf::LeafAccess<'_, E>,
+    key: u64,
+    candidates: &Candidates,
+    images: impl Iterator<Item = LeafImage<'b>>,
+) -> (Hint, Look, Option<LeafBuffer>) {
+    let mut best: Option<(u64, Hint, Look)> = None;
+    let mut first = None;
+    for (hint, image) in candidates.leaves.iter().zip(images) {
+        let look = access.look(image, hint.addr, key);
+        match look {
+            Look::Here => return (*hint, look, Some(LeafBuffer::copy_of(image))),
+            Look::Right(_) if best.is_none_or(|(low, ..)| low <= image.low()) => {
+                best = Some((image.low(), *hint, look));
+            }
+            _ => {}
+        }
+        first = first.or(Some((*hint, look)));
+    }
+    let first = first.expect("a predicted range has at least one leaf");
+    let (hint, look) = best.map_or(first, |(_, hint, look)| (hint, look));
+    (hint, look, None)
+}

@@ -1,0 +1,158 @@
+//! Looking at a whole table: its leaves one by one, and an estimate of its records.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_types::RemoteAddr;
+
+use super::Index;
+use crate::IndexError;
+use crate::hint::{Hint, SearchLayer};
+
+/// Leaves of each sort that an estimate looks at.
+const SAMPLE_COUNT: u32 = 256;
+
+/// One leaf, as a survey meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafReport {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// Inclusive lower fence.
+    pub low: u64,
+    /// Inclusive upper fence.
+    pub high: u64,
+    /// How many records it holds.
+    pub record_count: usize,
+    /// Whether every record's key lies between the fences, and none twice.
+    pub is_sound: bool,
+    /// Whether training knows it; else a split made it.
+    pub is_trained: bool,
+    /// Its lock word as it was read.
+    pub lock: u64,
+}
+
+/// A walk over all leaves of a table, from the first key on. Each leaf costs one round trip.
+#[derive(Debug)]
+pub struct Survey {
+    next: Option<(u64, Hint)>,
+}
+
+impl<E: Endpoint> Index<'_, E> {
+    /// Starts at the first leaf.
+    pub fn survey(&self) -> Survey {
+        Survey {
+            next: Some((0, self.locate(0))),
+        }
+    }
+
+    /// The next leaf; `None` behind the last. Leaves split meanwhile are met once each; D6 holds
+    /// between two consecutive reports or the table is broken.
+    ///
+    /// # Errors
+    /// The fabric failed, a leaf is damaged, or the table was dropped.
+    pub async fn survey_next(
+        &self,
+        batch: &mut Batch,
+        survey: &mut Survey,
+    ) -> Result<Option<LeafReport>, IndexError> {
+        let Some((key, hint)) = survey.next else {
+            return Ok(None);
+        };
+        let leaf = self.access.read_intact(batch, hint.addr).await?;
+        let look = self.access.look(leaf.image(), hint.addr, key);
+        let (hint, leaf) = match look {
+            farleaf_leaf::Look::Here => (hint, leaf),
+            look => self.walk(batch, key, hint, look).await?,
+        };
+        batch.clear();
+        let lock = batch.read(self.access.geometry.lock(hint.addr), 1);
+        self.access.endpoint.execute(batch).await?;
+        let image = leaf.image();
+        let mut records = Vec::new();
+        image.append_sorted(0, &mut records);
+        let fences = image.low()..=image.high();
+        let is_sound = records.iter().all(|(key, _)| fences.contains(key))
+            && records.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let layer = self.state.layer.borrow();
+        let trained = layer.directory().leaf(hint.parent);
+        let link = image.link().place();
+        let next_trained = layer.next_trained(hint.parent);
+        let next = match next_trained {
+            Some(next) if next.addr == link => next,
+            _ => Hint {
+                addr: link,
+                parent: hint.parent,
+            },
+        };
+        survey.next = image.high().checked_add(1).map(|key| (key, next));
+        Ok(Some(LeafReport {
+            addr: hint.addr,
+            low: image.low(),
+            high: image.high(),
+            record_count: records.len(),
+            is_sound,
+            is_trained: trained.is_some_and(|trained| trained.addr == hint.addr),
+            lock: batch.words(lock)[0],
+        }))
+    }
+
+    /// Where a key is: the leaf that covers it.
+    ///
+    /// # Errors
+    /// The fabric failed, a leaf is damaged, or the table was dropped.
+    pub async fn leaf_of(&self, batch: &mut Batch, key: u64) -> Result<RemoteAddr, IndexError> {
+        let hint = self.locate(key);
+        let leaf = self.access.read_intact(batch, hint.addr).await?;
+        match self.access.look(leaf.image(), hint.addr, key) {
+            farleaf_leaf::Look::Here => Ok(hint.addr),
+            look => Ok(self.walk(batch, key, hint, look).await?.0.addr),
+        }
+    }
+
+    /// About how many records the table has: leaves counted exactly, as far as splits were announced,
+    /// times the mean fill of a sample of them. A few round trips.
+    ///
+    /// # Errors
+    /// As for [`leaf_of`](Self::leaf_of).
+    pub async fn estimate_len(&self, batch: &mut Batch) -> Result<u64, IndexError> {
+        let (leaf_count, model_count) = {
+            let layer = self.state.layer.borrow();
+            (
+                layer.directory().leaf_count(),
+                layer.directory().model_count(),
+            )
+        };
+        let mut splits = 0.0;
+        let mut records = 0.0;
+        let mut leaves = 0.0;
+        batch.clear();
+        let counters: Vec<_> = {
+            let layer = self.state.layer.borrow();
+            let directory = layer.directory();
+            let first_leaves = (0..model_count).map(|model| directory.first_leaf_of(model));
+            let announcements = first_leaves.filter_map(|leaf| layer.announcement(leaf));
+            announcements
+                .map(|announcement| batch.read(announcement.counter, 1))
+                .collect()
+        };
+        self.access.endpoint.execute(batch).await?;
+        for counter in counters {
+            splits += batch.words(counter)[0] as f64;
+        }
+        let step = (leaf_count / SAMPLE_COUNT).max(1);
+        for parent in (0..leaf_count).step_by(step as usize) {
+            let trained = self.state.layer.borrow().directory().leaf(parent);
+            let Some(trained) = trained else { break };
+            let leaf = self.access.read_intact(batch, trained.addr).await?;
+            records += leaf.image().record_count() as f64;
+            leaves += 1.0;
+            let next = leaf.image().link().place();
+            let next_trained = self.state.layer.borrow().next_trained(parent);
+            if !next.is_null() && next_trained.is_none_or(|trained| trained.addr != next) {
+                let leaf = self.access.read_intact(batch, next).await?;
+                records += leaf.image().record_count() as f64;
+                leaves += 1.0;
+            }
+        }
+        let mean: f64 = if leaves > 0.0 { records / leaves } else { 0.0 };
+        Ok((mean * (f64::from(leaf_count) + splits)).round() as u64)
+    }
+}

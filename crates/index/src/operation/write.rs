@@ -1,0 +1,235 @@
+//! Changing keys: two round trips when the hint is right (D5).
+
+use core::cell::Cell;
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::change::SplitRequest;
+use farleaf_leaf::{Locked, Look};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_types::RemoteAddr;
+
+use super::Index;
+use super::read::Start;
+use crate::IndexError;
+use crate::hint::{Announcement, Hint, SearchLayer};
+
+/// What to do with a key, once its value is known and its leaf is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Leave it as it is.
+    Keep,
+    /// Give it this value, present or not.
+    Set(u64),
+    /// Remove it.
+    Remove,
+}
+
+/// A write between its lock and its unlock. If it is cut off there, the session may hold a lock that
+/// nobody will free, so it must not go on (F6).
+struct Critical<'a>(&'a Cell<bool>);
+
+impl Critical<'_> {
+    fn passed(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Critical<'_> {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+/// A split that has taken effect and is still to be announced.
+#[derive(Clone, Copy, Debug)]
+struct Announced {
+    announcement: Announcement,
+    slot: u64,
+    sibling: RemoteAddr,
+}
+
+impl<E: Endpoint> Index<'_, E> {
+    /// Locks the leaf that covers a key, asks `decide` what to do with the key given its value, and
+    /// does it: atomically, and in two round trips when the hint is right. `decide` may be asked
+    /// again when the leaf has to be left and locked anew; only its last answer counts.
+    ///
+    /// Dropping the future before it is done may leave the leaf locked; the session is then broken
+    /// and must be closed.
+    ///
+    /// # Errors
+    /// The pool is full (nothing has changed), the table was dropped, or the fabric failed.
+    #[inline]
+    pub async fn modify<R>(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        mut decide: impl FnMut(Option<u64>) -> (Decision, R),
+    ) -> Result<R, IndexError> {
+        let mut hint = self.write_hint(batch, key).await?;
+        let mut release = None;
+        let critical = Critical(&self.state.broken);
+        loop {
+            let mut locked = self.access.lock(batch, hint.addr, release.take()).await?;
+            let image = locked.leaf.image();
+            match self.access.look(image, hint.addr, key) {
+                Look::Here => {}
+                look => {
+                    let next = self.next_hint(key, hint, look);
+                    if !matches!(look, Look::Retired(_)) {
+                        self.learn(image.low(), hint);
+                    }
+                    release = Some(hint.addr);
+                    hint = match next {
+                        Ok(next) => next,
+                        Err(error) => {
+                            self.unlock(batch, hint.addr).await?;
+                            critical.passed();
+                            return Err(error);
+                        }
+                    };
+                    continue;
+                }
+            }
+            if release.is_none() && image.low() != 0 {
+                // Arrived; a synonym that was reached by its link is known from now on.
+                self.learn(image.low(), hint);
+            }
+            let slot = image.slot_of(key);
+            let (decision, result) = decide(slot.map(|slot| image.value(slot)));
+            batch.clear();
+            let change = self.access.change(hint.addr);
+            match (decision, slot) {
+                (Decision::Set(value), Some(slot)) => {
+                    change.update(batch, &mut locked.leaf, slot, value);
+                }
+                (Decision::Remove, Some(slot)) => change.delete(batch, &mut locked.leaf, slot),
+                (Decision::Set(value), None) => match image.free_slot() {
+                    Some(slot) => change.insert(batch, &mut locked.leaf, slot, (key, value)),
+                    None => match self.split(batch, &mut locked, hint, (key, value)).await? {
+                        Ok(()) => {
+                            critical.passed();
+                            return Ok(result);
+                        }
+                        Err(()) => {
+                            let leased = self.lease_more().await;
+                            if let Err(error) = leased {
+                                critical.passed();
+                                return Err(error);
+                            }
+                            continue;
+                        }
+                    },
+                },
+                (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),
+            }
+            self.access.endpoint.execute(batch).await?;
+            critical.passed();
+            return Ok(result);
+        }
+    }
+
+    /// Where a write begins: ROLEX reads the predicted range first, as its paper has it.
+    #[inline]
+    async fn write_hint(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
+        let candidates = match self.start(key) {
+            Start::Leaf(hint) => return Ok(hint),
+            Start::Range(candidates) => candidates,
+        };
+        let (hint, look, leaf) = Box::pin(self.read_range(batch, key, &candidates)).await?;
+        match (leaf, look) {
+            (Some(_), _) | (None, Look::Torn) => Ok(hint),
+            (None, look) => self.next_hint(key, hint, look),
+        }
+    }
+
+    async fn unlock(&self, batch: &mut Batch, addr: RemoteAddr) -> Result<(), IndexError> {
+        batch.clear();
+        self.access.change(addr).unlock(batch);
+        Ok(self.access.endpoint.execute(batch).await?)
+    }
+
+    /// D3, with the model's counter advanced in the same batch; then the announcement is written.
+    /// `Err(())`: no leaf is leased; the lock has been given back.
+    #[cold]
+    async fn split(
+        &self,
+        batch: &mut Batch,
+        locked: &mut Locked,
+        hint: Hint,
+        (key, value): (u64, u64),
+    ) -> Result<Result<(), ()>, IndexError> {
+        let sibling = self.state.lease.borrow_mut().take();
+        let Some(sibling) = sibling else {
+            self.unlock(batch, hint.addr).await?;
+            return Ok(Err(()));
+        };
+        let announcement = self.state.layer.borrow().announcement(hint.parent);
+        let counter = announcement.map(|announcement| announcement.counter);
+        let request = SplitRequest {
+            key,
+            value,
+            sibling,
+            counter,
+        };
+        batch.clear();
+        let split = self
+            .access
+            .change(hint.addr)
+            .split(batch, &mut locked.leaf, &request);
+        self.access.endpoint.execute(batch).await?;
+        self.learn(
+            split.sibling_low,
+            Hint {
+                addr: sibling,
+                parent: hint.parent,
+            },
+        );
+        if let (Some(announcement), Some(counter)) = (announcement, split.counter) {
+            let slot = batch.previous(counter);
+            self.announce(
+                batch,
+                Announced {
+                    announcement,
+                    slot,
+                    sibling,
+                },
+            )
+            .await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Writes the entry that tells other clients of a sibling. If this never happens, they find it by
+    /// its link.
+    async fn announce(&self, batch: &mut Batch, announced: Announced) -> Result<(), IndexError> {
+        let Announced {
+            announcement,
+            slot,
+            sibling,
+        } = announced;
+        if slot < u64::from(announcement.capacity) {
+            batch.clear();
+            let entry = sibling.with_spare(announcement.parent_in_model);
+            batch.write_word(announcement.counter.offset(1 + slot), entry.word());
+            self.access.endpoint.execute(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Leases another chunk of leaves.
+    #[cold]
+    async fn lease_more(&self) -> Result<(), IndexError> {
+        let access = &self.access;
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let geometry = access.geometry;
+        let leaf_count = geometry.chunk_leaf_count();
+        let leased = allocator
+            .lease_leaves(access.table, geometry.slots(), leaf_count)
+            .await?;
+        self.state
+            .lease
+            .borrow_mut()
+            .add(access, leased.0, leased.1);
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! The words of a snapshot.
+//!
+//! ```text
+//! header (2 blocks) | one block per model | residuals, one byte per leaf | synonym leaf tables
+//! ```
+//!
+//! | header word | meaning | | model word | meaning |
+//! |---|---|---|---|---|
+//! | 0 | magic | | 0 | first key |
+//! | 1 | table id (32), generation (16) | | 1 | slope, binary64 |
+//! | 2 | models | | 2 | error (32), intercept (32), binary32 |
+//! | 3 | trained leaves | | 3 | first leaf |
+//! | 4 | records trained on | | 4 | synonym capacity (32), leaves (32) |
+//! | 5 | shift of positions | | 5 | synonym leaf table |
+//! | 6 | checksum of the residuals | | 6 | 0 |
+//! | 15 | checksum of words 0 to 14 | | 7 | checksum of words 0 to 6 with the generation |
+//!
+//! A synonym leaf table is its counter (`slot_use`), then its entries: a leaf's address, with the
+//! number of the parent in its model in the spare bits.
+
+use farleaf_types::{RemoteAddr, TableId, crc32c};
+
+use crate::directory::Model;
+
+/// Words of the header.
+pub const HEADER_SIZE_WORDS: usize = 16;
+/// Words of one model.
+pub(super) const MODEL_SIZE_WORDS: usize = 8;
+/// "FLSNAP" and the format's version.
+const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x01\0");
+/// Most models and leaves that a snapshot may claim; beyond them lies damage, not data.
+const COUNT_MAX: u64 = u32::MAX as u64;
+const SHIFT_MAX: u64 = 32;
+
+/// What a snapshot's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotHeader {
+    /// Whose it is.
+    pub table: TableId,
+    /// Which load made it.
+    pub generation: u16,
+    /// How many models follow.
+    pub model_count: u32,
+    /// How many leaves they have together.
+    pub leaf_count: u32,
+    /// How many records they were trained on.
+    pub record_count: u64,
+    /// Positions are counted in 2^-shift leaves.
+    pub shift: u32,
+    /// CRC-32C of the residuals' words.
+    pub residual_checksum: u32,
+}
+
+impl SnapshotHeader {
+    /// The words.
+    pub fn encode(&self) -> [u64; HEADER_SIZE_WORDS] {
+        let mut words = [0; HEADER_SIZE_WORDS];
+        words[0] = MAGIC;
+        words[1] = u64::from(self.table.0) << 32 | u64::from(self.generation);
+        words[2] = self.model_count.into();
+        words[3] = self.leaf_count.into();
+        words[4] = self.record_count;
+        words[5] = self.shift.into();
+        words[6] = self.residual_checksum.into();
+        words[15] = crc32c(&words[..15]).into();
+        words
+    }
+
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(words: &[u64]) -> Result<Self, String> {
+        if words[0] != MAGIC {
+            return Err(format!("it starts with {:#018x}", words[0]));
+        }
+        if words[15] != u64::from(crc32c(&words[..15])) {
+            return Err("the checksum of its header does not match".to_owned());
+        }
+        let in_range = (1..=COUNT_MAX).contains(&words[2])
+            && (words[2]..=COUNT_MAX).contains(&words[3])
+            && words[5] <= SHIFT_MAX;
+        if !in_range {
+            return Err("its counts are impossible".to_owned());
+        }
+        Ok(Self {
+            table: TableId((words[1] >> 32) as u32),
+            generation: words[1] as u16,
+            model_count: words[2] as u32,
+            leaf_count: words[3] as u32,
+            record_count: words[4],
+            shift: words[5] as u32,
+            residual_checksum: words[6] as u32,
+        })
+    }
+
+    /// Words before the residuals.
+    pub(super) fn residual_start_words(&self) -> usize {
+        HEADER_SIZE_WORDS + self.model_count as usize * MODEL_SIZE_WORDS
+    }
+
+    /// Words of the residuals.
+    pub(super) fn residual_size_words(&self) -> usize {
+        (self.leaf_count as usize).div_ceil(8)
+    }
+}
+
+/// The words of one model.
+pub fn encode_model(model: &Model, generation: u16) -> [u64; MODEL_SIZE_WORDS] {
+    let mut words = [
+        model.first_key,
+        model.slope.to_bits(),
+        u64::from(model.error_max.to_bits()) << 32 | u64::from(model.intercept.to_bits()),
+        model.base.word(),
+        u64::from(model.synonym_capacity) << 32 | u64::from(model.leaf_count),
+        model.synonym_table.word(),
+        0,
+        0,
+    ];
+    words[7] = model_checksum(&words, generation);
+    words
+}
+
+/// Reads one model.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_model(words: &[u64], generation: u16) -> Result<Model, String> {
+    if words[7] != model_checksum(words, generation) {
+        return Err("the checksum of a model does not match".to_owned());
+    }
+    let model = Model {
+        first_key: words[0],
+        slope: f64::from_bits(words[1]),
+        intercept: f32::from_bits(words[2] as u32),
+        error_max: f32::from_bits((words[2] >> 32) as u32),
+        base: RemoteAddr::from_word(words[3]),
+        leaf_count: words[4] as u32,
+        synonym_capacity: (words[4] >> 32) as u32,
+        synonym_table: RemoteAddr::from_word(words[5]),
+    };
+    let sound = model.slope.is_finite()
+        && model.slope >= 0.0
+        && model.intercept.is_finite()
+        && model.error_max >= 0.0
+        && (1..=Model::LEAF_COUNT_MAX).contains(&model.leaf_count);
+    if sound {
+        Ok(model)
+    } else {
+        Err("a model is impossible".to_owned())
+    }
+}
+
+fn model_checksum(words: &[u64], generation: u16) -> u64 {
+    let mut input = [0; MODEL_SIZE_WORDS];
+    input[..7].copy_from_slice(&words[..7]);
+    input[7] = generation.into();
+    crc32c(&input).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::NodeId;
+    use proptest::prelude::*;
+
+    fn header() -> SnapshotHeader {
+        SnapshotHeader {
+            table: TableId(5),
+            generation: 2,
+            model_count: 3,
+            leaf_count: 1000,
+            record_count: 6000,
+            shift: 5,
+            residual_checksum: 0xABCD,
+        }
+    }
+
+    fn model() -> Model {
+        Model {
+            first_key: 77,
+            slope: 0.5,
+            intercept: -1.0,
+            error_max: 2.5,
+            base: RemoteAddr::new(NodeId(0), 4096),
+            leaf_count: 300,
+            synonym_table: RemoteAddr::new(NodeId(0), 99),
+            synonym_capacity: 32,
+        }
+    }
+
+    #[test]
+    fn words_are_golden() {
+        let words = header().encode();
+        assert_eq!(
+            words[..7],
+            [0x0001_5041_4E53_4C46, 5 << 32 | 2, 3, 1000, 6000, 5, 0xABCD]
+        );
+        let words = encode_model(&model(), 2);
+        assert_eq!(
+            words[..7],
+            [
+                77,
+                0x3FE0 << 48,
+                0x4020_0000_BF80_0000,
+                4096,
+                32 << 32 | 300,
+                99,
+                0
+            ]
+        );
+    }
+
+    #[test]
+    fn both_survive_the_way_and_are_bound_to_their_generation() {
+        assert_eq!(SnapshotHeader::decode(&header().encode()), Ok(header()));
+        assert_eq!(decode_model(&encode_model(&model(), 2), 2), Ok(model()));
+        assert!(decode_model(&encode_model(&model(), 2), 3).is_err());
+    }
+
+    #[test]
+    fn impossible_models_with_good_checksums_are_refused() {
+        for bad in [
+            Model {
+                slope: f64::NAN,
+                ..model()
+            },
+            Model {
+                slope: -1.0,
+                ..model()
+            },
+            Model {
+                intercept: f32::INFINITY,
+                ..model()
+            },
+            Model {
+                error_max: f32::NAN,
+                ..model()
+            },
+            Model {
+                leaf_count: 0,
+                ..model()
+            },
+            Model {
+                leaf_count: Model::LEAF_COUNT_MAX + 1,
+                ..model()
+            },
+        ] {
+            assert!(decode_model(&encode_model(&bad, 2), 2).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever lies there, decoding answers and does not panic; damage is seen.
+        #[test]
+        fn any_words_are_refused_or_decoded(
+            mut words in proptest::collection::vec(any::<u64>(), HEADER_SIZE_WORDS),
+            flip in 1_u64.., at in 0_usize..7,
+        ) {
+            prop_assert!(SnapshotHeader::decode(&words).is_err());
+            prop_assert!(decode_model(&words, 1).is_err());
+            words[0] = MAGIC;
+            words[15] = crc32c(&words[..15]).into();
+            let _ = SnapshotHeader::decode(&words);
+            let mut damaged = header().encode();
+            damaged[at] ^= flip;
+            prop_assert!(SnapshotHeader::decode(&damaged).is_err());
+            let mut damaged = encode_model(&model(), 2);
+            damaged[at] ^= flip;
+            prop_assert!(decode_model(&damaged, 2).is_err());
+        }
+    }
+}

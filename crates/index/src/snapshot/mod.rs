@@ -1,0 +1,11 @@
+//! The directory in far memory: how a training reaches other processes.
+//!
+//! A snapshot is written whole before anything names it, and never changed; the root word of the
+//! table's catalog entry names it. Only the synonym leaf tables inside it live on: their counters
+//! are advanced by FAA and their entries are written once each.
+
+mod format;
+mod transfer;
+
+pub use format::{HEADER_SIZE_WORDS, SnapshotHeader, decode_model, encode_model};
+pub use transfer::{SnapshotContents, read_snapshot, write_snapshot};

@@ -1,0 +1,211 @@
+//! Snapshots to far memory and back.
+
+use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
+use farleaf_leaf::LeafGeometry;
+use farleaf_region::RegionError;
+use farleaf_region::RegionLayout;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
+
+use crate::IndexError;
+use crate::directory::{Directory, Model};
+use crate::snapshot::format::{
+    HEADER_SIZE_WORDS, MODEL_SIZE_WORDS, SnapshotHeader, decode_model, encode_model,
+};
+
+/// Words that go over the fabric with one verb.
+const TRANSFER_SIZE_WORDS: usize = 64 << 10;
+
+/// What a training found, before it has a place in far memory.
+#[derive(Clone, Debug)]
+pub struct SnapshotContents {
+    /// Whose it is.
+    pub table: TableId,
+    /// Which load made it.
+    pub generation: u16,
+    /// How many records it was trained on.
+    pub record_count: u64,
+    /// Positions are counted in 2^-shift leaves.
+    pub shift: u32,
+    /// The models, in order, their synonym leaf tables not placed yet.
+    pub models: Vec<Model>,
+    /// One per leaf.
+    pub residuals: Vec<i8>,
+}
+
+/// Claims room for a snapshot and writes it, with empty synonym leaf tables. Returns the root word
+/// to install: the place, with the generation in the spare bits.
+///
+/// # Errors
+/// The pool is full, or the fabric failed; what was claimed is then given back, if that goes.
+pub async fn write_snapshot<E: Endpoint>(
+    endpoint: &E,
+    allocator: &ChunkAllocator<'_, E>,
+    layout: &RegionLayout,
+    mut contents: SnapshotContents,
+) -> Result<(RemoteAddr, ChunkRange), RegionError> {
+    let residuals = residual_words(&contents.residuals);
+    let model_words = contents.models.len() * MODEL_SIZE_WORDS;
+    let tables_start = (HEADER_SIZE_WORDS + model_words + residuals.len())
+        .next_multiple_of(BLOCK_SIZE_WORDS as usize);
+    let table_words = |model: &Model| {
+        (1 + model.synonym_capacity as usize).next_multiple_of(BLOCK_SIZE_WORDS as usize)
+    };
+    let size_words = tables_start + contents.models.iter().map(table_words).sum::<usize>();
+    let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
+    let purpose = ChunkPurpose::Snapshot {
+        generation: contents.generation,
+    };
+    let range = allocator
+        .claim(chunk_count, purpose, contents.table)
+        .await?;
+    let place = layout.chunk_start(range.first);
+
+    let mut next_table = tables_start;
+    for model in &mut contents.models {
+        model.synonym_table = place.offset_blocks(next_table as u64 / BLOCK_SIZE_WORDS);
+        next_table += table_words(model);
+    }
+    let header = SnapshotHeader {
+        table: contents.table,
+        generation: contents.generation,
+        model_count: contents.models.len() as u32,
+        leaf_count: contents.residuals.len() as u32,
+        record_count: contents.record_count,
+        shift: contents.shift,
+        residual_checksum: crc32c(&residuals),
+    };
+    let mut words = Vec::with_capacity(size_words);
+    words.extend(header.encode());
+    let models = contents.models.iter();
+    words.extend(models.flat_map(|model| encode_model(model, contents.generation)));
+    words.extend(residuals);
+    // The chunks may have been used before; the counters must start at zero.
+    words.resize(size_words, 0);
+    match write_words(endpoint, place.word_at(0), &words).await {
+        Ok(()) => Ok((place.with_spare(contents.generation), range)),
+        Err(error) => {
+            let free = ChunkPurpose::Free;
+            allocator
+                .give_back(range, free, contents.table, Default::default())
+                .await?;
+            Err(error.into())
+        }
+    }
+}
+
+/// Reads the snapshot that a root names, and checks all of it.
+///
+/// # Errors
+/// [`IndexError::SnapshotDamaged`], or the fabric failed.
+pub async fn read_snapshot<E: Endpoint>(
+    endpoint: &E,
+    geometry: LeafGeometry,
+    table: TableId,
+    root: RemoteAddr,
+) -> Result<Directory, IndexError> {
+    let place = root.place();
+    let damaged = |what: String| IndexError::SnapshotDamaged {
+        addr: place,
+        table,
+        what,
+    };
+    let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
+    let header = SnapshotHeader::decode(&words).map_err(damaged)?;
+    if (header.table, header.generation) != (table, root.spare()) {
+        return Err(damaged(format!("it belongs to {}", header.table)));
+    }
+    let models_start = place.word_at(HEADER_SIZE_WORDS as u64);
+    let model_words = header.model_count as usize * MODEL_SIZE_WORDS;
+    let words = read_words(endpoint, models_start, model_words).await?;
+    let models = words.chunks_exact(MODEL_SIZE_WORDS);
+    let models: Vec<Model> = models
+        .map(|words| decode_model(words, header.generation))
+        .collect::<Result<_, _>>()
+        .map_err(damaged)?;
+    let leaf_count = models
+        .iter()
+        .map(|model| u64::from(model.leaf_count))
+        .sum::<u64>();
+    let ascending = models
+        .windows(2)
+        .all(|pair| pair[0].first_key < pair[1].first_key);
+    if leaf_count != u64::from(header.leaf_count) || !ascending {
+        return Err(damaged("its models contradict its header".to_owned()));
+    }
+    let residuals_start = place.word_at(header.residual_start_words() as u64);
+    let words = read_words(endpoint, residuals_start, header.residual_size_words()).await?;
+    if crc32c(&words) != header.residual_checksum {
+        return Err(damaged(
+            "the checksum of its residuals does not match".to_owned(),
+        ));
+    }
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    let residuals = bytes
+        .take(header.leaf_count as usize)
+        .map(u8::cast_signed)
+        .collect();
+    let SnapshotHeader {
+        generation,
+        record_count,
+        shift,
+        ..
+    } = header;
+    Ok(Directory::new(
+        geometry,
+        generation,
+        record_count,
+        shift,
+        &models,
+        residuals,
+    ))
+}
+
+fn residual_words(residuals: &[i8]) -> Vec<u64> {
+    let word = |bytes: &[i8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(byte.cast_unsigned()))
+    };
+    residuals.chunks(8).map(word).collect()
+}
+
+async fn write_words<E: Endpoint>(
+    endpoint: &E,
+    to: WordAddr,
+    words: &[u64],
+) -> Result<(), BatchError> {
+    let mut batch = Batch::new();
+    for (index, part) in words.chunks(TRANSFER_SIZE_WORDS).enumerate() {
+        batch.clear();
+        batch.write(to.offset((index * TRANSFER_SIZE_WORDS) as u64), part);
+        endpoint.execute(&mut batch).await?;
+    }
+    endpoint
+        .counters()
+        .record(OperationKind::Control, &batch.take_cost());
+    Ok(())
+}
+
+async fn read_words<E: Endpoint>(
+    endpoint: &E,
+    from: WordAddr,
+    word_count: usize,
+) -> Result<Vec<u64>, BatchError> {
+    let mut batch = Batch::new();
+    let mut words = Vec::new();
+    for start in (0..word_count).step_by(TRANSFER_SIZE_WORDS) {
+        batch.clear();
+        let part = (word_count - start).min(TRANSFER_SIZE_WORDS);
+        let read = batch.read(from.offset(start as u64), part);
+        endpoint.execute(&mut batch).await?;
+        words.extend_from_slice(batch.words(read));
+    }
+    endpoint
+        .counters()
+        .record(OperationKind::Control, &batch.take_cost());
+    Ok(words)
+}
