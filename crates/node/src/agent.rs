@@ -1,0 +1,79 @@
+//! The node's background thread: sweeps after deaths, frees dropped tables.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_region::RegionLayout;
+use farleaf_types::OwnerWord;
+
+use crate::sessions::AgentEvent;
+use crate::sweep::Keeper;
+
+/// Time between two looks at the catalog for dropped tables.
+const TICK: Duration = Duration::from_millis(20);
+/// Time after which a failed sweep is tried again.
+const RETRY_TICK_COUNT: u32 = 50;
+
+/// Starts the agent; it runs until it is told [`AgentEvent::Stop`] or nobody can tell it anything.
+///
+/// # Errors
+/// The system has no thread left.
+pub fn start(
+    region: Arc<MappedRegion>,
+    layout: RegionLayout,
+    owner: OwnerWord,
+    events: Receiver<AgentEvent>,
+) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("farleaf-agent".to_owned())
+        .spawn(move || {
+            let keeper = Keeper {
+                endpoint: MappedEndpoint::new(region),
+                layout,
+                owner,
+            };
+            run(&keeper, &events);
+        })
+}
+
+fn run(keeper: &Keeper, events: &Receiver<AgentEvent>) {
+    let mut sweep_in = None;
+    loop {
+        match events.recv_timeout(TICK) {
+            // Deaths come in groups; one sweep serves all that have been heard of.
+            Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
+            Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => sweep_in = tick(keeper, sweep_in),
+        }
+    }
+}
+
+/// What is due now; returns in how many ticks the next sweep is.
+fn tick(keeper: &Keeper, sweep_in: Option<u32>) -> Option<u32> {
+    if let Err(error) = keeper.reclaim() {
+        tracing::error!(%error, "cannot free dropped tables");
+    }
+    match sweep_in? {
+        0 => match keeper.sweep() {
+            Ok(report) => {
+                let (locks, chunks) = (report.lock_count, report.chunk_count);
+                tracing::info!(
+                    locks,
+                    chunks,
+                    leaves = report.leaf_count,
+                    "swept after dead sessions"
+                );
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot sweep after dead sessions; trying again");
+                Some(RETRY_TICK_COUNT)
+            }
+        },
+        ticks => Some(ticks - 1),
+    }
+}

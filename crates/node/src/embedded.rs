@@ -1,0 +1,125 @@
+//! A node inside the process that uses it, on memory of that process alone.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::shm::SessionService;
+use farleaf_fabric::{Control, ControlError, SessionLife};
+use farleaf_region::RegionLayout;
+use farleaf_types::OwnerWord;
+
+use crate::sessions::{AgentEvent, Sessions, format_region};
+use crate::{NodeError, agent};
+
+/// The core of every node: sessions and agent over one region.
+#[derive(Debug)]
+pub(crate) struct NodeCore {
+    pub(crate) sessions: Arc<Mutex<Sessions>>,
+    pub(crate) layout: RegionLayout,
+    events: Sender<AgentEvent>,
+    agent: Option<JoinHandle<()>>,
+}
+
+impl NodeCore {
+    /// Makes a region of fresh memory and starts its agent.
+    pub(crate) fn start(region: &Arc<MappedRegion>) -> Result<Self, NodeError> {
+        let layout = format_region(region)?;
+        let (events, heard) = channel();
+        let mut sessions = Sessions::new(Arc::clone(region), layout, events.clone());
+        let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
+        let owner = sessions.open(std::process::id()).map_err(refused)?;
+        let agent =
+            agent::start(Arc::clone(region), layout, owner, heard).map_err(NodeError::Thread)?;
+        let sessions = Arc::new(Mutex::new(sessions));
+        Ok(Self {
+            sessions,
+            layout,
+            events,
+            agent: Some(agent),
+        })
+    }
+}
+
+impl Drop for NodeCore {
+    fn drop(&mut self) {
+        // An agent that has ended already does not hear it.
+        let _ = self.events.send(AgentEvent::Stop);
+        if let Some(agent) = self.agent.take()
+            && agent.join().is_err()
+        {
+            tracing::error!("the memory node's agent panicked");
+        }
+    }
+}
+
+/// A memory node on memory of this process: the `mem` backend's.
+#[derive(Debug)]
+pub struct MemNode {
+    region: Arc<MappedRegion>,
+    core: NodeCore,
+}
+
+impl MemNode {
+    /// Maps `size_bytes` and starts.
+    ///
+    /// # Errors
+    /// The size is too small, or the system has not so much.
+    pub fn start(size_bytes: u64) -> Result<Self, NodeError> {
+        let region = MappedRegion::anonymous(size_bytes)
+            .map_err(|source| NodeError::Memory { size_bytes, source })?;
+        let region = Arc::new(region);
+        Ok(Self {
+            core: NodeCore::start(&region)?,
+            region,
+        })
+    }
+
+    /// The memory.
+    pub fn region(&self) -> &Arc<MappedRegion> {
+        &self.region
+    }
+
+    /// Where things are in it.
+    pub fn layout(&self) -> RegionLayout {
+        self.core.layout
+    }
+}
+
+impl Control for MemNode {
+    fn register_session(&self) -> Result<OwnerWord, ControlError> {
+        let mut sessions = self
+            .core
+            .sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let registered = sessions.register(std::process::id());
+        registered.map_err(|reason| ControlError::Refused {
+            pool: "mem:".to_owned(),
+            reason,
+        })
+    }
+
+    fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        let mut sessions = self
+            .core
+            .sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        sessions.close(owner);
+        Ok(())
+    }
+
+    fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError> {
+        let mut sessions = self
+            .core
+            .sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(match sessions.process_of(owner) {
+            Some(pid) => SessionLife::Alive { pid },
+            None => SessionLife::Fenced,
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! The memory node: what little the machine that owns the memory does.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`sessions`] | registration and fencing of sessions (F6) |
+//! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
+//! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
+//! | [`agent`] | the thread that does both |
+//! | [`embedded`] | a node inside the process that uses it |
+//! | [`shm`] | a node for other processes of the host |
+//!
+//! None of it is on the path of an operation. The node works on its own region like any client,
+//! through an endpoint, in the name of a session of its own (F4).
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod embedded;
+pub mod reclaim;
+pub mod sessions;
+pub mod shm;
+pub mod sweep;
+
+mod error;
+
+pub use embedded::MemNode;
+pub use error::NodeError;
+pub use shm::ShmNode;

@@ -1,0 +1,124 @@
+//! Memory of dropped tables (D7, C3).
+//!
+//! - **G1.** Once the catalog says "dropped", the node draws the next sequence number and notes it in
+//!   the entry. No session that follows to that number, or registers later, works on the table.
+//! - **G2.** When every session that is not fenced has published that number or a later one, no
+//!   operation on the table is under way anywhere, and its chunks are zeroed and free (A4).
+//! - **G3.** When all of them are, the catalog entry is free.
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog::{self, CatalogEntry, EntryState};
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
+use farleaf_types::SequenceNumber;
+
+use crate::sweep::Keeper;
+
+impl Keeper {
+    /// One step for every dropped table. Returns how many chunks became free.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn reclaim(&self) -> Result<u64, RegionError> {
+        let mut chunk_count = 0;
+        for entry in self.catalog()? {
+            if entry.state != EntryState::Dropped {
+                continue;
+            }
+            if entry.dropped_at == SequenceNumber(0) {
+                self.draw_sequence(&entry)?;
+            } else if self.published_by_all()? >= entry.dropped_at {
+                chunk_count += self.free_table(&entry)?;
+            }
+        }
+        Ok(chunk_count)
+    }
+
+    /// G1.
+    fn draw_sequence(&self, entry: &CatalogEntry) -> Result<(), RegionError> {
+        let mut batch = Batch::new();
+        let slot = batch.fetch_add(self.layout.sequence(), 1);
+        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        let sequence = batch.previous(slot) + 1;
+        batch.clear();
+        batch.write_word(
+            catalog::dropped_at_addr(&self.layout, entry.index),
+            sequence,
+        );
+        Ok(block_on(self.endpoint.execute(&mut batch), || 0)?)
+    }
+
+    /// G2: the smallest number that a session which is not fenced has published. The node's own
+    /// session has no operation under way here.
+    fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
+        let mut batch = Batch::new();
+        let reads: Vec<_> = session_ids()
+            .map(|session| {
+                (
+                    session,
+                    batch.read(self.layout.session(session), SESSION_SIZE_WORDS),
+                )
+            })
+            .collect();
+        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        let own = self.owner.holder().map(|(session, _)| session);
+        let mut least = SequenceNumber(u64::MAX);
+        for (session, read) in reads {
+            let mut words = [0; SESSION_SIZE_WORDS];
+            words.copy_from_slice(batch.words(read));
+            let record = SessionRecord::decode(&words);
+            if record.alive().is_some() && Some(session) != own {
+                least = least.min(record.published);
+            }
+        }
+        Ok(least)
+    }
+
+    /// G2 and G3.
+    fn free_table(&self, entry: &CatalogEntry) -> Result<u64, RegionError> {
+        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let chunks = block_on(allocator.entries(), || 0)?;
+        let table = entry.record.id;
+        let mut chunk_count = 0;
+        let mut left = 0;
+        for (index, chunk) in chunks.iter().enumerate() {
+            let is_used = chunk.purpose != Some(ChunkPurpose::Free);
+            if !is_used || chunk.table != table {
+                continue;
+            }
+            let index = ChunkIndex(index as u64);
+            // A leased chunk is given back by its session, or swept when that is fenced.
+            let taken = chunk.owner.is_free()
+                && block_on(allocator.take_over(index, chunk.owner), || 0)?.is_some();
+            if !taken {
+                left += 1;
+                continue;
+            }
+            let range = ChunkRange {
+                first: index,
+                count: 1,
+            };
+            let free = FreeLeaves::default();
+            block_on(
+                allocator.give_back(range, ChunkPurpose::Free, table, free),
+                || 0,
+            )?;
+            chunk_count += 1;
+        }
+        if left == 0 {
+            let mut batch = Batch::new();
+            batch.write_word(self.layout.catalog_entry(entry.index), 0);
+            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            tracing::info!(
+                table = entry.record.name,
+                chunk_count,
+                "dropped table's memory is free"
+            );
+        }
+        Ok(chunk_count)
+    }
+}

@@ -1,0 +1,123 @@
+//! A node for other processes of the host: the `shm` backend's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use farleaf_fabric::mapped::{MappedRegion, PageKind};
+use farleaf_fabric::shm::{PoolName, SessionService, ShmListener, StopSignal};
+use farleaf_types::OwnerWord;
+
+use crate::NodeError;
+use crate::embedded::NodeCore;
+use crate::sessions::Sessions;
+
+/// A memory node that other processes reach by its name.
+#[derive(Debug)]
+pub struct ShmNode {
+    name: PoolName,
+    size_bytes: u64,
+    pages: PageKind,
+    stop: StopSignal,
+    listener: Option<JoinHandle<std::io::Result<()>>>,
+    _core: NodeCore,
+}
+
+impl ShmNode {
+    /// Takes the name, gets the memory, and serves from threads of its own until it is dropped.
+    ///
+    /// # Errors
+    /// The name is bad or taken, the size too small, or the host has not so much memory.
+    pub fn start(name: &str, size_bytes: u64) -> Result<Self, NodeError> {
+        let name = PoolName::new(name)?;
+        farleaf_region::Superblock::new(size_bytes, 0)?;
+        let memory_error = |source| NodeError::Memory { size_bytes, source };
+        let created = MappedRegion::create_shared(name.as_str(), size_bytes);
+        let (memory, size_bytes, pages) = created.map_err(memory_error)?;
+        let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
+        let listener = ShmListener::bind(&name, memory, size_bytes)?;
+        let core = NodeCore::start(&Arc::new(region))?;
+        let stop = StopSignal::new().map_err(NodeError::Thread)?;
+        let mut service = SharedSessions(Arc::clone(&core.sessions));
+        let heard = stop.clone();
+        let thread = std::thread::Builder::new().name("farleaf-listener".to_owned());
+        let listener = thread
+            .spawn(move || listener.run(&mut service, &heard))
+            .map_err(NodeError::Thread)?;
+        Ok(Self {
+            name,
+            size_bytes,
+            pages,
+            stop,
+            listener: Some(listener),
+            _core: core,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &PoolName {
+        &self.name
+    }
+
+    /// Size of its region in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// What its memory is made of.
+    pub fn page_kind(&self) -> PageKind {
+        self.pages
+    }
+
+    /// Stops it from any thread.
+    pub fn stop_signal(&self) -> StopSignal {
+        self.stop.clone()
+    }
+
+    /// Waits until it has been stopped. Clients that have mapped the memory keep it as long as they
+    /// live, but nobody can register, and the dead are not noticed any more.
+    ///
+    /// # Errors
+    /// The system could not wait for clients any more.
+    pub fn wait(mut self) -> Result<(), NodeError> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), NodeError> {
+        match self.listener.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(NodeError::Thread(error)),
+            Some(Err(_)) => Err(NodeError::Thread(std::io::Error::other("it panicked"))),
+        }
+    }
+}
+
+impl Drop for ShmNode {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Err(error) = self.join() {
+            tracing::error!(%error, "the memory node did not stop cleanly");
+        }
+    }
+}
+
+struct SharedSessions(Arc<Mutex<Sessions>>);
+
+impl SharedSessions {
+    fn with<R>(&self, work: impl FnOnce(&mut Sessions) -> R) -> R {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl SessionService for SharedSessions {
+    fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
+        self.with(|sessions| sessions.register(pid))
+    }
+
+    fn fence(&mut self, owner: OwnerWord) {
+        self.with(|sessions| sessions.fence(owner));
+    }
+
+    fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
+        self.with(|sessions| sessions.process_of(owner))
+    }
+}

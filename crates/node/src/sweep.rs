@@ -1,0 +1,292 @@
+//! What dead sessions left behind: locks, leased leaves, chunks of unfinished loads.
+//!
+//! - **W1.** Locks are swept before chunks, so that searches do not wait for dead owners for long;
+//!   a search that meets one recovers it by itself (D8).
+//! - **W2.** Only what belongs to a fenced owner is touched, and only after the sweep has swapped the
+//!   owner word to its own (A1, D8).
+//! - **W3.** A leased leaf is in use if it is intact, not retired, and a search for its low arrives
+//!   at it; else nothing points to it (D3: a sibling is reachable only through a committed split), it
+//!   is overwritten as retired, and is free again.
+//! - **W4.** Chunks of a run or a snapshot are kept if the table's root, finished first (B4), has
+//!   their generation, or if they are the table's first snapshot; else their load never committed.
+
+use farleaf_executor::block_on;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::load::finish_root;
+use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
+use farleaf_leaf::{LeafAccess, LeafBuffer, LeafGeometry};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX};
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_region::{RegionError, RegionLayout};
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+/// Lock words read with one batch.
+const LOCK_BATCH_COUNT: usize = 1024;
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Leaf locks of fenced owners that were freed.
+    pub lock_count: u64,
+    /// Chunks of fenced owners that were given back.
+    pub chunk_count: u64,
+    /// Leased leaves in them that are free again.
+    pub leaf_count: u64,
+}
+
+/// The node's own way into its region.
+#[derive(Debug)]
+pub struct Keeper {
+    /// Its loopback endpoint (F4).
+    pub endpoint: MappedEndpoint,
+    /// Its region.
+    pub layout: RegionLayout,
+    /// Its own session.
+    pub owner: OwnerWord,
+}
+
+impl Keeper {
+    /// All catalog entries that are not free. An entry that is being written is left out.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+        let mut batch = Batch::new();
+        let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
+        let read = batch.read(self.layout.catalog_entry(0), word_count);
+        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        self.endpoint
+            .counters()
+            .record(OperationKind::Control, &batch.take_cost());
+        let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
+        Ok(entries
+            .filter_map(|(index, words)| CatalogEntry::decode(index as u64, words).ok()?)
+            .collect())
+    }
+
+    /// Access to a table's leaves; `None` when the catalog names a geometry that there is not.
+    pub fn access<'a>(&'a self, entry: &CatalogEntry) -> Option<LeafAccess<'a, MappedEndpoint>> {
+        Some(LeafAccess {
+            endpoint: &self.endpoint,
+            layout: &self.layout,
+            geometry: LeafGeometry::new(entry.record.slots.into()).ok()?,
+            table: entry.record.id,
+            owner: self.owner,
+        })
+    }
+
+    /// Sweeps everything that belongs to fenced owners.
+    ///
+    /// # Errors
+    /// The fabric failed, or a table is damaged; what was swept before stays swept.
+    pub fn sweep(&self) -> Result<SweepReport, IndexError> {
+        let mut report = SweepReport::default();
+        self.sweep_catalog_lock()?;
+        let catalog = self.catalog()?;
+        let live = catalog
+            .iter()
+            .filter(|entry| entry.state == EntryState::Live);
+        let mut tables = Vec::new();
+        for entry in live {
+            let Some(access) = self.access(entry) else {
+                continue;
+            };
+            let root = block_on(finish_root(&access, entry), || 0)?;
+            let snapshot = read_snapshot(&self.endpoint, access.geometry, entry.record.id, root);
+            let directory = block_on(snapshot, || 0)?;
+            let layer = Layer::new(LayerKind::Learned, access.geometry, directory.into());
+            tables.push((access, root, IndexState::new(layer)));
+        }
+        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let chunks = block_on(allocator.entries(), || 0)?;
+        for (access, _, state) in &tables {
+            let leaves = self.leaf_places(access, state, &chunks);
+            report.lock_count += self.sweep_locks(access, leaves)?;
+        }
+        let mut batch = Batch::new();
+        for (index, chunk) in chunks.iter().enumerate() {
+            if chunk.owner.is_free() || !self.is_fenced(&mut batch, chunk.owner)? {
+                continue;
+            }
+            let index = ChunkIndex(index as u64);
+            let Some(entry) = block_on(allocator.take_over(index, chunk.owner), || 0)? else {
+                continue;
+            };
+            let table = tables
+                .iter()
+                .find(|(access, ..)| access.table == entry.table);
+            let dropped = catalog
+                .iter()
+                .any(|known| known.record.id == entry.table && known.state == EntryState::Dropped);
+            let (purpose, free) = match table {
+                Some((access, root, state)) => {
+                    self.sort_chunk(access, *root, state, index, &entry, &mut report)?
+                }
+                // A dropped table's chunks wait for its grace period.
+                None if dropped => (entry.purpose, FreeLeaves::default()),
+                None => (Some(ChunkPurpose::Free), FreeLeaves::default()),
+            };
+            let Some(purpose) = purpose else { continue };
+            let range = ChunkRange {
+                first: index,
+                count: 1,
+            };
+            block_on(allocator.give_back(range, purpose, entry.table, free), || 0)?;
+            report.chunk_count += 1;
+        }
+        Ok(report)
+    }
+
+    /// C1: a dead holder's catalog lock needs no repair.
+    fn sweep_catalog_lock(&self) -> Result<(), RegionError> {
+        let mut batch = Batch::new();
+        let read = batch.read(self.layout.catalog_lock(), 1);
+        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        let owner = OwnerWord::from_word(batch.words(read)[0]);
+        if !owner.is_free() && self.is_fenced(&mut batch, owner)? {
+            batch.clear();
+            batch.compare_swap(self.layout.catalog_lock(), owner.word(), 0);
+            block_on(self.endpoint.execute(&mut batch), || 0)?;
+        }
+        Ok(())
+    }
+
+    fn is_fenced(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
+        let Some((life, incarnation)) = farleaf_region::session::life_of(&self.layout, owner)
+        else {
+            return Ok(true);
+        };
+        batch.clear();
+        let read = batch.read(life, 1);
+        block_on(self.endpoint.execute(batch), || 0)?;
+        Ok(farleaf_region::session::is_fenced(
+            incarnation,
+            batch.words(read)[0],
+        ))
+    }
+
+    /// Every place at which the table has, or may have, a leaf.
+    fn leaf_places(
+        &self,
+        access: &LeafAccess<'_, MappedEndpoint>,
+        state: &IndexState,
+        chunks: &[ChunkEntry],
+    ) -> Vec<RemoteAddr> {
+        let mut places = state.trained_leaves();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
+            if is_leaves && chunk.table == access.table {
+                places.extend(self.chunk_places(access, ChunkIndex(index as u64)));
+            }
+        }
+        places
+    }
+
+    fn chunk_places<'a>(
+        &'a self,
+        access: &LeafAccess<'a, MappedEndpoint>,
+        chunk: ChunkIndex,
+    ) -> impl Iterator<Item = RemoteAddr> + 'a {
+        let start = self.layout.chunk_start(chunk);
+        let geometry = access.geometry;
+        (0..geometry.chunk_leaf_count())
+            .map(move |leaf| start.offset_blocks(leaf * geometry.stride_blocks()))
+    }
+
+    fn sweep_locks(
+        &self,
+        access: &LeafAccess<'_, MappedEndpoint>,
+        leaves: Vec<RemoteAddr>,
+    ) -> Result<u64, IndexError> {
+        let mut lock_count = 0;
+        let mut batch = Batch::new();
+        for part in leaves.chunks(LOCK_BATCH_COUNT) {
+            batch.clear();
+            let locks: Vec<_> = part
+                .iter()
+                .map(|leaf| (*leaf, batch.read(access.geometry.lock(*leaf), 1)))
+                .collect();
+            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            let held: Vec<(RemoteAddr, OwnerWord)> = locks
+                .into_iter()
+                .map(|(leaf, read)| (leaf, OwnerWord::from_word(batch.words(read)[0])))
+                .filter(|(_, owner)| !owner.is_free())
+                .collect();
+            for (leaf, owner) in held {
+                if self.is_fenced(&mut batch, owner)? {
+                    let recovered = block_on(access.recover(&mut batch, leaf, owner), || 0)?;
+                    lock_count += u64::from(recovered);
+                }
+            }
+        }
+        Ok(lock_count)
+    }
+
+    /// W3 and W4: what becomes of a chunk that has been taken over.
+    fn sort_chunk(
+        &self,
+        access: &LeafAccess<'_, MappedEndpoint>,
+        root: RemoteAddr,
+        state: &IndexState,
+        chunk: ChunkIndex,
+        entry: &ChunkEntry,
+        report: &mut SweepReport,
+    ) -> Result<(Option<ChunkPurpose>, FreeLeaves), IndexError> {
+        let none = FreeLeaves::default();
+        let committed = |generation: u16| generation == root.spare();
+        Ok(match entry.purpose {
+            Some(ChunkPurpose::Leaves { .. }) => {
+                let free = self.sort_leaves(access, state, chunk)?;
+                report.leaf_count += free.count();
+                (entry.purpose, free)
+            }
+            Some(ChunkPurpose::Run { generation, .. }) if committed(generation) => {
+                (entry.purpose, none)
+            }
+            Some(ChunkPurpose::Snapshot { generation })
+                if committed(generation) || generation == 0 =>
+            {
+                (entry.purpose, none)
+            }
+            Some(_) => (Some(ChunkPurpose::Free), none),
+            None => (None, none),
+        })
+    }
+
+    fn sort_leaves(
+        &self,
+        access: &LeafAccess<'_, MappedEndpoint>,
+        state: &IndexState,
+        chunk: ChunkIndex,
+    ) -> Result<FreeLeaves, IndexError> {
+        let mut free = FreeLeaves::default();
+        let mut batch = Batch::new();
+        let index = Index::new(*access, state);
+        for (number, place) in self.chunk_places(access, chunk).enumerate() {
+            batch.clear();
+            let words = access.geometry.image_size_words();
+            let read = batch.read(access.geometry.state(place), words);
+            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            let image = farleaf_leaf::LeafImage::new(access.geometry, batch.words(read));
+            // An unlocked leaf in use is intact, or torn by a living writer, who found it by a
+            // search; so a torn one is looked at by a search for what its low says, too.
+            let (low, is_retired) = (image.low(), image.is_retired());
+            let arrived = block_on(index.leaf_of(&mut batch, low), || 0)?;
+            if arrived == place {
+                continue;
+            }
+            if !is_retired {
+                let mut leaf = LeafBuffer::new(access.geometry, 0, 0, RemoteAddr::NULL.retired());
+                batch.clear();
+                access.change(place).write_new(&mut batch, &mut leaf);
+                block_on(self.endpoint.execute(&mut batch), || 0)?;
+            }
+            free.insert(number as u64);
+        }
+        Ok(free)
+    }
+}
