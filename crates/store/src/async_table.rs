@@ -1,0 +1,232 @@
+//! A table's operations as futures.
+
+use std::fmt;
+use std::ops::AsyncFnOnce;
+use std::rc::Rc;
+
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::{Batch, OperationKind};
+use farleaf_index::operation::{Decision, ScanCursor};
+use farleaf_index::{Index, IndexError};
+
+use crate::Error;
+use crate::options::TableInfo;
+use crate::session::{SessionCore, TableState};
+use crate::table::{Insertion, Swap, Update};
+
+/// A table's operations as futures, for having many of them under way on one thread. On `mem` and
+/// `shm` a future is ready at its first poll, unless it has to wait for another client's lock.
+///
+/// Dropping the future of a write before it is done may leave a leaf locked: the session is then
+/// closed to further operations, and others recover the leaf when it has been dropped. Spawn writes
+/// on an executor rather than racing them against time-outs.
+#[derive(Clone)]
+pub struct AsyncTable {
+    pub(crate) session: Rc<SessionCore>,
+    pub(crate) state: Rc<TableState>,
+}
+
+impl fmt::Debug for AsyncTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncTable")
+            .field("info", &self.state.info)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsyncTable {
+    pub(crate) fn new(session: Rc<SessionCore>, state: Rc<TableState>) -> Self {
+        Self { session, state }
+    }
+
+    /// What there is to know of the table without looking into it.
+    pub fn info(&self) -> &TableInfo {
+        &self.state.info
+    }
+
+    /// Begins, runs and counts one operation.
+    #[inline]
+    pub(crate) async fn operate<R>(
+        &self,
+        kind: OperationKind,
+        operation: impl AsyncFnOnce(Index<'_, MappedEndpoint>, &mut Batch) -> Result<R, IndexError>,
+    ) -> Result<R, Error> {
+        let begun = self.session.begin(&self.state)?;
+        let mut batch = self.session.take_batch();
+        let index = Index::new(self.session.access(&self.state), &self.state.index);
+        let result = operation(index, &mut batch).await;
+        self.session.finish(kind, batch);
+        drop(begun);
+        result.map_err(|error| Error::from(error).of_table(&self.state.info.name))
+    }
+
+    /// The value of a key. One round trip, one leaf, when the hint is right.
+    ///
+    /// # Errors
+    /// The table was dropped or is damaged, or the fabric failed.
+    #[inline]
+    pub async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
+        self.operate(OperationKind::Get, async |index, batch| {
+            index.get(batch, key).await
+        })
+        .await
+    }
+
+    /// The values of many keys, in their order: one round trip per 1024 keys.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
+        let mut values = Vec::new();
+        self.multi_get_into(keys, &mut values).await?;
+        Ok(values)
+    }
+
+    /// [`multi_get`](Self::multi_get) into a vector that is cleared first.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub async fn multi_get_into(
+        &self,
+        keys: &[u64],
+        values: &mut Vec<Option<u64>>,
+    ) -> Result<(), Error> {
+        let kind = OperationKind::MultiGet;
+        self.operate(kind, async |index, batch| {
+            index.multi_get(batch, keys, values).await
+        })
+        .await
+    }
+
+    /// Writes a key whether it is present or not, and returns its previous value. Two round trips
+    /// when the hint is right.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); or the leaf is full and so is the pool: then nothing has changed.
+    #[inline]
+    pub async fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
+        self.modify(OperationKind::Put, key, |previous| {
+            (Decision::Set(value), previous)
+        })
+        .await
+    }
+
+    /// Writes a key if it is absent. Two round trips when the hint is right.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
+        self.modify(OperationKind::Insert, key, |previous| match previous {
+            None => (Decision::Set(value), Insertion::Inserted),
+            Some(found) => (Decision::Keep, Insertion::AlreadyPresent(found)),
+        })
+        .await
+    }
+
+    /// Writes a key if it is present. Two round trips when the hint is right.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub async fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
+        self.modify(OperationKind::Update, key, |previous| match previous {
+            Some(found) => (Decision::Set(value), Update::Updated(found)),
+            None => (Decision::Keep, Update::Absent),
+        })
+        .await
+    }
+
+    /// Removes a key and returns its value. Two round trips when the hint is right.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
+        self.modify(OperationKind::Delete, key, |previous| {
+            (Decision::Remove, previous)
+        })
+        .await
+    }
+
+    /// Gives a key the value `new` (`None` removes it) if its value is `expected` (`None`: if it is
+    /// absent). Two round trips when the hint is right.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn compare_and_swap(
+        &self,
+        key: u64,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swap, Error> {
+        let decision = new.map_or(Decision::Remove, Decision::Set);
+        self.modify(OperationKind::CompareSwap, key, |found| {
+            if found == expected {
+                (decision, Swap::Swapped)
+            } else {
+                (Decision::Keep, Swap::Differs(found))
+            }
+        })
+        .await
+    }
+
+    #[inline]
+    async fn modify<R>(
+        &self,
+        kind: OperationKind,
+        key: u64,
+        decide: impl FnMut(Option<u64>) -> (Decision, R),
+    ) -> Result<R, Error> {
+        self.operate(kind, async |index, batch| {
+            index.modify(batch, key, decide).await
+        })
+        .await
+    }
+
+    /// Replaces `records` by the first `limit` records from `from` on, ascending. One round trip on a
+    /// freshly loaded table. Not a snapshot (D9).
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn scan_into(
+        &self,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        records.clear();
+        let mut cursor = ScanCursor::from(from);
+        self.scan_on(&mut cursor, limit, records).await?;
+        records.truncate(limit);
+        Ok(())
+    }
+
+    /// Adds at least `wanted` records and moves the cursor behind them.
+    pub(crate) async fn scan_on(
+        &self,
+        cursor: &mut ScanCursor,
+        wanted: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        self.operate(OperationKind::Scan, async |index, batch| {
+            index.scan(batch, cursor, wanted, records).await
+        })
+        .await
+    }
+
+    /// About how many records the table has. A few round trips.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn len_estimate(&self) -> Result<u64, Error> {
+        let kind = OperationKind::Control;
+        self.operate(kind, async |index, batch| index.estimate_len(batch).await)
+            .await
+    }
+
+    /// Bytes that this session holds to find leaves: models, upper models, residuals, tables and
+    /// synonyms; what sessions of a process share is counted whole.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.state.index.metadata_bytes()
+    }
+}

@@ -1,0 +1,57 @@
+//! Farleaf: an ordered key-value store whose leaves live in far memory.
+//!
+//! A *pool* is memory that one node serves and any number of processes share. A [`Session`] is one
+//! thread's way into it, and a [`Table`] an ordered map from u64 keys to u64 values. A get is one
+//! read of one leaf by the processor that wants it, a put two; no server executes anything.
+//!
+//! ```
+//! use farleaf::{Pool, TableOptions};
+//!
+//! # fn main() -> Result<(), farleaf::Error> {
+//! let pool = Pool::open("mem:")?; // "shm:NAME" for a pool that `farleaf serve` serves
+//! let session = pool.session()?;
+//! let table = session.create_table("planets", &TableOptions::default())?;
+//! table.put(3, 12_742)?;
+//! table.put(5, 139_820)?;
+//! assert_eq!(table.get(3)?, Some(12_742));
+//! let records: Result<Vec<_>, _> = table.range(4..).collect();
+//! assert_eq!(records?, [(5, 139_820)]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Calls on [`Table`] block; [`AsyncTable`] offers the same as futures, many of which one thread can
+//! have under way (see `farleaf-executor`). What each costs in round trips is in its documentation,
+//! and what it did cost in [`Session::counters`].
+//!
+//! What is promised: a single get, put, insert, update, delete or compare-and-swap is linearizable;
+//! a scan is not a snapshot (rule D9 of `docs/data-layer.md`). A client may be killed at any moment:
+//! what was acknowledged stays, and nobody waits for the dead for ever.
+
+#![forbid(unsafe_code)]
+
+mod async_table;
+mod begin;
+mod error;
+mod options;
+mod pool;
+mod process;
+mod scan;
+mod session;
+mod stats;
+mod table;
+mod tables;
+
+pub use async_table::AsyncTable;
+pub use error::Error;
+pub use farleaf_fabric::mapped::PageKind;
+pub use farleaf_fabric::{Cost, KindCounters, OperationKind};
+pub use farleaf_index::load::LoadSummary;
+pub use farleaf_index::operation::LeafReport;
+pub use farleaf_index::{LayerKind, LoadError};
+pub use options::{EmbeddedFabric, PoolOptions, TableInfo, TableOptions};
+pub use pool::{Pool, PoolInfo, PoolUsage};
+pub use scan::Scan;
+pub use session::Session;
+pub use stats::TableStats;
+pub use table::{Insertion, Swap, Table, Update};

@@ -1,0 +1,138 @@
+//! What can be chosen, and its limits.
+
+use farleaf_index::LayerKind;
+use farleaf_leaf::LeafGeometry;
+use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
+
+use crate::Error;
+
+/// How a pool inside this process is made.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Over which fabric.
+    pub fabric: EmbeddedFabric,
+    /// Size of its region in bytes, at least 2 MiB; rounded up to 2 MiB.
+    pub size_bytes: u64,
+}
+
+/// Over which fabric a pool inside this process is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EmbeddedFabric {
+    /// Memory of this process alone.
+    Mem,
+    /// Shared memory; other processes can open `shm:NAME`. Without a name, a name is made up.
+    Shm {
+        /// The pool's name.
+        name: Option<String>,
+    },
+}
+
+impl Default for PoolOptions {
+    /// 256 MiB of this process's memory.
+    fn default() -> Self {
+        Self {
+            fabric: EmbeddedFabric::Mem,
+            size_bytes: 256 << 20,
+        }
+    }
+}
+
+/// How a table is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableOptions {
+    /// Records that a leaf can hold: 8, 12 or 16. Fewer make reads smaller, more make metadata
+    /// smaller.
+    pub slots: u64,
+    /// The search layer.
+    pub layer: LayerKind,
+    /// How full a bulk load makes leaves, in percent, 25 to 100.
+    pub fill_percent: u8,
+    /// Error bound of the models in keys, 0.5 to 1024. Smaller makes more models.
+    pub epsilon_keys: f64,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            slots: 8,
+            layer: LayerKind::Learned,
+            fill_percent: 75,
+            epsilon_keys: 16.0,
+        }
+    }
+}
+
+impl TableOptions {
+    pub(crate) fn check(&self) -> Result<LeafGeometry, Error> {
+        let bad = |option, given: String, allowed: &str| Error::BadOption {
+            option,
+            given,
+            allowed: allowed.to_owned(),
+        };
+        if !(25..=100).contains(&self.fill_percent) {
+            let given = format!("{} %", self.fill_percent);
+            return Err(bad("fill", given, "it can be 25 to 100 %"));
+        }
+        if !(0.5..=1024.0).contains(&self.epsilon_keys) {
+            let given = self.epsilon_keys.to_string();
+            return Err(bad("epsilon", given, "it can be 0.5 to 1024 keys"));
+        }
+        LeafGeometry::new(self.slots)
+            .map_err(|error| bad("slots", self.slots.to_string(), &error.to_string()))
+    }
+
+    /// Epsilon as the catalog stores it.
+    pub(crate) fn epsilon_milli(&self) -> u32 {
+        (self.epsilon_keys * 1000.0).round() as u32
+    }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let good = (1..=NAME_SIZE_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
+    if good {
+        return Ok(());
+    }
+    Err(Error::BadOption {
+        option: "table name",
+        given: format!("{name:?}"),
+        allowed: format!(
+            "it can be 1 to {NAME_SIZE_BYTES_MAX} bytes of UTF-8 without control characters"
+        ),
+    })
+}
+
+/// What there is to know of a table without looking into it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableInfo {
+    /// Its name.
+    pub name: String,
+    /// Its number, never reused in a pool.
+    pub id: u32,
+    /// How it was made.
+    pub options: TableOptions,
+}
+
+impl TableInfo {
+    pub(crate) fn from_record(record: &TableRecord) -> Result<Self, Error> {
+        let unknown = |what| Error::TableUnknown {
+            name: record.name.clone(),
+            what,
+        };
+        let layer = LayerKind::from_number(record.search_layer)
+            .ok_or_else(|| unknown(format!("search layer {}", record.search_layer)))?;
+        let options = TableOptions {
+            slots: record.slots.into(),
+            layer,
+            fill_percent: record.fill_percent,
+            epsilon_keys: f64::from(record.epsilon_milli) / 1000.0,
+        };
+        options
+            .check()
+            .map_err(|error| unknown(error.to_string()))?;
+        Ok(Self {
+            name: record.name.clone(),
+            id: record.id.0,
+            options,
+        })
+    }
+}

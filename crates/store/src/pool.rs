@@ -1,0 +1,252 @@
+//! A pool, as one process has it open.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farleaf_executor::block_on;
+use farleaf_fabric::Control;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
+use farleaf_fabric::shm::{PoolName, ShmClient};
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::Directory;
+use farleaf_index::snapshot::read_snapshot;
+use farleaf_leaf::LeafGeometry;
+use farleaf_node::{MemNode, ShmNode};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
+use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
+use farleaf_region::{RegionLayout, Superblock};
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
+
+use crate::options::{EmbeddedFabric, PoolOptions};
+use crate::process::ProcessThread;
+use crate::session::Session;
+use crate::{Error, tables};
+
+/// A pool that this process has open. Clones are the same pool; sessions keep it open.
+#[derive(Clone, Debug)]
+pub struct Pool(pub(crate) Arc<PoolInner>);
+
+/// What a pool is.
+#[derive(Clone, Debug)]
+pub struct PoolInfo {
+    /// Its address.
+    pub address: String,
+    /// Size of its region in bytes.
+    pub size_bytes: u64,
+    /// What its memory is made of, if its node runs in this process.
+    pub page_kind: Option<PageKind>,
+}
+
+/// What of a pool is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Bytes that tables can have.
+    pub size_bytes: u64,
+    /// Bytes that they have.
+    pub used_bytes: u64,
+    /// Sessions alive, the memory node's own among them.
+    pub session_count: u64,
+    /// Tables.
+    pub table_count: u64,
+}
+
+/// A root word and the directory that was read through it.
+type CachedDirectory = (RemoteAddr, Arc<Directory>);
+
+#[derive(Debug)]
+pub(crate) struct PoolInner {
+    pub(crate) address: String,
+    pub(crate) region: Arc<MappedRegion>,
+    pub(crate) layout: RegionLayout,
+    pub(crate) control: Arc<dyn Control>,
+    pub(crate) process: ProcessThread,
+    directories: Mutex<HashMap<TableId, CachedDirectory>>,
+    /// A node in this process; stopped after everything above is gone.
+    node: Option<ShmNode>,
+}
+
+impl Pool {
+    /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves, or `mem:`, a new pool of
+    /// 256 MiB in this process's memory.
+    ///
+    /// # Errors
+    /// The address is none; nobody serves the pool; it is of another version or no pool.
+    pub fn open(address: &str) -> Result<Self, Error> {
+        let bad = |why: String| Error::BadAddress {
+            address: address.to_owned(),
+            why,
+        };
+        match address.split_once(':') {
+            Some(("shm", name)) => Self::open_shared(
+                &PoolName::new(name).map_err(|error| bad(error.to_string()))?,
+                None,
+            ),
+            Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
+            Some(("mem", _)) => Err(bad("nothing may follow 'mem:'".to_owned())),
+            Some((scheme, _)) => Err(bad(format!("there is no '{scheme}:'"))),
+            None => Err(bad("there is no ':' in it".to_owned())),
+        }
+    }
+
+    /// Starts a memory node in this process and opens its pool. The node stops when the pool and its
+    /// sessions are dropped.
+    ///
+    /// # Errors
+    /// The size is too small, the host has not so much memory, or the name is bad or taken.
+    pub fn embedded(options: &PoolOptions) -> Result<Self, Error> {
+        match &options.fabric {
+            EmbeddedFabric::Mem => {
+                let node = Arc::new(MemNode::start(options.size_bytes)?);
+                let region = Arc::clone(node.region());
+                Self::assemble("mem:".to_owned(), region, node, None)
+            }
+            EmbeddedFabric::Shm { name } => {
+                let name = name.clone().unwrap_or_else(private_name);
+                let node = ShmNode::start(&name, options.size_bytes)?;
+                let name = node.name().clone();
+                Self::open_shared(&name, Some(node))
+            }
+        }
+    }
+
+    fn open_shared(name: &PoolName, node: Option<ShmNode>) -> Result<Self, Error> {
+        let (client, memory, size_bytes) = ShmClient::connect(name)?;
+        let region = MappedRegion::map_shared(memory, size_bytes).map_err(|source| Error::Map {
+            pool: name.to_string(),
+            source,
+        })?;
+        Self::assemble(name.to_string(), Arc::new(region), Arc::new(client), node)
+    }
+
+    fn assemble(
+        address: String,
+        region: Arc<MappedRegion>,
+        control: Arc<dyn Control>,
+        node: Option<ShmNode>,
+    ) -> Result<Self, Error> {
+        let endpoint = MappedEndpoint::new(Arc::clone(&region));
+        let mut batch = Batch::new();
+        let read = batch.read(
+            RegionLayout::superblock_addr(NodeId(0)),
+            SUPERBLOCK_SIZE_WORDS,
+        );
+        block_on(endpoint.execute(&mut batch), || 0)?;
+        let mut words = [0; SUPERBLOCK_SIZE_WORDS];
+        words.copy_from_slice(batch.words(read));
+        let superblock = Superblock::decode(&words, region.word_count() * 8).map_err(|source| {
+            Error::Superblock {
+                pool: address.clone(),
+                source,
+            }
+        })?;
+        let layout = RegionLayout {
+            node: NodeId(0),
+            superblock,
+        };
+        let process = ProcessThread::start(Arc::clone(&region), layout).map_err(Error::Thread)?;
+        let directories = Mutex::default();
+        Ok(Self(Arc::new(PoolInner {
+            address,
+            region,
+            layout,
+            control,
+            process,
+            directories,
+            node,
+        })))
+    }
+
+    /// Registers a session: one thread's way into the pool.
+    ///
+    /// # Errors
+    /// The memory node cannot be reached, or has no session left.
+    pub fn session(&self) -> Result<Session, Error> {
+        Session::open(self.clone())
+    }
+
+    /// What the pool is.
+    pub fn info(&self) -> PoolInfo {
+        PoolInfo {
+            address: self.0.address.clone(),
+            size_bytes: self.0.layout.superblock.size_bytes,
+            page_kind: self.0.node.as_ref().map(ShmNode::page_kind),
+        }
+    }
+
+    /// What of it is in use. A few round trips, and 64 bytes per 64 KiB chunk.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn usage(&self) -> Result<PoolUsage, Error> {
+        let endpoint = MappedEndpoint::new(Arc::clone(&self.0.region));
+        let layout = &self.0.layout;
+        let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
+        let chunks = block_on(allocator.entries(), || 0)?;
+        let used = chunks
+            .iter()
+            .filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
+        let mut batch = Batch::new();
+        let reads: Vec<_> = session_ids()
+            .map(|session| batch.read(layout.session(session), SESSION_SIZE_WORDS))
+            .collect();
+        block_on(endpoint.execute(&mut batch), || 0)?;
+        let is_alive = |words: &[u64]| {
+            let words = words.try_into().ok();
+            words.is_some_and(|words| SessionRecord::decode(words).alive().is_some())
+        };
+        let alive = reads.iter().filter(|read| is_alive(batch.words(**read)));
+        Ok(PoolUsage {
+            size_bytes: layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            used_bytes: used.count() as u64 * CHUNK_SIZE_BYTES,
+            session_count: alive.count() as u64,
+            table_count: tables::read_catalog(&endpoint, layout)?.len() as u64,
+        })
+    }
+}
+
+impl PoolInner {
+    /// The directory behind a root, read once per process.
+    pub(crate) fn directory(
+        &self,
+        endpoint: &MappedEndpoint,
+        geometry: LeafGeometry,
+        table: TableId,
+        root: RemoteAddr,
+    ) -> Result<Arc<Directory>, Error> {
+        // Held while it is read, so that it is read once; opening a table is rare.
+        let mut cached = self
+            .directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, directory)) = cached.get(&table)
+            && *known == root
+        {
+            return Ok(Arc::clone(directory));
+        }
+        let directory = block_on(read_snapshot(endpoint, geometry, table, root), || 0)?;
+        let directory = Arc::new(directory);
+        cached.insert(table, (root, Arc::clone(&directory)));
+        Ok(directory)
+    }
+
+    /// Forgets a dropped table's directory.
+    pub(crate) fn forget(&self, table: TableId) {
+        self.directories
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&table);
+    }
+}
+
+/// A name that no other pool of this host has.
+fn private_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!(
+        "private-{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
+}

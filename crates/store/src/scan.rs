@@ -1,0 +1,104 @@
+//! Iterators over records in order.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use farleaf_index::operation::ScanCursor;
+
+use crate::{AsyncTable, Error};
+
+/// Records asked for with the first read, and the factor by which later reads ask for more.
+const FIRST_COUNT: usize = 64;
+const GROWTH: usize = 4;
+/// Records asked for with one read at the most.
+const COUNT_MAX: usize = 4096;
+
+/// Records of a table in ascending order, read ahead piece by piece. It ends after an error.
+pub struct Scan {
+    table: AsyncTable,
+    cursor: ScanCursor,
+    /// Largest key to return.
+    last: u64,
+    left: usize,
+    read: Vec<(u64, u64)>,
+    /// How many of `read` have been returned.
+    returned: usize,
+    next_count: usize,
+    is_finished: bool,
+}
+
+impl fmt::Debug for Scan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan")
+            .field("cursor", &self.cursor)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Scan {
+    pub(crate) fn new(table: AsyncTable, from: u64, last: u64, left: usize) -> Self {
+        Self {
+            table,
+            cursor: ScanCursor::from(from),
+            last,
+            left,
+            read: Vec::new(),
+            returned: 0,
+            next_count: FIRST_COUNT,
+            is_finished: left == 0,
+        }
+    }
+
+    pub(crate) fn of_range(table: AsyncTable, range: &impl RangeBounds<u64>) -> Self {
+        let from = match range.start_bound() {
+            Bound::Included(key) => Some(*key),
+            Bound::Excluded(key) => key.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let last = match range.end_bound() {
+            Bound::Included(key) => Some(*key),
+            Bound::Excluded(key) => key.checked_sub(1),
+            Bound::Unbounded => Some(u64::MAX),
+        };
+        match (from, last) {
+            (Some(from), Some(last)) if from <= last => Self::new(table, from, last, usize::MAX),
+            _ => Self::new(table, 0, 0, 0),
+        }
+    }
+
+    fn read_more(&mut self) -> Result<(), Error> {
+        self.read.clear();
+        self.returned = 0;
+        if self.cursor.is_finished() {
+            return Ok(());
+        }
+        let wanted = self.next_count.min(self.left);
+        self.next_count = (self.next_count * GROWTH).min(COUNT_MAX);
+        let scan = self.table.scan_on(&mut self.cursor, wanted, &mut self.read);
+        self.table.session.drive(scan)
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<(u64, u64), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_finished {
+            return None;
+        }
+        if self.returned == self.read.len()
+            && let Err(error) = self.read_more()
+        {
+            self.is_finished = true;
+            return Some(Err(error));
+        }
+        let record = self.read.get(self.returned).copied();
+        let record = record.filter(|(key, _)| *key <= self.last);
+        self.returned += 1;
+        self.left -= 1;
+        self.is_finished = record.is_none() || self.left == 0;
+        record.map(Ok)
+    }
+}
+
+impl std::iter::FusedIterator for Scan {}

@@ -1,0 +1,101 @@
+//! Looking at a whole table.
+
+use farleaf_fabric::OperationKind;
+use farleaf_index::operation::LeafReport;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+
+use crate::{Error, Table};
+
+/// What a walk over all leaves of a table found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TableStats {
+    /// Records.
+    pub records: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Leaves that the training knows; the others were made by splits since.
+    pub trained_leaves: u64,
+    /// Records that the training saw.
+    pub trained_records: u64,
+    /// Share of slots that hold records, 0 to 1.
+    pub fill: f64,
+    /// Models of the directory.
+    pub models: u64,
+    /// Bytes that this session holds to find leaves.
+    pub metadata_bytes: u64,
+    /// Bytes of far memory that are the table's.
+    pub memory_bytes: u64,
+    /// Leaves whose lock was held when they were looked at.
+    pub locked_leaves: u64,
+    /// Whether the leaves' ranges cover all keys without gap or overlap (D6), and every leaf's
+    /// records lie between its fences, each once.
+    pub sound: bool,
+    /// Number of the load that trained the directory; 0 when the table has not been loaded.
+    pub generation: u16,
+}
+
+impl Table {
+    /// Walks over all leaves. Two round trips per leaf.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn stats(&self) -> Result<TableStats, Error> {
+        let mut stats = TableStats {
+            sound: true,
+            ..TableStats::default()
+        };
+        let mut expected_low = Some(0);
+        self.survey(|leaf| {
+            stats.leaves += 1;
+            stats.records += leaf.record_count as u64;
+            stats.trained_leaves += u64::from(leaf.is_trained);
+            stats.locked_leaves += u64::from(leaf.lock != 0);
+            stats.sound &= leaf.is_sound && Some(leaf.low) == expected_low;
+            expected_low = leaf.high.checked_add(1);
+        })?;
+        let table = self.asynchronous();
+        let slots = stats.leaves * table.info().options.slots;
+        stats.fill = stats.records as f64 / slots as f64;
+        stats.sound &= expected_low.is_none();
+        let (generation, trained_records, _, models) = table.state.index.training();
+        stats.generation = generation;
+        stats.trained_records = trained_records;
+        stats.models = models;
+        stats.metadata_bytes = table.metadata_bytes();
+        stats.memory_bytes = self.memory_bytes()?;
+        Ok(stats)
+    }
+
+    /// Tells `visit` of each leaf, in order. Two round trips per leaf.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
+        let table = self.asynchronous();
+        let walk = table.operate(OperationKind::Control, async |index, batch| {
+            let mut survey = index.survey();
+            while let Some(leaf) = index.survey_next(batch, &mut survey).await? {
+                visit(&leaf);
+            }
+            Ok(())
+        });
+        table.session.drive(walk)
+    }
+
+    /// Bytes of far memory that are the table's: its chunks, whether full or not.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn memory_bytes(&self) -> Result<u64, Error> {
+        let table = self.asynchronous();
+        let session = &table.session;
+        let layout = &session.pool.0.layout;
+        let allocator = ChunkAllocator::new(&session.endpoint, layout, session.owner);
+        let chunks = session.drive(allocator.entries())?;
+        let own = chunks
+            .iter()
+            .filter(|chunk| chunk.table.0 == table.info().id);
+        Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
+    }
+}

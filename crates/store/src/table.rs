@@ -1,0 +1,197 @@
+//! A table's operations as blocking calls.
+
+use std::ops::RangeBounds;
+
+use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
+
+use crate::options::TableInfo;
+use crate::scan::Scan;
+use crate::{AsyncTable, Error};
+
+/// What an insert found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// The key was absent and has the value now.
+    Inserted,
+    /// The key was present, with this value, which it still has.
+    AlreadyPresent(u64),
+}
+
+/// What an update found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// The key was present, with this value, and has the new one now.
+    Updated(u64),
+    /// The key was absent, and still is.
+    Absent,
+}
+
+/// What a compare-and-swap found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// What was expected; it has been replaced.
+    Swapped,
+    /// This; nothing has changed.
+    Differs(Option<u64>),
+}
+
+/// An ordered map from u64 keys to u64 values, every key from 0 to `u64::MAX` among them; one
+/// session's handle to it.
+#[derive(Clone, Debug)]
+pub struct Table(AsyncTable);
+
+impl Table {
+    pub(crate) fn new(table: AsyncTable) -> Self {
+        Self(table)
+    }
+
+    /// The same operations as futures.
+    pub fn asynchronous(&self) -> &AsyncTable {
+        &self.0
+    }
+
+    /// What there is to know of the table without looking into it.
+    pub fn info(&self) -> &TableInfo {
+        self.0.info()
+    }
+
+    /// See [`AsyncTable::get`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::get`].
+    #[inline]
+    pub fn get(&self, key: u64) -> Result<Option<u64>, Error> {
+        self.0.session.drive(self.0.get(key))
+    }
+
+    /// See [`AsyncTable::multi_get`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::multi_get`].
+    pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
+        self.0.session.drive(self.0.multi_get(keys))
+    }
+
+    /// See [`AsyncTable::multi_get_into`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::multi_get_into`].
+    #[inline]
+    pub fn multi_get_into(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), Error> {
+        self.0.session.drive(self.0.multi_get_into(keys, values))
+    }
+
+    /// See [`AsyncTable::put`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::put`].
+    #[inline]
+    pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
+        self.0.session.drive(self.0.put(key, value))
+    }
+
+    /// See [`AsyncTable::insert`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::insert`].
+    pub fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
+        self.0.session.drive(self.0.insert(key, value))
+    }
+
+    /// See [`AsyncTable::update`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::update`].
+    #[inline]
+    pub fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
+        self.0.session.drive(self.0.update(key, value))
+    }
+
+    /// See [`AsyncTable::delete`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::delete`].
+    pub fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
+        self.0.session.drive(self.0.delete(key))
+    }
+
+    /// See [`AsyncTable::compare_and_swap`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::compare_and_swap`].
+    pub fn compare_and_swap(
+        &self,
+        key: u64,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swap, Error> {
+        self.0
+            .session
+            .drive(self.0.compare_and_swap(key, expected, new))
+    }
+
+    /// See [`AsyncTable::scan_into`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::scan_into`].
+    pub fn scan_into(
+        &self,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        self.0.session.drive(self.0.scan_into(from, limit, records))
+    }
+
+    /// The first `limit` records from `from` on, ascending, read as they are asked for. Not a
+    /// snapshot (D9).
+    pub fn scan(&self, from: u64, limit: usize) -> Scan {
+        Scan::new(self.0.clone(), from, u64::MAX, limit)
+    }
+
+    /// The records with keys in a range, ascending, read as they are asked for. Not a snapshot (D9).
+    pub fn range(&self, range: impl RangeBounds<u64>) -> Scan {
+        Scan::of_range(self.0.clone(), &range)
+    }
+
+    /// See [`AsyncTable::len_estimate`].
+    ///
+    /// # Errors
+    /// See [`AsyncTable::len_estimate`].
+    pub fn len_estimate(&self) -> Result<u64, Error> {
+        self.0.session.drive(self.0.len_estimate())
+    }
+
+    /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All of
+    /// it appears at once, or nothing. `progress` is told now and then how many records have been
+    /// taken. An empty sequence changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Load`]: the sequence does not ascend, or the table has records or had many.
+    /// [`Error::Full`]. The table is then as it was.
+    pub fn bulk_load(
+        &self,
+        records: impl IntoIterator<Item = (u64, u64)>,
+        progress: impl FnMut(u64),
+    ) -> Result<LoadSummary, Error> {
+        let (session, state) = (&self.0.session, &self.0.state);
+        let begun = session.begin(state)?;
+        let plan = LoadPlan {
+            kind: state.info.options.layer,
+            fill_percent: state.info.options.fill_percent,
+            epsilon_keys: state.info.options.epsilon_keys,
+        };
+        let access = session.access(state);
+        let load = bulk_load(access, &state.entry, plan, records.into_iter(), progress);
+        let loaded = session.drive(load);
+        drop(begun);
+        // Whoever loads knows that the first leaf is retired without meeting it.
+        state.index.mark_stale();
+        loaded.map_err(|error| Error::from(error).of_table(&state.info.name))
+    }
+
+    /// See [`AsyncTable::metadata_bytes`].
+    pub fn metadata_bytes(&self) -> u64 {
+        self.0.metadata_bytes()
+    }
+}

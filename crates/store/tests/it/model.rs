@@ -1,0 +1,167 @@
+//! Operations against a `BTreeMap`.
+
+use std::collections::BTreeMap;
+
+use farleaf::{Insertion, Pool, Swap, Table, TableOptions, Update};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Get(u64),
+    MultiGet(Vec<u64>),
+    Put(u64, u64),
+    Insert(u64, u64),
+    Update(u64, u64),
+    Delete(u64),
+    CompareSwap(u64, Option<u64>, Option<u64>),
+    Scan(u64, usize),
+    Range(u64, u64),
+}
+
+/// Few keys, so that steps meet each other; the ends of the domain among them.
+fn key() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0_u64..200,
+        2 => (0_u64..200).prop_map(|offset| (1 << 63) + offset * 1_000_003),
+        1 => (0_u64..20).prop_map(|offset| u64::MAX - offset),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let value = 0_u64..4;
+    prop_oneof![
+        1 => key().prop_map(Step::Get),
+        1 => proptest::collection::vec(key(), 0..40).prop_map(Step::MultiGet),
+        1 => (key(), value.clone()).prop_map(|(key, value)| Step::Put(key, value)),
+        4 => (key(), value.clone()).prop_map(|(key, value)| Step::Insert(key, value)),
+        1 => (key(), value.clone()).prop_map(|(key, value)| Step::Update(key, value)),
+        1 => key().prop_map(Step::Delete),
+        1 => (key(), proptest::option::of(value.clone()), proptest::option::of(value))
+            .prop_map(|(key, expected, new)| Step::CompareSwap(key, expected, new)),
+        1 => (key(), 0_usize..300).prop_map(|(from, limit)| Step::Scan(from, limit)),
+        1 => (key(), key()).prop_map(|(from, to)| Step::Range(from, to)),
+    ]
+}
+
+fn apply(table: &Table, model: &mut BTreeMap<u64, u64>, step: Step) {
+    match step {
+        Step::Get(key) => assert_eq!(table.get(key).unwrap(), model.get(&key).copied()),
+        Step::MultiGet(keys) => {
+            let expected: Vec<_> = keys.iter().map(|key| model.get(key).copied()).collect();
+            assert_eq!(table.multi_get(&keys).unwrap(), expected);
+        }
+        Step::Put(key, value) => {
+            assert_eq!(table.put(key, value).unwrap(), model.insert(key, value));
+        }
+        Step::Insert(key, value) => {
+            let expected = match model.get(&key) {
+                Some(found) => Insertion::AlreadyPresent(*found),
+                None => Insertion::Inserted,
+            };
+            assert_eq!(table.insert(key, value).unwrap(), expected);
+            model.entry(key).or_insert(value);
+        }
+        Step::Update(key, value) => {
+            let expected = match model.get_mut(&key) {
+                Some(found) => Update::Updated(std::mem::replace(found, value)),
+                None => Update::Absent,
+            };
+            assert_eq!(table.update(key, value).unwrap(), expected);
+        }
+        Step::Delete(key) => assert_eq!(table.delete(key).unwrap(), model.remove(&key)),
+        Step::CompareSwap(key, expected, new) => {
+            let found = model.get(&key).copied();
+            let swap = table.compare_and_swap(key, expected, new).unwrap();
+            if found == expected {
+                assert_eq!(swap, Swap::Swapped);
+                match new {
+                    Some(new) => model.insert(key, new),
+                    None => model.remove(&key),
+                };
+            } else {
+                assert_eq!(swap, Swap::Differs(found));
+            }
+        }
+        Step::Scan(from, limit) => {
+            let expected: Vec<_> = model
+                .range(from..)
+                .take(limit)
+                .map(|(key, value)| (*key, *value))
+                .collect();
+            let mut records = vec![(9, 9)];
+            table.scan_into(from, limit, &mut records).unwrap();
+            assert_eq!(records, expected);
+            let iterated: Vec<_> = table.scan(from, limit).map(Result::unwrap).collect();
+            assert_eq!(iterated, expected);
+        }
+        Step::Range(from, to) => {
+            let iterated: Vec<_> = table.range(from..to).map(Result::unwrap).collect();
+            let expected: Vec<_> = if from < to {
+                model
+                    .range(from..to)
+                    .map(|(key, value)| (*key, *value))
+                    .collect()
+            } else {
+                Vec::new()
+            };
+            assert_eq!(iterated, expected);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever is done to a table, alone, loaded or not, it answers like a map, and stays sound.
+    #[test]
+    fn a_table_is_a_map(
+        which in 0_usize..6,
+        loaded in proptest::collection::btree_map(key(), 0_u64..4, 0..400),
+        steps in proptest::collection::vec(step(), 1..600),
+    ) {
+        let pool = Pool::open("mem:").unwrap();
+        let session = pool.session().unwrap();
+        let options = super::all_options()[which];
+        let table = session.create_table("t", &options).unwrap();
+        table.bulk_load(loaded.clone(), |_| {}).unwrap();
+        let mut model = loaded;
+        for step in steps {
+            apply(&table, &mut model, step);
+        }
+        let all: Vec<_> = table.range(..).map(Result::unwrap).collect();
+        prop_assert_eq!(all, model.into_iter().collect::<Vec<_>>());
+        let stats = table.stats().unwrap();
+        prop_assert!(stats.sound && stats.locked_leaves == 0, "{:?}", stats);
+    }
+}
+
+#[test]
+fn all_ranges_have_inclusive_and_exclusive_ends() {
+    let pool = Pool::open("mem:").unwrap();
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &TableOptions::default()).unwrap();
+    for key in [0, 1, 5, u64::MAX] {
+        table.put(key, key).unwrap();
+    }
+    let keys = |scan: farleaf::Scan| -> Vec<u64> { scan.map(|record| record.unwrap().0).collect() };
+    assert_eq!(keys(table.range(..)), [0, 1, 5, u64::MAX]);
+    assert_eq!(keys(table.range(..5)), [0, 1]);
+    assert_eq!(keys(table.range(1..=5)), [1, 5]);
+    assert_eq!(keys(table.range(5..=u64::MAX)), [5, u64::MAX]);
+    assert_eq!(
+        keys(table.range((
+            std::ops::Bound::Excluded(u64::MAX),
+            std::ops::Bound::Unbounded
+        ))),
+        []
+    );
+    assert_eq!(keys(table.range(..0)), []);
+    #[expect(
+        clippy::reversed_empty_ranges,
+        reason = "an empty range is what is tried"
+    )]
+    let reversed = table.range(5..1);
+    assert_eq!(keys(reversed), []);
+    assert_eq!(keys(table.scan(2, 1)), [5]);
+    assert_eq!(keys(table.scan(0, 0)), []);
+}

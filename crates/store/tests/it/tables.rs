@@ -1,0 +1,211 @@
+//! Tables of a pool: making, finding, dropping; and pools that are full.
+
+use std::time::{Duration, Instant};
+
+use farleaf::{Error, LayerKind, Pool, TableOptions};
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{what} did not happen"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn tables_are_made_found_listed_and_dropped() {
+    for pool in super::pools(16) {
+        let session = pool.session().unwrap();
+        for options in super::all_options() {
+            let name = format!("{} {}", options.layer, options.slots);
+            let table = session.create_table(&name, &options).unwrap();
+            assert_eq!(table.info().options, options);
+            table.put(1, options.slots).unwrap();
+        }
+        let other = pool.session().unwrap();
+        assert_eq!(other.list_tables().unwrap().len(), 6);
+        for options in super::all_options() {
+            let table = other
+                .open_table(&format!("{} {}", options.layer, options.slots))
+                .unwrap();
+            assert_eq!(table.get(1).unwrap(), Some(options.slots));
+        }
+        other.drop_table("rolex 12").unwrap();
+        assert_eq!(session.list_tables().unwrap().len(), 5);
+        let error = session.open_table("rolex 12").unwrap_err();
+        assert!(matches!(error, Error::TableNotFound { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_name_is_taken_once_and_the_difference_is_told() {
+    let pool = Pool::open("mem:").unwrap();
+    let session = pool.session().unwrap();
+    session.create_table("t", &TableOptions::default()).unwrap();
+    let same = session
+        .create_table("t", &TableOptions::default())
+        .unwrap_err();
+    assert!(same.to_string().contains("same options"), "{same}");
+    let options = TableOptions {
+        slots: 16,
+        layer: LayerKind::Rolex,
+        ..TableOptions::default()
+    };
+    let differs = session.create_table("t", &options).unwrap_err().to_string();
+    assert!(
+        differs.contains("slots 8 where 16") && differs.contains("learned"),
+        "{differs}"
+    );
+}
+
+#[test]
+fn absurd_options_and_names_are_refused() {
+    let pool = Pool::open("mem:").unwrap();
+    let session = pool.session().unwrap();
+    let good = TableOptions::default();
+    for options in [
+        TableOptions { slots: 0, ..good },
+        TableOptions { slots: 9, ..good },
+        TableOptions {
+            fill_percent: 24,
+            ..good
+        },
+        TableOptions {
+            fill_percent: 101,
+            ..good
+        },
+        TableOptions {
+            epsilon_keys: f64::NAN,
+            ..good
+        },
+        TableOptions {
+            epsilon_keys: 0.0,
+            ..good
+        },
+        TableOptions {
+            epsilon_keys: 1e9,
+            ..good
+        },
+    ] {
+        let error = session.create_table("t", &options).unwrap_err();
+        assert!(matches!(error, Error::BadOption { .. }), "{error}");
+    }
+    for name in ["", &"x".repeat(65), "a\nb"] {
+        let error = session.create_table(name, &good).unwrap_err();
+        assert!(matches!(error, Error::BadOption { .. }), "{error}");
+    }
+    session.create_table(&"ü".repeat(32), &good).unwrap();
+}
+
+#[test]
+fn addresses_that_are_none_are_refused() {
+    for address in [
+        "", "x", "mem", "mem:1", "tcp:host", "shm:", "shm:../x", "shm:a b",
+    ] {
+        let error = Pool::open(address).unwrap_err();
+        assert!(
+            matches!(error, Error::BadAddress { .. }),
+            "{address}: {error}"
+        );
+    }
+    let error = Pool::open("shm:nobody-serves-this").unwrap_err();
+    assert!(error.to_string().contains("farleaf serve"), "{error}");
+}
+
+/// D7: whoever has a dropped table open is told, and its memory is free soon, even though one
+/// session that has it open does nothing.
+#[test]
+fn a_dropped_table_is_told_of_and_its_memory_comes_back() {
+    for pool in super::pools(64) {
+        let (session, idle) = (pool.session().unwrap(), pool.session().unwrap());
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        let before = pool.usage().unwrap().used_bytes;
+        table
+            .bulk_load((0..100_000).map(|key| (key * 10, key)), |_| {})
+            .unwrap();
+        for key in 0..100_000 {
+            table.put(key * 10 + 1, key).unwrap();
+        }
+        let idle_table = idle.open_table("t").unwrap();
+        assert_eq!(idle_table.get(10).unwrap(), Some(1));
+        idle.drop_table("t").unwrap();
+        eventually(
+            "being told",
+            || matches!(table.get(10), Err(Error::TableDropped { name }) if name == "t"),
+        );
+        eventually("memory", || pool.usage().unwrap().used_bytes < before);
+        let error = idle_table.put(1, 1).unwrap_err();
+        assert!(matches!(error, Error::TableDropped { .. }), "{error}");
+        let again = session.create_table("t", &TableOptions::default()).unwrap();
+        assert_eq!(again.range(..).count(), 0);
+    }
+}
+
+/// Chunks go from table to table, of other leaf sizes too, for as long as one likes.
+#[test]
+fn memory_is_used_again_and_again() {
+    for pool in super::pools(8) {
+        let session = pool.session().unwrap();
+        for round in 0..30 {
+            let options = super::all_options()[round % 6];
+            let table = session.create_table("t", &options).unwrap();
+            let mut loaded = table.bulk_load((0..40_000).map(|key| (key * 3, key)), |_| {});
+            let started = Instant::now();
+            while matches!(loaded, Err(Error::Full(_))) {
+                assert!(started.elapsed() < Duration::from_secs(20), "round {round}");
+                std::thread::sleep(Duration::from_millis(5));
+                loaded = table.bulk_load((0..40_000).map(|key| (key * 3, key)), |_| {});
+            }
+            loaded.unwrap();
+            for key in 0..2000 {
+                table.put(key * 3 + 1, key).unwrap();
+                assert_eq!(table.get(key * 3).unwrap(), Some(key));
+            }
+            session.drop_table("t").unwrap();
+        }
+    }
+}
+
+/// A full pool refuses the insert that needs a split and nothing else; the table stays whole.
+#[test]
+fn a_full_pool_refuses_and_the_table_stays_whole() {
+    for pool in super::pools(2) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        let mut written = Vec::new();
+        let error = loop {
+            let key = (written.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            match table.put(key, key) {
+                Ok(_) => written.push(key),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Full(_)), "{error}");
+        assert!(error.to_string().contains("pool is full"), "{error}");
+        assert!(written.len() > 5000, "{} written", written.len());
+        for key in &written {
+            assert_eq!(table.get(*key).unwrap(), Some(*key));
+            assert_eq!(table.put(*key, !key).unwrap(), Some(*key));
+        }
+        written.sort_unstable();
+        let found: Vec<u64> = table.range(..).map(|record| record.unwrap().0).collect();
+        assert!(found == written);
+        let stats = table.stats().unwrap();
+        assert!(stats.sound && stats.locked_leaves == 0, "{stats:?}");
+        table.delete(written[0]).unwrap();
+        table.put(written[0], 1).unwrap();
+    }
+}
+
+#[test]
+fn sessions_end_and_their_numbers_are_used_again() {
+    for pool in super::pools(8) {
+        for _ in 0..3000 {
+            pool.session().unwrap().close().unwrap();
+        }
+        eventually("closing", || pool.usage().unwrap().session_count <= 2);
+    }
+}
