@@ -1,0 +1,98 @@
+//! Unfinished work does not get in, nor modules whose name says nothing.
+
+use crate::rust_text::{self, Token};
+use crate::{SourceTree, Violation};
+
+/// Macros that stand for unfinished work.
+pub const FORBIDDEN_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
+
+/// Words that mark unfinished work, in comments or names.
+pub const FORBIDDEN_WORDS: &[&str] = &["FIXME", "XXX"];
+
+/// Names under which anything may gather.
+pub const FORBIDDEN_MODULES: &[&str] = &["util", "utils", "common"];
+
+/// Finds all three kinds in the Rust files.
+pub fn check(tree: &SourceTree) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, text) in tree.files_with_extension("rs") {
+        let lines = rust_text::lines(text);
+        for (line_index, line) in lines.iter().enumerate() {
+            for word in FORBIDDEN_WORDS {
+                if rust_text::has_word(&line.comment, word) || rust_text::has_word(&line.code, word)
+                {
+                    violations.push(Violation::in_line(path, line_index, format!("says {word}")));
+                }
+            }
+        }
+        for pair in rust_text::tokens(&lines).windows(2) {
+            if let Some(message) = judge(pair) {
+                violations.push(Violation::in_line(path, pair[0].line_index, message));
+            }
+        }
+        let names = path
+            .split('/')
+            .map(|part| part.strip_suffix(".rs").unwrap_or(part));
+        if let Some(name) = names
+            .into_iter()
+            .find(|name| FORBIDDEN_MODULES.contains(name))
+        {
+            violations.push(Violation::in_file(path, format!("a module named {name}")));
+        }
+    }
+    violations
+}
+
+fn judge(pair: &[Token<'_>]) -> Option<String> {
+    let (first, second) = (pair[0].text, pair[1].text);
+    if second == "!" && FORBIDDEN_MACROS.contains(&first) {
+        Some(format!("uses {first}!"))
+    } else if first == "mod" && FORBIDDEN_MODULES.contains(&second) {
+        Some(format!("a module named {second}"))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(path: &str, text: &str) -> Vec<String> {
+        let found = check(&SourceTree::planted([(path, text)]));
+        found.into_iter().map(|it| it.message).collect()
+    }
+
+    /// Each kind is found, also spread over lines and as a file's or folder's name.
+    #[test]
+    fn leftovers_are_found() {
+        assert_eq!(messages("a.rs", "fn f() { todo!() }"), ["uses todo!"]);
+        assert_eq!(
+            messages("a.rs", "std::unimplemented !(\"later\")"),
+            ["uses unimplemented!"]
+        );
+        assert_eq!(messages("a.rs", "dbg!(x);"), ["uses dbg!"]);
+        assert_eq!(messages("a.rs", "// FIXME: slow"), ["says FIXME"]);
+        assert_eq!(messages("a.rs", "/* XXX */"), ["says XXX"]);
+        assert_eq!(messages("a.rs", "pub mod util;"), ["a module named util"]);
+        assert_eq!(
+            messages("tests/common/mod.rs", ""),
+            ["a module named common"]
+        );
+        assert_eq!(messages("src/utils.rs", ""), ["a module named utils"]);
+    }
+
+    /// The same words elsewhere mean nothing.
+    #[test]
+    fn innocent_text_passes() {
+        for text in [
+            "// todo!",
+            "let todo = !a;",
+            "let a = \"FIXME dbg!\";",
+            "// XXXL",
+            "mod utility;",
+        ] {
+            assert_eq!(messages("a.rs", text), Vec::<String>::new(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Links between documents lead somewhere, and every document in docs/ is led to.
+//!
+//! Read are Markdown's inline links and images, its reference definitions, and `href` and `src` of
+//! inline HTML; not what stands in code blocks or code spans. Anchors are cut off, not checked.
+
+use std::collections::BTreeSet;
+
+use crate::tree::extension;
+use crate::{SourceTree, Violation};
+
+const DOCS_FOLDER: &str = "docs";
+const DOCS_START: &str = "docs/README.md";
+
+/// Finds relative links of all Markdown files that name no file or folder of the tree.
+pub fn check_targets(tree: &SourceTree) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, text) in tree.files_with_extension("md") {
+        for (line_index, link) in local_links(text) {
+            let exists = resolve(path, &link).is_some_and(|target| {
+                tree.text(&target).is_some() || tree.paths_below(&target).next().is_some()
+            });
+            if !exists {
+                let message = format!("links to {link}, which does not exist");
+                violations.push(Violation::in_line(path, line_index, message));
+            }
+        }
+    }
+    violations
+}
+
+/// Finds files in docs/ to which no chain of links leads from docs/README.md. A link to a folder
+/// leads to every file in it.
+pub fn check_docs_are_reachable(tree: &SourceTree) -> Vec<Violation> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![DOCS_START.to_owned()];
+    while let Some(path) = open.pop() {
+        let Some(text) = tree.text(&path) else {
+            // The root as a folder would lead everywhere and say nothing.
+            if !path.is_empty() && path != DOCS_FOLDER {
+                let files = tree.paths_below(&path).map(str::to_owned);
+                open.extend(files.filter(|it| !reached.contains(it)));
+            }
+            continue;
+        };
+        let is_new = reached.insert(path.clone());
+        if is_new && extension(&path) == Some("md") {
+            open.extend(
+                local_links(text)
+                    .into_iter()
+                    .filter_map(|(_, it)| resolve(&path, &it)),
+            );
+        }
+    }
+    tree.paths_below(DOCS_FOLDER)
+        .filter(|path| !reached.contains(*path))
+        .map(|path| Violation::in_file(path, format!("no link leads to it from {DOCS_START}")))
+        .collect()
+}
+
+/// The links of a Markdown text that are not into the web or the same page: line, counted from 0,
+/// and target without its anchor.
+fn local_links(text: &str) -> Vec<(usize, String)> {
+    let mut links = Vec::new();
+    let mut fence: Option<&str> = None;
+    for (line_index, line) in text.lines().enumerate() {
+        let start = line.trim_start();
+        let mark = ["```", "~~~"]
+            .into_iter()
+            .find(|mark| start.starts_with(mark));
+        if mark.is_some() && (fence.is_none() || fence == mark) {
+            fence = if fence.is_some() { None } else { mark };
+            continue;
+        }
+        if fence.is_some() {
+            continue;
+        }
+        for target in line_targets(&without_code_spans(line)) {
+            let target = target.split('#').next().unwrap_or_default();
+            let leads_out = target.contains("://") || target.starts_with("mailto:");
+            if !target.is_empty() && !leads_out {
+                links.push((line_index, target.replace("%20", " ")));
+            }
+        }
+    }
+    links
+}
+
+/// The line with blanks for what stands between backticks.
+fn without_code_spans(line: &str) -> String {
+    let parts: Vec<&str> = line.split('`').collect();
+    // An unpaired last backtick opens nothing.
+    let paired_count = parts.len() - 1 - (parts.len() - 1) % 2;
+    let keep = |(index, part): (usize, &&str)| {
+        let is_code = index % 2 == 1 && index < paired_count;
+        if is_code {
+            " ".to_owned()
+        } else {
+            (*part).to_owned()
+        }
+    };
+    parts.iter().enumerate().map(keep).collect()
+}
+
+fn line_targets(line: &str) -> Vec<String> {
+    let mut targets = Vec::new();
+    for (opening, closing) in [("](", ')'), ("href=\"", '"'), ("src=\"", '"')] {
+        for (position, _) in line.match_indices(opening) {
+            let rest = &line[position + opening.len()..];
+            targets.extend(
+                rest.split_once(closing)
+                    .map(|(target, _)| first_part(target)),
+            );
+        }
+    }
+    let definition = line
+        .trim_start()
+        .strip_prefix('[')
+        .and_then(|it| it.split_once("]:"));
+    if let Some((_, target)) = definition.filter(|(label, _)| !label.contains(']')) {
+        targets.push(first_part(target));
+    }
+    targets
+}
+
+/// The target without the title that may follow it, and without angle brackets.
+fn first_part(target: &str) -> String {
+    let target = target.trim();
+    if let Some((inner, _)) = target.strip_prefix('<').and_then(|it| it.split_once('>')) {
+        return inner.to_owned();
+    }
+    target
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The path from the root to which a link in a file leads; `None` when it leads out of the tree.
+fn resolve(from: &str, link: &str) -> Option<String> {
+    if link.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dead_lines(text: &str) -> Vec<usize> {
+        let files = [
+            ("docs/a.md", text),
+            ("docs/b.md", ""),
+            ("docs/fig/c.svg", ""),
+            ("README.md", ""),
+        ];
+        check_targets(&SourceTree::planted(files))
+            .into_iter()
+            .map(|it| it.line_number)
+            .collect()
+    }
+
+    /// A dead link is found in each way of writing one.
+    #[test]
+    fn a_dead_link_is_found() {
+        for text in [
+            "[x](gone.md)",
+            "![x](fig/gone.svg \"title\")",
+            "[x]: gone.md",
+            "see [b](b.md), [x](gone.md#part)",
+            "<img src=\"gone.svg\">",
+            "[x](/docs/b.md)",
+            "[x](../../outside.md)",
+            "a ` b [x](gone.md)",
+        ] {
+            assert_eq!(dead_lines(text), [1], "{text}");
+        }
+        assert_eq!(dead_lines("```\n[x](gone.md)\n```\n[x](gone.md)"), [4]);
+    }
+
+    /// Live links, links into the web and what is code pass.
+    #[test]
+    fn live_links_pass() {
+        for text in [
+            "[x](b.md) [x](./b.md#part) [x](../README.md) [x](fig) [x](<b.md>)",
+            "[x](https://example.org/gone.md) [x](#part) [x](mailto:a@example.org)",
+            "`[x](gone.md)` and `f` [x](b.md)",
+            "[x]: fig/c.svg",
+            "~~~\n```\n[x](gone.md)\n~~~",
+        ] {
+            assert_eq!(dead_lines(text), Vec::<usize>::new(), "{text}");
+        }
+    }
+
+    fn unreached(files: &[(&str, &str)]) -> Vec<String> {
+        let tree = SourceTree::planted(files.iter().copied());
+        check_docs_are_reachable(&tree)
+            .into_iter()
+            .map(|it| it.path)
+            .collect()
+    }
+
+    /// A file that no chain of links reaches is found; a chain or a link to its folder reaches it.
+    #[test]
+    fn an_unreachable_document_is_found() {
+        let start = ("docs/README.md", "[a](a.md) [fig](fig/)");
+        let chain = ("docs/a.md", "[b](b.md) [start](README.md) [all](../docs)");
+        let rest = [
+            ("docs/b.md", ""),
+            ("docs/fig/c.svg", ""),
+            ("docs/lost.md", "[a](a.md)"),
+        ];
+        assert_eq!(
+            unreached(&[start, chain, rest[0], rest[1], rest[2]]),
+            ["docs/lost.md"]
+        );
+        assert_eq!(unreached(&[chain]), ["docs/a.md"]);
+    }
+
+    /// No documents, nothing to reach.
+    #[test]
+    fn an_empty_folder_passes() {
+        assert_eq!(unreached(&[("README.md", "")]), Vec::<String>::new());
+    }
+}

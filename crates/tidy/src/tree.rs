@@ -1,0 +1,173 @@
+//! The source tree as the rules see it: paths from the root with `/`, and the texts they read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fmt, fs, io};
+
+/// The file by which build folders say that they are such.
+const BUILD_FOLDER_MARK: &str = "CACHEDIR.TAG";
+
+/// Extensions of the files whose text a rule reads; of the others only the path is kept.
+const READ_EXTENSIONS: &[&str] = &["md", "rs", "toml"];
+
+/// All files of a source tree, in the order of their paths.
+#[derive(Debug, Clone, Default)]
+pub struct SourceTree {
+    files: BTreeMap<String, String>,
+}
+
+impl SourceTree {
+    /// Reads the tree below `root`, without the build's output and version control's data.
+    /// Symbolic links are not followed. A text that is not UTF-8 is an error.
+    pub fn read(root: &Path) -> io::Result<SourceTree> {
+        let mut tree = SourceTree::default();
+        tree.read_folder(root, "")?;
+        Ok(tree)
+    }
+
+    /// A tree of these paths and texts, for trying a rule on a planted example.
+    pub fn planted<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> SourceTree {
+        let own = |(path, text): (&str, &str)| (path.to_owned(), text.to_owned());
+        SourceTree {
+            files: files.into_iter().map(own).collect(),
+        }
+    }
+
+    fn read_folder(&mut self, folder: &Path, prefix: &str) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let file_name = entry.file_name();
+            let name = file_name.to_string_lossy();
+            let (kind, path) = (entry.file_type()?, format!("{prefix}{name}"));
+            if kind.is_dir() {
+                if name != ".git" && !entry.path().join(BUILD_FOLDER_MARK).exists() {
+                    self.read_folder(&entry.path(), &format!("{path}/"))?;
+                }
+                continue;
+            }
+            let is_read = extension(&path).is_some_and(|it| READ_EXTENSIONS.contains(&it));
+            let text = if is_read && kind.is_file() {
+                read_text(&entry.path())?
+            } else {
+                String::new()
+            };
+            self.files.insert(path, text);
+        }
+        Ok(())
+    }
+
+    /// The text of a file, if there is such a file.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+
+    /// All paths with their texts.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// The paths with this extension, with their texts.
+    pub fn files_with_extension(&self, wanted: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.files()
+            .filter(move |(path, _)| extension(path) == Some(wanted))
+    }
+
+    /// All paths below a folder, which is named without a closing `/`; "" is the root.
+    pub fn paths_below(&self, folder: &str) -> impl Iterator<Item = &str> {
+        let prefix = if folder.is_empty() {
+            String::new()
+        } else {
+            format!("{folder}/")
+        };
+        self.files
+            .keys()
+            .map(String::as_str)
+            .filter(move |path| path.starts_with(&prefix))
+    }
+
+    /// The folders in crates/ that have a manifest, with its text.
+    pub fn crates(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files().filter_map(|(path, text)| {
+            let folder = path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;
+            (!folder.contains('/')).then_some((folder, text))
+        })
+    }
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let name_file =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    fs::read_to_string(path).map_err(name_file)
+}
+
+/// What follows the last dot of the file's name.
+pub fn extension(path: &str) -> Option<&str> {
+    Path::new(path).extension()?.to_str()
+}
+
+/// A place where a rule does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Violation {
+    /// The file, from the root.
+    pub path: String,
+    /// The line, counted from 1; 0 when the whole file is meant.
+    pub line_number: usize,
+    /// What is wrong, and what to do where that is not plain.
+    pub message: String,
+}
+
+impl Violation {
+    /// A violation in one line; `line_index` counts from 0.
+    pub fn in_line(path: &str, line_index: usize, message: impl Into<String>) -> Violation {
+        Violation {
+            path: path.to_owned(),
+            line_number: line_index + 1,
+            message: message.into(),
+        }
+    }
+
+    /// A violation by the file as a whole.
+    pub fn in_file(path: &str, message: impl Into<String>) -> Violation {
+        Violation {
+            path: path.to_owned(),
+            line_number: 0,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line_number {
+            0 => write!(formatter, "{}: {}", self.path, self.message),
+            line_number => write!(formatter, "{}:{line_number}: {}", self.path, self.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only folders directly in crates/ with a manifest are crates.
+    #[test]
+    fn crates_are_folders_with_a_manifest() {
+        let tree = SourceTree::planted([
+            ("Cargo.toml", "root"),
+            ("crates/leaf/Cargo.toml", "leaf"),
+            ("crates/leaf/fuzz/Cargo.toml", "fuzz"),
+            ("crates/empty/src/lib.rs", ""),
+        ]);
+        assert_eq!(tree.crates().collect::<Vec<_>>(), [("leaf", "leaf")]);
+    }
+
+    /// A folder's files are those below it, not those of a folder whose name begins alike.
+    #[test]
+    fn a_folder_does_not_hold_its_namesakes_files() {
+        let tree = SourceTree::planted([("docs/a.md", ""), ("docs-old/b.md", "")]);
+        assert_eq!(tree.paths_below("docs").collect::<Vec<_>>(), ["docs/a.md"]);
+        assert_eq!(tree.paths_below("").count(), 2);
+    }
+}
