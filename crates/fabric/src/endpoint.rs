@@ -29,6 +29,13 @@ pub trait Endpoint {
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a;
 
+    /// A READ of or near this word will probably be posted soon. Costs no verb; a backend in mapped
+    /// memory starts the translation of the address, others ignore it.
+    #[inline]
+    fn prepare(&self, near: WordAddr) {
+        let _ = near;
+    }
+
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 

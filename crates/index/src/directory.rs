@@ -35,37 +35,65 @@ impl Model {
     /// and the same number wherever it is computed: residuals depend on that.
     #[inline]
     pub fn position(&self, key: u64, shift: u32) -> i64 {
-        position(
-            self.slope,
-            self.intercept,
-            key.saturating_sub(self.first_key),
-            shift,
-        )
+        self.line(shift)
+            .position(key.saturating_sub(self.first_key))
+    }
+
+    fn line(&self, shift: u32) -> Line {
+        let scale = (1_u64 << shift) as f64;
+        Line {
+            slope: self.slope * scale,
+            intercept: f64::from(self.intercept) * scale + POSITION_BIAS,
+            base: self.base,
+            first_leaf: 0,
+            leaf_count: self.leaf_count,
+        }
     }
 }
 
-/// What [`Model::position`] computes, for models that lie in another form. A multiplication by a
-/// positive number, an addition and a rounding are each monotone, so their sequence is; a fused
-/// multiply-add is not used because it may differ between machines.
-#[inline]
-fn position(slope: f64, intercept: f32, distance: u64, shift: u32) -> i64 {
-    let scale = (1_u64 << shift) as f64;
-    let position = (slope * distance as f64 + f64::from(intercept)) * scale;
-    // `as` saturates, so that a key far beyond the last leaf stays beyond it.
-    position.floor() as i64
-}
+/// Added to positions while they are floating-point numbers, so that cutting off the fraction rounds
+/// down for negative ones, too. Predictions err by far less than this many units.
+const POSITION_BIAS: f64 = (1_u64 << 32) as f64;
 
 /// The part of a model that every lookup touches: half a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Line {
+    /// Units of position per key.
     slope: f64,
+    /// Position at the first key, in its units, plus the bias.
+    intercept: f64,
     base: RemoteAddr,
-    intercept: f32,
     /// Number of its first leaf in the directory.
     first_leaf: u32,
+    leaf_count: u32,
 }
 
-const _: () = assert!(size_of::<Line>() == 24);
+const _: () = assert!(size_of::<Line>() == 32);
+
+impl Line {
+    /// Numbers of its leaves in the directory.
+    #[inline]
+    fn leaves(&self) -> core::ops::Range<usize> {
+        self.first_leaf as usize..(self.first_leaf + self.leaf_count) as usize
+    }
+
+    /// A multiplication by a positive number, an addition and a rounding are each monotone, so their
+    /// sequence is; a fused multiply-add is not used because it may differ between machines.
+    #[inline]
+    fn position(&self, distance: u64) -> i64 {
+        // `as` saturates, so that a key far beyond the last leaf stays beyond it.
+        (self.slope * distance as f64 + self.intercept) as i64 - POSITION_BIAS as i64
+    }
+}
+
+/// Where a model predicts a key, before residuals are consulted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prediction {
+    model: u32,
+    /// The leaf of the model that the line points to.
+    pointed: u32,
+    position: i64,
+}
 
 /// The part of a model that splits and ROLEX lookups touch.
 #[derive(Clone, Copy, Debug)]
@@ -105,17 +133,9 @@ impl Directory {
         let mut first_leaf = 0;
         let mut lines = Vec::with_capacity(models.len());
         for model in models {
-            let Model {
-                slope,
-                base,
-                intercept,
-                ..
-            } = *model;
             lines.push(Line {
-                slope,
-                base,
-                intercept,
                 first_leaf,
+                ..model.line(shift)
             });
             first_leaf += model.leaf_count;
         }
@@ -177,15 +197,59 @@ impl Directory {
     /// L2: the leaf that a key is in, as far as the training knows.
     #[inline]
     pub fn locate(&self, key: u64) -> Hint {
+        self.resolve(self.predict(key))
+    }
+
+    /// First half of [`locate`](Self::locate): touches upper models and one model.
+    #[inline]
+    pub fn predict(&self, key: u64) -> Prediction {
         let model = self.upper.find(key);
-        let line = &self.lines[model];
-        let residuals = self.residuals_of(model);
-        let last = residuals.len() as i64 - 1;
         let distance = key.saturating_sub(self.upper.first_keys()[model]);
-        let position = position(line.slope, line.intercept, distance, self.shift);
+        let line = &self.lines[model];
+        let position = line.position(distance);
+        let last = i64::from(line.leaf_count) - 1;
+        let pointed = (position >> self.shift).clamp(0, last);
+        Prediction {
+            model: model as u32,
+            pointed: pointed as u32,
+            position,
+        }
+    }
+
+    /// A leaf near the one that a prediction will be resolved to: mostly in the same page of memory.
+    #[inline]
+    pub fn near(&self, prediction: Prediction) -> RemoteAddr {
+        self.leaf_at(
+            &self.lines[prediction.model as usize],
+            u64::from(prediction.pointed),
+        )
+    }
+
+    /// Corrects where predictions point to by one residual each: loads that do not wait for each
+    /// other, after which [`resolve`](Self::resolve) finds what it needs in the cache.
+    pub fn refine(&self, predictions: &mut [Prediction]) {
+        for prediction in predictions {
+            let range = self.lines[prediction.model as usize].leaves();
+            let residual = self.residuals[range.start + prediction.pointed as usize];
+            let corrected = prediction.position.saturating_sub(i64::from(residual));
+            let last = range.len() as i64 - 1;
+            prediction.pointed = (corrected >> self.shift).clamp(0, last) as u32;
+        }
+    }
+
+    /// Second half of [`locate`](Self::locate): touches residuals.
+    #[inline]
+    pub fn resolve(&self, prediction: Prediction) -> Hint {
+        let Prediction {
+            model,
+            pointed,
+            position,
+        } = prediction;
+        let line = &self.lines[model as usize];
+        let residuals = &self.residuals[line.leaves()];
+        let last = residuals.len() as i64 - 1;
         let threshold = |leaf: i64| (leaf << self.shift) + i64::from(residuals[leaf as usize]);
         // The residual of the leaf that the line points to tells how far the line is off near it.
-        let pointed = (position >> self.shift).clamp(0, last);
         let corrected = position.saturating_sub(i64::from(residuals[pointed as usize]));
         let mut leaf = (corrected >> self.shift).clamp(0, last);
         while leaf > 0 && position < threshold(leaf) {
@@ -206,9 +270,10 @@ impl Directory {
         let model = self.upper.find(key);
         let line = &self.lines[model];
         let distance = key.saturating_sub(self.upper.first_keys()[model]);
-        let position = line.slope * distance as f64 + f64::from(line.intercept);
+        let scale = (1_u64 << self.shift) as f64;
+        let position = (line.slope * distance as f64 + (line.intercept - POSITION_BIAS)) / scale;
         let error = f64::from(self.margins[model].error_max);
-        let last = self.residuals_of(model).len() as f64 - 1.0;
+        let last = f64::from(line.leaf_count) - 1.0;
         // A key of leaf i lies between fences i and i + 1, each predicted within `error`.
         let from = (position - 1.0 - error).ceil().clamp(0.0, last);
         let to = (position + error).floor().clamp(from, last);
@@ -267,15 +332,5 @@ impl Directory {
     fn leaf_at(&self, line: &Line, index: u64) -> RemoteAddr {
         line.base
             .offset_blocks(index * self.geometry.stride_blocks())
-    }
-
-    #[inline]
-    fn residuals_of(&self, model: usize) -> &[i8] {
-        let start = self.lines[model].first_leaf as usize;
-        let end = self
-            .lines
-            .get(model + 1)
-            .map_or(self.residuals.len(), |line| line.first_leaf as usize);
-        &self.residuals[start..end]
     }
 }

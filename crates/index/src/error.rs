@@ -15,21 +15,35 @@ pub enum IndexError {
     Leaf(#[from] LeafError),
     /// Chunks or the catalog failed.
     #[error(transparent)]
-    Region(#[from] RegionError),
+    Region(Box<RegionError>),
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] BatchError),
     /// The search layer's snapshot is damaged.
-    #[error("the snapshot at {addr} of {table} is damaged: {what}")]
-    SnapshotDamaged {
-        /// Where it is.
-        addr: RemoteAddr,
-        /// Whose it is.
-        table: TableId,
-        /// What is wrong with it.
-        what: String,
-    },
+    #[error(transparent)]
+    SnapshotDamaged(Box<SnapshotDamage>),
 }
+
+/// What is wrong with a search layer's snapshot.
+#[derive(Debug, Error)]
+#[error("the snapshot at {addr} of {table} is damaged: {what}")]
+pub struct SnapshotDamage {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// Whose it is.
+    pub table: TableId,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl From<RegionError> for IndexError {
+    fn from(error: RegionError) -> Self {
+        Self::Region(Box::new(error))
+    }
+}
+
+// Results are returned through every layer of every operation; large ones would be copied there.
+const _: () = assert!(size_of::<IndexError>() <= 32);
 
 /// Why a bulk load failed. Nothing of it is in the table then.
 #[derive(Debug, Error)]

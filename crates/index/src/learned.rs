@@ -9,7 +9,7 @@ use std::sync::Arc;
 use farleaf_leaf::LeafGeometry;
 use farleaf_types::RemoteAddr;
 
-use crate::directory::Directory;
+use crate::directory::{Directory, Prediction};
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::synonyms::Synonyms;
 
@@ -29,6 +29,32 @@ impl LearnedLayer {
             directory,
             synonyms: Synonyms::default(),
             announced: Vec::new(),
+        }
+    }
+
+    /// [`locate`](SearchLayer::locate), telling `near` of a leaf nearby as soon as there is one.
+    #[inline]
+    pub fn locate_early(&self, key: u64, near: impl FnOnce(RemoteAddr)) -> Hint {
+        let prediction = self.directory.predict(key);
+        near(self.directory.near(prediction));
+        let trained = self.directory.resolve(prediction);
+        self.synonyms.find(trained.parent, key).unwrap_or(trained)
+    }
+
+    /// [`locate`](SearchLayer::locate) for many keys, in steps that the processor can overlap.
+    pub fn locate_all(&self, keys: &[u64], hints: &mut Vec<Hint>) {
+        const STEP_COUNT: usize = 16;
+        for keys in keys.chunks(STEP_COUNT) {
+            let mut predictions = [Prediction::default(); STEP_COUNT];
+            for (prediction, key) in predictions.iter_mut().zip(keys) {
+                *prediction = self.directory.predict(*key);
+            }
+            let predictions = &mut predictions[..keys.len()];
+            self.directory.refine(predictions);
+            for (prediction, key) in predictions.iter().zip(keys) {
+                let trained = self.directory.resolve(*prediction);
+                hints.push(self.synonyms.find(trained.parent, *key).unwrap_or(trained));
+            }
         }
     }
 

@@ -33,7 +33,7 @@ pub mod synonyms;
 mod error;
 
 pub use directory::Directory;
-pub use error::{IndexError, LoadError};
+pub use error::{IndexError, LoadError, SnapshotDamage};
 pub use hint::{Hint, SearchLayer};
 pub use layer::{Layer, LayerKind};
 pub use operation::{Index, IndexState};

@@ -40,6 +40,14 @@ impl<E> Clone for LeafAccess<'_, E> {
 }
 impl<E> Copy for LeafAccess<'_, E> {}
 
+/// What became of one attempt at a lock.
+enum Attempt {
+    /// It is ours, and the leaf is intact.
+    Locked,
+    /// Who held it; nobody: it is ours, but the leaf is not intact.
+    Failed(OwnerWord),
+}
+
 /// What one look at a leaf told about a key: an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -55,15 +63,6 @@ pub enum Look {
     Torn,
 }
 
-/// A leaf whose lock this session holds, with its intact image.
-#[derive(Clone, Copy, Debug)]
-pub struct Locked {
-    /// Where it is.
-    pub addr: RemoteAddr,
-    /// What it holds.
-    pub leaf: LeafBuffer,
-}
-
 impl<'a, E: Endpoint> LeafAccess<'a, E> {
     /// The leaf as something to be changed.
     pub fn change(&self, addr: RemoteAddr) -> LeafChange {
@@ -77,16 +76,23 @@ impl<'a, E: Endpoint> LeafAccess<'a, E> {
     /// D4: what an image that was just read tells about a key.
     #[inline]
     pub fn look(&self, image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> Look {
-        if !image.is_intact(addr, self.table) {
-            Look::Torn
-        } else if image.is_retired() {
-            Look::Retired(image.link().place())
+        if image.is_intact(addr, self.table) {
+            self.look_intact(image, key)
         } else {
-            match image.placement(key) {
-                Placement::Here => Look::Here,
-                Placement::Right => Look::Right(image.link().place()),
-                Placement::Left => Look::Left,
-            }
+            Look::Torn
+        }
+    }
+
+    /// What an image that is known to be intact tells about a key.
+    #[inline]
+    pub fn look_intact(&self, image: LeafImage<'_>, key: u64) -> Look {
+        if image.is_retired() {
+            return Look::Retired(image.link().place());
+        }
+        match image.placement(key) {
+            Placement::Here => Look::Here,
+            Placement::Right => Look::Right(image.link().place()),
+            Placement::Left => Look::Left,
         }
     }
 
@@ -135,11 +141,18 @@ impl<'a, E: Endpoint> LeafAccess<'a, E> {
             return Ok(None);
         }
         // Reading under the lock is the only read that a stream of writers cannot keep torn.
-        let locked = self.lock(batch, addr, None).await?;
+        let mut leaf = self.blank();
+        self.lock(batch, addr, None, &mut leaf).await?;
         batch.clear();
         self.change(addr).unlock(batch);
         self.endpoint.execute(batch).await?;
-        Ok(Some(locked.leaf))
+        Ok(Some(leaf))
+    }
+
+    /// A leaf to be read into.
+    #[inline]
+    pub fn blank(&self) -> LeafBuffer {
+        LeafBuffer::new(self.geometry, 0, 0, RemoteAddr::NULL)
     }
 
     /// D5: takes the lock of a leaf and reads it in the same batch, and gives the lock `release`
@@ -155,33 +168,38 @@ impl<'a, E: Endpoint> LeafAccess<'a, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         release: Option<RemoteAddr>,
-    ) -> Result<Locked, LeafError> {
+        leaf: &mut LeafBuffer,
+    ) -> Result<(), LeafError> {
         batch.clear();
         if let Some(release) = release {
             self.change(release).unlock(batch);
         }
-        let (owner, leaf) = self.try_lock(batch, addr).await?;
-        match leaf {
-            Some(leaf) => Ok(Locked { addr, leaf }),
-            None => self.lock_slowly(batch, addr, owner).await,
+        match self.try_lock(batch, addr, leaf).await? {
+            Attempt::Locked => Ok(()),
+            // Boxed: a future is as large as the largest one inside it.
+            Attempt::Failed(owner) => Box::pin(self.lock_slowly(batch, addr, owner, leaf)).await,
         }
     }
 
-    /// One attempt: who held the lock before, and the leaf if nobody did and it is intact.
+    /// One attempt. The leaf is read whether or not the lock was free.
     #[inline]
     async fn try_lock(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
-    ) -> Result<(OwnerWord, Option<LeafBuffer>), LeafError> {
+        leaf: &mut LeafBuffer,
+    ) -> Result<Attempt, LeafError> {
         let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
         self.endpoint.execute(batch).await?;
         batch.cost_mut().leaves_read += 1;
         let previous = OwnerWord::from_word(batch.previous(swap));
         let image = LeafImage::new(self.geometry, batch.words(read));
-        let ours = previous.is_free() && image.is_intact(addr, self.table);
-        Ok((previous, ours.then(|| LeafBuffer::copy_of(image))))
+        if previous.is_free() && image.is_intact(addr, self.table) {
+            leaf.assign(image);
+            return Ok(Attempt::Locked);
+        }
+        Ok(Attempt::Failed(previous))
     }
 
     #[cold]
@@ -190,7 +208,8 @@ impl<'a, E: Endpoint> LeafAccess<'a, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         first_owner: OwnerWord,
-    ) -> Result<Locked, LeafError> {
+        leaf: &mut LeafBuffer,
+    ) -> Result<(), LeafError> {
         let mut owner = first_owner;
         let mut unverifiable_count = 0;
         for attempt in 0.. {
@@ -213,11 +232,10 @@ impl<'a, E: Endpoint> LeafAccess<'a, E> {
             }
             batch.cost_mut().retries += 1;
             batch.clear();
-            let (previous, leaf) = self.try_lock(batch, addr).await?;
-            if let Some(leaf) = leaf {
-                return Ok(Locked { addr, leaf });
+            match self.try_lock(batch, addr, leaf).await? {
+                Attempt::Locked => return Ok(()),
+                Attempt::Failed(previous) => owner = previous,
             }
-            owner = previous;
         }
         Err(LeafError::Damaged {
             addr,

@@ -14,7 +14,7 @@ pub enum LeafError {
     Fabric(#[from] BatchError),
     /// Chunks could not be leased.
     #[error(transparent)]
-    Region(#[from] RegionError),
+    Region(Box<RegionError>),
     /// D4: nobody holds the leaf, and still its checksum does not match.
     #[error(
         "the leaf at {addr} of {table} is damaged: nobody holds its lock and its checksum does not \
@@ -33,3 +33,12 @@ pub enum LeafError {
         table: TableId,
     },
 }
+
+impl From<RegionError> for LeafError {
+    fn from(error: RegionError) -> Self {
+        Self::Region(Box::new(error))
+    }
+}
+
+// Results are returned through every layer of every operation; large ones would be copied there.
+const _: () = assert!(size_of::<LeafError>() <= 24);

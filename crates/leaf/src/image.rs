@@ -17,6 +17,20 @@ const KEYS: usize = 4;
 /// link.
 const CHECKED_HEADER: usize = 5;
 
+/// For each value of four bits, four words of ones where the bit is set. Computing them costs more
+/// than all the rest of the checksum.
+const QUAD_MASKS: [[u64; 4]; 16] = {
+    let mut masks = [[0; 4]; 16];
+    let mut index = 0;
+    while index < 64 {
+        if index / 4 >> (index % 4) & 1 != 0 {
+            masks[index / 4][index % 4] = u64::MAX;
+        }
+        index += 1;
+    }
+    masks
+};
+
 /// Where a key belongs, as seen from one intact leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -74,13 +88,17 @@ impl<'a> LeafImage<'a> {
         input[0] = addr.place().word();
         input[1] = u64::from(table.0) << 32 | version_and_bitmap;
         input[2..CHECKED_HEADER].copy_from_slice(&self.words[LOW..KEYS]);
-        let slots = &self.words[KEYS..KEYS + 2 * SLOTS];
+        // Slots that the bitmap does not list may hold anything and count as zero.
+        let (keys, values) = self.words[KEYS..KEYS + 2 * SLOTS].split_at(SLOTS);
         let checked = &mut input[CHECKED_HEADER..CHECKED_HEADER + 2 * SLOTS];
-        for slot in 0..SLOTS {
-            // Slots that the bitmap does not list may hold anything and count as zero.
-            let mask = 0_u64.wrapping_sub(version_and_bitmap >> slot & 1);
-            checked[slot] = slots[slot] & mask;
-            checked[SLOTS + slot] = slots[SLOTS + slot] & mask;
+        let (checked_keys, checked_values) = checked.split_at_mut(SLOTS);
+        for quad in 0..SLOTS / 4 {
+            let masks = &QUAD_MASKS[(version_and_bitmap >> (quad * 4) & 0xF) as usize];
+            for (lane, mask) in masks.iter().enumerate() {
+                let slot = quad * 4 + lane;
+                checked_keys[slot] = keys[slot] & mask;
+                checked_values[slot] = values[slot] & mask;
+            }
         }
         crc32c(&input[..CHECKED_HEADER + 2 * SLOTS])
     }
@@ -216,8 +234,13 @@ impl LeafBuffer {
         Self { geometry, words }
     }
 
-    /// A copy of an image.
+    /// Becomes a copy of an image of the same geometry.
     #[inline]
+    pub fn assign(&mut self, image: LeafImage<'_>) {
+        self.words[..image.words.len()].copy_from_slice(image.words);
+    }
+
+    /// A copy of an image.
     pub fn copy_of(image: LeafImage<'_>) -> Self {
         let mut words = [0; IMAGE_SIZE_WORDS_MAX];
         words[..image.words.len()].copy_from_slice(image.words);

@@ -23,7 +23,7 @@ pub mod recovery;
 
 mod error;
 
-pub use access::{LeafAccess, Locked, Look};
+pub use access::{LeafAccess, Look};
 pub use error::LeafError;
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement};

@@ -1,7 +1,6 @@
 //! A table's operations as futures.
 
 use std::fmt;
-use std::ops::AsyncFnOnce;
 use std::rc::Rc;
 
 use farleaf_fabric::mapped::MappedEndpoint;
@@ -10,6 +9,7 @@ use farleaf_index::operation::{Decision, ScanCursor};
 use farleaf_index::{Index, IndexError};
 
 use crate::Error;
+use crate::begin::Begun;
 use crate::options::TableInfo;
 use crate::session::{SessionCore, TableState};
 use crate::table::{Insertion, Swap, Update};
@@ -34,6 +34,27 @@ impl fmt::Debug for AsyncTable {
     }
 }
 
+/// One operation under way.
+pub(crate) struct Operation<'a> {
+    table: &'a AsyncTable,
+    pub(crate) batch: Box<Batch>,
+    pub(crate) index: Index<'a, MappedEndpoint>,
+    _begun: Begun<'a>,
+}
+
+impl Operation<'_> {
+    /// Counts what it cost.
+    #[inline]
+    pub(crate) fn finish<R>(
+        self,
+        kind: OperationKind,
+        result: Result<R, IndexError>,
+    ) -> Result<R, Error> {
+        self.table.session.finish(kind, self.batch);
+        result.map_err(|error| Error::from(error).of_table(&self.table.state.info.name))
+    }
+}
+
 impl AsyncTable {
     pub(crate) fn new(session: Rc<SessionCore>, state: Rc<TableState>) -> Self {
         Self { session, state }
@@ -44,20 +65,18 @@ impl AsyncTable {
         &self.state.info
     }
 
-    /// Begins, runs and counts one operation.
+    /// Begins one operation.
     #[inline]
-    pub(crate) async fn operate<R>(
-        &self,
-        kind: OperationKind,
-        operation: impl AsyncFnOnce(Index<'_, MappedEndpoint>, &mut Batch) -> Result<R, IndexError>,
-    ) -> Result<R, Error> {
+    pub(crate) fn begin(&self) -> Result<Operation<'_>, Error> {
         let begun = self.session.begin(&self.state)?;
-        let mut batch = self.session.take_batch();
+        let batch = self.session.take_batch();
         let index = Index::new(self.session.access(&self.state), &self.state.index);
-        let result = operation(index, &mut batch).await;
-        self.session.finish(kind, batch);
-        drop(begun);
-        result.map_err(|error| Error::from(error).of_table(&self.state.info.name))
+        Ok(Operation {
+            table: self,
+            batch,
+            index,
+            _begun: begun,
+        })
     }
 
     /// The value of a key. One round trip, one leaf, when the hint is right.
@@ -66,10 +85,9 @@ impl AsyncTable {
     /// The table was dropped or is damaged, or the fabric failed.
     #[inline]
     pub async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        self.operate(OperationKind::Get, async |index, batch| {
-            index.get(batch, key).await
-        })
-        .await
+        let mut operation = self.begin()?;
+        let value = operation.index.get(&mut operation.batch, key).await;
+        operation.finish(OperationKind::Get, value)
     }
 
     /// The values of many keys, in their order: one round trip per 1024 keys.
@@ -92,11 +110,12 @@ impl AsyncTable {
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> Result<(), Error> {
-        let kind = OperationKind::MultiGet;
-        self.operate(kind, async |index, batch| {
-            index.multi_get(batch, keys, values).await
-        })
-        .await
+        let mut operation = self.begin()?;
+        let done = operation
+            .index
+            .multi_get(&mut operation.batch, keys, values)
+            .await;
+        operation.finish(OperationKind::MultiGet, done)
     }
 
     /// Writes a key whether it is present or not, and returns its previous value. Two round trips
@@ -177,10 +196,12 @@ impl AsyncTable {
         key: u64,
         decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
-        self.operate(kind, async |index, batch| {
-            index.modify(batch, key, decide).await
-        })
-        .await
+        let mut operation = self.begin()?;
+        let result = operation
+            .index
+            .modify(&mut operation.batch, key, decide)
+            .await;
+        operation.finish(kind, result)
     }
 
     /// Replaces `records` by the first `limit` records from `from` on, ascending. One round trip on a
@@ -208,10 +229,12 @@ impl AsyncTable {
         wanted: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
-        self.operate(OperationKind::Scan, async |index, batch| {
-            index.scan(batch, cursor, wanted, records).await
-        })
-        .await
+        let mut operation = self.begin()?;
+        let done = operation
+            .index
+            .scan(&mut operation.batch, cursor, wanted, records)
+            .await;
+        operation.finish(OperationKind::Scan, done)
     }
 
     /// About how many records the table has. A few round trips.
@@ -219,9 +242,9 @@ impl AsyncTable {
     /// # Errors
     /// As for [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
-        let kind = OperationKind::Control;
-        self.operate(kind, async |index, batch| index.estimate_len(batch).await)
-            .await
+        let mut operation = self.begin()?;
+        let estimate = operation.index.estimate_len(&mut operation.batch).await;
+        operation.finish(OperationKind::Control, estimate)
     }
 
     /// Bytes that this session holds to find leaves: models, upper models, residuals, tables and

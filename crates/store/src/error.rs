@@ -1,6 +1,6 @@
 //! What can go wrong, for users.
 
-use std::io;
+use std::{fmt, io};
 
 use farleaf_fabric::{BatchError, ControlError};
 use farleaf_index::{IndexError, LoadError};
@@ -10,9 +10,16 @@ use farleaf_region::{RegionError, SuperblockError};
 use thiserror::Error;
 
 /// An operating failure. Whether a key was there is never an error.
+///
+/// It is one pointer, so that results are cheap to hand through; [`kind`](Error::kind) tells which
+/// failure it is.
+#[derive(Debug)]
+pub struct Error(Box<ErrorKind>);
+
+/// Which failure it is.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// The address of a pool is none.
     #[error("'{address}' is no pool address: take 'shm:NAME' or 'mem:' ({why})")]
     BadAddress {
@@ -23,10 +30,10 @@ pub enum Error {
     },
     /// The memory node cannot be reached, or said no.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(ControlError),
     /// A memory node inside this process cannot start.
     #[error(transparent)]
-    Node(#[from] NodeError),
+    Node(NodeError),
     /// The pool's memory cannot be mapped.
     #[error("cannot map the memory of {pool}: {source}")]
     Map {
@@ -103,30 +110,77 @@ pub enum Error {
     Index(IndexError),
     /// The fabric failed; the outcome of a write is unknown.
     #[error(transparent)]
-    Fabric(#[from] BatchError),
+    Fabric(BatchError),
     /// A thread could not be started.
     #[error("cannot start the thread that keeps this process's sessions: {0}")]
     Thread(io::Error),
 }
 
-impl From<RegionError> for Error {
-    fn from(error: RegionError) -> Self {
-        match error {
-            RegionError::Full { .. } | RegionError::CatalogFull { .. } => Self::Full(error),
-            RegionError::Fabric(error) => Self::Fabric(error),
-            RegionError::Control(error) => Self::Control(error),
-            other => Self::Region(other),
+impl Error {
+    /// Which failure it is.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The same error, with the table named if it says that a table was dropped.
+    pub(crate) fn of_table(self, name: &str) -> Self {
+        match *self.0 {
+            ErrorKind::Index(IndexError::Leaf(LeafError::TableDropped { .. })) => {
+                ErrorKind::TableDropped {
+                    name: name.to_owned(),
+                }
+                .into()
+            }
+            _ => self,
         }
     }
 }
 
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    #[cold]
+    fn from(kind: ErrorKind) -> Self {
+        Self(Box::new(kind))
+    }
+}
+
+impl From<RegionError> for Error {
+    #[cold]
+    fn from(error: RegionError) -> Self {
+        let kind = match error {
+            RegionError::Full { .. } | RegionError::CatalogFull { .. } => ErrorKind::Full(error),
+            RegionError::Fabric(error) => ErrorKind::Fabric(error),
+            RegionError::Control(error) => ErrorKind::Control(error),
+            other => ErrorKind::Region(other),
+        };
+        kind.into()
+    }
+}
+
 impl From<IndexError> for Error {
+    #[cold]
     fn from(error: IndexError) -> Self {
-        match error {
-            IndexError::Region(error) | IndexError::Leaf(LeafError::Region(error)) => error.into(),
-            IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error)) => error.into(),
-            other => Self::Index(other),
-        }
+        let kind = match error {
+            IndexError::Region(error) | IndexError::Leaf(LeafError::Region(error)) => {
+                return (*error).into();
+            }
+            IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error)) => {
+                ErrorKind::Fabric(error)
+            }
+            other => ErrorKind::Index(other),
+        };
+        kind.into()
     }
 }
 
@@ -134,19 +188,20 @@ impl From<LoadError> for Error {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Index(error) => error.into(),
-            other => Self::Load(other),
+            other => ErrorKind::Load(other).into(),
         }
     }
 }
 
-impl Error {
-    /// The same error, with the table named if it says that a table was dropped.
-    pub(crate) fn of_table(self, name: &str) -> Self {
-        match self {
-            Self::Index(IndexError::Leaf(LeafError::TableDropped { .. })) => Self::TableDropped {
-                name: name.to_owned(),
-            },
-            other => other,
-        }
-    }
+macro_rules! from_source {
+    ($($source:ty => $kind:ident),*) => {
+        $(impl From<$source> for Error {
+            #[cold]
+            fn from(error: $source) -> Self {
+                ErrorKind::$kind(error).into()
+            }
+        })*
+    };
 }
+
+from_source!(ControlError => Control, NodeError => Node, BatchError => Fabric);

@@ -43,7 +43,7 @@ mod table;
 mod tables;
 
 pub use async_table::AsyncTable;
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use farleaf_fabric::mapped::PageKind;
 pub use farleaf_fabric::{Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;

@@ -4,7 +4,7 @@ use farleaf_index::LayerKind;
 use farleaf_leaf::LeafGeometry;
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
 
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// How a pool inside this process is made.
 #[derive(Clone, Debug)]
@@ -64,10 +64,12 @@ impl Default for TableOptions {
 
 impl TableOptions {
     pub(crate) fn check(&self) -> Result<LeafGeometry, Error> {
-        let bad = |option, given: String, allowed: &str| Error::BadOption {
-            option,
-            given,
-            allowed: allowed.to_owned(),
+        let bad = |option, given: String, allowed: &str| {
+            Error::from(ErrorKind::BadOption {
+                option,
+                given,
+                allowed: allowed.to_owned(),
+            })
         };
         if !(25..=100).contains(&self.fill_percent) {
             let given = format!("{} %", self.fill_percent);
@@ -92,13 +94,14 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if good {
         return Ok(());
     }
-    Err(Error::BadOption {
+    Err(ErrorKind::BadOption {
         option: "table name",
         given: format!("{name:?}"),
         allowed: format!(
             "it can be 1 to {NAME_SIZE_BYTES_MAX} bytes of UTF-8 without control characters"
         ),
-    })
+    }
+    .into())
 }
 
 /// What there is to know of a table without looking into it.
@@ -114,9 +117,11 @@ pub struct TableInfo {
 
 impl TableInfo {
     pub(crate) fn from_record(record: &TableRecord) -> Result<Self, Error> {
-        let unknown = |what| Error::TableUnknown {
-            name: record.name.clone(),
-            what,
+        let unknown = |what| {
+            Error::from(ErrorKind::TableUnknown {
+                name: record.name.clone(),
+                what,
+            })
         };
         let layer = LayerKind::from_number(record.search_layer)
             .ok_or_else(|| unknown(format!("search layer {}", record.search_layer)))?;

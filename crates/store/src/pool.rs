@@ -23,7 +23,7 @@ use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
 use crate::options::{EmbeddedFabric, PoolOptions};
 use crate::process::ProcessThread;
 use crate::session::Session;
-use crate::{Error, tables};
+use crate::{Error, ErrorKind, tables};
 
 /// A pool that this process has open. Clones are the same pool; sessions keep it open.
 #[derive(Clone, Debug)]
@@ -75,9 +75,11 @@ impl Pool {
     /// # Errors
     /// The address is none; nobody serves the pool; it is of another version or no pool.
     pub fn open(address: &str) -> Result<Self, Error> {
-        let bad = |why: String| Error::BadAddress {
-            address: address.to_owned(),
-            why,
+        let bad = |why: String| {
+            Error::from(ErrorKind::BadAddress {
+                address: address.to_owned(),
+                why,
+            })
         };
         match address.split_once(':') {
             Some(("shm", name)) => Self::open_shared(
@@ -114,10 +116,11 @@ impl Pool {
 
     fn open_shared(name: &PoolName, node: Option<ShmNode>) -> Result<Self, Error> {
         let (client, memory, size_bytes) = ShmClient::connect(name)?;
-        let region = MappedRegion::map_shared(memory, size_bytes).map_err(|source| Error::Map {
-            pool: name.to_string(),
-            source,
-        })?;
+        let region =
+            MappedRegion::map_shared(memory, size_bytes).map_err(|source| ErrorKind::Map {
+                pool: name.to_string(),
+                source,
+            })?;
         Self::assemble(name.to_string(), Arc::new(region), Arc::new(client), node)
     }
 
@@ -137,7 +140,7 @@ impl Pool {
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
         words.copy_from_slice(batch.words(read));
         let superblock = Superblock::decode(&words, region.word_count() * 8).map_err(|source| {
-            Error::Superblock {
+            ErrorKind::Superblock {
                 pool: address.clone(),
                 source,
             }
@@ -146,7 +149,8 @@ impl Pool {
             node: NodeId(0),
             superblock,
         };
-        let process = ProcessThread::start(Arc::clone(&region), layout).map_err(Error::Thread)?;
+        let process =
+            ProcessThread::start(Arc::clone(&region), layout).map_err(ErrorKind::Thread)?;
         let directories = Mutex::default();
         Ok(Self(Arc::new(PoolInner {
             address,

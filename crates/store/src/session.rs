@@ -20,7 +20,7 @@ use crate::begin::{Begun, Unfinished};
 use crate::options::{TableInfo, TableOptions};
 use crate::pool::Pool;
 use crate::table::Table;
-use crate::{AsyncTable, Error};
+use crate::{AsyncTable, Error, ErrorKind};
 
 /// One thread's way into a pool. Tables opened through it keep it alive; when the last of them and
 /// the session itself are dropped, it gives back what it leased and closes.
@@ -34,7 +34,11 @@ pub(crate) struct SessionCore {
     pub(crate) unfinished: Unfinished,
     pub(crate) last_cost: Cell<Cost>,
     tables: RefCell<HashMap<TableId, Rc<TableState>>>,
-    batches: RefCell<Vec<Batch>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a batch is larger than a pointer and is moved twice per operation"
+    )]
+    batches: RefCell<Vec<Box<Batch>>>,
     shut: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
     pub(crate) pool: Pool,
@@ -88,7 +92,7 @@ impl Session {
         self.0.open_entry(entry)
     }
 
-    /// Drops a table. Whoever has it open gets [`Error::TableDropped`] soon; its memory is free when
+    /// Drops a table. Whoever has it open gets [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped) soon; its memory is free when
     /// no operation on it is under way any more anywhere.
     ///
     /// # Errors
@@ -145,15 +149,15 @@ impl SessionCore {
         block_on(future, || self.endpoint.poll_completions())
     }
 
-    /// A batch from the session's stock.
+    /// A batch from the session's stock. Boxed, as moving it would cost more than finding it.
     #[inline]
-    pub(crate) fn take_batch(&self) -> Batch {
+    pub(crate) fn take_batch(&self) -> Box<Batch> {
         self.batches.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Counts what an operation cost and takes its batch back.
     #[inline]
-    pub(crate) fn finish(&self, kind: OperationKind, mut batch: Batch) {
+    pub(crate) fn finish(&self, kind: OperationKind, mut batch: Box<Batch>) {
         let cost = batch.take_cost();
         self.endpoint.counters().record(kind, &cost);
         self.last_cost.set(cost);
@@ -227,16 +231,17 @@ impl SessionCore {
         behind: Option<SequenceNumber>,
     ) -> Result<Begun<'a>, Error> {
         if table.index.is_broken() {
-            return Err(Error::SessionBroken);
+            return Err(ErrorKind::SessionBroken.into());
         }
         if let Some(sequence) = behind {
             self.look_for_dropped()?;
             begun = self.unfinished.follow(begun, sequence);
         }
         if table.dropped.get() {
-            return Err(Error::TableDropped {
+            return Err(ErrorKind::TableDropped {
                 name: table.info.name.clone(),
-            });
+            }
+            .into());
         }
         if table.index.is_stale() {
             self.refresh(table)?;

@@ -73,13 +73,22 @@ impl Table {
     /// As for [`get`](Self::get).
     pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
         let table = self.asynchronous();
-        let walk = table.operate(OperationKind::Control, async |index, batch| {
-            let mut survey = index.survey();
-            while let Some(leaf) = index.survey_next(batch, &mut survey).await? {
-                visit(&leaf);
-            }
-            Ok(())
-        });
+        let walk = async {
+            let mut operation = table.begin()?;
+            let mut survey = operation.index.survey();
+            let walked = loop {
+                match operation
+                    .index
+                    .survey_next(&mut operation.batch, &mut survey)
+                    .await
+                {
+                    Ok(Some(leaf)) => visit(&leaf),
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            operation.finish(OperationKind::Control, walked)
+        };
         table.session.drive(walk)
     }
 

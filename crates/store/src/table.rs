@@ -1,6 +1,7 @@
 //! A table's operations as blocking calls.
 
 use std::ops::RangeBounds;
+use std::pin::pin;
 
 use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
 
@@ -35,6 +36,9 @@ pub enum Swap {
     Differs(Option<u64>),
 }
 
+// Futures are pinned where they are made: each is a few hundred bytes, and handing it over by value
+// would copy it twice.
+
 /// An ordered map from u64 keys to u64 values, every key from 0 to `u64::MAX` among them; one
 /// session's handle to it.
 #[derive(Clone, Debug)]
@@ -61,7 +65,7 @@ impl Table {
     /// See [`AsyncTable::get`].
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        self.0.session.drive(self.0.get(key))
+        self.0.session.drive(pin!(self.0.get(key)))
     }
 
     /// See [`AsyncTable::multi_get`].
@@ -69,7 +73,7 @@ impl Table {
     /// # Errors
     /// See [`AsyncTable::multi_get`].
     pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
-        self.0.session.drive(self.0.multi_get(keys))
+        self.0.session.drive(pin!(self.0.multi_get(keys)))
     }
 
     /// See [`AsyncTable::multi_get_into`].
@@ -78,7 +82,9 @@ impl Table {
     /// See [`AsyncTable::multi_get_into`].
     #[inline]
     pub fn multi_get_into(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), Error> {
-        self.0.session.drive(self.0.multi_get_into(keys, values))
+        self.0
+            .session
+            .drive(pin!(self.0.multi_get_into(keys, values)))
     }
 
     /// See [`AsyncTable::put`].
@@ -87,7 +93,7 @@ impl Table {
     /// See [`AsyncTable::put`].
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
-        self.0.session.drive(self.0.put(key, value))
+        self.0.session.drive(pin!(self.0.put(key, value)))
     }
 
     /// See [`AsyncTable::insert`].
@@ -95,7 +101,7 @@ impl Table {
     /// # Errors
     /// See [`AsyncTable::insert`].
     pub fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
-        self.0.session.drive(self.0.insert(key, value))
+        self.0.session.drive(pin!(self.0.insert(key, value)))
     }
 
     /// See [`AsyncTable::update`].
@@ -104,7 +110,7 @@ impl Table {
     /// See [`AsyncTable::update`].
     #[inline]
     pub fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
-        self.0.session.drive(self.0.update(key, value))
+        self.0.session.drive(pin!(self.0.update(key, value)))
     }
 
     /// See [`AsyncTable::delete`].
@@ -112,7 +118,7 @@ impl Table {
     /// # Errors
     /// See [`AsyncTable::delete`].
     pub fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
-        self.0.session.drive(self.0.delete(key))
+        self.0.session.drive(pin!(self.0.delete(key)))
     }
 
     /// See [`AsyncTable::compare_and_swap`].
@@ -127,7 +133,7 @@ impl Table {
     ) -> Result<Swap, Error> {
         self.0
             .session
-            .drive(self.0.compare_and_swap(key, expected, new))
+            .drive(pin!(self.0.compare_and_swap(key, expected, new)))
     }
 
     /// See [`AsyncTable::scan_into`].
@@ -140,7 +146,9 @@ impl Table {
         limit: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
-        self.0.session.drive(self.0.scan_into(from, limit, records))
+        self.0
+            .session
+            .drive(pin!(self.0.scan_into(from, limit, records)))
     }
 
     /// The first `limit` records from `from` on, ascending, read as they are asked for. Not a
@@ -159,7 +167,7 @@ impl Table {
     /// # Errors
     /// See [`AsyncTable::len_estimate`].
     pub fn len_estimate(&self) -> Result<u64, Error> {
-        self.0.session.drive(self.0.len_estimate())
+        self.0.session.drive(pin!(self.0.len_estimate()))
     }
 
     /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All of

@@ -13,9 +13,9 @@ use farleaf_region::session;
 use farleaf_region::{RegionError, RegionLayout};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
-use crate::Error;
 use crate::options::{TableInfo, TableOptions, check_name};
 use crate::session::SessionCore;
+use crate::{Error, ErrorKind};
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
@@ -58,9 +58,12 @@ impl SessionCore {
     pub(crate) fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
         let entries = read_catalog(&self.endpoint, &self.pool.0.layout)?;
         let found = entries.into_iter().find(|entry| entry.record.name == name);
-        found.ok_or_else(|| Error::TableNotFound {
-            name: name.to_owned(),
-            pool: self.pool.0.address.clone(),
+        found.ok_or_else(|| {
+            ErrorKind::TableNotFound {
+                name: name.to_owned(),
+                pool: self.pool.0.address.clone(),
+            }
+            .into()
         })
     }
 
@@ -79,10 +82,11 @@ impl SessionCore {
                 .find(|entry| entry.state == EntryState::Live && entry.record.name == name);
             if let Some(known) = known {
                 let difference = difference(&known.record, options);
-                return Err(Error::TableExists {
+                return Err(ErrorKind::TableExists {
                     name: name.to_owned(),
                     difference,
-                });
+                }
+                .into());
             }
             let is_free = |index: &u64| entries.iter().all(|entry| entry.index != *index);
             let index = (0..TABLE_COUNT_MAX)

@@ -4,7 +4,7 @@ use core::future::{Future, ready};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
-use farleaf_types::NodeId;
+use farleaf_types::{NodeId, WordAddr};
 
 use crate::batch::{Batch, Verb, VerbKind};
 use crate::cost::{Cost, Counters};
@@ -153,6 +153,13 @@ impl Endpoint for MappedEndpoint {
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a {
         ready(self.execute_now(batch))
+    }
+
+    #[inline]
+    fn prepare(&self, near: WordAddr) {
+        if let Some(word) = self.region.words().get(near.index() as usize) {
+            MappedRegion::prefetch(word);
+        }
     }
 
     #[inline]

@@ -48,13 +48,14 @@ pub(super) async fn commit<E: Endpoint>(
 ) -> Result<(), LoadError> {
     let mut batch = Batch::new();
     let first_leaf = entry.record.first_leaf;
-    let mut locked = access.lock(&mut batch, first_leaf, None).await?;
-    let untouched = may_be_replaced(locked.leaf.image());
+    let mut leaf = access.blank();
+    access.lock(&mut batch, first_leaf, None, &mut leaf).await?;
+    let untouched = may_be_replaced(leaf.image());
     batch.clear();
     let change = access.change(first_leaf);
     if untouched {
         install_root(&mut batch, access.layout, entry, root);
-        change.retire(&mut batch, &mut locked.leaf, first_new_leaf);
+        change.retire(&mut batch, &mut leaf, first_new_leaf);
         let root_addr = catalog::root_addr(access.layout, entry.index);
         batch.compare_swap(root_addr, entry.root.word(), root.word());
     } else {

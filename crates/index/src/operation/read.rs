@@ -46,7 +46,8 @@ impl<E: Endpoint> Index<'_, E> {
         let image = self.image(batch, read);
         match self.access.look(image, hint.addr, key) {
             Look::Here => Ok(image.get(key)),
-            look => self.get_slowly(batch, key, hint, look).await,
+            // Boxed, as all that is rare: a future is as large as the largest one inside it.
+            look => Box::pin(self.get_slowly(batch, key, hint, look)).await,
         }
     }
 
@@ -63,22 +64,24 @@ impl<E: Endpoint> Index<'_, E> {
     ) -> Result<(), IndexError> {
         values.clear();
         values.reserve(keys.len());
+        let mut hints = Vec::with_capacity(keys.len());
         let mut reads: Vec<(Hint, ReadSlot)> = Vec::with_capacity(keys.len());
         for part in keys.chunks(MULTI_GET_BATCH_COUNT) {
-            let is_rolex = matches!(&*self.state.layer.borrow(), Layer::Rolex(_));
-            if is_rolex {
-                self.multi_get_from_ranges(batch, part, values).await?;
+            hints.clear();
+            if let Layer::Learned(layer) = &*self.state.layer.borrow() {
+                layer.locate_all(part, &mut hints);
+            }
+            if hints.is_empty() {
+                Box::pin(self.multi_get_from_ranges(batch, part, values)).await?;
                 continue;
             }
             batch.clear();
             reads.clear();
-            {
-                let layer = self.state.layer.borrow();
-                reads.extend(part.iter().map(|key| {
-                    let hint = layer.locate(*key);
-                    (hint, self.post_leaf(batch, hint.addr))
-                }));
-            }
+            reads.extend(
+                hints
+                    .iter()
+                    .map(|hint| (*hint, self.post_leaf(batch, hint.addr))),
+            );
             self.access.endpoint.execute(batch).await?;
             let first = values.len();
             let mut wrong = Vec::new();
@@ -93,7 +96,8 @@ impl<E: Endpoint> Index<'_, E> {
                 }
             }
             for (index, hint, look) in wrong {
-                let value = self.get_slowly(batch, part[index], hint, look).await?;
+                let walk = Box::pin(self.get_slowly(batch, part[index], hint, look));
+                let value = walk.await?;
                 values[first + index] = value;
             }
         }
@@ -104,7 +108,11 @@ impl<E: Endpoint> Index<'_, E> {
     #[inline]
     pub(super) fn start(&self, key: u64) -> Start {
         match &*self.state.layer.borrow() {
-            Layer::Learned(layer) => Start::Leaf(layer.locate(key)),
+            Layer::Learned(layer) => Start::Leaf(layer.locate_early(key, |near| {
+                self.access
+                    .endpoint
+                    .prepare(self.access.geometry.state(near));
+            })),
             Layer::Rolex(layer) => Start::Range(layer.candidates(key)),
         }
     }

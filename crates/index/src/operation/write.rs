@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::change::SplitRequest;
-use farleaf_leaf::{Locked, Look};
+use farleaf_leaf::{LeafBuffer, Look};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::RemoteAddr;
 
@@ -40,6 +40,16 @@ impl Drop for Critical<'_> {
     }
 }
 
+/// What became of a full leaf.
+enum Room {
+    /// It was split, and the record is in.
+    Made,
+    /// Leaves were leased; the lock was given back.
+    Leased,
+    /// There are none to lease; the lock was given back.
+    None(IndexError),
+}
+
 /// A split that has taken effect and is still to be announced.
 #[derive(Clone, Copy, Debug)]
 struct Announced {
@@ -68,64 +78,88 @@ impl<E: Endpoint> Index<'_, E> {
         let mut hint = self.write_hint(batch, key).await?;
         let mut release = None;
         let critical = Critical(&self.state.broken);
+        let mut leaf = self.access.blank();
         loop {
-            let mut locked = self.access.lock(batch, hint.addr, release.take()).await?;
-            let image = locked.leaf.image();
-            match self.access.look(image, hint.addr, key) {
-                Look::Here => {}
-                look => {
-                    let next = self.next_hint(key, hint, look);
-                    if !matches!(look, Look::Retired(_)) {
-                        self.learn(image.low(), hint);
+            self.access
+                .lock(batch, hint.addr, release, &mut leaf)
+                .await?;
+            let look = self.access.look_intact(leaf.image(), key);
+            if look != Look::Here {
+                match Box::pin(self.leave(batch, key, hint, look, &leaf)).await? {
+                    Ok(next) => (release, hint) = (Some(hint.addr), next),
+                    Err(error) => {
+                        critical.passed();
+                        return Err(error);
                     }
-                    release = Some(hint.addr);
-                    hint = match next {
-                        Ok(next) => next,
-                        Err(error) => {
-                            self.unlock(batch, hint.addr).await?;
-                            critical.passed();
-                            return Err(error);
-                        }
-                    };
-                    continue;
                 }
+                continue;
             }
-            if release.is_none() && image.low() != 0 {
-                // Arrived; a synonym that was reached by its link is known from now on.
-                self.learn(image.low(), hint);
+            if release.take().is_some() {
+                self.learn(leaf.image().low(), hint);
             }
+            let image = leaf.image();
             let slot = image.slot_of(key);
             let (decision, result) = decide(slot.map(|slot| image.value(slot)));
             batch.clear();
-            let change = self.access.change(hint.addr);
-            match (decision, slot) {
-                (Decision::Set(value), Some(slot)) => {
-                    change.update(batch, &mut locked.leaf, slot, value);
+            if self.post_change(batch, (hint.addr, &mut leaf), (key, slot), decision) {
+                self.access.endpoint.execute(batch).await?;
+            } else if let Decision::Set(value) = decision {
+                let full = Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
+                match full.await? {
+                    Room::Made => {}
+                    Room::Leased => continue,
+                    Room::None(error) => {
+                        critical.passed();
+                        return Err(error);
+                    }
                 }
-                (Decision::Remove, Some(slot)) => change.delete(batch, &mut locked.leaf, slot),
-                (Decision::Set(value), None) => match image.free_slot() {
-                    Some(slot) => change.insert(batch, &mut locked.leaf, slot, (key, value)),
-                    None => match self.split(batch, &mut locked, hint, (key, value)).await? {
-                        Ok(()) => {
-                            critical.passed();
-                            return Ok(result);
-                        }
-                        Err(()) => {
-                            let leased = self.lease_more().await;
-                            if let Err(error) = leased {
-                                critical.passed();
-                                return Err(error);
-                            }
-                            continue;
-                        }
-                    },
-                },
-                (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),
             }
-            self.access.endpoint.execute(batch).await?;
             critical.passed();
             return Ok(result);
         }
+    }
+
+    /// Adds the verbs of a change that the leaf has room for; false when it has none.
+    #[inline]
+    fn post_change(
+        &self,
+        batch: &mut Batch,
+        (addr, leaf): (RemoteAddr, &mut LeafBuffer),
+        (key, slot): (u64, Option<usize>),
+        decision: Decision,
+    ) -> bool {
+        let change = self.access.change(addr);
+        match (decision, slot) {
+            (Decision::Set(value), Some(slot)) => change.update(batch, leaf, slot, value),
+            (Decision::Remove, Some(slot)) => change.delete(batch, leaf, slot),
+            (Decision::Set(value), None) => match leaf.image().free_slot() {
+                Some(slot) => change.insert(batch, leaf, slot, (key, value)),
+                None => return false,
+            },
+            (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),
+        }
+        true
+    }
+
+    /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given back
+    /// with the next one's batch. The inner error comes with the lock given back.
+    #[cold]
+    async fn leave(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        hint: Hint,
+        look: Look,
+        leaf: &LeafBuffer,
+    ) -> Result<Result<Hint, IndexError>, IndexError> {
+        if !matches!(look, Look::Retired(_)) {
+            self.learn(leaf.image().low(), hint);
+        }
+        let next = self.next_hint(key, hint, look);
+        if next.is_err() {
+            self.unlock(batch, hint.addr).await?;
+        }
+        Ok(next)
     }
 
     /// Where a write begins: ROLEX reads the predicted range first, as its paper has it.
@@ -148,20 +182,23 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(self.access.endpoint.execute(batch).await?)
     }
 
-    /// D3, with the model's counter advanced in the same batch; then the announcement is written.
-    /// `Err(())`: no leaf is leased; the lock has been given back.
+    /// The leaf is full: splits it, with the model's counter advanced in the same batch (D3), and
+    /// announces the sibling. Without a leased leaf it gives the lock back and leases a chunk.
     #[cold]
-    async fn split(
+    async fn make_room(
         &self,
         batch: &mut Batch,
-        locked: &mut Locked,
+        leaf: &mut LeafBuffer,
         hint: Hint,
         (key, value): (u64, u64),
-    ) -> Result<Result<(), ()>, IndexError> {
+    ) -> Result<Room, IndexError> {
         let sibling = self.state.lease.borrow_mut().take();
         let Some(sibling) = sibling else {
             self.unlock(batch, hint.addr).await?;
-            return Ok(Err(()));
+            return Ok(self
+                .lease_more()
+                .await
+                .map_or_else(Room::None, |()| Room::Leased));
         };
         let announcement = self.state.layer.borrow().announcement(hint.parent);
         let counter = announcement.map(|announcement| announcement.counter);
@@ -172,10 +209,7 @@ impl<E: Endpoint> Index<'_, E> {
             counter,
         };
         batch.clear();
-        let split = self
-            .access
-            .change(hint.addr)
-            .split(batch, &mut locked.leaf, &request);
+        let split = self.access.change(hint.addr).split(batch, leaf, &request);
         self.access.endpoint.execute(batch).await?;
         self.learn(
             split.sibling_low,
@@ -196,7 +230,7 @@ impl<E: Endpoint> Index<'_, E> {
             )
             .await?;
         }
-        Ok(Ok(()))
+        Ok(Room::Made)
     }
 
     /// Writes the entry that tells other clients of a sibling. If this never happens, they find it by

@@ -9,11 +9,11 @@ use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
 
-use crate::IndexError;
 use crate::directory::{Directory, Model};
 use crate::snapshot::format::{
     HEADER_SIZE_WORDS, MODEL_SIZE_WORDS, SnapshotHeader, decode_model, encode_model,
 };
+use crate::{IndexError, SnapshotDamage};
 
 /// Words that go over the fabric with one verb.
 const TRANSFER_SIZE_WORDS: usize = 64 << 10;
@@ -107,10 +107,12 @@ pub async fn read_snapshot<E: Endpoint>(
     root: RemoteAddr,
 ) -> Result<Directory, IndexError> {
     let place = root.place();
-    let damaged = |what: String| IndexError::SnapshotDamaged {
-        addr: place,
-        table,
-        what,
+    let damaged = |what: String| {
+        IndexError::SnapshotDamaged(Box::new(SnapshotDamage {
+            addr: place,
+            table,
+            what,
+        }))
     };
     let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
     let header = SnapshotHeader::decode(&words).map_err(damaged)?;

@@ -1,6 +1,6 @@
 //! Bulk loads.
 
-use farleaf::{Error, LayerKind, LoadError, OperationKind, Pool, TableOptions};
+use farleaf::{ErrorKind, LayerKind, LoadError, OperationKind, Pool, TableOptions};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -95,13 +95,13 @@ fn a_load_that_does_not_ascend_changes_nothing() {
         let error = table
             .bulk_load(records.map(|key| (key, 0)), |_| {})
             .unwrap_err();
-        let Error::Load(LoadError::NotAscending {
+        let ErrorKind::Load(LoadError::NotAscending {
             index, previous, ..
-        }) = error
+        }) = error.kind()
         else {
             panic!("{error}");
         };
-        assert_eq!((index, previous), (100_001, keys[0] + 200_000));
+        assert_eq!((*index, *previous), (100_001, keys[0] + 200_000));
         assert_eq!(
             pool.usage().unwrap().used_bytes,
             used,
@@ -122,14 +122,14 @@ fn only_a_table_without_records_can_be_loaded() {
     table.put(1, 2).unwrap();
     let error = table.bulk_load([(5, 6)], |_| {}).unwrap_err();
     assert!(
-        matches!(error, Error::Load(LoadError::TableNotEmpty)),
+        matches!(error.kind(), ErrorKind::Load(LoadError::TableNotEmpty)),
         "{error}"
     );
     table.delete(1).unwrap();
     table.bulk_load([(5, 6)], |_| {}).unwrap();
     let error = table.bulk_load([(7, 8)], |_| {}).unwrap_err();
     assert!(
-        matches!(error, Error::Load(LoadError::TableNotEmpty)),
+        matches!(error.kind(), ErrorKind::Load(LoadError::TableNotEmpty)),
         "{error}"
     );
     assert_eq!(
@@ -176,7 +176,7 @@ fn a_load_beyond_the_pool_is_an_error_and_gives_everything_back() {
         let error = table
             .bulk_load((0..10_000_000).map(|key| (key, 0)), |_| {})
             .unwrap_err();
-        assert!(matches!(error, Error::Full(_)), "{error}");
+        assert!(matches!(error.kind(), ErrorKind::Full(_)), "{error}");
         assert_eq!(pool.usage().unwrap().used_bytes, used);
         table
             .bulk_load((0..10_000).map(|key| (key, 0)), |_| {})
