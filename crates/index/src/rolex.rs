@@ -45,6 +45,17 @@ pub struct Candidates {
     pub model: u32,
 }
 
+impl Candidates {
+    /// One leaf.
+    pub fn of(leaf: Hint) -> Self {
+        Self {
+            leaves: vec![leaf],
+            counter: None,
+            model: 0,
+        }
+    }
+}
+
 impl RolexLayer {
     /// A layer over a directory that the process shares; its tables are this session's own.
     pub fn new(_geometry: LeafGeometry, directory: Arc<Directory>) -> Self {

@@ -63,7 +63,7 @@ pub enum Look {
     Torn,
 }
 
-impl<'a, E: Endpoint> LeafAccess<'a, E> {
+impl<E: Endpoint> LeafAccess<'_, E> {
     /// The leaf as something to be changed.
     pub fn change(&self, addr: RemoteAddr) -> LeafChange {
         LeafChange {

@@ -3,10 +3,13 @@
 //! - **W1.** Locks are swept before chunks, so that searches do not wait for dead owners for long;
 //!   a search that meets one recovers it by itself (D8).
 //! - **W2.** Only what belongs to a fenced owner is touched, and only after the sweep has swapped the
-//!   owner word to its own (A1, D8).
+//!   owner word to its own (A1, D8). Whose chunks are swept is settled before the catalog and the
+//!   roots are read: all that their owners committed, tables and loads, is then in what was read.
+//!   Who is fenced later is for the next sweep.
 //! - **W3.** A leased leaf is in use if it is intact, not retired, and a search for its low arrives
 //!   at it; else nothing points to it (D3: a sibling is reachable only through a committed split), it
-//!   is overwritten as retired, and is free again.
+//!   is overwritten as retired, and is free again. The table's first leaf is never free: who opened
+//!   the table before it was loaded starts there, and whether it is retired decides of B2 and B4.
 //! - **W4.** Chunks of a run or a snapshot are kept if the table's root, finished first (B4), has
 //!   their generation, or if they are the table's first snapshot; else their load never committed.
 
@@ -36,6 +39,14 @@ pub struct SweepReport {
     pub chunk_count: u64,
     /// Leased leaves in them that are free again.
     pub leaf_count: u64,
+}
+
+/// A live table, as a sweep sees it.
+struct SweptTable<'a> {
+    access: LeafAccess<'a, MappedEndpoint>,
+    first_leaf: RemoteAddr,
+    root: RemoteAddr,
+    state: IndexState,
 }
 
 /// The node's own way into its region.
@@ -86,6 +97,9 @@ impl Keeper {
     pub fn sweep(&self) -> Result<SweepReport, IndexError> {
         let mut report = SweepReport::default();
         self.sweep_catalog_lock()?;
+        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let left = self.chunks_of_fenced(&block_on(allocator.entries(), || 0)?)?;
+        // W2: from here on, everything is read that the owners of `left` may have committed.
         let catalog = self.catalog()?;
         let live = catalog
             .iter()
@@ -105,7 +119,7 @@ impl Keeper {
         let chunks = block_on(allocator.entries(), || 0)?;
         for (access, _, state) in &tables {
             let leaves = self.leaf_places(access, state, &chunks);
-            report.lock_count += self.sweep_locks(access, leaves)?;
+            report.lock_count += self.sweep_locks(access, &leaves)?;
         }
         let mut batch = Batch::new();
         for (index, chunk) in chunks.iter().enumerate() {
@@ -123,9 +137,7 @@ impl Keeper {
                 .iter()
                 .any(|known| known.record.id == entry.table && known.state == EntryState::Dropped);
             let (purpose, free) = match table {
-                Some((access, root, state)) => {
-                    self.sort_chunk(access, *root, state, index, &entry, &mut report)?
-                }
+                Some(table) => self.sort_chunk(table, index, &entry, &mut report)?,
                 // A dropped table's chunks wait for its grace period.
                 None if dropped => (entry.purpose, FreeLeaves::default()),
                 None => (Some(ChunkPurpose::Free), FreeLeaves::default()),
@@ -153,6 +165,21 @@ impl Keeper {
             block_on(self.endpoint.execute(&mut batch), || 0)?;
         }
         Ok(())
+    }
+
+    /// The chunks whose owners are fenced.
+    fn chunks_of_fenced(
+        &self,
+        chunks: &[ChunkEntry],
+    ) -> Result<Vec<(ChunkIndex, OwnerWord)>, RegionError> {
+        let mut batch = Batch::new();
+        let mut left = Vec::new();
+        for (index, chunk) in chunks.iter().enumerate() {
+            if !chunk.owner.is_free() && self.is_fenced(&mut batch, chunk.owner)? {
+                left.push((ChunkIndex(index as u64), chunk.owner));
+            }
+        }
+        Ok(left)
     }
 
     fn is_fenced(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
@@ -200,7 +227,7 @@ impl Keeper {
     fn sweep_locks(
         &self,
         access: &LeafAccess<'_, MappedEndpoint>,
-        leaves: Vec<RemoteAddr>,
+        leaves: &[RemoteAddr],
     ) -> Result<u64, IndexError> {
         let mut lock_count = 0;
         let mut batch = Batch::new();
@@ -229,18 +256,16 @@ impl Keeper {
     /// W3 and W4: what becomes of a chunk that has been taken over.
     fn sort_chunk(
         &self,
-        access: &LeafAccess<'_, MappedEndpoint>,
-        root: RemoteAddr,
-        state: &IndexState,
+        table: &SweptTable<'_>,
         chunk: ChunkIndex,
         entry: &ChunkEntry,
         report: &mut SweepReport,
     ) -> Result<(Option<ChunkPurpose>, FreeLeaves), IndexError> {
         let none = FreeLeaves::default();
-        let committed = |generation: u16| generation == root.spare();
+        let committed = |generation: u16| generation == table.root.spare();
         Ok(match entry.purpose {
             Some(ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_leaves(access, state, chunk)?;
+                let free = self.sort_leaves(table, chunk)?;
                 report.leaf_count += free.count();
                 (entry.purpose, free)
             }
@@ -259,14 +284,17 @@ impl Keeper {
 
     fn sort_leaves(
         &self,
-        access: &LeafAccess<'_, MappedEndpoint>,
-        state: &IndexState,
+        table: &SweptTable<'_>,
         chunk: ChunkIndex,
     ) -> Result<FreeLeaves, IndexError> {
+        let access = &table.access;
         let mut free = FreeLeaves::default();
         let mut batch = Batch::new();
-        let index = Index::new(*access, state);
+        let index = Index::new(*access, &table.state);
         for (number, place) in self.chunk_places(access, chunk).enumerate() {
+            if place == table.first_leaf {
+                continue;
+            }
             batch.clear();
             let words = access.geometry.image_size_words();
             let read = batch.read(access.geometry.state(place), words);

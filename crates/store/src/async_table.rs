@@ -44,7 +44,11 @@ pub(crate) struct Operation<'a> {
 
 impl Operation<'_> {
     /// Counts what it cost.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call would hand the operation over by memory"
+    )]
+    #[inline(always)]
     pub(crate) fn finish<R>(
         self,
         kind: OperationKind,
@@ -66,7 +70,11 @@ impl AsyncTable {
     }
 
     /// Begins one operation.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call would build the operation in memory twice"
+    )]
+    #[inline(always)]
     pub(crate) fn begin(&self) -> Result<Operation<'_>, Error> {
         let begun = self.session.begin(&self.state)?;
         let batch = self.session.take_batch();

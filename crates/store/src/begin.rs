@@ -15,9 +15,8 @@ pub(crate) struct Unfinished {
     note: Arc<SessionNote>,
     followed: Cell<SequenceNumber>,
     current_count: Cell<u32>,
-    /// Operations that began before `followed`, and the number at which they did.
+    /// Operations that began before `followed`; the session's note still has their number.
     older_count: Cell<u32>,
-    older: Cell<SequenceNumber>,
 }
 
 /// One unfinished operation; it is finished when this is dropped.
@@ -35,7 +34,6 @@ impl Unfinished {
             followed: Cell::default(),
             current_count: Cell::new(0),
             older_count: Cell::new(0),
-            older: Cell::default(),
         }
     }
 
@@ -71,7 +69,6 @@ impl Unfinished {
         }
         let rest = self.current_count.get() - 1;
         self.older_count.set(rest);
-        self.older.set(self.followed.get());
         self.followed.set(sequence);
         self.current_count.set(1);
         core::mem::forget(begun);

@@ -149,7 +149,11 @@ impl SessionCore {
         block_on(future, || self.endpoint.poll_completions())
     }
 
-    /// A batch from the session's stock. Boxed, as moving it would cost more than finding it.
+    /// A batch from the session's stock.
+    #[expect(
+        clippy::unnecessary_box_returns,
+        reason = "moving a batch costs more than finding it"
+    )]
     #[inline]
     pub(crate) fn take_batch(&self) -> Box<Batch> {
         self.batches.borrow_mut().pop().unwrap_or_default()
@@ -177,13 +181,12 @@ impl SessionCore {
     fn open_entry(self: &Rc<Self>, entry: CatalogEntry) -> Result<Table, Error> {
         let id = entry.record.id;
         let known = self.tables.borrow().get(&id).cloned();
-        let state = match known {
-            Some(state) => state,
-            None => {
-                let state = Rc::new(self.table_state(entry)?);
-                self.tables.borrow_mut().insert(id, Rc::clone(&state));
-                state
-            }
+        let state = if let Some(state) = known {
+            state
+        } else {
+            let state = Rc::new(self.table_state(entry)?);
+            self.tables.borrow_mut().insert(id, Rc::clone(&state));
+            state
         };
         Ok(Table::new(AsyncTable::new(Rc::clone(self), state)))
     }

@@ -11,7 +11,7 @@ use farleaf_region::catalog::{
 };
 use farleaf_region::session;
 use farleaf_region::{RegionError, RegionLayout};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::options::{TableInfo, TableOptions, check_name};
 use crate::session::SessionCore;
@@ -137,7 +137,7 @@ impl SessionCore {
             index,
             state: EntryState::Live,
             record,
-            dropped_at: Default::default(),
+            dropped_at: SequenceNumber::default(),
             root: table.root,
             pending_root: RemoteAddr::NULL,
         })

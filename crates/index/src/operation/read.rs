@@ -13,12 +13,6 @@ use crate::rolex::Candidates;
 /// Keys that go into one batch at the most.
 const MULTI_GET_BATCH_COUNT: usize = 1024;
 
-/// What a search layer says to read first.
-pub(super) enum Start {
-    Leaf(Hint),
-    Range(Candidates),
-}
-
 /// What a walk has met so far.
 #[derive(Debug, Default)]
 struct Walk {
@@ -34,11 +28,8 @@ impl<E: Endpoint> Index<'_, E> {
     /// The fabric failed, the leaf is damaged, or the table was dropped.
     #[inline]
     pub async fn get(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
-        let hint = match self.start(key) {
-            Start::Leaf(hint) => hint,
-            Start::Range(candidates) => {
-                return Box::pin(self.get_from_range(batch, key, candidates)).await;
-            }
+        let Some(hint) = self.one_leaf(key) else {
+            return Box::pin(self.get_from_range(batch, key)).await;
         };
         batch.clear();
         let read = self.post_leaf(batch, hint.addr);
@@ -104,16 +95,25 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Borrows the layer and lets go of it, so that nothing is borrowed across an await.
+    /// The leaf to read for a key, when the search layer names one; `None`: it names a range.
     #[inline]
-    pub(super) fn start(&self, key: u64) -> Start {
+    pub(super) fn one_leaf(&self, key: u64) -> Option<Hint> {
         match &*self.state.layer.borrow() {
-            Layer::Learned(layer) => Start::Leaf(layer.locate_early(key, |near| {
-                self.access
-                    .endpoint
-                    .prepare(self.access.geometry.state(near));
-            })),
-            Layer::Rolex(layer) => Start::Range(layer.candidates(key)),
+            Layer::Learned(layer) => {
+                let geometry = self.access.geometry;
+                let near = |leaf| self.access.endpoint.prepare(geometry.state(leaf));
+                Some(layer.locate_early(key, near))
+            }
+            Layer::Rolex(_) => None,
+        }
+    }
+
+    /// The range of leaves to read for a key; one leaf when the search layer names that.
+    #[cold]
+    pub(super) fn range(&self, key: u64) -> Candidates {
+        match &*self.state.layer.borrow() {
+            Layer::Learned(layer) => Candidates::of(layer.locate(key)),
+            Layer::Rolex(layer) => layer.candidates(key),
         }
     }
 
@@ -145,7 +145,8 @@ impl<E: Endpoint> Index<'_, E> {
                 if let Some(leaf) = self.access.after_torn(batch, hint.addr, torn_count).await? {
                     look = self.access.look(leaf.image(), hint.addr, key);
                     if look == Look::Here {
-                        return self.arrive(batch, hint, leaf, &walk).await;
+                        self.arrive(batch, hint, leaf.image().low(), &walk).await?;
+                        return Ok((hint, leaf));
                     }
                     continue;
                 }
@@ -169,7 +170,8 @@ impl<E: Endpoint> Index<'_, E> {
                 Look::Torn => {}
                 Look::Here => {
                     let leaf = LeafBuffer::copy_of(image);
-                    return self.arrive(batch, hint, leaf, &walk).await;
+                    self.arrive(batch, hint, leaf.image().low(), &walk).await?;
+                    return Ok((hint, leaf));
                 }
                 _ => self.learn(image.low(), hint),
             }
@@ -180,10 +182,10 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         hint: Hint,
-        leaf: LeafBuffer,
+        low: u64,
         walk: &Walk,
-    ) -> Result<(Hint, LeafBuffer), IndexError> {
-        self.learn(leaf.image().low(), hint);
+    ) -> Result<(), IndexError> {
+        self.learn(low, hint);
         if let Some(slot_use) = walk.slot_use {
             let seen = {
                 let layer = self.state.layer.borrow();
@@ -194,7 +196,7 @@ impl<E: Endpoint> Index<'_, E> {
                 Box::pin(self.catch_up(batch, hint.parent, slot_use)).await?;
             }
         }
-        Ok((hint, leaf))
+        Ok(())
     }
 
     fn counter_of(&self, parent: u32) -> Option<WordAddr> {
@@ -205,12 +207,8 @@ impl<E: Endpoint> Index<'_, E> {
     }
 
     /// ROLEX's get: the whole predicted range and its synonyms with one doorbell.
-    async fn get_from_range(
-        &self,
-        batch: &mut Batch,
-        key: u64,
-        candidates: Candidates,
-    ) -> Result<Option<u64>, IndexError> {
+    async fn get_from_range(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
+        let candidates = self.range(key);
         let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
         match leaf {
             Some(leaf) => Ok(leaf.image().get(key)),

@@ -9,7 +9,6 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::RemoteAddr;
 
 use super::Index;
-use super::read::Start;
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
 
@@ -165,10 +164,10 @@ impl<E: Endpoint> Index<'_, E> {
     /// Where a write begins: ROLEX reads the predicted range first, as its paper has it.
     #[inline]
     async fn write_hint(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
-        let candidates = match self.start(key) {
-            Start::Leaf(hint) => return Ok(hint),
-            Start::Range(candidates) => candidates,
-        };
+        if let Some(hint) = self.one_leaf(key) {
+            return Ok(hint);
+        }
+        let candidates = self.range(key);
         let (hint, look, leaf) = Box::pin(self.read_range(batch, key, &candidates)).await?;
         match (leaf, look) {
             (Some(_), _) | (None, Look::Torn) => Ok(hint),

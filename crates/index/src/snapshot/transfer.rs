@@ -5,7 +5,7 @@ use farleaf_leaf::LeafGeometry;
 use farleaf_region::RegionError;
 use farleaf_region::RegionLayout;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
 
@@ -89,7 +89,7 @@ pub async fn write_snapshot<E: Endpoint>(
         Err(error) => {
             let free = ChunkPurpose::Free;
             allocator
-                .give_back(range, free, contents.table, Default::default())
+                .give_back(range, free, contents.table, FreeLeaves::default())
                 .await?;
             Err(error.into())
         }

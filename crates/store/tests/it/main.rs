@@ -1,5 +1,6 @@
 //! What the library promises, on both fabrics of this crate.
 
+mod examples;
 mod growth;
 mod load;
 mod model;

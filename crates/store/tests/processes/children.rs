@@ -1,0 +1,236 @@
+//! The processes that tests start: this test binary again, playing another part.
+//!
+//! A *scene* is a test in a process of its own, so that the directory of the sockets, which comes
+//! from the environment, is its own. A *child* is a process that a scene may kill. It says lines on
+//! stderr, because stdout is the test harness's, and ends when its stdin does: also when the scene
+//! dies.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use farleaf_node::ShmNode;
+
+const DIRECTORY: &str = "FARLEAF_RUNTIME_DIR";
+const SCENE: &str = "FARLEAF_TEST_SCENE";
+const PART: &str = "FARLEAF_TEST_PART";
+const ARGUMENTS: &str = "FARLEAF_TEST_ARGUMENTS";
+
+/// The pool of every scene; their directories differ.
+pub(crate) const POOL: &str = "scene";
+/// Its address.
+pub(crate) const ADDRESS: &str = "shm:scene";
+/// Longest wait for a word from a child.
+const WORD_TIME_MAX: Duration = Duration::from_secs(60);
+
+fn this_test_binary() -> Command {
+    Command::new(std::env::current_exe().expect("this test has a file"))
+}
+
+/// Runs `body` in a process whose pools live in a directory of their own, with a directory for its
+/// files. `test` is the full name of the calling test.
+pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
+    if std::env::var_os(SCENE).is_some_and(|scene| scene == test) {
+        let directory = std::env::var_os(DIRECTORY).expect("set with the scene");
+        let files = PathBuf::from(directory).with_file_name("files");
+        std::fs::create_dir(&files).expect("a directory for files");
+        return body(&files);
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let output = this_test_binary()
+        .args([test, "--exact", "--nocapture"])
+        .env(SCENE, test)
+        .env(DIRECTORY, scratch.path().join("run"))
+        .output()
+        .expect("this test can be started again");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{test}, {}:\n{text}",
+        output.status
+    );
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        stdout.contains("1 passed"),
+        "{test} is not the name of the test:\n{stdout}"
+    );
+    eprint!("{text}");
+}
+
+/// What a child does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Serves the pool; its argument is the size in MiB.
+    Node,
+    /// `worker::play`.
+    Worker,
+    /// `loads::play_loader`.
+    Loader,
+    /// `loads::play_reader`.
+    Reader,
+    /// `reuse::play_splitter`.
+    Splitter,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [
+        Self::Node,
+        Self::Worker,
+        Self::Loader,
+        Self::Reader,
+        Self::Splitter,
+    ];
+}
+
+/// A running child, killed when dropped.
+pub(crate) struct Peer {
+    child: Child,
+    said: Receiver<String>,
+    name: String,
+}
+
+impl Peer {
+    pub(crate) fn start(part: Part, arguments: &str) -> Self {
+        let mut child = this_test_binary()
+            .args([
+                "children::play_a_part",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(PART, format!("{part:?}"))
+            .env(ARGUMENTS, arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("this test can be started again");
+        let stderr = child.stderr.take().expect("piped");
+        let (sender, said) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            child,
+            said,
+            name: format!("{part:?} {arguments}"),
+        }
+    }
+
+    /// A memory node that serves.
+    pub(crate) fn node(size_mib: u64) -> Self {
+        let node = Self::start(Part::Node, &size_mib.to_string());
+        assert_eq!(node.hear(), "serving");
+        node
+    }
+
+    /// The next thing that the child says.
+    pub(crate) fn hear(&self) -> String {
+        match self.said.recv_timeout(WORD_TIME_MAX) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => panic!("{} ended without a word", self.name),
+            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing", self.name),
+        }
+    }
+
+    /// Fails if the child has ended, or has said something that it should not.
+    pub(crate) fn assert_silent(&mut self) {
+        let ended = self.child.try_wait().expect("a child of ours");
+        if let Some(status) = ended {
+            let said: Vec<String> = self.said.iter().collect();
+            panic!("{} ended, {status}:\n{}", self.name, said.join("\n"));
+        }
+    }
+
+    /// Lets it end by itself, which must go well; returns what it said meanwhile.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        drop(self.child.stdin.take());
+        let mut said = Vec::new();
+        loop {
+            match self.said.recv_timeout(WORD_TIME_MAX) {
+                Ok(line) => said.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("{} does not end: {said:?}", self.name),
+            }
+        }
+        let status = self.child.wait().expect("a child of ours");
+        assert!(
+            status.success(),
+            "{}, {status}:\n{}",
+            self.name,
+            said.join("\n")
+        );
+        said
+    }
+
+    /// SIGKILL. What it had said is printed if it was a panic.
+    pub(crate) fn kill(mut self) {
+        self.assert_silent();
+        self.child.kill().expect("a child of ours");
+        self.child.wait().expect("a child of ours");
+        let said: Vec<String> = self.said.iter().collect();
+        assert!(
+            said.iter().all(|line| !line.contains("panicked")),
+            "{}:\n{}",
+            self.name,
+            said.join("\n")
+        );
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Becomes true when the child's stdin ends.
+pub(crate) fn stop_flag() -> &'static AtomicBool {
+    static STOPPED: AtomicBool = AtomicBool::new(false);
+    std::thread::spawn(|| {
+        wait_for_the_end();
+        STOPPED.store(true, Ordering::Relaxed);
+    });
+    &STOPPED
+}
+
+/// Returns when the child's stdin ends.
+pub(crate) fn wait_for_the_end() {
+    let mut rest = Vec::new();
+    // An error ends it as well.
+    let _ = std::io::stdin().read_to_end(&mut rest);
+}
+
+#[test]
+#[ignore = "not a test: the body of the child processes that other tests start"]
+fn play_a_part() {
+    let part = std::env::var(PART).expect("started by a test");
+    let arguments = std::env::var(ARGUMENTS).expect("started by a test");
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
+    match Part::ALL
+        .into_iter()
+        .find(|known| format!("{known:?}") == part)
+    {
+        Some(Part::Node) => play_node(&arguments),
+        Some(Part::Worker) => crate::worker::play(&arguments),
+        Some(Part::Loader) => crate::loads::play_loader(&arguments),
+        Some(Part::Reader) => crate::loads::play_reader(),
+        Some(Part::Splitter) => crate::reuse::play_splitter(),
+        None => panic!("there is no part '{part}'"),
+    }
+}
+
+fn play_node(arguments: &[&str]) {
+    let size_mib: u64 = arguments[0].parse().expect("a size in MiB");
+    let _node = ShmNode::start(POOL, size_mib << 20).expect("a node");
+    eprintln!("serving");
+    wait_for_the_end();
+}

@@ -1,0 +1,125 @@
+//! Workers that are started, killed, replaced and ended.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::children::{Part, Peer};
+use crate::journal::{Journal, Tally};
+use crate::worker::{Deal, Orders};
+use crate::{Dice, STALL_MAX};
+
+/// What a run is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) process_count: u64,
+    pub(crate) threads_per_process: u64,
+    pub(crate) keys_per_class: u64,
+}
+
+impl Plan {
+    pub(crate) fn deal(self) -> Deal {
+        Deal {
+            class_count: self.process_count * self.threads_per_process,
+            keys_per_class: self.keys_per_class,
+        }
+    }
+}
+
+/// The workers of a run, one process per place.
+pub(crate) struct Crew {
+    plan: Plan,
+    directory: PathBuf,
+    workers: Vec<Option<Peer>>,
+    dice: Dice,
+}
+
+impl Crew {
+    pub(crate) fn start(plan: Plan, directory: &Path, seed: u64) -> Self {
+        let mut crew = Self {
+            plan,
+            directory: directory.to_path_buf(),
+            workers: Vec::new(),
+            dice: Dice::new(seed),
+        };
+        for place in 0..plan.process_count {
+            let worker = crew.worker(place);
+            crew.workers.push(Some(worker));
+        }
+        crew
+    }
+
+    fn worker(&mut self, place: u64) -> Peer {
+        let orders = Orders {
+            deal: self.plan.deal(),
+            first_class: place * self.plan.threads_per_process,
+            thread_count: self.plan.threads_per_process,
+            seed: self.dice.below(u64::MAX),
+            directory: self.directory.clone(),
+        };
+        Peer::start(Part::Worker, &orders.text())
+    }
+
+    /// Lets them work; fails if one of them does.
+    pub(crate) fn watch(&mut self, duration: Duration) {
+        let end = Instant::now() + duration;
+        loop {
+            self.workers
+                .iter_mut()
+                .flatten()
+                .for_each(Peer::assert_silent);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    /// Kills one process after another at random moments in about `duration`; each is replaced at
+    /// once, but for the last one.
+    pub(crate) fn kill(&mut self, kill_count: u64, duration: Duration) {
+        let mean_us = duration.as_micros() as u64 / kill_count.max(1);
+        for kill in 0..kill_count {
+            let wait_us = mean_us / 4 + self.dice.below((mean_us * 3 / 2).max(1));
+            self.watch(Duration::from_micros(wait_us));
+            let place = self.dice.below(self.plan.process_count) as usize;
+            // The journal has one writer at a time: the successor starts when this one is dead.
+            self.workers[place].take().expect("it lives").kill();
+            if kill + 1 < kill_count {
+                self.workers[place] = Some(self.worker(place as u64));
+            }
+        }
+    }
+
+    /// What all classes have done so far.
+    pub(crate) fn operation_count(&self) -> u64 {
+        let classes = 0..self.plan.deal().class_count;
+        let journals = classes.map(|class| Journal::open(&self.directory, class));
+        journals.map(|journal| journal.tally.operation_count).sum()
+    }
+
+    /// Ends all that live and returns what each class has in its journal, and all tallies as one.
+    pub(crate) fn end(self) -> (Vec<Journal>, Tally) {
+        self.workers.into_iter().flatten().for_each(|worker| {
+            worker.end();
+        });
+        let classes = 0..self.plan.deal().class_count;
+        let journals: Vec<Journal> = classes
+            .map(|class| Journal::open(&self.directory, class))
+            .collect();
+        let mut total = Tally::default();
+        for journal in &journals {
+            let tally = journal.tally;
+            assert!(
+                tally.operation_count > 0,
+                "a class whose workers did nothing"
+            );
+            total.operation_count += tally.operation_count;
+            total.write_count += tally.write_count;
+            total.stall_ns_max = total.stall_ns_max.max(tally.stall_ns_max);
+        }
+        let stall = Duration::from_nanos(total.stall_ns_max);
+        assert!(stall < STALL_MAX, "an operation took {stall:?}");
+        (journals, total)
+    }
+}

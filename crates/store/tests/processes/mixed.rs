@@ -1,0 +1,201 @@
+//! Mixed work of several processes on one table, undisturbed and with kills.
+
+use std::path::Path;
+use std::time::Duration;
+
+use farleaf::{LayerKind, Pool, Table, TableOptions};
+
+use crate::check::{MemoryFound, check_memory, check_records};
+use crate::children::{ADDRESS, Peer, scene};
+use crate::crew::{Crew, Plan};
+use crate::journal::{Journal, Tally};
+use crate::worker::TABLE;
+use crate::{kill_count, run_seconds};
+
+/// Every eighth key is there from the start, so that the directory has models.
+const LOADED_EVERY: u64 = 8;
+
+/// Keys of each class: so many that inserts find leaves to split for as long as a run takes.
+fn keys_per_class() -> u64 {
+    (run_seconds() << 14).next_power_of_two()
+}
+
+/// A node, a loaded table, and the journals that say what is in it.
+struct Stage {
+    _node: Peer,
+    pool: Pool,
+    plan: Plan,
+    first_leaf: farleaf_types::RemoteAddr,
+}
+
+impl Stage {
+    fn set(directory: &Path, plan: Plan, options: &TableOptions) -> Self {
+        let deal = plan.deal();
+        let key_count = deal.class_count * deal.keys_per_class;
+        // Half-full leaves of 24 bytes a slot, and as much again.
+        let node = Peer::node(64 + (key_count * 96 >> 20));
+        let pool = Pool::open(ADDRESS).expect("the node serves");
+        let session = pool.session().expect("a session");
+        let table = session.create_table(TABLE, options).expect("a table");
+        let first_leaf = first_leaf(&table);
+        let value = |class: u64, index| {
+            if index % LOADED_EVERY == 0 {
+                class + 1
+            } else {
+                0
+            }
+        };
+        for class in 0..deal.class_count {
+            let values = (0..deal.keys_per_class).map(|index| value(class, index));
+            Journal::create(directory, class, &values.collect::<Vec<_>>());
+        }
+        let records = deal.all().filter_map(|(class, index)| {
+            let value = value(class, index);
+            (value != 0).then_some((deal.key(class, index), value))
+        });
+        table.bulk_load(records, |_| {}).expect("a load");
+        Self {
+            _node: node,
+            pool,
+            plan,
+            first_leaf,
+        }
+    }
+
+    fn check(&self, journals: &[Journal]) -> MemoryFound {
+        let session = self.pool.session().expect("a session");
+        let table = session.open_table(TABLE).expect("the table");
+        check_records(&table, self.plan.deal(), journals);
+        let found = check_memory(&self.pool, &table, self.first_leaf);
+        self.check_reuse(&table, journals, found);
+        found
+    }
+
+    /// Splits take the leaves that came back before they take more memory.
+    fn check_reuse(&self, table: &Table, journals: &[Journal], found: MemoryFound) {
+        let deal = self.plan.deal();
+        let memory_bytes = table.memory_bytes().expect("a read");
+        let leaf_count = || table.stats().expect("a survey").leaves;
+        let before = leaf_count();
+        let mut absent = deal
+            .all()
+            .filter(|(class, index)| journals[*class as usize].values[*index as usize] == 0);
+        // An insert splits once at the most.
+        for _ in 0..found.free_leaf_count {
+            let Some((class, index)) = absent.next() else {
+                break;
+            };
+            table.put(deal.key(class, index), 1).expect("a put");
+        }
+        assert!(leaf_count() > before, "inserts that split: {found:?}");
+        assert_eq!(table.memory_bytes().expect("a read"), memory_bytes);
+    }
+}
+
+/// A new table's first leaf, which is no leaf of it any more once it is loaded.
+fn first_leaf(table: &Table) -> farleaf_types::RemoteAddr {
+    let mut first = None;
+    table
+        .survey(|leaf| first = Some(leaf.addr))
+        .expect("a survey");
+    first.expect("a table has a leaf")
+}
+
+fn report(name: &str, kill_count: u64, tally: Tally, found: MemoryFound) {
+    eprintln!(
+        "{name}: {} operations ({} writes), {kill_count} kills, worst stall {:?}, {} splits, {} leaf \
+         chunks with {} free leaves",
+        tally.operation_count,
+        tally.write_count,
+        Duration::from_nanos(tally.stall_ns_max),
+        found.split_count,
+        found.leaf_chunk_count,
+        found.free_leaf_count
+    );
+}
+
+fn run(name: &str, plan: Plan, options: &TableOptions, kill_count: u64) {
+    scene(name, |directory| {
+        let stage = Stage::set(directory, plan, options);
+        let mut crew = Crew::start(plan, directory, 1);
+        let duration = Duration::from_secs(run_seconds());
+        if kill_count == 0 {
+            crew.watch(duration);
+        } else {
+            crew.kill(kill_count, duration);
+        }
+        let (journals, tally) = crew.end();
+        let found = stage.check(&journals);
+        report(name, kill_count, tally, found);
+        assert_leaves_came_back(plan, found);
+    });
+}
+
+/// Memory does not grow with the kills: what is free is what the sessions that were open at the same
+/// time may have leased, and the dead that were not swept yet when their successors leased.
+fn assert_leaves_came_back(plan: Plan, found: MemoryFound) {
+    let session_count = plan.deal().class_count;
+    let free_chunk_count = found.free_leaf_count * 192 / (64 << 10);
+    assert!(
+        free_chunk_count <= 3 * session_count + 2,
+        "{found:?} after a run of {session_count} sessions"
+    );
+}
+
+const FOUR_PROCESSES: Plan = Plan {
+    process_count: 4,
+    threads_per_process: 1,
+    keys_per_class: 0,
+};
+
+fn four_processes() -> Plan {
+    Plan {
+        keys_per_class: keys_per_class(),
+        ..FOUR_PROCESSES
+    }
+}
+
+/// Four processes at once on one table, mixed work, then a full check: nothing missing, nothing
+/// twice.
+#[test]
+fn four_processes_on_one_table_lose_nothing() {
+    run(
+        "mixed::four_processes_on_one_table_lose_nothing",
+        four_processes(),
+        &TableOptions::default(),
+        0,
+    );
+}
+
+/// The same while one process after another is killed: the others go on, no lock stays, no
+/// acknowledged write is lost, leased leaves come back.
+#[test]
+fn killed_processes_lose_nothing_and_stop_nobody() {
+    run(
+        "mixed::killed_processes_lose_nothing_and_stop_nobody",
+        four_processes(),
+        &TableOptions::default(),
+        kill_count(),
+    );
+}
+
+/// The same with two sessions in each process, the largest leaves and the other search layer.
+#[test]
+fn killed_processes_of_two_threads_lose_nothing() {
+    let options = TableOptions {
+        slots: 16,
+        layer: LayerKind::Rolex,
+        ..TableOptions::default()
+    };
+    let plan = Plan {
+        process_count: 3,
+        threads_per_process: 2,
+        keys_per_class: keys_per_class(),
+    };
+    run(
+        "mixed::killed_processes_of_two_threads_lose_nothing",
+        plan,
+        &options,
+        kill_count(),
+    );
+}

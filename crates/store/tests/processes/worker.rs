@@ -1,0 +1,342 @@
+//! A worker process: mixed operations on one table, each checked against what the worker knows.
+//!
+//! Keys lie side by side, one of each class in turn, so that every leaf belongs to all workers;
+//! but each class has one writer, who therefore knows every value in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use farleaf::{Insertion, Pool, Session, Swap, Table, Update};
+
+use crate::Dice;
+use crate::children::{ADDRESS, stop_flag};
+use crate::journal::{Intent, Journal};
+
+/// The table that all work on.
+pub(crate) const TABLE: &str = "mixed";
+/// Keys of a class among which half of the operations choose, so that they split the same leaves.
+const WINDOW_COUNT: u64 = 2048;
+/// Operations after which the window moves on.
+const WINDOW_OPERATION_COUNT: u64 = 4096;
+
+/// How the keys of a run are dealt out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deal {
+    pub(crate) class_count: u64,
+    pub(crate) keys_per_class: u64,
+}
+
+impl Deal {
+    /// All keys in order: the class and the index in it.
+    pub(crate) fn all(self) -> impl Iterator<Item = (u64, u64)> {
+        (0..self.keys_per_class)
+            .flat_map(move |index| (0..self.class_count).map(move |class| (class, index)))
+    }
+
+    fn key_count(self) -> u64 {
+        self.class_count * self.keys_per_class
+    }
+
+    /// Spread over the whole domain, both ends among them.
+    pub(crate) fn key(self, class: u64, index: u64) -> u64 {
+        let ordinal = index * self.class_count + class;
+        if ordinal + 1 == self.key_count() {
+            return u64::MAX;
+        }
+        ordinal * (u64::MAX / self.key_count())
+    }
+
+    /// The index of a key, if it is of this class.
+    fn index_of(self, class: u64, key: u64) -> Option<u64> {
+        let ordinal = match key {
+            u64::MAX => self.key_count() - 1,
+            key => key / (u64::MAX / self.key_count()),
+        };
+        (ordinal % self.class_count == class).then_some(ordinal / self.class_count)
+    }
+}
+
+/// What the process of a worker is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) deal: Deal,
+    pub(crate) first_class: u64,
+    pub(crate) thread_count: u64,
+    pub(crate) seed: u64,
+    pub(crate) directory: PathBuf,
+}
+
+impl Orders {
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "{} {} {} {} {} {}",
+            self.deal.class_count,
+            self.deal.keys_per_class,
+            self.first_class,
+            self.thread_count,
+            self.seed,
+            self.directory.display()
+        )
+    }
+
+    fn parse(words: &[&str]) -> Self {
+        let number = |index: usize| words[index].parse().expect("a number");
+        Self {
+            deal: Deal {
+                class_count: number(0),
+                keys_per_class: number(1),
+            },
+            first_class: number(2),
+            thread_count: number(3),
+            seed: number(4),
+            directory: PathBuf::from(words[5]),
+        }
+    }
+}
+
+/// The body of [`Part::Worker`](crate::children::Part::Worker): one session and one class per thread.
+pub(crate) fn play(arguments: &[&str]) {
+    let orders = Orders::parse(arguments);
+    let stopped = stop_flag();
+    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+    std::thread::scope(|scope| {
+        for thread in 0..orders.thread_count {
+            let (pool, orders) = (&pool, &orders);
+            scope.spawn(move || {
+                let class = orders.first_class + thread;
+                let session = pool.session().expect("a session");
+                let mut worker = Worker::new(&session, orders, &orders.directory, class);
+                worker.resolve();
+                worker.work(stopped);
+            });
+        }
+    });
+}
+
+struct Worker {
+    table: Table,
+    journal: Journal,
+    dice: Dice,
+    deal: Deal,
+    class: u64,
+    /// Values ascend, also from a worker to its successor, and tell their class in the last byte.
+    last_value: u64,
+    window: u64,
+    records: Vec<(u64, u64)>,
+}
+
+fn known(value: u64) -> Option<u64> {
+    (value != 0).then_some(value)
+}
+
+impl Worker {
+    fn new(session: &Session, orders: &Orders, directory: &Path, class: u64) -> Self {
+        let journal = Journal::open(directory, class);
+        let highest = journal.values.iter().copied().max().unwrap_or(0);
+        Self {
+            table: session.open_table(TABLE).expect("the scene made it"),
+            last_value: highest.max(journal.intent.new).max(class + 1),
+            journal,
+            dice: Dice::new(orders.seed ^ class << 32),
+            deal: orders.deal,
+            class,
+            window: 0,
+            records: Vec::new(),
+        }
+    }
+
+    /// What the killed predecessor was about to write has happened or has not, and stays so.
+    fn resolve(&mut self) {
+        let Some(intent) = self.journal.in_doubt() else {
+            return;
+        };
+        let found = self.timed(|worker| worker.table.get(worker.key(intent.index)));
+        let found = found.expect("a get").unwrap_or(0);
+        assert!(
+            found == intent.old || found == intent.new,
+            "class {}: {found} is in the table after {intent:?}",
+            self.class
+        );
+        self.journal.intend(Intent::default());
+        self.journal.acknowledge(intent.index, found);
+    }
+
+    fn work(&mut self, stopped: &AtomicBool) {
+        while !stopped.load(Ordering::Relaxed) {
+            if self.journal.tally.operation_count % WINDOW_OPERATION_COUNT == 0 {
+                self.window = self.dice.below(self.deal.keys_per_class);
+            }
+            self.journal.tally.operation_count += 1;
+            let index = if self.dice.below(2) == 0 {
+                self.dice.below(self.deal.keys_per_class)
+            } else {
+                (self.window + self.dice.below(WINDOW_COUNT)) % self.deal.keys_per_class
+            };
+            match self.dice.below(100) {
+                0..25 => self.put(index),
+                25..45 => self.insert(index),
+                45..55 => self.update(index),
+                55..67 => self.delete(index),
+                67..77 => self.compare_and_swap(index),
+                77..96 => self.get(index),
+                96..98 => self.multi_get(index),
+                _ => self.scan(index),
+            }
+        }
+        // The tally.
+        self.journal.intend(Intent::default());
+    }
+
+    fn key(&self, index: u64) -> u64 {
+        self.deal.key(self.class, index)
+    }
+
+    fn timed<R>(&mut self, operation: impl FnOnce(&mut Self) -> R) -> R {
+        let start = Instant::now();
+        let result = operation(self);
+        let took_ns = start.elapsed().as_nanos() as u64;
+        let tally = &mut self.journal.tally;
+        tally.stall_ns_max = tally.stall_ns_max.max(took_ns);
+        result
+    }
+
+    /// Does a write between the two notes of the journal. `new` is what the key has afterwards.
+    fn write<R>(
+        &mut self,
+        index: u64,
+        new: u64,
+        operation: impl FnOnce(&Table, u64, u64) -> Result<R, farleaf::Error>,
+    ) -> R {
+        let old = self.journal.values[index as usize];
+        self.journal.tally.write_count += 1;
+        self.journal.intend(Intent { index, old, new });
+        let key = self.key(index);
+        let result = self.timed(|worker| operation(&worker.table, key, new));
+        let result = result.unwrap_or_else(|error| panic!("class {}: {error}", self.class));
+        self.journal.acknowledge(index, new);
+        result
+    }
+
+    fn next_value(&mut self) -> u64 {
+        self.last_value += 1 << 8;
+        self.last_value
+    }
+
+    fn put(&mut self, index: u64) {
+        let old = known(self.journal.values[index as usize]);
+        let new = self.next_value();
+        let previous = self.write(index, new, Table::put);
+        assert_eq!(previous, old, "put, class {}, index {index}", self.class);
+    }
+
+    fn insert(&mut self, index: u64) {
+        let old = self.journal.values[index as usize];
+        let value = self.next_value();
+        let new = if old == 0 { value } else { old };
+        let done = self.write(index, new, |table, key, _| table.insert(key, value));
+        let expected = known(old).map_or(Insertion::Inserted, Insertion::AlreadyPresent);
+        assert_eq!(
+            done, expected,
+            "insert, class {}, index {index}",
+            self.class
+        );
+    }
+
+    fn update(&mut self, index: u64) {
+        let old = self.journal.values[index as usize];
+        let value = self.next_value();
+        let new = if old == 0 { 0 } else { value };
+        let done = self.write(index, new, |table, key, _| table.update(key, value));
+        let expected = known(old).map_or(Update::Absent, Update::Updated);
+        assert_eq!(
+            done, expected,
+            "update, class {}, index {index}",
+            self.class
+        );
+    }
+
+    fn delete(&mut self, index: u64) {
+        let old = known(self.journal.values[index as usize]);
+        let previous = self.write(index, 0, |table, key, _| table.delete(key));
+        assert_eq!(previous, old, "delete, class {}, index {index}", self.class);
+    }
+
+    /// From what is there, or in vain from what is not, to a value or to nothing.
+    fn compare_and_swap(&mut self, index: u64) {
+        let old = self.journal.values[index as usize];
+        let value = self.next_value();
+        let target = if self.dice.below(4) == 0 { 0 } else { value };
+        let is_vain = self.dice.below(4) == 0;
+        let (expected, new) = if is_vain {
+            (Some(u64::MAX), old)
+        } else {
+            (known(old), target)
+        };
+        let done = self.write(index, new, |table, key, _| {
+            table.compare_and_swap(key, expected, known(target))
+        });
+        let outcome = if is_vain {
+            Swap::Differs(known(old))
+        } else {
+            Swap::Swapped
+        };
+        assert_eq!(done, outcome, "swap, class {}, index {index}", self.class);
+    }
+
+    fn get(&mut self, index: u64) {
+        let found = self.timed(|worker| worker.table.get(worker.key(index)));
+        let expected = known(self.journal.values[index as usize]);
+        assert_eq!(
+            found.expect("a get"),
+            expected,
+            "get, class {}, index {index}",
+            self.class
+        );
+    }
+
+    fn multi_get(&mut self, index: u64) {
+        let count = self.deal.keys_per_class;
+        let indexes: Vec<u64> = (0..32).map(|step| (index + step * 17) % count).collect();
+        let keys: Vec<u64> = indexes.iter().map(|index| self.key(*index)).collect();
+        let found = self.timed(|worker| worker.table.multi_get(&keys));
+        for (index, found) in indexes.iter().zip(found.expect("a multi_get")) {
+            let expected = known(self.journal.values[*index as usize]);
+            assert_eq!(
+                found, expected,
+                "multi_get, class {}, index {index}",
+                self.class
+            );
+        }
+    }
+
+    /// D9: keys in order, none twice, and of the own class, which nobody else changes, exactly
+    /// those that are there.
+    fn scan(&mut self, index: u64) {
+        let mut records = std::mem::take(&mut self.records);
+        let scanned = self.timed(|worker| {
+            let from = worker.key(index);
+            worker.table.scan_into(from, 64, &mut records)
+        });
+        scanned.expect("a scan");
+        assert!(records.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let last = records.last().map_or(u64::MAX, |record| record.0);
+        let last = if records.len() < 64 { u64::MAX } else { last };
+        let own = |key| self.deal.index_of(self.class, key);
+        let found = records
+            .iter()
+            .filter_map(|(key, value)| Some((own(*key)?, *value)));
+        let values = self.journal.values.iter().enumerate();
+        let expected = values
+            .skip(index as usize)
+            .map(|(index, value)| (index as u64, *value))
+            .filter(|(_, value)| *value != 0)
+            .take_while(|(index, _)| self.deal.key(self.class, *index) <= last);
+        assert!(
+            found.eq(expected),
+            "scan, class {}, from {index}",
+            self.class
+        );
+        self.records = records;
+    }
+}
