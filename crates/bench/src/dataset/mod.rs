@@ -1,0 +1,144 @@
+//! Data sets: which keys a store is loaded with, and which ones a run inserts.
+//!
+//! | name | keys | like |
+//! |---|---|---|
+//! | `uniform` | uniform over all of u64 | SOSD `uniform_dense`/`uniform_sparse`, YCSB's hashes |
+//! | `sequential` | 0, 1, 2, ... | auto-increment ids; inserts are appended |
+//! | `normal` | mean 2^63, standard deviation 2^60 | SOSD, ROLEX `normal` |
+//! | `lognormal` | exp of a normal with mu 0 and sigma 2, times 2^44 | SOSD, ALEX, ROLEX `lognormal` |
+//! | `clustered` | dense clusters (a quarter of the places taken) anywhere in u64 | composite keys, tenants |
+//! | `keys:FILE` | one decimal key a line, plain or gzip | SOSD's real data |
+//!
+//! A data set is decided by its name, the record count and the seed: the loaded keys do not depend
+//! on how many keys are inserted later, so runs of different workloads load the same store.
+
+mod draw;
+mod file;
+mod generate;
+mod key_set;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub use file::read_key_file;
+pub use generate::generate;
+pub use key_set::KeySet;
+
+/// Where the keys come from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dataset {
+    /// Uniform over the full u64 domain.
+    Uniform,
+    /// 0, 1, 2, ...; inserted keys go on from there in ascending order.
+    Sequential,
+    /// Normal: mean 2^63, standard deviation 2^60; draws beyond eight of them are drawn again.
+    Normal,
+    /// Lognormal: mu 0, sigma 2, scaled by 2^44, so that the largest of 10^9 keys is near 2^61.
+    Lognormal,
+    /// Many dense clusters at random places, one of them at least above 2^62.
+    Clustered,
+    /// The keys of a file, see [`read_key_file`]; a seeded sample if it has more than wanted.
+    Keys(PathBuf),
+}
+
+/// What keeps a data set from being made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The key file cannot be opened, read or unpacked.
+    #[error("cannot read key file {path}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system or the decoder said.
+        source: std::io::Error,
+    },
+    /// A line is no decimal u64.
+    #[error("{path}:{line}: expected a decimal key from 0 to 2^64 - 1, found `{content}`", path = path.display())]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// What is in the line, cut off when long.
+        content: String,
+    },
+    /// The file has no line.
+    #[error("key file {path} has no keys", path = path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file has fewer distinct keys than are to be loaded and inserted.
+    #[error("key file {path} has {available} distinct keys, {wanted} are needed", path = path.display())]
+    TooFewKeys {
+        /// The file.
+        path: PathBuf,
+        /// How many distinct keys it has.
+        available: usize,
+        /// How many are to be loaded and inserted.
+        wanted: usize,
+    },
+    /// No data set has this name.
+    #[error(
+        "unknown data set `{0}`: expected uniform, sequential, normal, lognormal, clustered or keys:FILE"
+    )]
+    UnknownName(String),
+}
+
+impl fmt::Display for Dataset {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Uniform => "uniform",
+            Self::Sequential => "sequential",
+            Self::Normal => "normal",
+            Self::Lognormal => "lognormal",
+            Self::Clustered => "clustered",
+            Self::Keys(path) => return write!(formatter, "keys:{}", path.display()),
+        };
+        formatter.pad(name)
+    }
+}
+
+impl FromStr for Dataset {
+    type Err = DatasetError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "uniform" => Ok(Self::Uniform),
+            "sequential" => Ok(Self::Sequential),
+            "normal" => Ok(Self::Normal),
+            "lognormal" => Ok(Self::Lognormal),
+            "clustered" => Ok(Self::Clustered),
+            _ => match name.strip_prefix("keys:") {
+                Some(path) if !path.is_empty() => Ok(Self::Keys(PathBuf::from(path))),
+                _ => Err(DatasetError::UnknownName(name.to_owned())),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: names are read back as they are written, and an unknown one is named in the error.
+    #[test]
+    fn names_are_read_back() {
+        for name in [
+            "uniform",
+            "sequential",
+            "normal",
+            "lognormal",
+            "clustered",
+            "keys:a b.txt",
+        ] {
+            assert_eq!(name.parse::<Dataset>().unwrap().to_string(), name);
+        }
+        for name in ["", "keys:", "Uniform"] {
+            let error = name.parse::<Dataset>().unwrap_err();
+            assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+        }
+    }
+}

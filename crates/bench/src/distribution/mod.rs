@@ -1,0 +1,24 @@
+//! Request distributions, exactly as YCSB draws them.
+//!
+//! | name | what it draws | source |
+//! |---|---|---|
+//! | `uniform` | every *loaded* record equally | `UniformLongGenerator` |
+//! | `zipfian` | popular records scattered over all records | `ScrambledZipfianGenerator` |
+//! | `latest` | the newest records most | `SkewedLatestGenerator` |
+//!
+//! Only the formulas are YCSB's; the random numbers under them are xoshiro256++ ([`Random`]). All
+//! of it draws record *indexes*; [`KeySet`](crate::dataset::KeySet) says which key an index names.
+
+mod chooser;
+mod latest;
+mod random;
+mod scrambled;
+mod zeta;
+mod zipfian;
+
+pub use chooser::{Distribution, IndexChooser, UnknownDistribution};
+pub use latest::Latest;
+pub(crate) use random::{Purpose, below, purpose_stream, unit_interval};
+pub use random::{Random, numbered_stream};
+pub use scrambled::{ScrambledZipfian, fnv_hash};
+pub use zipfian::{ZIPFIAN_CONSTANT, Zipfian};

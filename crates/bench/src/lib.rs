@@ -1,0 +1,20 @@
+//! YCSB for Farleaf: data sets, request distributions, workloads, checks of results, reports.
+//!
+//! - [`dataset`]: which keys are loaded and which are inserted.
+//! - [`distribution`]: which records are asked for, exactly as YCSB draws them.
+//! - [`workload`]: the core workloads A to F as streams of operations over record indexes.
+//! - [`verify`]: whether what an operation yielded is right, under concurrency.
+//! - [`report`]: what a run measured, as tables and as JSON.
+//! - [`runner`]: loads a store, runs a workload on it from many threads, times and checks it.
+//!
+//! Only [`runner`] knows a store, a clock and threads; whoever brings others of these, a simulator
+//! say, uses the rest as it is. With one seed all but the runner yields the same in every run.
+
+#![forbid(unsafe_code)]
+
+pub mod dataset;
+pub mod distribution;
+pub mod report;
+pub mod runner;
+pub mod verify;
+pub mod workload;

@@ -1,0 +1,267 @@
+//! What a thread notes of each operation.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::{KindReport, LatencySummary};
+use crate::workload::OperationKind;
+
+/// Latencies are kept to three significant digits.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Latencies above 1,000 s are recorded as 1,000 s (the maximum stays exact).
+const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
+
+/// What one operation cost on the fabric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperationCost {
+    /// Batches that were awaited one after the other.
+    pub round_trips: u64,
+    /// Payload of READs, in bytes; the words of atomics are not counted.
+    pub bytes_read: u64,
+    /// Payload of WRITEs, in bytes; the words of atomics are not counted.
+    pub bytes_written: u64,
+    /// Leaf images that were read.
+    pub leaves_read: u64,
+}
+
+/// What a thread notes of one kind of operation. About 250 kB, most of it the histogram.
+#[derive(Clone, Debug)]
+pub struct KindRecorder {
+    latencies_ns: Histogram<u64>,
+    latency_ns_max: u64,
+    total: OperationCost,
+    one_leaf_count: u64,
+}
+
+impl KindRecorder {
+    /// A recorder without operations.
+    pub fn new() -> Self {
+        let latencies_ns = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+            .expect("the bounds are constants that the histogram accepts");
+        let total = OperationCost::default();
+        Self {
+            latencies_ns,
+            latency_ns_max: 0,
+            total,
+            one_leaf_count: 0,
+        }
+    }
+
+    /// Notes one operation. About 5 ns.
+    #[inline]
+    pub fn record(&mut self, latency_ns: u64, cost: OperationCost) {
+        self.latencies_ns.saturating_record(latency_ns);
+        self.latency_ns_max = self.latency_ns_max.max(latency_ns);
+        self.total.round_trips += cost.round_trips;
+        self.total.bytes_read += cost.bytes_read;
+        self.total.bytes_written += cost.bytes_written;
+        self.total.leaves_read += cost.leaves_read;
+        self.one_leaf_count += u64::from(cost.leaves_read == 1);
+    }
+
+    /// How many operations were noted.
+    pub fn count(&self) -> u64 {
+        self.latencies_ns.len()
+    }
+
+    /// Adds what another thread noted.
+    pub fn merge(&mut self, other: &Self) {
+        self.latencies_ns
+            .add(&other.latencies_ns)
+            .expect("all recorders have the same bounds");
+        self.latency_ns_max = self.latency_ns_max.max(other.latency_ns_max);
+        self.total.round_trips += other.total.round_trips;
+        self.total.bytes_read += other.total.bytes_read;
+        self.total.bytes_written += other.total.bytes_written;
+        self.total.leaves_read += other.total.leaves_read;
+        self.one_leaf_count += other.one_leaf_count;
+    }
+
+    /// The summary for the report; means over no operations are 0.
+    pub fn report(&self) -> KindReport {
+        let count = self.count();
+        let mean = |sum: u64| {
+            if count == 0 {
+                0.0
+            } else {
+                sum as f64 / count as f64
+            }
+        };
+        // The histogram answers with the upper end of a bucket, which may exceed the maximum.
+        let quantile = |share| {
+            self.latencies_ns
+                .value_at_quantile(share)
+                .min(self.latency_ns_max)
+        };
+        KindReport {
+            count,
+            latency_ns: LatencySummary {
+                p50: quantile(0.5),
+                p99: quantile(0.99),
+                p999: quantile(0.999),
+                max: self.latency_ns_max,
+            },
+            round_trips_mean: mean(self.total.round_trips),
+            bytes_read_mean: mean(self.total.bytes_read),
+            bytes_written_mean: mean(self.total.bytes_written),
+            leaves_read_mean: mean(self.total.leaves_read),
+            one_leaf_fraction: mean(self.one_leaf_count),
+        }
+    }
+}
+
+impl Default for KindRecorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a thread notes of its run: a recorder for each kind of operation that occurs.
+#[derive(Clone, Debug, Default)]
+pub struct RunRecorder {
+    by_kind: [Option<Box<KindRecorder>>; OperationKind::ALL.len()],
+    /// Operations that failed or yielded something wrong.
+    pub errors: u64,
+    /// Operations that did not find what must be there.
+    pub missing: u64,
+}
+
+impl RunRecorder {
+    /// A recorder without operations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Notes one operation that finished, right or wrong. The first one of a kind allocates.
+    #[inline]
+    pub fn record(&mut self, kind: OperationKind, latency_ns: u64, cost: OperationCost) {
+        self.by_kind[kind as usize]
+            .get_or_insert_default()
+            .record(latency_ns, cost);
+    }
+
+    /// Adds what another thread noted.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.by_kind.iter_mut().zip(&other.by_kind) {
+            if let Some(theirs) = theirs {
+                mine.get_or_insert_default().merge(theirs);
+            }
+        }
+        self.errors += other.errors;
+        self.missing += other.missing;
+    }
+
+    /// How many operations were noted.
+    pub fn operation_count(&self) -> u64 {
+        self.by_kind
+            .iter()
+            .flatten()
+            .map(|recorder| recorder.count())
+            .sum()
+    }
+
+    /// The summaries of the kinds that occurred.
+    pub fn operations_by_kind(&self) -> BTreeMap<OperationKind, KindReport> {
+        let recorders = OperationKind::ALL.into_iter().zip(&self.by_kind);
+        let recorded =
+            recorders.filter_map(|(kind, recorder)| Some((kind, recorder.as_ref()?.report())));
+        recorded.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(round_trips: u64, leaves_read: u64) -> OperationCost {
+        OperationCost {
+            round_trips,
+            bytes_read: 100 * leaves_read,
+            bytes_written: 8,
+            leaves_read,
+        }
+    }
+
+    /// Promise: percentiles have three significant digits, the maximum is exact, also beyond what
+    /// the histogram holds.
+    #[test]
+    fn percentiles_have_three_digits_and_the_maximum_is_exact() {
+        let mut recorder = KindRecorder::new();
+        for latency_ns in 1..=100_000 {
+            recorder.record(latency_ns, cost(1, 1));
+        }
+        let latency = recorder.report().latency_ns;
+        for (got, want) in [
+            (latency.p50, 50_000),
+            (latency.p99, 99_000),
+            (latency.p999, 99_900),
+        ] {
+            assert!(got.abs_diff(want) * 1_000 <= want, "{got} for {want}");
+        }
+        assert_eq!(latency.max, 100_000);
+        recorder.record(u64::MAX, cost(1, 1));
+        assert_eq!(recorder.report().latency_ns.max, u64::MAX);
+        assert_eq!(recorder.count(), 100_001);
+    }
+
+    /// Promise: means and the one-leaf fraction are over all operations of the kind.
+    #[test]
+    fn means_are_over_all_operations_of_the_kind() {
+        let mut recorder = KindRecorder::new();
+        for leaves_read in [1, 1, 1, 3] {
+            recorder.record(1_000, cost(2, leaves_read));
+        }
+        let report = recorder.report();
+        let means: [f64; 5] = [
+            report.round_trips_mean,
+            report.bytes_read_mean,
+            report.bytes_written_mean,
+            report.leaves_read_mean,
+            report.one_leaf_fraction,
+        ];
+        let want = [2.0, 150.0, 8.0, 1.5, 0.75];
+        assert!(
+            means
+                .iter()
+                .zip(want)
+                .all(|(got, want)| (got - want).abs() < 1e-12),
+            "{means:?}"
+        );
+    }
+
+    /// Promise: threads merged at the end report what one thread would have.
+    #[test]
+    fn merged_threads_report_what_one_would_have() {
+        let mut whole = RunRecorder::new();
+        let mut threads = vec![RunRecorder::new(); 3];
+        for turn in 0..3_000_u64 {
+            let kind = OperationKind::ALL[(turn % 4) as usize];
+            let (latency_ns, cost) = (turn * turn, cost(turn % 3, turn % 2));
+            whole.record(kind, latency_ns, cost);
+            threads[(turn % 3) as usize].record(kind, latency_ns, cost);
+        }
+        (whole.errors, whole.missing) = (3, 6);
+        let mut merged = RunRecorder::new();
+        for thread in &mut threads {
+            (thread.errors, thread.missing) = (1, 2);
+            merged.merge(thread);
+        }
+        assert_eq!(merged.operations_by_kind(), whole.operations_by_kind());
+        assert_eq!(
+            merged.operations_by_kind().len(),
+            4,
+            "one kind never occurred"
+        );
+        assert_eq!(merged.operation_count(), 3_000);
+        assert_eq!((merged.errors, merged.missing), (3, 6));
+    }
+
+    /// Promise: no operations make zeros, not NaN, which JSON does not know.
+    #[test]
+    fn no_operations_make_zeros() {
+        let report = KindRecorder::new().report();
+        assert_eq!(report, KindReport::default());
+    }
+}

@@ -1,0 +1,230 @@
+//! The report of a run, whose JSON form other tools read: names are not changed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::workload::OperationKind;
+
+/// What a run was and what it measured; one JSON object with these field names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The letter of the YCSB core workload.
+    pub workload: String,
+    /// The search layer.
+    pub index: String,
+    /// The fabric.
+    pub fabric: String,
+    /// The data set, as [`Dataset`](crate::dataset::Dataset) writes its name.
+    pub dataset: String,
+    /// The request distribution.
+    pub distribution: String,
+    /// How many records were loaded.
+    pub records: u64,
+    /// How many operations were run.
+    pub operations: u64,
+    /// How many threads ran them.
+    pub threads: u64,
+    /// The seed of data set and operations.
+    pub seed: u64,
+    /// The commit of the code that ran.
+    pub commit: String,
+    /// Whether times are those of a model, not of a clock.
+    pub modelled: bool,
+    /// All operations over the time from the first to the last.
+    pub throughput_ops_per_s: f64,
+    /// What a compute node holds of the search layer, all counted, for each key.
+    pub metadata_bytes_per_key: f64,
+    /// What the memory nodes hold, all counted, for each key.
+    pub memory_bytes_per_key: f64,
+    /// Operations that failed or yielded something wrong.
+    pub errors: u64,
+    /// Operations that did not find what must be there.
+    pub missing: u64,
+    /// Each kind of operation that occurred.
+    pub operations_by_kind: BTreeMap<OperationKind, KindReport>,
+    /// Slots in a leaf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u64>,
+    /// How full loading makes leaves, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill_percent: Option<u64>,
+    /// The error bound of learned models, in keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<f64>,
+    /// Operations that each thread keeps in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
+}
+
+/// What one kind of operation took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KindReport {
+    /// How many there were.
+    pub count: u64,
+    /// How long they took.
+    pub latency_ns: LatencySummary,
+    /// Round trips of one.
+    pub round_trips_mean: f64,
+    /// Bytes that one read.
+    pub bytes_read_mean: f64,
+    /// Bytes that one wrote.
+    pub bytes_written_mean: f64,
+    /// Leaves that one read.
+    pub leaves_read_mean: f64,
+    /// The share of those that read exactly one leaf.
+    pub one_leaf_fraction: f64,
+}
+
+/// Latencies in nanoseconds, to three significant digits; the maximum is exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// The median.
+    pub p50: u64,
+    /// 99 of 100 are not above it.
+    pub p99: u64,
+    /// 999 of 1,000 are not above it.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl RunReport {
+    /// The kind of operation that occurred most, the first one of [`OperationKind`] if several did.
+    pub fn main_kind(&self) -> Option<(OperationKind, &KindReport)> {
+        let kinds = self.operations_by_kind.iter().rev();
+        kinds
+            .max_by_key(|(_, report)| report.count)
+            .map(|(kind, report)| (*kind, report))
+    }
+}
+
+/// The reports as JSON: one object a line, each line ended.
+///
+/// Errors: none that a report with finite numbers can cause; a NaN becomes `null`.
+pub fn to_json_lines(reports: &[RunReport]) -> serde_json::Result<String> {
+    let mut lines = String::new();
+    for report in reports {
+        lines.push_str(&serde_json::to_string(report)?);
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A run with numbers of all magnitudes.
+    pub(in super::super) fn example() -> RunReport {
+        let kind = |count, p50, one_leaf_fraction| KindReport {
+            count,
+            latency_ns: LatencySummary {
+                p50,
+                p99: p50 * 7,
+                p999: p50 * 60,
+                max: p50 * 15_000,
+            },
+            round_trips_mean: 1.004,
+            bytes_read_mean: 176.0,
+            bytes_written_mean: 0.0,
+            leaves_read_mean: 1.25,
+            one_leaf_fraction,
+        };
+        let operations_by_kind = BTreeMap::from([
+            (OperationKind::Read, kind(475_123, 850, 0.993)),
+            (OperationKind::ReadModifyWrite, kind(24_877, 12_345, 1.0)),
+        ]);
+        RunReport {
+            workload: "B".to_owned(),
+            index: "learned".to_owned(),
+            fabric: "shm".to_owned(),
+            dataset: "lognormal".to_owned(),
+            distribution: "zipfian".to_owned(),
+            records: 10_000_000,
+            operations: 500_000,
+            threads: 8,
+            seed: 42,
+            commit: "0123abc".to_owned(),
+            modelled: false,
+            throughput_ops_per_s: 1_234_567.0,
+            metadata_bytes_per_key: 0.213,
+            memory_bytes_per_key: 24.5,
+            errors: 0,
+            missing: 0,
+            operations_by_kind,
+            slots: None,
+            fill_percent: None,
+            epsilon: None,
+            in_flight: None,
+        }
+    }
+
+    /// Promise: the JSON names and their order, which other tools rely on.
+    #[test]
+    fn golden_json() {
+        let mut report = example();
+        report
+            .operations_by_kind
+            .remove(&OperationKind::ReadModifyWrite);
+        let golden = concat!(
+            r#"{"workload":"B","index":"learned","fabric":"shm","dataset":"lognormal","#,
+            r#""distribution":"zipfian","records":10000000,"operations":500000,"threads":8,"#,
+            r#""seed":42,"commit":"0123abc","modelled":false,"#,
+            r#""throughput_ops_per_s":1234567.0,"metadata_bytes_per_key":0.213,"#,
+            r#""memory_bytes_per_key":24.5,"errors":0,"missing":0,"operations_by_kind":"#,
+            r#"{"read":{"count":475123,"latency_ns":{"p50":850,"p99":5950,"p999":51000,"#,
+            r#""max":12750000},"round_trips_mean":1.004,"bytes_read_mean":176.0,"#,
+            r#""bytes_written_mean":0.0,"leaves_read_mean":1.25,"one_leaf_fraction":0.993}}"#,
+        );
+        assert_eq!(
+            to_json_lines(&[report.clone()]).expect("finite"),
+            format!("{golden}}}\n")
+        );
+        (report.slots, report.fill_percent) = (Some(8), Some(75));
+        (report.epsilon, report.in_flight) = (Some(16.5), Some(4));
+        let more = format!(
+            "{golden},\"slots\":8,\"fill_percent\":75,\"epsilon\":16.5,\"in_flight\":4}}\n"
+        );
+        assert_eq!(to_json_lines(&[report]).expect("finite"), more);
+    }
+
+    /// Promise: kinds have these names in JSON, one run is one line, and what is written is read
+    /// back.
+    #[test]
+    fn one_line_a_run_is_read_back() {
+        let kinds = OperationKind::ALL.map(|kind| (kind, KindReport::default()));
+        let report = RunReport {
+            operations_by_kind: BTreeMap::from(kinds),
+            ..example()
+        };
+        let lines = to_json_lines(&[report.clone(), example()]).expect("finite");
+        for name in ["read", "update", "insert", "scan", "read_modify_write"] {
+            assert!(lines.contains(&format!("\"{name}\":{{\"count\"")), "{name}");
+        }
+        let read: Vec<RunReport> = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a report"))
+            .collect();
+        assert_eq!(read, [report, example()]);
+    }
+
+    /// Promise: of kinds that are equally frequent the first one is the main kind.
+    #[test]
+    fn the_main_kind_is_the_most_frequent() {
+        let mut report = example();
+        assert_eq!(
+            report.main_kind().map(|(kind, _)| kind),
+            Some(OperationKind::Read)
+        );
+        for kind in report.operations_by_kind.values_mut() {
+            kind.count = 5;
+        }
+        assert_eq!(
+            report.main_kind().map(|(kind, _)| kind),
+            Some(OperationKind::Read)
+        );
+        report.operations_by_kind.clear();
+        assert_eq!(report.main_kind(), None);
+    }
+}

@@ -1,0 +1,298 @@
+//! Reports as tables of at most 100 columns, for terminals and log files: no colours.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use super::quantity::{bytes, count, latency, percentage, rate, short_count};
+use super::{KindReport, RunReport};
+use crate::workload::OperationKind;
+
+const WIDTH_MAX: u16 = 100;
+
+/// The first columns of a comparison hold words.
+const WORD_COLUMNS: usize = 4;
+
+/// Rules above and below, and below the header.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+/// One run: what it was, what it achieved, and a row for each kind of operation. (A long file name
+/// in the first line is neither cut nor wrapped.)
+pub fn run_table(report: &RunReport) -> String {
+    let mut text = heading(report);
+    let mut table = table(&[
+        "operation",
+        "count",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "round\ntrips",
+        "read",
+        "wrote",
+        "leaves",
+        "one\nleaf",
+    ]);
+    left_align(&mut table, 1);
+    for (kind, measured) in &report.operations_by_kind {
+        table.add_row(kind_row(*kind, measured));
+    }
+    push_table(&mut text, &table);
+    text
+}
+
+/// Several runs, one row each, with the figures of the most frequent kind of operation.
+pub fn comparison_table(reports: &[RunReport]) -> String {
+    let mut table = table(&[
+        "YCSB",
+        "index",
+        "fabric",
+        "data set",
+        "thread\ncount",
+        "rate",
+        "p50",
+        "p99",
+        "round\ntrips",
+        "read",
+        "meta-\ndata",
+        "failed",
+    ]);
+    left_align(&mut table, WORD_COLUMNS);
+    for report in reports {
+        table.add_row(comparison_row(report));
+    }
+    let mut text = String::new();
+    push_table(&mut text, &table);
+    text.push_str(
+        "p50, p99, round trips and bytes read: of the most frequent operation; metadata: a key\n",
+    );
+    if reports.iter().any(|report| report.modelled) {
+        text.push_str("* times are those of a model, not of a clock\n");
+    }
+    text
+}
+
+fn heading(report: &RunReport) -> String {
+    let mut text = String::new();
+    let modelled = if report.modelled {
+        " (modelled: times are not those of a clock)"
+    } else {
+        ""
+    };
+    let lines = [
+        format!(
+            "YCSB {}: {} index, {} fabric, {} keys, {} requests{modelled}",
+            report.workload, report.index, report.fabric, report.dataset, report.distribution
+        ),
+        format!(
+            "{} records, {} operations, {} threads, seed {}, commit {}",
+            count(report.records),
+            count(report.operations),
+            report.threads,
+            report.seed,
+            report.commit
+        ),
+        format!(
+            "{} operations, metadata {} a key, memory {} a key, {} errors, {} missing",
+            rate(report.throughput_ops_per_s),
+            bytes(report.metadata_bytes_per_key),
+            bytes(report.memory_bytes_per_key),
+            count(report.errors),
+            count(report.missing)
+        ),
+    ];
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    let optional = [
+        ("slots", report.slots.map(|slots| slots.to_string())),
+        (
+            "fill",
+            report.fill_percent.map(|percent| format!("{percent} %")),
+        ),
+        ("epsilon", report.epsilon.map(|keys| keys.to_string())),
+        ("in flight", report.in_flight.map(|count| count.to_string())),
+    ];
+    let given: Vec<String> = optional
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| format!("{name} {value}")))
+        .collect();
+    if !given.is_empty() {
+        let _ = writeln!(text, "{}", given.join(", "));
+    }
+    text
+}
+
+fn kind_row(kind: OperationKind, measured: &KindReport) -> Vec<String> {
+    let name = match kind {
+        OperationKind::ReadModifyWrite => "read+update".to_owned(),
+        _ => kind.to_string(),
+    };
+    vec![
+        name,
+        short_count(measured.count),
+        latency(measured.latency_ns.p50),
+        latency(measured.latency_ns.p99),
+        latency(measured.latency_ns.p999),
+        latency(measured.latency_ns.max),
+        format!("{:.2}", measured.round_trips_mean),
+        bytes(measured.bytes_read_mean),
+        bytes(measured.bytes_written_mean),
+        format!("{:.2}", measured.leaves_read_mean),
+        percentage(measured.one_leaf_fraction),
+    ]
+}
+
+fn comparison_row(report: &RunReport) -> Vec<String> {
+    let star = if report.modelled { "*" } else { "" };
+    let mut row = vec![
+        format!("{} {}{star}", report.workload, report.distribution),
+        report.index.clone(),
+        report.fabric.clone(),
+        report.dataset.clone(),
+        report.threads.to_string(),
+        rate(report.throughput_ops_per_s),
+    ];
+    match report.main_kind() {
+        Some((_, measured)) => row.extend([
+            latency(measured.latency_ns.p50),
+            latency(measured.latency_ns.p99),
+            format!("{:.2}", measured.round_trips_mean),
+            bytes(measured.bytes_read_mean),
+        ]),
+        None => row.extend(["-", "-", "-", "-"].map(str::to_owned)),
+    }
+    row.push(bytes(report.metadata_bytes_per_key));
+    row.push(short_count(report.errors + report.missing));
+    // Many columns: units move up to their numbers.
+    row.into_iter()
+        .enumerate()
+        .map(|(column, cell)| {
+            if column < WORD_COLUMNS {
+                cell
+            } else {
+                cell.replace(' ', "")
+            }
+        })
+        .collect()
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_width(WIDTH_MAX)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header.iter().copied());
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+        column.set_padding((0, 1));
+    }
+    table
+}
+
+/// Aligns the first `column_count` columns to the left, closer together: those that hold words.
+fn left_align(table: &mut Table, column_count: usize) {
+    for column in table.column_iter_mut().take(column_count) {
+        column.set_cell_alignment(CellAlignment::Left);
+        column.set_padding((0, 0));
+    }
+}
+
+fn push_table(text: &mut String, table: &Table) {
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::run::tests::example;
+    use super::*;
+
+    fn assert_fits(text: &str) {
+        for line in text.lines() {
+            assert!(line.chars().count() <= usize::from(WIDTH_MAX), "{line}");
+        }
+    }
+
+    /// Promise: the look of one run.
+    #[test]
+    fn golden_run_table() {
+        let mut report = example();
+        (report.slots, report.epsilon) = (Some(8), Some(16.0));
+        let text = run_table(&report);
+        assert_fits(&text);
+        assert_eq!(
+            format!("\n{text}"),
+            "
+YCSB B: learned index, shm fabric, lognormal keys, zipfian requests
+10,000,000 records, 500,000 operations, 8 threads, seed 42, commit 0123abc
+1.23 M/s operations, metadata 0.21 B a key, memory 24.5 B a key, 0 errors, 0 missing
+slots 8, epsilon 16
+─────────────────────────────────────────────────────────────────────────────────────────────
+operation     count      p50      p99    p99.9      max  round   read  wrote  leaves     one
+                                                         trips                          leaf
+─────────────────────────────────────────────────────────────────────────────────────────────
+read        475,123   850 ns  5.95 µs  51.0 µs  12.8 ms   1.00  176 B    0 B    1.25  99.3 %
+read+update  24,877  12.3 µs  86.4 µs   741 µs   185 ms   1.00  176 B    0 B    1.25   100 %
+─────────────────────────────────────────────────────────────────────────────────────────────
+"
+        );
+    }
+
+    /// Promise: the look of several runs; modelled ones are marked.
+    #[test]
+    fn golden_comparison_table() {
+        let mut other = example();
+        (other.workload, other.index, other.fabric) = ("E".into(), "sherman".into(), "sim".into());
+        (other.dataset, other.distribution) = ("sequential".into(), "uniform".into());
+        (other.threads, other.modelled, other.errors, other.missing) = (1_000, true, 3, 1);
+        other.operations_by_kind = BTreeMap::new();
+        let text = comparison_table(&[example(), other]);
+        assert_fits(&text);
+        assert_eq!(
+            format!("\n{text}"),
+            "
+────────────────────────────────────────────────────────────────────────────────────────────────
+YCSB       index   fabric data set   thread     rate    p50     p99  round  read  meta-  failed
+                                      count                          trips         data
+────────────────────────────────────────────────────────────────────────────────────────────────
+B zipfian  learned shm    lognormal       8  1.23M/s  850ns  5.95µs   1.00  176B  0.21B       0
+E uniform* sherman sim    sequential   1000  1.23M/s      -       -      -     -  0.21B       4
+────────────────────────────────────────────────────────────────────────────────────────────────
+p50, p99, round trips and bytes read: of the most frequent operation; metadata: a key
+* times are those of a model, not of a clock
+"
+        );
+    }
+
+    /// Promise: the widest numbers and a long file name still fit into 100 columns.
+    #[test]
+    fn the_widest_numbers_fit() {
+        let mut report = example();
+        report.dataset = "keys:some/folder/with-a-long-name/and-a-long-file-name.txt.gz".into();
+        for measured in report.operations_by_kind.values_mut() {
+            measured.count = 1_000_000_000;
+            measured.latency_ns.max = 888_888_888_888;
+            measured.bytes_read_mean = 123_456.0;
+            measured.bytes_written_mean = 123_456.0;
+            measured.leaves_read_mean = 123.45;
+            measured.round_trips_mean = 123.45;
+        }
+        let table = run_table(&report);
+        assert_fits(table.split_once("missing\n").expect("a heading").1);
+        assert!(
+            table.contains("1.00 G") && table.contains("889 s"),
+            "{table}"
+        );
+        assert_fits(&comparison_table(&[report]));
+    }
+}

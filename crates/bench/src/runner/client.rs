@@ -1,0 +1,307 @@
+//! One thread's operations: asked, timed, checked, noted.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use farleaf::{AsyncTable, Cost, Error, Insertion, Session, Update};
+use farleaf_executor::{TaskSet, yield_now};
+
+use super::requests::{Request, Requests};
+use super::tally::Tally;
+use crate::report::{OperationCost, RunRecorder};
+use crate::verify::{OwnWrites, PendingWrite, ReadExpectation, ScanChecker, Verdict, WriterId};
+use crate::workload::{InsertLedger, OperationKind, WorkloadSpec};
+
+/// Keys of which a thread remembers its own last write: half a megabyte, so that looking there
+/// seldom leaves the processor's cache.
+const OWN_WRITE_SLOT_COUNT: usize = 1 << 14;
+
+/// Operations between two reports of progress.
+const OPERATIONS_PER_REPORT: u64 = 1_024;
+
+/// What all threads of a run share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared<'a> {
+    pub(super) spec: WorkloadSpec,
+    pub(super) ledger: &'a InsertLedger,
+    pub(super) checker: &'a ScanChecker,
+    /// Operations done, now and then brought up to date.
+    pub(super) done_count: &'a AtomicU64,
+}
+
+/// One thread's operations on one table. Its parts are borrowed only between awaits.
+pub(super) struct Client<'a> {
+    shared: Shared<'a>,
+    session: &'a Session,
+    table: AsyncTable,
+    own: RefCell<OwnWrites>,
+    recorder: RefCell<RunRecorder>,
+    tally: RefCell<Tally>,
+    /// Buffers of scans that are not under way.
+    buffers: RefCell<Vec<Vec<(u64, u64)>>>,
+}
+
+impl<'a> Client<'a> {
+    /// The client that writes as `writer`.
+    pub(super) fn new(
+        shared: Shared<'a>,
+        session: &'a Session,
+        table: AsyncTable,
+        writer: WriterId,
+    ) -> Self {
+        let mix = shared.spec.mix;
+        let writes = mix.update + mix.insert + mix.read_modify_write > 0.0;
+        let slot_count = if writes { OWN_WRITE_SLOT_COUNT } else { 1 };
+        Self {
+            shared,
+            session,
+            table,
+            own: RefCell::new(OwnWrites::new(writer, slot_count)),
+            recorder: RefCell::default(),
+            tally: RefCell::default(),
+            buffers: RefCell::default(),
+        }
+    }
+
+    /// What was measured and what was wrong.
+    pub(super) fn into_results(self) -> (RunRecorder, Tally) {
+        let (mut recorder, tally) = (self.recorder.into_inner(), self.tally.into_inner());
+        (recorder.errors, recorder.missing) = (tally.errors, tally.missing);
+        (recorder, tally)
+    }
+
+    /// Runs all requests, each when the one before is done.
+    pub(super) fn run_one_by_one(&self, requests: Requests<'_>) {
+        let mut progress = Progress::new(self.shared.done_count);
+        for request in requests {
+            self.session.block_on(self.perform(request));
+            progress.count();
+        }
+    }
+
+    /// Runs all requests, `in_flight` at a time.
+    pub(super) fn run_in_flight(&self, requests: Requests<'_>, in_flight: usize) {
+        let mut progress = Progress::new(self.shared.done_count);
+        let mut tasks = TaskSet::with_capacity(in_flight);
+        // Yielding once makes the session ask its fabric for completions.
+        let poll_completions = || self.session.block_on(yield_now());
+        for request in requests {
+            while tasks.is_full() {
+                poll_completions();
+                tasks.run_ready(|()| progress.count());
+            }
+            match tasks.spawn(self.perform(request)) {
+                Ok(Some(())) => progress.count(),
+                Ok(None) => {}
+                Err(_) => unreachable!("the set was not full"),
+            }
+        }
+        let ask = || {
+            poll_completions();
+            0
+        };
+        tasks.drain(ask, |()| progress.count());
+    }
+
+    async fn perform(&self, request: Request) {
+        match request {
+            Request::Read { key } => self.read(key).await,
+            Request::Update { key } => self.update(key).await,
+            Request::Insert { insert_index, key } => self.insert(insert_index, key).await,
+            Request::Scan { from, length } => self.scan(from, length as usize).await,
+            Request::ReadModifyWrite { key } => self.read_modify_write(key).await,
+        }
+    }
+
+    async fn read(&self, key: u64) {
+        let expectation = self.own.borrow_mut().expect(key);
+        let start = Instant::now();
+        let found = self.table.get(key).await;
+        let sample = self.sample(start);
+        match found {
+            Ok(value) => {
+                self.note(OperationKind::Read, sample);
+                self.judge(self.own.borrow().check(expectation, value));
+            }
+            Err(error) => self.fail(OperationKind::Read, key, &error),
+        }
+    }
+
+    async fn update(&self, key: u64) {
+        let (expectation, write) = self.begin_write(key);
+        let start = Instant::now();
+        let updated = self.table.update(key, write.value()).await;
+        let sample = self.sample(start);
+        match updated {
+            Ok(updated) => {
+                self.note(OperationKind::Update, sample);
+                self.judge(self.end_update(expectation, write, updated));
+            }
+            // Whether the write took effect is unknown: it stays pending for ever.
+            Err(error) => self.fail(OperationKind::Update, key, &error),
+        }
+    }
+
+    async fn read_modify_write(&self, key: u64) {
+        let (expectation, write) = self.begin_write(key);
+        let start = Instant::now();
+        let found = self.table.get(key).await;
+        let read_cost = self.session.last_cost();
+        let updated = match found {
+            Ok(_) => self.table.update(key, write.value()).await,
+            Err(error) => {
+                self.own.borrow_mut().cancel(write);
+                return self.fail(OperationKind::ReadModifyWrite, key, &error);
+            }
+        };
+        let (latency_ns, update_cost) = self.sample(start);
+        match (found, updated) {
+            (Ok(value), Ok(updated)) => {
+                let mut cost = read_cost;
+                cost += update_cost;
+                self.note(OperationKind::ReadModifyWrite, (latency_ns, cost));
+                let read = self.own.borrow().check(expectation, value);
+                let update = self.end_update(expectation, write, updated);
+                self.judge(if read.is_right() { update } else { read });
+            }
+            (_, Err(error)) | (Err(error), _) => {
+                self.fail(OperationKind::ReadModifyWrite, key, &error);
+            }
+        }
+    }
+
+    async fn insert(&self, insert_index: u64, key: u64) {
+        let write = self.own.borrow_mut().begin(key);
+        let start = Instant::now();
+        let inserted = self.table.insert(key, write.value()).await;
+        let sample = self.sample(start);
+        match inserted {
+            Ok(Insertion::Inserted) => {
+                self.note(OperationKind::Insert, sample);
+                self.own.borrow_mut().complete(write);
+                self.shared.ledger.acknowledge(insert_index);
+            }
+            Ok(Insertion::AlreadyPresent(value)) => {
+                self.note(OperationKind::Insert, sample);
+                self.own.borrow_mut().cancel(write);
+                self.shared.ledger.abandon(insert_index);
+                let fault = format_args!("insert of key {key} found it present, as {value:#018x}");
+                self.tally.borrow_mut().wrong(fault);
+            }
+            Err(error) => {
+                self.shared.ledger.abandon(insert_index);
+                self.fail(OperationKind::Insert, key, &error);
+            }
+        }
+    }
+
+    async fn scan(&self, from: u64, length: usize) {
+        let mut entries = self.buffers.borrow_mut().pop().unwrap_or_default();
+        let known = self.shared.checker.begin();
+        let start = Instant::now();
+        let scanned = self.table.scan_into(from, length, &mut entries).await;
+        let sample = self.sample(start);
+        match scanned {
+            Ok(()) => {
+                self.note(OperationKind::Scan, sample);
+                self.judge(
+                    self.shared
+                        .checker
+                        .check_scan(known, from, length, &entries),
+                );
+            }
+            Err(error) => self.fail(OperationKind::Scan, from, &error),
+        }
+        self.buffers.borrow_mut().push(entries);
+    }
+
+    fn begin_write(&self, key: u64) -> (ReadExpectation, PendingWrite) {
+        let mut own = self.own.borrow_mut();
+        (own.expect(key), own.begin(key))
+    }
+
+    /// What an update of a key that must exist found: its previous value is a read like any other.
+    fn end_update(
+        &self,
+        expectation: ReadExpectation,
+        write: PendingWrite,
+        updated: Update,
+    ) -> Verdict {
+        let mut own = self.own.borrow_mut();
+        match updated {
+            Update::Updated(previous) => {
+                own.complete(write);
+                own.check(expectation, Some(previous))
+            }
+            Update::Absent => {
+                own.cancel(write);
+                own.check(expectation, None)
+            }
+        }
+    }
+
+    /// Time and cost of the operation that has just ended; to be called before any other await.
+    /// Reading the clock twice an operation costs some 40 ns, half of it inside of the latency.
+    #[inline]
+    fn sample(&self, start: Instant) -> (u64, Cost) {
+        (start.elapsed().as_nanos() as u64, self.session.last_cost())
+    }
+
+    #[inline]
+    fn note(&self, kind: OperationKind, (latency_ns, cost): (u64, Cost)) {
+        let cost = OperationCost {
+            round_trips: cost.round_trips,
+            bytes_read: cost.bytes_read,
+            bytes_written: cost.bytes_written,
+            leaves_read: cost.leaves_read,
+        };
+        self.recorder.borrow_mut().record(kind, latency_ns, cost);
+    }
+
+    #[inline]
+    fn judge(&self, verdict: Verdict) {
+        self.tally.borrow_mut().judge(verdict);
+    }
+
+    #[cold]
+    fn fail(&self, kind: OperationKind, key: u64, error: &Error) {
+        self.tally
+            .borrow_mut()
+            .wrong(format_args!("{kind} of key {key} failed: {error}"));
+    }
+}
+
+/// Tells how many operations are done, seldom enough that it does not show.
+struct Progress<'a> {
+    done_count: &'a AtomicU64,
+    untold: u64,
+}
+
+impl<'a> Progress<'a> {
+    fn new(done_count: &'a AtomicU64) -> Self {
+        Self {
+            done_count,
+            untold: 0,
+        }
+    }
+
+    #[inline]
+    fn count(&mut self) {
+        self.untold += 1;
+        if self.untold == OPERATIONS_PER_REPORT {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        self.done_count.fetch_add(self.untold, Relaxed);
+        self.untold = 0;
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}

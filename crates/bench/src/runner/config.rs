@@ -1,0 +1,262 @@
+//! What to run, and within which limits.
+
+use std::fmt;
+use std::str::FromStr;
+
+use farleaf::LayerKind;
+
+use super::BenchError;
+use crate::dataset::Dataset;
+use crate::distribution::Distribution;
+use crate::verify::WriterId;
+use crate::workload::{WorkloadLetter, WorkloadSpec};
+
+/// Most threads of a run. A pool has 1,023 sessions, some of which are its own.
+pub const THREAD_COUNT_MAX: usize = 1_000;
+const _: () = assert!(THREAD_COUNT_MAX <= WriterId::THREAD_COUNT_MAX);
+
+/// Most operations that a thread keeps in flight: many times what hides any network's latency.
+pub const IN_FLIGHT_COUNT_MAX: usize = 4_096;
+
+/// Most records of a run: leaves are numbered with 32 bits.
+pub const RECORD_COUNT_MAX: u64 = 1 << 32;
+
+/// What to run: the options of `farleaf bench ycsb`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunConfig {
+    /// The workloads, in the order in which they run; each on a freshly loaded store.
+    pub workloads: Vec<WorkloadLetter>,
+    /// The search layer.
+    pub layer: LayerKind,
+    /// The fabric.
+    pub fabric: FabricKind,
+    /// How many records are loaded.
+    pub records: u64,
+    /// How many operations each workload has, of all threads together.
+    pub operations: u64,
+    /// How many threads share them.
+    pub threads: usize,
+    /// How many operations each thread keeps in flight; with 1 it waits for each.
+    pub in_flight: usize,
+    /// The request distribution; `None` for the one that the workload defines.
+    pub distribution: Option<Distribution>,
+    /// Where the keys come from.
+    pub dataset: Dataset,
+    /// Slots of a leaf: 8, 12 or 16.
+    pub slots: u64,
+    /// How full loading makes leaves, in percent: 25 to 100.
+    pub fill_percent: u8,
+    /// Error bound of the models, in keys: 0.5 to 1024.
+    pub epsilon_keys: f64,
+    /// The seed of keys and operations.
+    pub seed: u64,
+    /// The commit of the code that runs, for the report.
+    pub commit: String,
+}
+
+impl Default for RunConfig {
+    /// All six workloads, a million records and operations each, one thread with one operation in
+    /// flight, on shared memory, with the table options that are the store's defaults.
+    fn default() -> Self {
+        let table = farleaf::TableOptions::default();
+        Self {
+            workloads: WorkloadLetter::ALL.to_vec(),
+            layer: table.layer,
+            fabric: FabricKind::Shm,
+            records: 1_000_000,
+            operations: 1_000_000,
+            threads: 1,
+            in_flight: 1,
+            distribution: None,
+            dataset: Dataset::Uniform,
+            slots: table.slots,
+            fill_percent: table.fill_percent,
+            epsilon_keys: table.epsilon_keys,
+            seed: 1,
+            commit: "unknown".to_owned(),
+        }
+    }
+}
+
+impl RunConfig {
+    /// Whether all of it is within its limits; the first option that is not is the error.
+    ///
+    /// # Errors
+    /// [`BenchError::BadOption`].
+    pub fn validate(&self) -> Result<(), BenchError> {
+        let checks = [
+            (
+                "workload",
+                !self.workloads.is_empty(),
+                "none".into(),
+                "at least one of A to F".into(),
+            ),
+            (
+                "records",
+                (1..=RECORD_COUNT_MAX).contains(&self.records),
+                self.records.to_string(),
+                format!("from 1 to {RECORD_COUNT_MAX}"),
+            ),
+            (
+                "operations",
+                self.operations > 0,
+                self.operations.to_string(),
+                "at least 1".into(),
+            ),
+            (
+                "threads",
+                (1..=THREAD_COUNT_MAX).contains(&self.threads),
+                self.threads.to_string(),
+                format!("from 1 to {THREAD_COUNT_MAX}"),
+            ),
+            (
+                "in-flight",
+                (1..=IN_FLIGHT_COUNT_MAX).contains(&self.in_flight),
+                self.in_flight.to_string(),
+                format!("from 1 to {IN_FLIGHT_COUNT_MAX}"),
+            ),
+            (
+                "slots",
+                matches!(self.slots, 8 | 12 | 16),
+                self.slots.to_string(),
+                "8, 12 or 16".into(),
+            ),
+            (
+                "fill",
+                (25..=100).contains(&self.fill_percent),
+                self.fill_percent.to_string(),
+                "from 25 to 100 (percent)".into(),
+            ),
+            (
+                "epsilon",
+                (0.5..=1024.0).contains(&self.epsilon_keys),
+                self.epsilon_keys.to_string(),
+                "from 0.5 to 1024 (keys)".into(),
+            ),
+        ];
+        match checks.into_iter().find(|(_, is_good, ..)| !is_good) {
+            None => Ok(()),
+            Some((option, _, given, allowed)) => Err(BenchError::BadOption {
+                option,
+                given,
+                allowed,
+            }),
+        }
+    }
+
+    /// Insert keys to prepare, so that they are enough for each workload.
+    pub(super) fn insert_count_max(&self) -> u64 {
+        let counts = self
+            .workloads
+            .iter()
+            .map(|workload| self.insert_count_of(*workload));
+        counts.max().unwrap_or(0)
+    }
+
+    /// Insert keys that one workload may use.
+    pub(super) fn insert_count_of(&self, workload: WorkloadLetter) -> u64 {
+        WorkloadSpec::of(workload).insert_count_max(self.operations)
+    }
+}
+
+/// Over which fabric the store is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FabricKind {
+    /// Memory of this process alone.
+    Mem,
+    /// Shared memory, as other processes would reach it.
+    Shm,
+}
+
+impl FabricKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Mem, Self::Shm];
+
+    /// The name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mem => "mem",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+impl fmt::Display for FabricKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// A name that is no fabric's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown fabric `{0}`: expected mem or shm")]
+pub struct UnknownFabric(pub String);
+
+impl FromStr for FabricKind {
+    type Err = UnknownFabric;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|fabric| fabric.name() == name);
+        known.ok_or_else(|| UnknownFabric(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut RunConfig)) -> String {
+        let mut config = RunConfig::default();
+        change(&mut config);
+        config.validate().expect_err("out of range").to_string()
+    }
+
+    /// Promise: the defaults are within all limits, and so are the limits themselves.
+    #[test]
+    fn the_defaults_and_the_limits_are_good() {
+        let config = RunConfig::default();
+        config.validate().expect("the defaults");
+        for (fill_percent, epsilon_keys, slots) in [(25, 0.5, 8), (100, 1024.0, 16)] {
+            let config = RunConfig {
+                records: RECORD_COUNT_MAX,
+                threads: THREAD_COUNT_MAX,
+                in_flight: IN_FLIGHT_COUNT_MAX,
+                slots,
+                fill_percent,
+                epsilon_keys,
+                ..config.clone()
+            };
+            config.validate().expect("the limits");
+        }
+    }
+
+    /// Promise: what is out of range is refused by its name, with what was given and what may be.
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        assert_eq!(
+            refused(|config| config.threads = 1_001),
+            "--threads is 1001: it must be from 1 to 1000"
+        );
+        assert!(refused(|config| config.workloads.clear()).starts_with("--workload "));
+        assert!(refused(|config| config.records = 0).starts_with("--records is 0"));
+        assert!(refused(|config| config.records = u64::MAX).starts_with("--records "));
+        assert!(refused(|config| config.operations = 0).starts_with("--operations is 0"));
+        assert!(refused(|config| config.threads = 0).starts_with("--threads is 0"));
+        assert!(refused(|config| config.in_flight = 0).starts_with("--in-flight is 0"));
+        assert!(refused(|config| config.in_flight = 4_097).starts_with("--in-flight "));
+        assert!(refused(|config| config.slots = 10).contains("8, 12 or 16"));
+        assert!(refused(|config| config.fill_percent = 24).starts_with("--fill is 24"));
+        assert!(refused(|config| config.fill_percent = 101).starts_with("--fill is 101"));
+        assert!(refused(|config| config.epsilon_keys = 0.4).starts_with("--epsilon is 0.4"));
+        assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
+    }
+
+    /// Promise: a fabric is read by the name it is shown with.
+    #[test]
+    fn a_fabric_is_read_by_its_name() {
+        for fabric in FabricKind::ALL {
+            assert_eq!(fabric.to_string().parse(), Ok(fabric));
+        }
+        assert!("tcp".parse::<FabricKind>().is_err());
+    }
+}

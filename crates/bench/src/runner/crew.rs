@@ -1,0 +1,195 @@
+//! The threads of a run: prepared, started together, timed together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use farleaf::Pool;
+
+use super::client::{Client, Shared};
+use super::gate::{Gate, Place};
+use super::requests::Requests;
+use super::store::TABLE_NAME;
+use super::tally::Tally;
+use super::{BenchError, ProgressSink, RunConfig};
+use crate::dataset::KeySet;
+use crate::report::RunRecorder;
+use crate::verify::{ScanChecker, WriterId};
+use crate::workload::{InsertLedger, OperationStream, WorkloadSpec};
+
+/// How often progress is told while operations run.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a run is about.
+#[derive(Clone, Copy)]
+pub(super) struct Assignment<'a> {
+    pub(super) config: &'a RunConfig,
+    pub(super) spec: WorkloadSpec,
+    pub(super) pool: &'a Pool,
+    pub(super) keys: &'a KeySet,
+    pub(super) ledger: &'a Arc<InsertLedger>,
+    pub(super) checker: &'a ScanChecker,
+}
+
+/// What the threads of a run measured, together.
+#[derive(Debug, Default)]
+pub(super) struct CrewResult {
+    pub(super) recorder: RunRecorder,
+    pub(super) tally: Tally,
+    /// From the start of the first operation to the end of the last.
+    pub(super) wall_time: Duration,
+    /// What one session held at the end to find leaves: the largest of all.
+    pub(super) metadata_bytes_max: u64,
+}
+
+/// What one thread measured.
+struct ThreadResult {
+    recorder: RunRecorder,
+    tally: Tally,
+    started: Instant,
+    ended: Instant,
+    metadata_bytes: u64,
+}
+
+/// Runs all operations.
+///
+/// # Errors
+/// A thread could not be started, or has no session or no operations.
+pub(super) fn run_operations(
+    assignment: Assignment<'_>,
+    progress: &dyn ProgressSink,
+) -> Result<CrewResult, BenchError> {
+    let thread_count = assignment.config.threads;
+    let gate = Gate::new(thread_count);
+    let done_count = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let mut places: Vec<Place<'_>> = (0..thread_count).map(|_| gate.place()).collect();
+        let mut handles = Vec::with_capacity(thread_count);
+        for thread_index in 0..thread_count {
+            let place = places.pop().expect("a place for each");
+            let done_count = &done_count;
+            // If it fails, the places of those that were not started are dropped: nobody waits.
+            let handle = thread::Builder::new()
+                .name(format!("ycsb-{thread_index}"))
+                .spawn_scoped(scope, move || {
+                    work(assignment, thread_index, done_count, place)
+                })
+                .map_err(|source| BenchError::Thread {
+                    thread_count,
+                    source,
+                })?;
+            handles.push(handle);
+        }
+        while !gate.wait_done(REPORT_INTERVAL) {
+            progress.advance(done_count.load(Relaxed));
+        }
+        progress.advance(done_count.load(Relaxed));
+        merge(handles)
+    })
+}
+
+fn merge(
+    handles: Vec<ScopedJoinHandle<'_, Result<ThreadResult, BenchError>>>,
+) -> Result<CrewResult, BenchError> {
+    let mut all = CrewResult::default();
+    let mut span: Option<(Instant, Instant)> = None;
+    for handle in handles {
+        let joined = handle
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let one = joined?;
+        all.recorder.merge(&one.recorder);
+        all.tally.merge(one.tally);
+        all.metadata_bytes_max = all.metadata_bytes_max.max(one.metadata_bytes);
+        span = Some(match span {
+            None => (one.started, one.ended),
+            Some((started, ended)) => (started.min(one.started), ended.max(one.ended)),
+        });
+    }
+    all.wall_time = span.map_or(Duration::ZERO, |(started, ended)| ended - started);
+    Ok(all)
+}
+
+/// One thread of a run.
+fn work(
+    assignment: Assignment<'_>,
+    thread_index: usize,
+    done_count: &AtomicU64,
+    mut place: Place<'_>,
+) -> Result<ThreadResult, BenchError> {
+    let Assignment {
+        config,
+        spec,
+        pool,
+        keys,
+        ledger,
+        checker,
+    } = assignment;
+    let failed = |activity| BenchError::store(spec.letter, activity);
+    let session = pool.session().map_err(failed("opening a session"))?;
+    let table = session
+        .open_table(TABLE_NAME)
+        .map_err(failed("opening the table"))?;
+    let mut stream = OperationStream::new(
+        &spec,
+        config.distribution,
+        Arc::clone(ledger),
+        config.seed,
+        thread_index,
+    )?;
+    let writer = WriterId::thread(thread_index).expect("the count of threads has been checked");
+    let shared = Shared {
+        spec,
+        ledger,
+        checker,
+        done_count,
+    };
+    let client = Client::new(shared, &session, table.asynchronous().clone(), writer);
+    let operation_count = share(config.operations, config.threads, thread_index);
+    let requests = Requests::new(&spec, &mut stream, keys, operation_count);
+
+    place.ready();
+    let started = Instant::now();
+    if config.in_flight == 1 {
+        client.run_one_by_one(requests);
+    } else {
+        client.run_in_flight(requests, config.in_flight);
+    }
+    let ended = Instant::now();
+
+    let (recorder, tally) = client.into_results();
+    let metadata_bytes = table.metadata_bytes();
+    drop(table);
+    session.close().map_err(failed("closing a session"))?;
+    Ok(ThreadResult {
+        recorder,
+        tally,
+        started,
+        ended,
+        metadata_bytes,
+    })
+}
+
+/// How many of `total` operations thread `thread_index` runs: all as many, the first ones one more.
+fn share(total: u64, thread_count: usize, thread_index: usize) -> u64 {
+    let (count, index) = (thread_count as u64, thread_index as u64);
+    total / count + u64::from(index < total % count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: the shares add up to the total and differ by one at the most.
+    #[test]
+    fn shares_add_up() {
+        for (total, thread_count) in [(0, 1), (1, 3), (10, 3), (1_000_000, 7)] {
+            let shares: Vec<u64> = (0..thread_count)
+                .map(|index| share(total, thread_count, index))
+                .collect();
+            assert_eq!(shares.iter().sum::<u64>(), total);
+            assert!(shares[0] - shares[thread_count - 1] <= 1);
+        }
+    }
+}

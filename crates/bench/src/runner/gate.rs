@@ -1,0 +1,139 @@
+//! How threads start together, and how their caller learns that they are done.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Waits for a number of threads, twice: until all are ready, and until all are done.
+#[derive(Debug)]
+pub(super) struct Gate {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Counts {
+    unready: usize,
+    undone: usize,
+}
+
+/// One thread's place at a gate. Dropped, ready or not, by an error or a panic too, it keeps nobody
+/// waiting any longer.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    gate: &'a Gate,
+    is_ready: bool,
+}
+
+impl Gate {
+    /// A gate for `thread_count` threads.
+    pub(super) fn new(thread_count: usize) -> Self {
+        let counts = Counts {
+            unready: thread_count,
+            undone: thread_count,
+        };
+        Self {
+            counts: Mutex::new(counts),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The place of one thread; each has to be taken, and dropped, once.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            gate: self,
+            is_ready: false,
+        }
+    }
+
+    /// Waits until all places are dropped, for `timeout` at the most. Returns whether they are.
+    pub(super) fn wait_done(&self, timeout: Duration) -> bool {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .changed
+            .wait_timeout_while(counts, timeout, |counts| counts.undone > 0);
+        let (counts, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        counts.undone == 0
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+impl Place<'_> {
+    /// Waits until all the others are ready as well, or gone.
+    pub(super) fn ready(&mut self) {
+        self.is_ready = true;
+        self.gate.change(|counts| counts.unready -= 1);
+        let counts = self
+            .gate
+            .counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .gate
+            .changed
+            .wait_while(counts, |counts| counts.unready > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let was_ready = self.is_ready;
+        self.gate.change(|counts| {
+            counts.unready -= usize::from(!was_ready);
+            counts.undone -= 1;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::thread;
+
+    use super::*;
+
+    /// Promise: nobody passes before the last is ready, and the caller learns when all are done.
+    #[test]
+    fn nobody_starts_before_the_last_is_ready() {
+        let gate = Gate::new(2);
+        let is_late_ready = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (mut early, mut late) = (gate.place(), gate.place());
+            let early = scope.spawn(|| {
+                early.ready();
+                let seen = is_late_ready.load(SeqCst);
+                drop(early);
+                seen
+            });
+            assert!(!gate.wait_done(Duration::from_millis(5)));
+            is_late_ready.store(true, SeqCst);
+            late.ready();
+            assert!(early.join().expect("no panic"));
+            drop(late);
+        });
+        assert!(gate.wait_done(Duration::ZERO));
+    }
+
+    /// Promise: a thread that ends before it is ready lets the others go on.
+    #[test]
+    fn who_fails_keeps_nobody_waiting() {
+        let gate = Gate::new(3);
+        drop(gate.place());
+        thread::scope(|scope| {
+            let place = gate.place();
+            scope
+                .spawn(move || {
+                    let _place = place;
+                    std::panic::resume_unwind(Box::new("planted"));
+                })
+                .join()
+                .expect_err("planted");
+            gate.place().ready();
+        });
+        assert!(gate.wait_done(Duration::ZERO));
+    }
+}

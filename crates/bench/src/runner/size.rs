@@ -1,0 +1,161 @@
+//! How much memory a run needs.
+
+use farleaf::LayerKind;
+
+use super::{BenchError, RunConfig};
+
+const BLOCK_SIZE_BYTES: u64 = 64;
+
+/// What the parts below do not count: the region's own tables, sessions, chunks that are cut up.
+const SPARE_SIZE_BYTES: u64 = 16 << 20;
+
+/// Leaves that a session leases ahead for its splits.
+const LEASE_SIZE_BYTES: u64 = 64 << 10;
+
+/// A model's descriptor.
+const MODEL_SIZE_BYTES: u64 = 64;
+
+/// A synonym leaf table of ROLEX: 256 entries and their count, in whole blocks.
+const ROLEX_SYNONYM_TABLE_SIZE_BYTES: u64 = 2_112;
+
+/// Keys are sorted, and inserts looked up by key: bytes that the process itself needs for each.
+const PROCESS_BYTES_PER_RECORD: u64 = 16;
+const PROCESS_BYTES_PER_INSERT: u64 = 64;
+
+/// The size of a pool that holds all records of `config` and all inserts, with a margin of a
+/// quarter. An estimate: how many models there will be depends on the keys.
+pub(super) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
+    let fill = f64::from(config.fill_percent) / 100.0;
+    // At least the two records that a split leaves; a quarter of 8 slots is as few.
+    let records_per_leaf = (config.slots as f64 * fill).max(2.0);
+    let leaf_count = config.records as f64 / records_per_leaf + 1.0;
+    // Of random keys a model spans some 6 epsilon^2 of them (1,500 at 16); real ones are rougher.
+    let records_per_model = (2.0 * config.epsilon_keys.powi(2)).min(256.0);
+    let model_count = (config.records as f64 / records_per_model + 1.0).min(leaf_count);
+    let model_bytes = MODEL_SIZE_BYTES
+        + match config.layer {
+            // At least a block.
+            LayerKind::Learned => BLOCK_SIZE_BYTES,
+            LayerKind::Rolex => ROLEX_SYNONYM_TABLE_SIZE_BYTES,
+        };
+    // The worst that inserts can do: each splits a full leaf of its own.
+    let leaves_bytes = (leaf_count + insert_count as f64) * leaf_size_bytes(config.slots) as f64;
+    // A residual byte for each leaf, and a synonym entry for every eighth, rounded up.
+    let search_bytes = model_count * model_bytes as f64 + leaf_count * 3.0;
+    let lease_bytes = config.threads as u64 * LEASE_SIZE_BYTES;
+    saturating((leaves_bytes + search_bytes) * 1.25)
+        .saturating_add(lease_bytes)
+        .saturating_add(SPARE_SIZE_BYTES)
+}
+
+/// From one leaf to the next: five words, keys and values, in whole blocks.
+fn leaf_size_bytes(slots: u64) -> u64 {
+    ((5 + 2 * slots) * 8).next_multiple_of(BLOCK_SIZE_BYTES)
+}
+
+#[expect(clippy::cast_sign_loss, reason = "sizes are positive")]
+fn saturating(bytes: f64) -> u64 {
+    bytes as u64
+}
+
+/// Whether the host has memory for a run: neither the keys nor memory of the process alone are
+/// refused by the system before it kills somebody for them.
+///
+/// # Errors
+/// [`BenchError::TooLarge`]. A host that does not tell what it has is trusted.
+pub(super) fn check_memory(config: &RunConfig) -> Result<(), BenchError> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let Some(available_bytes) = available_bytes(&meminfo) else {
+        return Ok(());
+    };
+    let insert_count = config.insert_count_max();
+    let process_bytes = config
+        .records
+        .saturating_mul(PROCESS_BYTES_PER_RECORD)
+        .saturating_add(insert_count.saturating_mul(PROCESS_BYTES_PER_INSERT));
+    let needed_bytes = pool_size_bytes(config, insert_count).saturating_add(process_bytes);
+    if needed_bytes <= available_bytes {
+        return Ok(());
+    }
+    let records = config.records;
+    Err(BenchError::TooLarge {
+        records,
+        insert_count,
+        needed_bytes,
+        available_bytes,
+    })
+}
+
+/// What the kernel thinks can be had: ordinary pages, and huge pages that were set apart.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let number = |name: &str| {
+        let line = meminfo
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let huge_kib = number("HugePages_Free").unwrap_or(0) * number("Hugepagesize").unwrap_or(0);
+    number("MemAvailable")?
+        .checked_add(huge_kib)?
+        .checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: the estimate follows the leaves' sizes (3, 4 and 5 blocks), and emptier leaves,
+    /// inserts, threads and ROLEX's tables make it larger.
+    #[test]
+    fn what_needs_more_memory_makes_the_pool_larger() {
+        assert_eq!([8, 12, 16].map(leaf_size_bytes), [192, 256, 320]);
+        let config = RunConfig::default();
+        let size = pool_size_bytes(&config, 0);
+        // 166,667 leaves of 192 bytes, a quarter more.
+        assert!((40_000_000..60_000_000).contains(&size), "{size}");
+        assert!(pool_size_bytes(&config, 1_000_000) > size + 200_000_000);
+        let larger = [
+            RunConfig {
+                fill_percent: 25,
+                ..config.clone()
+            },
+            RunConfig {
+                layer: LayerKind::Rolex,
+                ..config.clone()
+            },
+            RunConfig {
+                epsilon_keys: 0.5,
+                ..config.clone()
+            },
+            RunConfig {
+                threads: 100,
+                ..config.clone()
+            },
+        ];
+        for config in larger {
+            assert!(pool_size_bytes(&config, 0) > size, "{config:?}");
+        }
+    }
+
+    /// Promise: more than the host has is refused with both sizes, whatever the numbers.
+    #[test]
+    fn more_than_the_host_has_is_refused() {
+        check_memory(&RunConfig::default()).expect("a small run");
+        let large = RunConfig {
+            operations: u64::MAX,
+            ..RunConfig::default()
+        };
+        let error = check_memory(&large).expect_err("inserts without end");
+        assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
+        assert!(error.to_string().contains("fewer --records"), "{error}");
+    }
+
+    /// Promise: available is what the kernel estimates, and the huge pages it does not count.
+    #[test]
+    fn huge_pages_are_available_too() {
+        let meminfo = "MemFree: 1 kB\nMemAvailable:   100 kB\nHugePages_Free:    2\nHugepagesize:       2048 kB\n";
+        assert_eq!(available_bytes(meminfo), Some((100 + 4096) * 1024));
+        assert_eq!(available_bytes("MemAvailable: 7 kB\n"), Some(7 * 1024));
+        assert_eq!(available_bytes(""), None);
+    }
+}

@@ -1,0 +1,345 @@
+//! What a thread knows of its own writes: the exact half of the checks of reads.
+//!
+//! Rule: a read that began after this thread's write `s` to a key had finished never yields an
+//! older write of this thread, nor the loader's value. That holds whoever else writes the key,
+//! so it needs no keys set apart, and the request distribution stays YCSB's. Where only this
+//! thread writes a key, every write finished, the rule leaves one value: the exact check.
+//!
+//! A thread may have several operations in flight, also on one key, and then it is open which of
+//! them was last. So writes to a key that overlap form a *batch*, and when the last of it
+//! finishes, the floor rises to the batch's lowest sequence number.
+//!
+//! Memory is bounded: a table of slots, one key each. A slot is given to another key only when
+//! no write in flight refers to it, and the former key's floor is forgotten: fewer checks, never
+//! a false alarm. A write whose outcome is unknown keeps its slot for ever, for it may take
+//! effect at any time.
+
+use super::{Fault, Value, Verdict, WriterId};
+
+/// One thread's writes, and what they say about its reads.
+#[derive(Debug)]
+pub struct OwnWrites {
+    writer: WriterId,
+    /// Beyond 2^32 the numbers repeat, and nothing can be told from them any more.
+    next_sequence: u64,
+    slots: Box<[Slot]>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    key: u64,
+    /// Reads of `key` that begin now yield no older write of this thread; `None`: not known.
+    floor: Option<u32>,
+    batch_first: u32,
+    /// A write of the batch was cancelled: the floor must not rise to it.
+    batch_spoiled: bool,
+    /// Writes to `key` that count for the batch.
+    in_flight: u32,
+    /// Writes of keys that found the slot taken; while there are any, no key takes it.
+    bystanders: u32,
+}
+
+/// A write in flight. Hand it back to [`OwnWrites::complete`] or [`OwnWrites::cancel`]; if its
+/// outcome is unknown, drop it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct PendingWrite {
+    key: u64,
+    value: u64,
+    is_tracked: bool,
+}
+
+impl PendingWrite {
+    /// The value to write.
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+}
+
+/// What a read that begins now may yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct ReadExpectation {
+    key: u64,
+    floor: Option<u32>,
+}
+
+impl OwnWrites {
+    /// The writes of `writer`, remembering up to `slot_count` keys (rounded up to a power of two)
+    /// in 32 bytes each.
+    pub fn new(writer: WriterId, slot_count: usize) -> Self {
+        let slots = vec![Slot::default(); slot_count.max(1).next_power_of_two()];
+        Self {
+            writer,
+            next_sequence: 0,
+            slots: slots.into_boxed_slice(),
+        }
+    }
+
+    fn slot(&mut self, key: u64) -> &mut Slot {
+        let place = super::tag(key) as usize & (self.slots.len() - 1);
+        &mut self.slots[place]
+    }
+
+    /// Begins a write to `key`, with a value that no other write has.
+    pub fn begin(&mut self, key: u64) -> PendingWrite {
+        let sequence = self.next_sequence as u32;
+        self.next_sequence += 1;
+        let value = Value::new(key, self.writer, sequence).pack();
+        let slot = self.slot(key);
+        let is_idle = slot.in_flight == 0 && slot.bystanders == 0;
+        if slot.key != key && is_idle {
+            *slot = Slot {
+                key,
+                ..Slot::default()
+            };
+        }
+        // With bystanders even the slot's own key is not tracked: one of them may be of this key.
+        let is_tracked = slot.key == key && slot.bystanders == 0;
+        if is_tracked {
+            if slot.in_flight == 0 {
+                slot.batch_first = sequence;
+                slot.batch_spoiled = false;
+            }
+            slot.in_flight += 1;
+        } else {
+            slot.bystanders += 1;
+        }
+        PendingWrite {
+            key,
+            value,
+            is_tracked,
+        }
+    }
+
+    /// The write took effect: acknowledged by the store.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a write is finished only once"
+    )]
+    pub fn complete(&mut self, write: PendingWrite) {
+        let PendingWrite {
+            key, is_tracked, ..
+        } = write;
+        self.finish(key, is_tracked, false);
+    }
+
+    /// The write was refused and certainly has no effect.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a write is finished only once"
+    )]
+    pub fn cancel(&mut self, write: PendingWrite) {
+        let PendingWrite {
+            key, is_tracked, ..
+        } = write;
+        self.finish(key, is_tracked, true);
+    }
+
+    fn finish(&mut self, key: u64, is_tracked: bool, is_cancelled: bool) {
+        let slot = self.slot(key);
+        if !is_tracked {
+            slot.bystanders -= 1;
+            return;
+        }
+        slot.batch_spoiled |= is_cancelled;
+        slot.in_flight -= 1;
+        if slot.in_flight == 0 && !slot.batch_spoiled {
+            slot.floor = Some(slot.batch_first);
+        }
+    }
+
+    /// What a read of `key` that begins now may yield.
+    pub fn expect(&mut self, key: u64) -> ReadExpectation {
+        let slot = self.slot(key);
+        let floor = if slot.key == key { slot.floor } else { None };
+        ReadExpectation { key, floor }
+    }
+
+    /// Checks what the read of `expectation` yielded; the key must exist.
+    pub fn check(&self, expectation: ReadExpectation, value: Option<u64>) -> Verdict {
+        let ReadExpectation { key, floor } = expectation;
+        let Some(value) = value else {
+            return Verdict::Missing { key };
+        };
+        let found = match Value::of(key, value) {
+            Ok(found) => found,
+            Err(fault) => return Verdict::Wrong(fault),
+        };
+        if self.next_sequence > u64::from(u32::MAX) {
+            return Verdict::Right;
+        }
+        let is_own = found.writer == self.writer;
+        if is_own && u64::from(found.sequence) >= self.next_sequence {
+            return Verdict::Wrong(Fault::UnwrittenValue { key, value });
+        }
+        match floor {
+            Some(sequence_min)
+                if found.writer == WriterId::LOADER || is_own && found.sequence < sequence_min =>
+            {
+                Verdict::Wrong(Fault::StaleValue {
+                    key,
+                    value,
+                    sequence_min,
+                })
+            }
+            _ => Verdict::Right,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::Rng;
+
+    use super::super::loaded_value;
+    use super::*;
+    use crate::distribution::numbered_stream;
+
+    const KEY: u64 = 77;
+
+    fn own_writes() -> OwnWrites {
+        OwnWrites::new(WriterId::thread(0).expect("a thread"), 64)
+    }
+
+    fn is_stale(verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::Wrong(Fault::StaleValue { .. }))
+    }
+
+    /// Promise: after a finished write only that value, a later one, or another thread's is right.
+    #[test]
+    fn a_finished_write_outdates_what_was_before() {
+        let mut own = own_writes();
+        let first = own.begin(KEY);
+        let old = first.value();
+        own.complete(first);
+        let second = own.begin(KEY);
+        let new = second.value();
+        let during = own.expect(KEY);
+        assert_eq!(own.check(during, Some(old)), Verdict::Right);
+        assert_eq!(own.check(during, Some(new)), Verdict::Right);
+        assert!(is_stale(own.check(during, Some(loaded_value(KEY)))));
+        own.complete(second);
+        let after = own.expect(KEY);
+        assert!(is_stale(own.check(after, Some(old))));
+        assert_eq!(own.check(after, Some(new)), Verdict::Right);
+        assert_eq!(
+            own.check(during, Some(old)),
+            Verdict::Right,
+            "the read began before"
+        );
+        let other = OwnWrites::new(WriterId::thread(1).expect("a thread"), 1)
+            .begin(KEY)
+            .value();
+        assert_eq!(own.check(after, Some(other)), Verdict::Right);
+        assert_eq!(own.check(after, None), Verdict::Missing { key: KEY });
+    }
+
+    /// Promise: of overlapping writes any may have been the last one.
+    #[test]
+    fn overlapping_writes_may_end_in_any_order() {
+        let mut own = own_writes();
+        let writes = [own.begin(KEY), own.begin(KEY), own.begin(KEY)];
+        let values = [writes[0].value(), writes[1].value(), writes[2].value()];
+        for write in writes.into_iter().rev() {
+            own.complete(write);
+        }
+        let expectation = own.expect(KEY);
+        assert!(
+            values
+                .iter()
+                .all(|value| own.check(expectation, Some(*value)).is_right())
+        );
+        assert!(is_stale(own.check(expectation, Some(loaded_value(KEY)))));
+    }
+
+    /// Promise: a cancelled or unknown write leaves the older value right.
+    #[test]
+    fn a_cancelled_or_unknown_write_outdates_nothing() {
+        let mut own = own_writes();
+        let cancelled = own.begin(KEY);
+        own.cancel(cancelled);
+        let expectation = own.expect(KEY);
+        assert_eq!(
+            own.check(expectation, Some(loaded_value(KEY))),
+            Verdict::Right
+        );
+        drop(own.begin(KEY));
+        let finished = own.begin(KEY);
+        own.complete(finished);
+        let expectation = own.expect(KEY);
+        assert_eq!(
+            own.check(expectation, Some(loaded_value(KEY))),
+            Verdict::Right
+        );
+    }
+
+    /// Promise: a value in this thread's name that it has not written is wrong.
+    #[test]
+    fn a_value_that_was_never_written_is_wrong() {
+        let mut own = own_writes();
+        let value = Value::new(KEY, own.writer, 0).pack();
+        let expectation = own.expect(KEY);
+        let fault = Fault::UnwrittenValue { key: KEY, value };
+        assert_eq!(own.check(expectation, Some(value)), Verdict::Wrong(fault));
+    }
+
+    /// Promise: no false alarm, whatever overlaps, however few slots there are for the keys: random
+    /// writes and reads against a store in which an operation takes effect at some moment between
+    /// its beginning and its end, and some are cancelled or never heard of again. And a store that
+    /// ignores one write in a hundred is caught.
+    #[test]
+    fn a_right_store_raises_no_alarm_and_a_forgetful_one_does() {
+        for (forgets, slot_count) in [(false, 1), (false, 2), (false, 64), (true, 64)] {
+            let alarms: usize = (0..40)
+                .map(|seed| simulate(seed, slot_count, forgets))
+                .sum();
+            assert_eq!(alarms > 0, forgets, "{slot_count} slots: {alarms} alarms");
+        }
+    }
+
+    enum InFlight {
+        Write(PendingWrite, bool),
+        Read(ReadExpectation, Option<u64>),
+    }
+
+    fn simulate(seed: u64, slot_count: usize, forgets: bool) -> usize {
+        let mut random = numbered_stream(seed, 0);
+        let mut own = OwnWrites::new(WriterId::thread(0).expect("a thread"), slot_count);
+        let mut store: Vec<u64> = (0..8).map(loaded_value).collect();
+        let mut in_flight: Vec<InFlight> = Vec::new();
+        let mut alarms = 0;
+        for _ in 0..2_000 {
+            let drawn = random.next_u64();
+            let key = drawn >> 32 & 7;
+            let chosen = (drawn >> 40) as usize % in_flight.len().max(1);
+            match drawn % 8 {
+                0 if in_flight.len() < 8 => in_flight.push(InFlight::Write(own.begin(key), false)),
+                1 if in_flight.len() < 8 => in_flight.push(InFlight::Read(own.expect(key), None)),
+                // Operations take effect in any order, the store's own.
+                2..5 => match in_flight.get_mut(chosen) {
+                    Some(InFlight::Write(write, done)) if !*done => {
+                        *done = true;
+                        if !(forgets && (drawn >> 50).is_multiple_of(128)) {
+                            store[write.key as usize] = write.value;
+                        }
+                    }
+                    Some(InFlight::Read(expectation, value)) if value.is_none() => {
+                        *value = Some(store[expectation.key as usize]);
+                    }
+                    _ => {}
+                },
+                _ if in_flight.is_empty() => {}
+                _ => match in_flight.swap_remove(chosen) {
+                    InFlight::Write(write, true) => own.complete(write),
+                    InFlight::Write(write, false) if drawn >> 60 < 2 => own.cancel(write),
+                    InFlight::Read(expectation, Some(value)) => {
+                        alarms += usize::from(!own.check(expectation, Some(value)).is_right());
+                    }
+                    unfinished => in_flight.push(unfinished),
+                },
+            }
+        }
+        alarms
+    }
+}

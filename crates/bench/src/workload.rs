@@ -1,0 +1,285 @@
+//! The six core workloads of YCSB, as its property files `workloada` to `workloadf` define them.
+//!
+//! | | mix | distribution |
+//! |---|---|---|
+//! | A | 50 % read, 50 % update | zipfian |
+//! | B | 95 % read, 5 % update | zipfian |
+//! | C | 100 % read | zipfian |
+//! | D | 95 % read, 5 % insert | latest |
+//! | E | 95 % scan of 1 to 100 records, 5 % insert | zipfian |
+//! | F | 50 % read, 50 % read-modify-write | zipfian |
+//!
+//! [`OperationStream`] yields a thread's operations over record indexes; [`InsertLedger`] is what
+//! the threads share: who inserts which record, and which inserts are acknowledged.
+
+mod ledger;
+mod stream;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use ledger::InsertLedger;
+pub use stream::{Operation, OperationStream, WorkloadError};
+
+use crate::distribution::Distribution;
+
+/// A core workload by its letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum WorkloadLetter {
+    /// Update heavy: a session store.
+    A,
+    /// Read mostly: photo tagging.
+    B,
+    /// Read only: a cache of user profiles.
+    C,
+    /// Read latest: status updates.
+    D,
+    /// Short ranges: threaded conversations.
+    E,
+    /// Read-modify-write: a user database.
+    F,
+}
+
+impl WorkloadLetter {
+    /// All six, in order.
+    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+}
+
+impl fmt::Display for WorkloadLetter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::A => "A",
+            Self::B => "B",
+            Self::C => "C",
+            Self::D => "D",
+            Self::E => "E",
+            Self::F => "F",
+        })
+    }
+}
+
+/// A letter that is no core workload.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown workload `{0}`: expected a letter from A to F")]
+pub struct UnknownWorkload(pub String);
+
+impl FromStr for WorkloadLetter {
+    type Err = UnknownWorkload;
+
+    /// Takes the letter in either case.
+    fn from_str(letter: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL
+            .into_iter()
+            .find(|known| known.to_string().eq_ignore_ascii_case(letter));
+        known.ok_or_else(|| UnknownWorkload(letter.to_owned()))
+    }
+}
+
+/// What an operation is, in reports too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationKind {
+    /// Read one record.
+    Read,
+    /// Write a new value to a record that exists.
+    Update,
+    /// Add a record.
+    Insert,
+    /// Read records in key order from a given one on.
+    Scan,
+    /// Read a record, then update it; timed as one operation.
+    ReadModifyWrite,
+}
+
+impl OperationKind {
+    /// All kinds, in the order in which YCSB's operation chooser has them.
+    pub const ALL: [Self; 5] = [
+        Self::Read,
+        Self::Update,
+        Self::Insert,
+        Self::Scan,
+        Self::ReadModifyWrite,
+    ];
+
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Update => "update",
+            Self::Insert => "insert",
+            Self::Scan => "scan",
+            Self::ReadModifyWrite => "read_modify_write",
+        }
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// The share of each kind of operation; the shares add up to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// `readproportion`
+    pub read: f64,
+    /// `updateproportion`
+    pub update: f64,
+    /// `insertproportion`
+    pub insert: f64,
+    /// `scanproportion`
+    pub scan: f64,
+    /// `readmodifywriteproportion`
+    pub read_modify_write: f64,
+}
+
+impl Mix {
+    const NONE: Self = Self {
+        read: 0.0,
+        update: 0.0,
+        insert: 0.0,
+        scan: 0.0,
+        read_modify_write: 0.0,
+    };
+
+    /// The share of `kind`.
+    pub const fn share(&self, kind: OperationKind) -> f64 {
+        match kind {
+            OperationKind::Read => self.read,
+            OperationKind::Update => self.update,
+            OperationKind::Insert => self.insert,
+            OperationKind::Scan => self.scan,
+            OperationKind::ReadModifyWrite => self.read_modify_write,
+        }
+    }
+}
+
+/// What a core workload asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkloadSpec {
+    /// Which one it is.
+    pub letter: WorkloadLetter,
+    /// How often each kind of operation comes.
+    pub mix: Mix,
+    /// `requestdistribution`, unless the user wants another.
+    pub distribution: Distribution,
+    /// `maxscanlength`: scans have 1 to this many records, each length equally likely.
+    pub scan_length_max: u32,
+}
+
+impl WorkloadSpec {
+    /// The definition of a core workload.
+    pub const fn of(letter: WorkloadLetter) -> Self {
+        let none = Mix::NONE;
+        let (mix, distribution) = match letter {
+            WorkloadLetter::A => (
+                Mix {
+                    read: 0.5,
+                    update: 0.5,
+                    ..none
+                },
+                Distribution::Zipfian,
+            ),
+            WorkloadLetter::B => (
+                Mix {
+                    read: 0.95,
+                    update: 0.05,
+                    ..none
+                },
+                Distribution::Zipfian,
+            ),
+            WorkloadLetter::C => (Mix { read: 1.0, ..none }, Distribution::Zipfian),
+            WorkloadLetter::D => (
+                Mix {
+                    read: 0.95,
+                    insert: 0.05,
+                    ..none
+                },
+                Distribution::Latest,
+            ),
+            WorkloadLetter::E => (
+                Mix {
+                    scan: 0.95,
+                    insert: 0.05,
+                    ..none
+                },
+                Distribution::Zipfian,
+            ),
+            WorkloadLetter::F => (
+                Mix {
+                    read: 0.5,
+                    read_modify_write: 0.5,
+                    ..none
+                },
+                Distribution::Zipfian,
+            ),
+        };
+        Self {
+            letter,
+            mix,
+            distribution,
+            scan_length_max: 100,
+        }
+    }
+
+    /// How many insert keys to prepare for a run of `operation_count` operations: twice what is
+    /// expected, YCSB's own allowance, and some more for short runs. A run that needs more than
+    /// that comes once in 10^10.
+    #[expect(clippy::cast_sign_loss, reason = "counts and shares are positive")]
+    pub fn insert_count_max(&self, operation_count: u64) -> u64 {
+        /// For an expectation of 48 inserts, twice as many are seven standard deviations off.
+        const ALLOWANCE_MIN: u64 = 96;
+        if self.mix.insert == 0.0 {
+            return 0;
+        }
+        let twice_expected = (operation_count as f64 * self.mix.insert * 2.0) as u64;
+        twice_expected.max(ALLOWANCE_MIN).min(operation_count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: the shares of every workload add up to 1, and only D and E prepare inserts.
+    #[test]
+    fn shares_add_up_and_only_d_and_e_insert() {
+        for letter in WorkloadLetter::ALL {
+            let spec = WorkloadSpec::of(letter);
+            let sum: f64 = OperationKind::ALL
+                .iter()
+                .map(|kind| spec.mix.share(*kind))
+                .sum();
+            assert!((sum - 1.0).abs() < 1e-12, "{letter}: {sum}");
+            let inserts = spec.insert_count_max(1_000_000);
+            let inserts_want = if matches!(letter, WorkloadLetter::D | WorkloadLetter::E) {
+                100_000
+            } else {
+                0
+            };
+            assert_eq!(inserts, inserts_want, "{letter}");
+            assert!(spec.insert_count_max(10) <= 10);
+        }
+    }
+
+    /// Promise: letters are read in either case, and what is no letter is named in the error.
+    #[test]
+    fn letters_are_read_in_either_case() {
+        assert_eq!("e".parse(), Ok(WorkloadLetter::E));
+        assert_eq!("B".parse(), Ok(WorkloadLetter::B));
+        let error = "G".parse::<WorkloadLetter>().unwrap_err();
+        assert!(error.to_string().contains("`G`"), "{error}");
+    }
+
+    /// Promise: a kind has one name, in tables and in JSON.
+    #[test]
+    fn a_kind_has_one_name() {
+        for kind in OperationKind::ALL {
+            let json = serde_json::to_string(&kind).expect("a name");
+            assert_eq!(json, format!("\"{kind}\""));
+        }
+    }
+}

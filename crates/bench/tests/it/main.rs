@@ -1,0 +1,40 @@
+//! Runs of the workloads on real stores, small ones.
+
+mod faults;
+mod limits;
+mod runs;
+
+use farleaf::LayerKind;
+use farleaf_bench::report::RunReport;
+use farleaf_bench::runner::{FabricKind, RunConfig, Silent, run};
+use farleaf_bench::workload::WorkloadLetter;
+
+/// A run that takes some milliseconds.
+fn small(layer: LayerKind, fabric: FabricKind) -> RunConfig {
+    RunConfig {
+        layer,
+        fabric,
+        records: 20_000,
+        operations: 4_000,
+        ..RunConfig::default()
+    }
+}
+
+/// Runs what must succeed and be right, and returns the reports.
+fn run_right(config: &RunConfig) -> Vec<RunReport> {
+    let reports = run(config, &Silent).unwrap_or_else(|error| panic!("{config:?}: {error}"));
+    assert_eq!(reports.len(), config.workloads.len());
+    for report in &reports {
+        assert_eq!((report.errors, report.missing), (0, 0), "{report:?}");
+        assert_eq!(report.operations, config.operations, "{report:?}");
+    }
+    reports
+}
+
+fn run_one_right(config: RunConfig, workload: WorkloadLetter) -> RunReport {
+    run_right(&RunConfig {
+        workloads: vec![workload],
+        ..config
+    })
+    .remove(0)
+}

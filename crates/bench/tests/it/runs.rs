@@ -1,0 +1,238 @@
+//! What runs of a store that is right report.
+
+use std::cell::RefCell;
+use std::fmt::Write;
+
+use farleaf::LayerKind::{self, Learned, Rolex};
+use farleaf_bench::dataset::Dataset;
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::report::RunReport;
+use farleaf_bench::runner::{FabricKind, Phase, PhaseKind, ProgressSink, RunConfig, run};
+use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
+
+use crate::{run_one_right, run_right, small};
+
+fn round_trips(report: &RunReport, kind: OperationKind) -> f64 {
+    report.operations_by_kind[&kind].round_trips_mean
+}
+
+/// Each kind occurs as often as the workload says, by 3 %, and no other.
+fn assert_mix(report: &RunReport, letter: WorkloadLetter) {
+    let mix = WorkloadSpec::of(letter).mix;
+    for kind in OperationKind::ALL {
+        let counted = report
+            .operations_by_kind
+            .get(&kind)
+            .map_or(0, |kind| kind.count);
+        let share = counted as f64 / report.operations as f64;
+        assert!(
+            (share - mix.share(kind)).abs() < 0.03,
+            "{letter} {kind}: {share}"
+        );
+        assert_eq!(counted > 0, mix.share(kind) > 0.0, "{letter} {kind}");
+    }
+}
+
+/// Promise: all workloads run right on both layers and both fabrics, with the mix and the round
+/// trips that they must have.
+#[test]
+fn all_workloads_on_both_layers_and_fabrics() {
+    for fabric in FabricKind::ALL {
+        for layer in [Learned, Rolex] {
+            let reports = run_right(&small(layer, fabric));
+            for (report, letter) in reports.iter().zip(WorkloadLetter::ALL) {
+                assert_eq!(report.workload, letter.to_string());
+                assert_mix(report, letter);
+                assert!(report.throughput_ops_per_s > 1_000.0, "{report:?}");
+                assert!(report.memory_bytes_per_key > 16.0, "{report:?}");
+            }
+            assert_round_trips(&reports, layer);
+        }
+    }
+}
+
+fn assert_round_trips(reports: &[RunReport], layer: LayerKind) {
+    let near = |got: f64, want: f64| assert!((want..want + 0.05).contains(&got), "{got} {want}");
+    // ROLEX reads the predicted range before it locks a leaf.
+    let write = if layer == Rolex { 3.0 } else { 2.0 };
+    near(round_trips(&reports[0], OperationKind::Read), 1.0);
+    near(round_trips(&reports[0], OperationKind::Update), write);
+    near(round_trips(&reports[2], OperationKind::Read), 1.0);
+    near(
+        round_trips(&reports[5], OperationKind::ReadModifyWrite),
+        1.0 + write,
+    );
+    let read = &reports[2].operations_by_kind[&OperationKind::Read];
+    assert!(read.latency_ns.p50 > 0 && read.latency_ns.p50 <= read.latency_ns.max);
+    if layer == Learned {
+        assert!(read.one_leaf_fraction > 0.97, "{read:?}");
+        assert!(read.bytes_read_mean < 180.0, "{read:?}");
+        assert!(reports[2].metadata_bytes_per_key < 1.0, "{:?}", reports[2]);
+    } else {
+        assert!(read.leaves_read_mean > 2.0, "{read:?}");
+    }
+}
+
+/// Promise: runs are right with several threads and several operations in flight, also when nearly
+/// all of them want the same few keys.
+#[test]
+fn several_threads_and_operations_in_flight() {
+    for (records, operations) in [(20_000, 20_000), (20, 20_000)] {
+        for (threads, in_flight) in [(1, 16), (2, 1), (2, 16), (3, 2)] {
+            for layer in [Learned, Rolex] {
+                let config = RunConfig {
+                    records,
+                    operations,
+                    threads,
+                    in_flight,
+                    ..small(layer, FabricKind::Mem)
+                };
+                let reports = run_right(&config);
+                assert_eq!(reports[0].threads, threads as u64);
+                assert_eq!(reports[0].in_flight, Some(in_flight as u64));
+            }
+        }
+    }
+}
+
+/// Promise: every data set and every request distribution runs right, with inserts and scans.
+#[test]
+fn every_data_set_and_distribution() {
+    let datasets = [
+        Dataset::Uniform,
+        Dataset::Sequential,
+        Dataset::Normal,
+        Dataset::Lognormal,
+        Dataset::Clustered,
+    ];
+    for dataset in datasets {
+        for distribution in Distribution::ALL {
+            for workload in [WorkloadLetter::D, WorkloadLetter::E] {
+                let config = RunConfig {
+                    dataset: dataset.clone(),
+                    distribution: Some(distribution),
+                    ..small(Learned, FabricKind::Mem)
+                };
+                let report = run_one_right(config, workload);
+                assert_eq!(report.distribution, distribution.to_string());
+                assert_eq!(report.dataset, dataset.to_string());
+            }
+        }
+    }
+}
+
+/// Promise: the keys of a file are run like any others.
+#[test]
+fn a_file_of_keys() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.txt");
+    let mut text = String::new();
+    // Rough enough for several models, and both ends of the domain.
+    for key in (0..10_000_u64)
+        .map(|index| index.pow(4))
+        .chain([u64::MAX - 1, u64::MAX])
+    {
+        writeln!(text, "{key}").expect("text");
+    }
+    std::fs::write(&path, text).expect("a file");
+    let config = RunConfig {
+        dataset: Dataset::Keys(path),
+        records: 9_000,
+        operations: 2_000,
+        ..small(Learned, FabricKind::Mem)
+    };
+    let reports = run_right(&config);
+    assert!(
+        reports[0].dataset.starts_with("keys:"),
+        "{}",
+        reports[0].dataset
+    );
+}
+
+/// Promise: the table options arrive at the table and in the report, at both ends of their ranges;
+/// a pool that turns out too small for all the models is made anew.
+#[test]
+fn every_table_option() {
+    for layer in [Learned, Rolex] {
+        for (slots, fill_percent, epsilon_keys) in [(8, 25, 0.5), (12, 75, 4.0), (16, 100, 1024.0)]
+        {
+            let config = RunConfig {
+                slots,
+                fill_percent,
+                epsilon_keys,
+                ..small(layer, FabricKind::Mem)
+            };
+            let report = run_one_right(config, WorkloadLetter::D);
+            assert_eq!(report.slots, Some(slots));
+            assert_eq!(report.fill_percent, Some(fill_percent.into()));
+            assert_eq!(report.epsilon, Some(epsilon_keys));
+        }
+    }
+}
+
+/// Promise: one seed makes one run: counts and costs of one thread are the same again.
+#[test]
+fn one_seed_makes_one_run() {
+    let costs = |seed| {
+        let reports = run_right(&RunConfig {
+            seed,
+            ..small(Learned, FabricKind::Mem)
+        });
+        let kinds = reports
+            .into_iter()
+            .flat_map(|report| report.operations_by_kind);
+        let costs = kinds.map(|(kind, cost)| (kind, cost.count, cost.bytes_read_mean.to_bits()));
+        costs.collect::<Vec<_>>()
+    };
+    assert_eq!(costs(7), costs(7));
+    assert_ne!(costs(7), costs(8));
+}
+
+/// Promise: a sink hears of the phases in order, each advanced to its total, and of each report.
+#[test]
+fn a_sink_hears_of_every_phase() {
+    #[derive(Default)]
+    struct Heard {
+        phases: RefCell<Vec<(Phase, u64)>>,
+        reports: RefCell<Vec<RunReport>>,
+    }
+    impl ProgressSink for Heard {
+        fn begin(&self, phase: Phase) {
+            self.phases.borrow_mut().push((phase, 0));
+        }
+        fn advance(&self, done: u64) {
+            self.phases.borrow_mut().last_mut().expect("a phase").1 = done;
+        }
+        fn finish(&self, report: &RunReport) {
+            self.reports.borrow_mut().push(report.clone());
+        }
+    }
+    let heard = Heard::default();
+    let workloads = vec![WorkloadLetter::C, WorkloadLetter::D];
+    let config = RunConfig {
+        workloads,
+        ..small(Learned, FabricKind::Mem)
+    };
+    let reports = run(&config, &heard).expect("a run");
+    assert_eq!(*heard.reports.borrow(), reports);
+    let phases = heard.phases.borrow();
+    let of = |workload, kind| (Some(workload), kind);
+    let wanted = [
+        (None, PhaseKind::Generating),
+        of(WorkloadLetter::C, PhaseKind::Loading),
+        of(WorkloadLetter::C, PhaseKind::Running),
+        of(WorkloadLetter::C, PhaseKind::Checking),
+        of(WorkloadLetter::D, PhaseKind::Loading),
+        of(WorkloadLetter::D, PhaseKind::Running),
+        of(WorkloadLetter::D, PhaseKind::Checking),
+    ];
+    assert!(
+        phases
+            .iter()
+            .map(|(phase, _)| (phase.workload, phase.kind))
+            .eq(wanted)
+    );
+    for (phase, done) in phases.iter() {
+        assert_eq!(phase.total, *done, "{phase:?}");
+    }
+}
