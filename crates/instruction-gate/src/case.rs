@@ -1,0 +1,213 @@
+//! What the gate measures: each case is one function over a prepared state and an operation count.
+//!
+//! To add a case, write three things: a function that prepares the state (not counted), a measured
+//! function `gate_<name>(state, operation_count)` marked `#[inline(never)]`, and a row in
+//! [`CASES`]. The preparation also runs the operation a few times where first use does one-time
+//! work (feature detection, lazy tables), so that the count per operation is the steady one. A case
+//! prints nothing: standard output carries callgrind's profile.
+
+use std::hint::black_box;
+
+use farleaf::{Pool, Session, Table, TableOptions};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// One measured operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// The name in `expected.toml` and in the table.
+    pub name: &'static str,
+    /// The last path segment of the measured function, as in its definition.
+    pub function: &'static str,
+    /// How many operations one run makes; large enough that call and loop set-up vanish.
+    pub operation_count: u64,
+    /// Prepares the state and calls the measured function once with the operation count.
+    pub run: fn(u64),
+}
+
+impl Case {
+    /// The pattern that selects the measured function for callgrind's `--toggle-collect`.
+    ///
+    /// Callgrind matches its demangled names, `crate::module::function` for both of Rust's
+    /// mangling schemes. The pattern has no trailing `*`: it would also match closures inside the
+    /// function, and entering a second matching function switches the collection off again.
+    pub fn toggle_pattern(&self) -> String {
+        format!("*::{}", self.function)
+    }
+
+    /// The case of this name.
+    pub fn named(name: &str) -> Option<&'static Case> {
+        CASES.iter().find(|case| case.name == name)
+    }
+}
+
+/// Every case, in the order of the table.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "checksum_160_bytes",
+        function: "gate_checksum",
+        operation_count: 20_000,
+        run: |operation_count| gate_checksum(&prepare_leaf_image(), operation_count),
+    },
+    Case {
+        name: "get",
+        function: "gate_get",
+        operation_count: 20_000,
+        run: |operation_count| gate_get(&prepare_table(), operation_count),
+    },
+    Case {
+        name: "put",
+        function: "gate_put",
+        operation_count: 20_000,
+        run: |operation_count| gate_put(&prepare_table(), operation_count),
+    },
+    Case {
+        name: "multi_get_of_16",
+        function: "gate_multi_get",
+        operation_count: 2_000,
+        run: |operation_count| gate_multi_get(&prepare_table(), operation_count),
+    },
+    Case {
+        name: "scan_of_100",
+        function: "gate_scan",
+        operation_count: 2_000,
+        run: |operation_count| gate_scan(&prepare_table(), operation_count),
+    },
+];
+
+/// A leaf of eight slots without its lock word: four words, eight keys, eight values.
+const LEAF_IMAGE_SIZE_BYTES: usize = 160;
+
+/// Records of the table that is measured.
+const RECORD_COUNT: usize = 100_000;
+/// Records that a scan asks for.
+const SCAN_RECORD_COUNT: usize = 100;
+
+fn checksum(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)
+}
+
+fn prepare_leaf_image() -> [u8; LEAF_IMAGE_SIZE_BYTES] {
+    let mut image = [0; LEAF_IMAGE_SIZE_BYTES];
+    Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut image);
+    // The first call detects the processor's features.
+    black_box(checksum(&image));
+    image
+}
+
+/// CRC-32C over a leaf-sized buffer.
+#[inline(never)]
+fn gate_checksum(image: &[u8; LEAF_IMAGE_SIZE_BYTES], operation_count: u64) {
+    for _ in 0..operation_count {
+        black_box(checksum(black_box(image)));
+    }
+}
+
+/// A loaded table, and its keys in the order in which they are asked for.
+struct Loaded {
+    table: Table,
+    keys: Vec<u64>,
+    /// Kept open: tables of a closed session are closed.
+    _session: Session,
+}
+
+/// A table over this process's memory: callgrind cannot pass shared memory between processes, and
+/// the instructions of an operation are the same.
+fn prepare_table() -> Loaded {
+    let pool = Pool::open("mem:").expect("a pool in this process");
+    let session = pool.session().expect("a session");
+    let table = session
+        .create_table("gate", &TableOptions::default())
+        .expect("a table");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    let keys: Vec<u64> = (0..RECORD_COUNT).map(|_| random.next_u64()).collect();
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    table
+        .bulk_load(sorted.iter().map(|key| (*key, !key)), |_| {})
+        .expect("a load");
+    let loaded = Loaded {
+        table,
+        keys,
+        _session: session,
+    };
+    // The first operations meet the loaded root, detect the processor's features and allocate.
+    gate_operations_once(&loaded);
+    loaded
+}
+
+fn gate_operations_once(loaded: &Loaded) {
+    let first = loaded.keys[0];
+    let mut records = Vec::new();
+    loaded.table.get(first).expect("a get");
+    loaded.table.put(first, !first).expect("a put");
+    loaded.table.multi_get(&loaded.keys[..16]).expect("gets");
+    loaded
+        .table
+        .scan_into(first, SCAN_RECORD_COUNT, &mut records)
+        .expect("a scan");
+}
+
+/// A get of a present key, keys in random order.
+#[inline(never)]
+fn gate_get(loaded: &Loaded, operation_count: u64) {
+    for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
+        black_box(loaded.table.get(black_box(*key)).expect("a get"));
+    }
+}
+
+/// A put of a present key, keys in random order.
+#[inline(never)]
+fn gate_put(loaded: &Loaded, operation_count: u64) {
+    for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
+        black_box(loaded.table.put(black_box(*key), 7).expect("a put"));
+    }
+}
+
+/// A get of 16 present keys with one batch.
+#[inline(never)]
+fn gate_multi_get(loaded: &Loaded, operation_count: u64) {
+    let mut values = Vec::new();
+    for (_, keys) in (0..operation_count).zip(loaded.keys.chunks_exact(16).cycle()) {
+        let done = loaded.table.multi_get_into(black_box(keys), &mut values);
+        done.expect("gets");
+        black_box(&values);
+    }
+}
+
+/// A scan of 100 records.
+#[inline(never)]
+fn gate_scan(loaded: &Loaded, operation_count: u64) {
+    let mut records = Vec::new();
+    for (_, key) in (0..operation_count).zip(loaded.keys.iter().cycle()) {
+        let done = loaded
+            .table
+            .scan_into(black_box(*key), SCAN_RECORD_COUNT, &mut records);
+        done.expect("a scan");
+        black_box(&records);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A name is the key of `expected.toml`, a function the key of callgrind: neither may repeat.
+    #[test]
+    fn names_and_functions_are_unique() {
+        let names: BTreeSet<_> = CASES.iter().map(|case| case.name).collect();
+        let functions: BTreeSet<_> = CASES.iter().map(|case| case.function).collect();
+        assert_eq!((names.len(), functions.len()), (CASES.len(), CASES.len()));
+    }
+
+    /// Every measured get finds its key, so the count is that of a hit.
+    #[test]
+    fn every_measured_get_is_a_hit() {
+        let loaded = prepare_table();
+        let mut keys = loaded.keys.iter();
+        assert!(keys.all(|key| loaded.table.get(*key).expect("a get") == Some(!key)));
+    }
+}

@@ -1,0 +1,184 @@
+//! `expected.toml`: the instructions per operation that each case is held to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+
+/// The tolerance a case gets when it is blessed for the first time.
+pub const DEFAULT_TOLERANCE_PERCENT: f64 = 2.0;
+
+/// What one case is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Instructions of one operation.
+    pub instructions_per_operation: f64,
+    /// How far the measured number may lie from it, to either side.
+    pub tolerance_percent: f64,
+}
+
+/// Expectations by case name.
+pub type Expectations = BTreeMap<String, Expectation>;
+
+/// Why the expectations could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpectationError {
+    /// The file could not be read or written.
+    #[error("cannot read or write {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The text is not a table of cases, or has numbers that cannot be meant.
+    #[error("expected.toml: {0}")]
+    Content(String),
+}
+
+/// Where this crate's expectations lie in the source tree it was built from.
+pub fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("expected.toml")
+}
+
+/// Reads the expectations; a missing file is an error, not an empty table.
+pub fn read(path: &Path) -> Result<Expectations, ExpectationError> {
+    let text = fs::read_to_string(path).map_err(|source| ExpectationError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(&text)
+}
+
+/// Replaces the file by these expectations, in order of their names.
+pub fn write(path: &Path, expectations: &Expectations) -> Result<(), ExpectationError> {
+    fs::write(path, render(expectations)).map_err(|source| ExpectationError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn parse(text: &str) -> Result<Expectations, ExpectationError> {
+    let expectations: Expectations =
+        toml::from_str(text).map_err(|error| ExpectationError::Content(error.to_string()))?;
+    for (name, expectation) in &expectations {
+        let Expectation {
+            instructions_per_operation,
+            tolerance_percent,
+        } = *expectation;
+        // A NaN or an infinity would make a comparison that never fails.
+        if !(instructions_per_operation.is_finite() && instructions_per_operation > 0.0) {
+            return Err(ExpectationError::Content(format!(
+                "{name}: instructions_per_operation must be a positive number"
+            )));
+        }
+        if !(0.0..100.0).contains(&tolerance_percent) {
+            return Err(ExpectationError::Content(format!(
+                "{name}: tolerance_percent must be from 0 to below 100"
+            )));
+        }
+    }
+    Ok(expectations)
+}
+
+fn render(expectations: &Expectations) -> String {
+    let mut text = String::from(
+        "# Instructions per operation, as callgrind counts them in a release build.\n\
+         # Written by `cargo run --release --locked -p farleaf-instruction-gate -- --bless`.\n",
+    );
+    for (name, expectation) in expectations {
+        let Expectation {
+            instructions_per_operation,
+            tolerance_percent,
+        } = expectation;
+        let _ = write!(
+            text,
+            "\n[{name}]\n\
+             instructions_per_operation = {instructions_per_operation:.1}\n\
+             tolerance_percent = {tolerance_percent:.1}\n"
+        );
+    }
+    text
+}
+
+/// The expectations after blessing: what was measured, with the tolerances that were set by hand.
+/// A case that no longer exists is dropped.
+pub fn blessed<'a>(
+    old: &Expectations,
+    measured: impl IntoIterator<Item = (&'a str, f64)>,
+) -> Expectations {
+    let bless = |(name, instructions_per_operation): (&str, f64)| {
+        let tolerance_percent = old
+            .get(name)
+            .map_or(DEFAULT_TOLERANCE_PERCENT, |kept| kept.tolerance_percent);
+        (
+            name.to_owned(),
+            Expectation {
+                instructions_per_operation,
+                tolerance_percent,
+            },
+        )
+    };
+    measured.into_iter().map(bless).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expectation(instructions_per_operation: f64, tolerance_percent: f64) -> Expectation {
+        Expectation {
+            instructions_per_operation,
+            tolerance_percent,
+        }
+    }
+
+    /// What `--bless` writes, the next run reads back.
+    #[test]
+    fn rendered_expectations_parse_to_the_same() {
+        let expectations = Expectations::from([
+            ("a".to_owned(), expectation(12.5, 2.0)),
+            ("b_c".to_owned(), expectation(1000.0, 0.5)),
+        ]);
+        assert_eq!(parse(&render(&expectations)).unwrap(), expectations);
+    }
+
+    /// Numbers that would make the gate pass everything are refused.
+    #[test]
+    fn senseless_numbers_are_refused() {
+        for (count, tolerance) in [
+            ("nan", "2.0"),
+            ("0.0", "2.0"),
+            ("5.0", "nan"),
+            ("5.0", "100.0"),
+        ] {
+            let text = format!(
+                "[a]\ninstructions_per_operation = {count}\ntolerance_percent = {tolerance}"
+            );
+            assert!(parse(&text).is_err(), "{text}");
+        }
+        let misspelt = "[a]\ninstructions_per_operation = 5.0\ntolerance_precent = 2.0";
+        assert!(parse(misspelt).is_err());
+    }
+
+    /// Blessing keeps a tolerance set by hand, gives a new case the default, drops a gone case.
+    #[test]
+    fn blessing_keeps_tolerances_and_drops_gone_cases() {
+        let old = Expectations::from([
+            ("kept".to_owned(), expectation(10.0, 7.0)),
+            ("gone".to_owned(), expectation(10.0, 7.0)),
+        ]);
+        let new = blessed(&old, [("kept", 11.0), ("new", 3.0)]);
+        let wanted = Expectations::from([
+            ("kept".to_owned(), expectation(11.0, 7.0)),
+            (
+                "new".to_owned(),
+                expectation(3.0, DEFAULT_TOLERANCE_PERCENT),
+            ),
+        ]);
+        assert_eq!(new, wanted);
+    }
+}

@@ -1,0 +1,70 @@
+//! The gate's program from outside: what it does without valgrind, and that its counts are counts.
+
+use std::path::Path;
+use std::process::Command;
+
+use farleaf_instruction_gate::{CASES, callgrind};
+
+const GATE: &str = env!("CARGO_BIN_EXE_farleaf-instruction-gate");
+
+/// Without valgrind on the path the gate says so and succeeds.
+#[test]
+fn a_missing_valgrind_is_reported_as_skipped() {
+    let output = Command::new(GATE)
+        .env("PATH", "")
+        .output()
+        .expect("the gate starts");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "skipped: valgrind not found\n"
+    );
+}
+
+/// The count of a case is that of its operations alone: doubling the operations doubles it, to
+/// within the few instructions of the call itself. Preparation, were it counted, would break this,
+/// and so would a function that toggles the collection off half way.
+#[test]
+fn counts_grow_with_the_operations_and_nothing_else() {
+    if !callgrind::is_installed() {
+        println!("skipped: valgrind not found");
+        return;
+    }
+    for case in CASES {
+        let count = |operation_count| {
+            callgrind::count_instructions(Path::new(GATE), case, operation_count)
+                .expect("callgrind counts")
+        };
+        let (one, two) = (count(1_000) as f64, count(2_000) as f64);
+        let growth = two / one;
+        assert!(
+            (1.95..2.05).contains(&growth),
+            "{}: {one} then {two}",
+            case.name
+        );
+        assert!(
+            one >= 1_000.0,
+            "{}: less than one instruction an operation",
+            case.name
+        );
+    }
+}
+
+/// A case whose function does not exist is an error, never a count of nothing.
+#[test]
+fn a_function_that_is_never_entered_is_an_error() {
+    if !callgrind::is_installed() {
+        println!("skipped: valgrind not found");
+        return;
+    }
+    let misnamed = farleaf_instruction_gate::Case {
+        function: "gate_no_such_thing",
+        ..CASES[0]
+    };
+    let error = callgrind::count_instructions(Path::new(GATE), &misnamed, 10)
+        .expect_err("nothing was entered");
+    assert!(
+        matches!(error, callgrind::CountError::NeverEntered { .. }),
+        "{error}"
+    );
+}
