@@ -16,8 +16,8 @@
 //!     from another thread +-> inbox ---+
 //! ```
 //!
-//! * A task's [`Waker`] is one 64-bit number: executor id, slot, generation. Cloning and dropping it
-//!   costs nothing, waking it pushes a slot index on a ring.
+//! * A task's [`Waker`] is one 64-bit number: executor id, slot, generation. Cloning and dropping
+//!   it costs nothing, waking it pushes a slot index on a ring.
 //! * Wakers are `Send + Sync`, so one may be used on any thread and at any later time. A wake looks
 //!   its executor id up among the executors *of the calling thread*. Found: the ring. Not found:
 //!   the executor's inbox, which lives for ever, and whose owner is unparked. The generation makes
@@ -40,8 +40,8 @@
 //! # Rules that hold throughout
 //!
 //! 1. *A task is polled only by the thread that owns its set.* All three drivers are `!Send`.
-//! 2. *No wake is lost.* A wake during a poll leads to another poll. A wake from another thread that
-//!    comes while the owner goes to sleep ends the sleep.
+//! 2. *No wake is lost.* A wake during a poll leads to another poll. A wake from another thread
+//!    that comes while the owner goes to sleep ends the sleep.
 //! 3. *A poll without a wake is allowed* (as for every `Future`), and is rare: [`block_on`] and the
 //!    main future of [`Executor::run_until`] are polled at every turn, tasks when woken.
 //! 4. *Order is a function of the wakes.* Tasks run in the order in which they were woken, so a

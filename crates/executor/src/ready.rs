@@ -26,7 +26,9 @@ const SPARE_COUNT_MAX: usize = 8;
 const SPARE_SLOT_COUNT_MAX: usize = 4096;
 
 thread_local! {
-    static LOCAL: RefCell<Local> = const { RefCell::new(Local { queues: Vec::new(), spare: Vec::new() }) };
+    static LOCAL: RefCell<Local> = const {
+        RefCell::new(Local { queues: Vec::new(), spare: Vec::new() })
+    };
 }
 
 struct Local {

@@ -31,8 +31,8 @@ impl Model {
     /// Most leaves of one model: a synonym leaf table's entry names the parent with 16 bits.
     pub const LEAF_COUNT_MAX: u32 = u16::MAX as u32;
 
-    /// Predicted position of a key in units of 2^-`shift` leaves, rounded down. Monotone in the key,
-    /// and the same number wherever it is computed: residuals depend on that.
+    /// Predicted position of a key in units of 2^-`shift` leaves, rounded down. Monotone in the
+    /// key, and the same number wherever it is computed: residuals depend on that.
     #[inline]
     pub fn position(&self, key: u64, shift: u32) -> i64 {
         self.line(shift)
@@ -51,8 +51,8 @@ impl Model {
     }
 }
 
-/// Added to positions while they are floating-point numbers, so that cutting off the fraction rounds
-/// down for negative ones, too. Predictions err by far less than this many units.
+/// Added to positions while they are floating-point numbers, so that cutting off the fraction
+/// rounds down for negative ones, too. Predictions err by far less than this many units.
 const POSITION_BIAS: f64 = (1_u64 << 32) as f64;
 
 /// The part of a model that every lookup touches: half a cache line.
@@ -77,8 +77,8 @@ impl Line {
         self.first_leaf as usize..(self.first_leaf + self.leaf_count) as usize
     }
 
-    /// A multiplication by a positive number, an addition and a rounding are each monotone, so their
-    /// sequence is; a fused multiply-add is not used because it may differ between machines.
+    /// A multiplication by a positive number, an addition and a rounding are each monotone, so
+    /// their sequence is; a fused multiply-add is not used because it may differ between machines.
     #[inline]
     fn position(&self, distance: u64) -> i64 {
         // `as` saturates, so that a key far beyond the last leaf stays beyond it.
@@ -114,8 +114,8 @@ pub struct Directory {
     upper: UpperModels,
     lines: Vec<Line>,
     margins: Vec<Margin>,
-    /// For leaf i of a model, the threshold on the predicted position from which on a key belongs to
-    /// it or to a later leaf, minus i (L2).
+    /// For leaf i of a model, the threshold on the predicted position from which on a key belongs
+    /// to it or to a later leaf, minus i (L2).
     residuals: Vec<i8>,
 }
 
@@ -216,7 +216,8 @@ impl Directory {
         }
     }
 
-    /// A leaf near the one that a prediction will be resolved to: mostly in the same page of memory.
+    /// A leaf near the one that a prediction will be resolved to: mostly in the same page of
+    /// memory.
     #[inline]
     pub fn near(&self, prediction: Prediction) -> RemoteAddr {
         self.leaf_at(
@@ -292,6 +293,23 @@ impl Directory {
             addr,
             parent: number,
         })
+    }
+
+    /// The trained leaf with this number, and how many of its model lie side by side from it on.
+    pub fn run_from(&self, number: u32) -> Option<(Hint, u32)> {
+        if number >= self.leaf_count() {
+            return None;
+        }
+        let line = &self.lines[self.model_of(number)];
+        let index = number - line.first_leaf;
+        let addr = self.leaf_at(line, u64::from(index));
+        Some((
+            Hint {
+                addr,
+                parent: number,
+            },
+            line.leaf_count - index,
+        ))
     }
 
     /// The model that a trained leaf belongs to.

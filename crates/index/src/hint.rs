@@ -30,8 +30,8 @@ pub trait SearchLayer {
     /// The leaf that a key is most likely in.
     fn locate(&self, key: u64) -> Hint;
 
-    /// The leaf to try when `failed` turned out to be too far right of the key; `None` when there is
-    /// nothing further left.
+    /// The leaf to try when `failed` turned out to be too far right of the key; `None` when there
+    /// is nothing further left.
     fn left_of(&self, key: u64, failed: Hint) -> Option<Hint>;
 
     /// The trained leaf after `parent`.
@@ -40,7 +40,8 @@ pub trait SearchLayer {
     /// A leaf that a split made was met, or made by this session.
     fn learn(&mut self, low: u64, leaf: Hint);
 
-    /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their fences.
+    /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their
+    /// fences.
     fn synonyms_above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>);
 
     /// Where a split of a leaf of this parent is announced.
@@ -52,7 +53,7 @@ pub trait SearchLayer {
     /// The first announcements of a model, `entries` since `seen`, have been read.
     fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]);
 
-    /// Bytes that the session must hold to work as measured: models, upper models, residuals, tables,
-    /// synonyms. Shared structures are counted whole.
+    /// Bytes that the session must hold to work as measured: models, upper models, residuals,
+    /// tables, synonyms. Shared structures are counted whole.
     fn metadata_bytes(&self) -> u64;
 }

@@ -30,8 +30,8 @@ impl Synonyms {
         self.by_low.insert(low, leaf);
     }
 
-    /// The synonym of `parent` that a key is in; `None` when it is in the trained leaf itself, as far
-    /// as is known.
+    /// The synonym of `parent` that a key is in; `None` when it is in the trained leaf itself, as
+    /// far as is known.
     #[inline]
     pub fn find(&self, parent: u32, key: u64) -> Option<Hint> {
         if !self.knows(parent) {

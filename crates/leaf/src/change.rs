@@ -70,7 +70,8 @@ impl LeafChange {
         self.commit(batch, leaf);
     }
 
-    /// D3: splits a full leaf and inserts the record on the side where it belongs, all in one batch.
+    /// D3: splits a full leaf and inserts the record on the side where it belongs, all in one
+    /// batch.
     ///
     /// The halves are as equal as can be; but a record beyond all others of the table's last leaf
     /// goes into a leaf of its own and leaves the left one full, so that ascending inserts make

@@ -8,8 +8,8 @@ use crate::access::LeafAccess;
 use crate::image::{LeafBuffer, LeafImage};
 
 impl<E: Endpoint> LeafAccess<'_, E> {
-    /// D8: takes the lock over from `dead`, whose session is fenced, repairs the leaf and unlocks it.
-    /// Returns false when somebody else was faster. Costs about four round trips.
+    /// D8: takes the lock over from `dead`, whose session is fenced, repairs the leaf and unlocks
+    /// it. Returns false when somebody else was faster. Costs about four round trips.
     ///
     /// # Errors
     /// The fabric failed; the lock is then still held by `dead` or by this session.
@@ -40,7 +40,8 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     }
 
     /// An intact leaf keeps its state, unless it was about to be retired: then its link leads
-    /// through retired leaves to the one that already covers its low end, and it is retired to that.
+    /// through retired leaves to the one that already covers its low end, and it is retired to
+    /// that.
     async fn finish_takeover(
         &self,
         batch: &mut Batch,

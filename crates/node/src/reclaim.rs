@@ -1,7 +1,7 @@
 //! Memory of dropped tables (D7, C3).
 //!
-//! - **G1.** Once the catalog says "dropped", the node draws the next sequence number and notes it in
-//!   the entry. No session that follows to that number, or registers later, works on the table.
+//! - **G1.** Once the catalog says "dropped", the node draws the next sequence number and notes it
+//!   in the entry. No session that follows to that number, or registers later, works on the table.
 //! - **G2.** When every session that is not fenced has published that number or a later one, no
 //!   operation on the table is under way anywhere, and its chunks are zeroed and free (A4).
 //! - **G3.** When all of them are, the catalog entry is free.

@@ -2,14 +2,15 @@
 //!
 //! - **W1.** Locks are swept before chunks, so that searches do not wait for dead owners for long;
 //!   a search that meets one recovers it by itself (D8).
-//! - **W2.** Only what belongs to a fenced owner is touched, and only after the sweep has swapped the
-//!   owner word to its own (A1, D8). Whose chunks are swept is settled before the catalog and the
-//!   roots are read: all that their owners committed, tables and loads, is then in what was read.
-//!   Who is fenced later is for the next sweep.
+//! - **W2.** Only what belongs to a fenced owner is touched, and only after the sweep has swapped
+//!   the owner word to its own (A1, D8). Whose chunks are swept is settled before the catalog and
+//!   the roots are read: all that their owners committed, tables and loads, is then in what was
+//!   read. Who is fenced later is for the next sweep.
 //! - **W3.** A leased leaf is in use if it is intact, not retired, and a search for its low arrives
-//!   at it; else nothing points to it (D3: a sibling is reachable only through a committed split), it
-//!   is overwritten as retired, and is free again. The table's first leaf is never free: who opened
-//!   the table before it was loaded starts there, and whether it is retired decides of B2 and B4.
+//!   at it; else nothing points to it (D3: a sibling is reachable only through a committed split),
+//!   it is overwritten as retired, and is free again. The table's first leaf is never free: who
+//!   opened the table before it was loaded starts there, and whether it is retired decides of B2
+//!   and B4.
 //! - **W4.** Chunks of a run or a snapshot are kept if the table's root, finished first (B4), has
 //!   their generation, or if they are the table's first snapshot; else their load never committed.
 
@@ -113,26 +114,25 @@ impl Keeper {
             let snapshot = read_snapshot(&self.endpoint, access.geometry, entry.record.id, root);
             let directory = block_on(snapshot, || 0)?;
             let layer = Layer::new(LayerKind::Learned, access.geometry, directory.into());
-            tables.push((access, root, IndexState::new(layer)));
+            tables.push(SweptTable {
+                access,
+                first_leaf: entry.record.first_leaf,
+                root,
+                state: IndexState::new(layer),
+            });
         }
-        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
         let chunks = block_on(allocator.entries(), || 0)?;
-        for (access, _, state) in &tables {
-            let leaves = self.leaf_places(access, state, &chunks);
-            report.lock_count += self.sweep_locks(access, &leaves)?;
+        for table in &tables {
+            let leaves = self.leaf_places(&table.access, &table.state, &chunks);
+            report.lock_count += self.sweep_locks(&table.access, &leaves)?;
         }
-        let mut batch = Batch::new();
-        for (index, chunk) in chunks.iter().enumerate() {
-            if chunk.owner.is_free() || !self.is_fenced(&mut batch, chunk.owner)? {
-                continue;
-            }
-            let index = ChunkIndex(index as u64);
-            let Some(entry) = block_on(allocator.take_over(index, chunk.owner), || 0)? else {
+        for (index, owner) in left {
+            let Some(entry) = block_on(allocator.take_over(index, owner), || 0)? else {
                 continue;
             };
             let table = tables
                 .iter()
-                .find(|(access, ..)| access.table == entry.table);
+                .find(|table| table.access.table == entry.table);
             let dropped = catalog
                 .iter()
                 .any(|known| known.record.id == entry.table && known.state == EntryState::Dropped);

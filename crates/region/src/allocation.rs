@@ -2,8 +2,8 @@
 //!
 //! - **A1.** A chunk belongs to who swapped its owner word from 0 to their own (or from a fenced
 //!   owner's to their own). Words 1 to 7 of its block are written by the owner alone.
-//! - **A2.** `alloc_num` grows by CAS. A chunk below it that has no owner and the purpose "free" may
-//!   be claimed by anyone, so a client that dies between growing `alloc_num` and swapping the
+//! - **A2.** `alloc_num` grows by CAS. A chunk below it that has no owner and the purpose "free"
+//!   may be claimed by anyone, so a client that dies between growing `alloc_num` and swapping the
 //!   owner words loses nothing.
 //! - **A3.** After its CAS a claimant reads the block again (same batch): the purpose may have
 //!   changed since it was chosen. If so, it gives the chunk back untouched.

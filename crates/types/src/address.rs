@@ -102,7 +102,8 @@ impl RemoteAddr {
         self.place().0 == 0
     }
 
-    /// True when the *retired* flag is set: as a leaf's link, it then names the leaf that took over.
+    /// True when the *retired* flag is set: as a leaf's link, it then names the leaf that took
+    /// over.
     #[inline]
     pub const fn is_retired(self) -> bool {
         self.0 & Self::RETIRED_BIT != 0

@@ -2,8 +2,8 @@
 //!
 //! xoshiro256++ is named, not "whatever is small and fast", so that a seed means the same numbers
 //! in every release. Streams are cut from one sequence by its jump polynomials: stream `i` starts
-//! `i * 2^128` numbers after stream 0, and what is no thread's starts `2^192` numbers further on, so
-//! that no two streams overlap in any run that ends.
+//! `i * 2^128` numbers after stream 0, and what is no thread's starts `2^192` numbers further on,
+//! so that no two streams overlap in any run that ends.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

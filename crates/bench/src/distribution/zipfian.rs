@@ -115,11 +115,12 @@ mod tests {
             .collect()
     }
 
-    /// Promise: the shares follow the exact distribution (`rand_distr`) but for Gray's known excess.
+    /// Promise: the shares follow the exact distribution (`rand_distr`) but for Gray's known
+    /// excess.
     ///
     /// Tolerances: of 2 million draws a share p has a relative standard deviation of
-    /// sqrt(1 / (2e6 p)), at most 2 % for the ranks tested; ranks 0 and 1 are exact (3 %), the third
-    /// is 15 to 25 % too frequent, up to rank 10 the formula may be 15 % off, later ones 8 %.
+    /// sqrt(1 / (2e6 p)), at most 2 % for the ranks tested; ranks 0 and 1 are exact (3 %), the
+    /// third is 15 to 25 % too frequent, up to rank 10 the formula may be 15 % off, later ones 8 %.
     #[test]
     #[expect(clippy::cast_sign_loss, reason = "ranks are positive")]
     fn follows_the_exact_distribution_but_for_the_third_rank() {

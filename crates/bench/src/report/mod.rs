@@ -1,8 +1,8 @@
 //! What a run measured: recorded by each thread, merged at the end, shown as a table or as JSON.
 //!
-//! [`RunRecorder`] is a thread's own and costs about 10 ns an operation; [`RunReport`] is what a run
-//! leaves behind, one JSON object a run; [`run_table`] and [`comparison_table`] show reports within
-//! 100 columns.
+//! [`RunRecorder`] is a thread's own and costs about 10 ns an operation; [`RunReport`] is what a
+//! run leaves behind, one JSON object a run; [`run_table`] and [`comparison_table`] show reports
+//! within 100 columns.
 
 mod quantity;
 mod recorder;

@@ -17,13 +17,14 @@
 //!
 //! 1. *Workloads do not influence each other.* Each has a pool of its own; only the keys, which
 //!    nobody changes, are shared.
-//! 2. *Every result is checked*, and so is the table afterwards, always ([`verify`](crate::verify)).
-//!    What is wrong is counted and told, and does not stop the run: a run that ends with
+//! 2. *Every result is checked*, and so is the table afterwards, always
+//!    ([`verify`](crate::verify)). What is wrong is counted and told, and does not stop the run: a
+//!    run that ends with
 //!    `errors` or `missing` above 0 has measured a store that lies.
 //! 3. *What is timed is the operation*: from just before the store is called to just after it has
-//!    answered. Drawing the operation, looking up its key and checking the answer are outside of the
-//!    latency; they are inside of the throughput, which is operations over the wall time from the
-//!    first operation to the last.
+//!    answered. Drawing the operation, looking up its key and checking the answer are outside of
+//!    the latency; they are inside of the throughput, which is operations over the wall time from
+//!    the first operation to the last.
 //! 4. *Nothing is allocated between operations*, and nothing is prepared ahead but the keys of the
 //!    next few.
 

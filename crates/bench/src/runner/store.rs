@@ -20,8 +20,8 @@ const ENLARGEMENT_COUNT_MAX: u32 = 4;
 
 /// A pool inside this process with a loaded table, for one run of one workload.
 ///
-/// [`run`](super::run) does all of it; the steps are apart for those who want to do something to the
-/// store in between, through [`pool`](Self::pool).
+/// [`run`](super::run) does all of it; the steps are apart for those who want to do something to
+/// the store in between, through [`pool`](Self::pool).
 #[derive(Debug)]
 pub struct LoadedStore {
     config: RunConfig,

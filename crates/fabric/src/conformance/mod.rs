@@ -5,9 +5,9 @@
 //! `async` program with an endpoint of its own; how they come to run at the same time is the
 //! backend's business: threads ([`run_on_threads`]), or tasks in virtual time.
 //!
-//! The suite checks promises only. Freedoms that a backend may or may not use (F2: an unfenced WRITE
-//! that overtakes a READ; F3: the order of words in a READ) are neither required nor forbidden,
-//! and whether they were used cannot be seen here.
+//! The suite checks promises only. Freedoms that a backend may or may not use (F2: an unfenced
+//! WRITE that overtakes a READ; F3: the order of words in a READ) are neither required nor
+//! forbidden, and whether they were used cannot be seen here.
 //!
 //! | module | rules |
 //! |---|---|

@@ -32,8 +32,8 @@ pub struct MappedRegion {
     word_count: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone (it is unmapped only in `drop`), is valid in every
-// thread of the process, and is only accessed through atomics, which may be shared and sent.
+// SAFETY: the mapping belongs to this value alone (it is unmapped only in `drop`), is valid in
+// every thread of the process, and is only accessed through atomics, which may be shared and sent.
 unsafe impl Send for MappedRegion {}
 // SAFETY: as above; `&MappedRegion` gives nothing but `&[AtomicU64]`.
 unsafe impl Sync for MappedRegion {}
@@ -94,8 +94,8 @@ impl MappedRegion {
     /// is checked: it must be sealed against shrinking and have exactly `size_bytes`.
     ///
     /// # Errors
-    /// The descriptor is no such file ([`io::ErrorKind::InvalidData`], the text says what it is), or
-    /// the system cannot map it.
+    /// The descriptor is no such file ([`io::ErrorKind::InvalidData`], the text says what it is),
+    /// or the system cannot map it.
     pub fn map_shared(descriptor: impl AsFd, size_bytes: u64) -> io::Result<Self> {
         let actual = rustix::fs::fstat(&descriptor)?.st_size;
         if u64::try_from(actual).ok() != Some(size_bytes) || size_bytes == 0 {
@@ -117,8 +117,9 @@ impl MappedRegion {
             ));
         }
         let length = usize::try_from(size_bytes).map_err(|_| too_large(size_bytes))?;
-        // SAFETY: a null hint lets the kernel choose a place that nothing else uses; the file cannot
-        // shrink (the seal was checked), so the pages stay backed as long as they are mapped.
+        // SAFETY: a null hint lets the kernel choose a place that nothing else uses; the file
+        // cannot shrink (the seal was checked), so the pages stay backed as long as they are
+        // mapped.
         let base = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -147,8 +148,8 @@ impl MappedRegion {
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
         let length = self.word_count * size_of::<AtomicU64>();
-        // SAFETY: the range is this value's mapping, and neither piece of advice used in this module
-        // (huge pages, no inheritance by fork) changes what the memory holds.
+        // SAFETY: the range is this value's mapping, and neither piece of advice used in this
+        // module (huge pages, no inheritance by fork) changes what the memory holds.
         unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), length, advice) }?;
         Ok(())
     }

@@ -7,8 +7,8 @@
 //!   write one.
 //! - **B3.** One batch commits: the pending root, then the first leaf is retired in favour of the
 //!   first new one (link, state: the commit point), then the root is swapped, then the lock freed.
-//! - **B4.** Whoever finds the first leaf retired while the root is still the old one swaps the root
-//!   to the pending one. Before the commit point a pending root means nothing: the next loader
+//! - **B4.** Whoever finds the first leaf retired while the root is still the old one swaps the
+//!   root to the pending one. Before the commit point a pending root means nothing: the next loader
 //!   overwrites it under the lock.
 //! - **B5.** After that the chunks are given back to the table. The sweep of a dead loader's chunks
 //!   keeps those whose generation is that of the root and frees the others; a generation number is

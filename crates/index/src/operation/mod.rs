@@ -73,8 +73,8 @@ impl IndexState {
         self.stale.set(false);
     }
 
-    /// Whether a write was cut off between its lock and its unlock. The session may hold a lock then,
-    /// so it must be closed: others recover what it holds.
+    /// Whether a write was cut off between its lock and its unlock. The session may hold a lock
+    /// then, so it must be closed: others recover what it holds.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.broken.get()

@@ -42,8 +42,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// The values of many keys, in their order: one round trip per 1024 keys, one leaf each, when the
-    /// hints are right.
+    /// The values of many keys, in their order: one round trip per 1024 keys, one leaf each, when
+    /// the hints are right.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -129,8 +129,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(leaf.image().get(key))
     }
 
-    /// Goes on from a leaf that was looked at to the one that covers the key; teaches the layer what
-    /// it meets.
+    /// Goes on from a leaf that was looked at to the one that covers the key; teaches the layer
+    /// what it meets.
     pub(super) async fn walk(
         &self,
         batch: &mut Batch,
@@ -156,7 +156,8 @@ impl<E: Endpoint> Index<'_, E> {
             }
             batch.clear();
             let read = self.post_leaf(batch, hint.addr);
-            // A hint that led too far left is stale: others have split. Ask how often, along the way.
+            // A hint that led too far left is stale: others have split. Ask how often, along the
+            // way.
             let counter = matches!(look, Look::Right(_)) && walk.slot_use.is_none();
             let counter = counter.then(|| self.counter_of(hint.parent)).flatten();
             let counter = counter.map(|counter| batch.read(counter, 1));
@@ -216,8 +217,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Reads a predicted range, and tells which leaf of it covers the key, or which is the best to go
-    /// on from.
+    /// Reads a predicted range, and tells which leaf of it covers the key, or which is the best to
+    /// go on from.
     pub(super) async fn read_range(
         &self,
         batch: &mut Batch,

@@ -1,17 +1,19 @@
 //! Reading keys in order (D6, D9): a trained piece is one contiguous READ.
 
-use std::collections::HashMap;
+use core::ops::Range;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{LeafBuffer, Look};
+use farleaf_leaf::{LeafImage, Look};
 use farleaf_types::RemoteAddr;
 
 use super::Index;
 use crate::IndexError;
+use crate::directory::Directory;
 use crate::hint::{Hint, SearchLayer};
+use crate::layer::Layer;
 
 /// Trained leaves that one batch reads at the most.
-const LEAF_COUNT_MAX: usize = 512;
+const LEAF_COUNT_MAX: u64 = 512;
 /// Leaves read beyond the expected number, in standard deviations of what that number of leaves
 /// holds; a second round trip costs more than a leaf.
 const SPARE_DEVIATIONS: f64 = 1.0;
@@ -25,11 +27,38 @@ pub struct ScanCursor {
     hint: Option<Hint>,
 }
 
-/// What one batch of a scan reads: leaves by their addresses, in the order of their keys as far as
-/// is known.
+/// Leaves side by side that one READ of a scan brings.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// The first of them.
+    first: Hint,
+    count: u64,
+    slot: ReadSlot,
+    /// Whether training knows them: then each has the parent after that of the one before.
+    is_trained: bool,
+}
+
+/// What one batch of a scan reads: a few pieces, in the order of their keys as far as is known.
 #[derive(Debug, Default)]
 struct ReadAhead {
-    slots: HashMap<RemoteAddr, (ReadSlot, usize)>,
+    pieces: Vec<Piece>,
+}
+
+impl ReadAhead {
+    /// A leaf that was read, and the piece and the place in it where its image is.
+    #[inline]
+    fn find(&self, addr: RemoteAddr, stride_blocks: u64) -> Option<(Hint, ReadSlot, u64)> {
+        self.pieces.iter().find_map(|piece| {
+            let first = piece.first.addr;
+            let blocks = addr.block().checked_sub(first.block())?;
+            let index = blocks / stride_blocks;
+            let hit = addr.node() == first.node()
+                && index < piece.count
+                && index * stride_blocks == blocks;
+            let parent = piece.first.parent + if piece.is_trained { index as u32 } else { 0 };
+            hit.then_some((Hint { addr, parent }, piece.slot, index))
+        })
+    }
 }
 
 impl ScanCursor {
@@ -39,6 +68,12 @@ impl ScanCursor {
             next_key: Some(key),
             hint: None,
         }
+    }
+
+    /// Takes the records of a leaf that covers the cursor and moves it behind the leaf.
+    fn pass(&mut self, image: LeafImage<'_>, records: &mut Vec<(u64, u64)>) {
+        image.append_sorted(self.next_key.unwrap_or(u64::MAX), records);
+        self.next_key = image.high().checked_add(1);
     }
 
     /// Whether all keys have been passed.
@@ -52,8 +87,8 @@ impl<E: Endpoint> Index<'_, E> {
     /// until a leaf is complete, so there may be more than that. One round trip on a trained table.
     ///
     /// # Errors
-    /// The fabric failed, a leaf is damaged, or the table was dropped. The cursor then stands behind
-    /// the last record that was added.
+    /// The fabric failed, a leaf is damaged, or the table was dropped. The cursor then stands
+    /// behind the last record that was added.
     pub async fn scan(
         &self,
         batch: &mut Batch,
@@ -76,9 +111,9 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Reads the leaf of `hint`, the synonyms known of it, and the trained leaves behind it that are
-    /// expected to hold `wanted` records, with their known synonyms: one batch, and one verb for
-    /// each contiguous piece.
+    /// Reads the leaf of `hint`, the synonyms known of it, and the trained leaves behind it that
+    /// are expected to hold `wanted` records, with their known synonyms: one batch, and one verb
+    /// for each contiguous piece.
     async fn read_ahead(
         &self,
         batch: &mut Batch,
@@ -88,51 +123,56 @@ impl<E: Endpoint> Index<'_, E> {
     ) -> Result<ReadAhead, IndexError> {
         batch.clear();
         let mut ahead = ReadAhead::default();
+        let mut synonyms = Vec::new();
         {
             let layer = self.state.layer.borrow();
             let directory = layer.directory();
-            let mean =
-                (directory.record_count() as f64 / f64::from(directory.leaf_count())).max(1.0);
-            let expected = wanted as f64 / mean;
-            let leaves = 1.0 + expected + SPARE_DEVIATIONS * (expected / mean).sqrt();
-            let leaf_count = (leaves.ceil() as usize).clamp(1, LEAF_COUNT_MAX);
-            let mut synonyms = Vec::new();
-            layer.synonyms_above(hint.parent, from, &mut synonyms);
-            let mut piece = vec![hint.addr];
-            let mut parent = hint.parent;
-            while piece.len() < leaf_count && ahead.slots.len() < LEAF_COUNT_MAX {
-                let Some(next) = layer.next_trained(parent) else {
+            let mut left = expected_leaf_count(directory, wanted);
+            let trained = directory.run_from(hint.parent);
+            let is_trained = trained.is_some_and(|(leaf, _)| leaf.addr == hint.addr);
+            if !is_trained {
+                self.post_piece(batch, &mut ahead, hint, 1, false);
+                left = left.saturating_sub(1).max(1);
+            }
+            let mut parent = hint.parent + u32::from(!is_trained);
+            synonyms_of(&layer, hint.parent..parent, from, &mut synonyms);
+            while left > 0 {
+                let Some((first, run_count)) = directory.run_from(parent) else {
                     break;
                 };
-                let last = piece[piece.len() - 1];
-                if next.addr != last.offset_blocks(self.access.geometry.stride_blocks()) {
-                    self.post_piece(batch, &piece, &mut ahead);
-                    piece.clear();
-                }
-                piece.push(next.addr);
-                parent = next.parent;
-                layer.synonyms_above(parent, 0, &mut synonyms);
+                let count = u64::from(run_count).min(left);
+                self.post_piece(batch, &mut ahead, first, count, true);
+                synonyms_of(&layer, parent..parent + count as u32, from, &mut synonyms);
+                left -= count;
+                parent += count as u32;
             }
-            self.post_piece(batch, &piece, &mut ahead);
-            for synonym in synonyms.iter().take(leaf_count) {
-                self.post_piece(batch, core::slice::from_ref(synonym), &mut ahead);
-            }
+        }
+        for synonym in synonyms.into_iter().take(LEAF_COUNT_MAX as usize) {
+            self.post_piece(batch, &mut ahead, synonym, 1, false);
         }
         self.access.endpoint.execute(batch).await?;
         Ok(ahead)
     }
 
     /// One READ over leaves that lie side by side.
-    fn post_piece(&self, batch: &mut Batch, piece: &[RemoteAddr], ahead: &mut ReadAhead) {
+    fn post_piece(
+        &self,
+        batch: &mut Batch,
+        ahead: &mut ReadAhead,
+        first: Hint,
+        count: u64,
+        is_trained: bool,
+    ) {
         let geometry = self.access.geometry;
-        let Some(first) = piece.first() else { return };
-        let stride = geometry.stride_words();
-        let words = (piece.len() - 1) * stride + geometry.image_size_words();
-        let slot = batch.read(geometry.state(*first), words);
-        batch.cost_mut().leaves_read += piece.len() as u64;
-        for (index, leaf) in piece.iter().enumerate() {
-            ahead.slots.entry(*leaf).or_insert((slot, index * stride));
-        }
+        let words = (count as usize - 1) * geometry.stride_words() + geometry.image_size_words();
+        let slot = batch.read(geometry.state(first.addr), words);
+        batch.cost_mut().leaves_read += count;
+        ahead.pieces.push(Piece {
+            first,
+            count,
+            slot,
+            is_trained,
+        });
     }
 
     /// D6: takes leaves from what was read as long as each covers the cursor.
@@ -140,55 +180,65 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         cursor: &mut ScanCursor,
-        mut hint: Hint,
+        hint: Hint,
         ahead: &ReadAhead,
         end: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), IndexError> {
         let geometry = self.access.geometry;
-        // A walk uses the batch for itself; what was read ahead is gone then.
-        while let Some((from, (slot, offset))) =
-            cursor.next_key.zip(ahead.slots.get(&hint.addr).copied())
+        let mut found = ahead.find(hint.addr, geometry.stride_blocks());
+        while let Some((hint, slot, index)) = found
+            && let Some(from) = cursor.next_key
         {
-            let words = &batch.words(slot)[offset..];
-            let image = farleaf_leaf::LeafImage::new(geometry, words);
+            let words = &batch.words(slot)[index as usize * geometry.stride_words()..];
+            let image = LeafImage::new(geometry, words);
             let look = self.access.look(image, hint.addr, from);
             if look != Look::Here {
-                let (found, leaf) = self.walk(batch, from, hint, look).await?;
-                self.pass(cursor, found, &leaf, records);
+                // A walk uses the batch for itself; what was read ahead is gone then.
+                let (hint, leaf) = Box::pin(self.walk(batch, from, hint, look)).await?;
+                cursor.pass(leaf.image(), records);
+                cursor.hint = self.hint_behind(hint, leaf.image());
                 return Ok(());
             }
-            self.pass(cursor, hint, &LeafBuffer::copy_of(image), records);
-            let Some(next) = cursor.hint else {
-                return Ok(());
-            };
-            if records.len() >= end {
+            cursor.pass(image, records);
+            let link = image.link().place();
+            found = ahead.find(link, geometry.stride_blocks());
+            if records.len() >= end || found.is_none() {
+                cursor.hint = self.hint_behind(hint, image);
                 return Ok(());
             }
-            hint = next;
         }
         Ok(())
     }
 
-    /// Takes the records of a leaf that covers the cursor and moves it behind the leaf.
-    fn pass(
-        &self,
-        cursor: &mut ScanCursor,
-        hint: Hint,
-        leaf: &LeafBuffer,
-        records: &mut Vec<(u64, u64)>,
-    ) {
-        let image = leaf.image();
-        image.append_sorted(cursor.next_key.unwrap_or(u64::MAX), records);
-        cursor.next_key = image.high().checked_add(1);
+    /// Where the keys behind a leaf are: its right sibling, which is the next trained leaf or a
+    /// synonym of the same parent.
+    fn hint_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<Hint> {
         let link = image.link().place();
-        let trained = self.state.layer.borrow().next_trained(hint.parent);
-        cursor.hint = (cursor.next_key.is_some() && !link.is_null()).then(|| match trained {
-            Some(next) if next.addr == link => next,
-            _ => Hint {
-                addr: link,
-                parent: hint.parent,
-            },
-        });
+        let next = self.state.layer.borrow().next_trained(hint.parent);
+        let synonym = Hint {
+            addr: link,
+            parent: hint.parent,
+        };
+        (!link.is_null()).then(|| next.filter(|next| next.addr == link).unwrap_or(synonym))
+    }
+}
+
+/// How many leaves should hold so many records, and one more for the part of the first that lies
+/// before the cursor.
+fn expected_leaf_count(directory: &Directory, wanted: usize) -> u64 {
+    let leaf_count = f64::from(directory.leaf_count());
+    let mean = (directory.record_count() as f64 / leaf_count).max(1.0);
+    let expected = wanted as f64 / mean;
+    let leaves = 1.0 + expected + SPARE_DEVIATIONS * (expected / mean).sqrt();
+    (leaves.ceil() as u64).clamp(1, LEAF_COUNT_MAX)
+}
+
+/// Synonyms known of trained leaves.
+fn synonyms_of(layer: &Layer, parents: Range<u32>, from: u64, synonyms: &mut Vec<Hint>) {
+    let mut found = Vec::new();
+    for parent in parents {
+        layer.synonyms_above(parent, from, &mut found);
+        synonyms.extend(found.drain(..).map(|addr| Hint { addr, parent }));
     }
 }

@@ -107,8 +107,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// About how many records the table has: leaves counted exactly, as far as splits were announced,
-    /// times the mean fill of a sample of them. A few round trips.
+    /// About how many records the table has: leaves counted exactly, as far as splits were
+    /// announced, times the mean fill of a sample of them. A few round trips.
     ///
     /// # Errors
     /// As for [`leaf_of`](Self::leaf_of).

@@ -23,8 +23,8 @@ pub enum Decision {
     Remove,
 }
 
-/// A write between its lock and its unlock. If it is cut off there, the session may hold a lock that
-/// nobody will free, so it must not go on (F6).
+/// A write between its lock and its unlock. If it is cut off there, the session may hold a lock
+/// that nobody will free, so it must not go on (F6).
 struct Critical<'a>(&'a Cell<bool>);
 
 impl Critical<'_> {
@@ -140,8 +140,8 @@ impl<E: Endpoint> Index<'_, E> {
         true
     }
 
-    /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given back
-    /// with the next one's batch. The inner error comes with the lock given back.
+    /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given
+    /// back with the next one's batch. The inner error comes with the lock given back.
     #[cold]
     async fn leave(
         &self,
@@ -232,8 +232,8 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(Room::Made)
     }
 
-    /// Writes the entry that tells other clients of a sibling. If this never happens, they find it by
-    /// its link.
+    /// Writes the entry that tells other clients of a sibling. If this never happens, they find it
+    /// by its link.
     async fn announce(&self, batch: &mut Batch, announced: Announced) -> Result<(), IndexError> {
         let Announced {
             announcement,
