@@ -1,0 +1,176 @@
+//! What can be written on the command line.
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
+use farleaf::{LayerKind, TableOptions};
+use tracing::Level;
+
+use crate::command::Command;
+use crate::output::OutputFormat;
+
+/// The commit that this program is built from, or "unknown".
+pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
+
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("FARLEAF_COMMIT"),
+    ")"
+);
+
+/// An ordered key-value store whose leaves live in far memory
+#[derive(Debug, Parser)]
+#[command(name = "farleaf", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves (not for
+    /// `serve` and `bench`, which make their own)
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "ADDRESS",
+        env = "FARLEAF_POOL"
+    )]
+    #[arg(default_value = "shm:default")]
+    pub(crate) pool: String,
+
+    /// Log more: -v what it does and what that costs, -vv everything
+    #[arg(short, long, global = true, display_order = 901, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Reads the command line, and ends the program if that is not possible.
+pub(crate) fn read() -> Arguments {
+    let matches = Arguments::command().get_matches();
+    refuse_needless_pool(&matches);
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// `serve` and `bench` make pools of their own: an address would be ignored, and is refused. That
+/// of the environment stands there for the other commands.
+fn refuse_needless_pool(matches: &ArgMatches) {
+    let given = matches.value_source("pool") == Some(ValueSource::CommandLine);
+    let instead = match matches.subcommand_name() {
+        Some("serve") => "`serve` starts a pool; name it with --name NAME",
+        Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
+        _ => return,
+    };
+    if given {
+        let message = format!("--pool cannot be used here: {instead}");
+        Arguments::command()
+            .error(clap::error::ErrorKind::ArgumentConflict, message)
+            .exit();
+    }
+}
+
+impl Arguments {
+    /// What is logged. A server tells what happens to it; other commands only what goes wrong.
+    pub(crate) fn log_level(&self) -> Level {
+        let quiet = !matches!(self.command, Command::Serve(_));
+        match self.verbose + u8::from(!quiet) {
+            0 => Level::WARN,
+            1 => Level::INFO,
+            2 => Level::DEBUG,
+            _ => Level::TRACE,
+        }
+    }
+}
+
+/// The table to work with.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TableArgument {
+    /// Which table of the pool
+    #[arg(short, long = "table", value_name = "NAME", env = "FARLEAF_TABLE")]
+    #[arg(default_value = "default")]
+    pub(crate) table: String,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct OutputArgument {
+    /// How to print: as text, or as JSON, one object a line
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) output: OutputFormat,
+}
+
+/// How a table is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TableOptionArguments {
+    /// Records that a leaf can hold: 8, 12 or 16
+    #[arg(long, default_value_t = TableOptions::default().slots, value_parser = parse_slots)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) slots: u64,
+
+    /// Search layer: `learned`, or `rolex` as in its paper
+    #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
+    pub(crate) index: LayerKind,
+
+    /// How full `load` makes leaves, in percent, from 25 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = TableOptions::default().fill_percent)]
+    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
+    pub(crate) fill: u8,
+
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = TableOptions::default().epsilon_keys)]
+    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
+    pub(crate) epsilon: f64,
+}
+
+impl From<TableOptionArguments> for TableOptions {
+    fn from(arguments: TableOptionArguments) -> Self {
+        Self {
+            slots: arguments.slots,
+            layer: arguments.index,
+            fill_percent: arguments.fill,
+            epsilon_keys: arguments.epsilon,
+        }
+    }
+}
+
+pub(crate) fn parse_slots(text: &str) -> Result<u64, &'static str> {
+    match text.parse() {
+        Ok(slots @ (8 | 12 | 16)) => Ok(slots),
+        _ => Err("a leaf has 8, 12 or 16 slots"),
+    }
+}
+
+pub(crate) fn parse_fill(text: &str) -> Result<u8, &'static str> {
+    match text.parse() {
+        Ok(fill @ 25..=100) => Ok(fill),
+        _ => Err("leaves are filled to 25 to 100 percent"),
+    }
+}
+
+pub(crate) fn parse_epsilon(text: &str) -> Result<f64, &'static str> {
+    match text.parse() {
+        Ok(epsilon) if (0.5..=1024.0).contains(&epsilon) => Ok(epsilon),
+        _ => Err("an error bound is a number of keys from 0.5 to 1024"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: the definition of the command line is free of contradictions.
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    /// Promise: without options a table is made as the library makes it.
+    #[test]
+    fn default_options_are_the_library_s() {
+        let read = Arguments::try_parse_from(["farleaf", "table", "create", "t"]).expect("valid");
+        let Command::Table(table) = read.command else {
+            panic!("not `table`")
+        };
+        let crate::command::table::TableCommand::Create { options, .. } = table.command else {
+            panic!("not `create`")
+        };
+        assert_eq!(TableOptions::from(options), TableOptions::default());
+    }
+}

@@ -1,0 +1,264 @@
+//! `farleaf bench`: the YCSB core workloads, in a pool of their own.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use farleaf::LayerKind;
+use farleaf_bench::dataset::Dataset;
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::report::{RunReport, comparison_table, run_table, to_json_lines};
+use farleaf_bench::runner::{self, FabricKind, Phase, ProgressSink, RunConfig};
+use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
+use indicatif::ProgressBar;
+
+use crate::arguments::{COMMIT, parse_epsilon, parse_fill, parse_slots};
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::{parse_key, parse_positive_count};
+
+/// What to measure.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+
+    #[command(flatten)]
+    ycsb: YcsbArguments,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// The YCSB core workloads A to F; `bench` alone is the same
+    Ycsb(YcsbArguments),
+}
+
+/// How to run the workloads. The defaults are [`RunConfig`]'s.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct YcsbArguments {
+    /// Workloads: letters from A to F, or `all`; several with commas, or the option again
+    #[arg(
+        long,
+        value_name = "LETTERS",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    #[arg(value_parser = parse_workload)]
+    workload: Vec<WorkloadChoice>,
+
+    /// Search layers: `learned`, `rolex`, or both with a comma
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    #[arg(default_values_t = [RunConfig::default().layer])]
+    index: Vec<LayerKind>,
+
+    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    #[arg(long, default_value_t = RunConfig::default().fabric)]
+    fabric: FabricKind,
+
+    /// Records to load before each workload, such as 250000, 250k or 10M
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().records)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    records: u64,
+
+    /// Operations of each workload, all threads together
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().operations)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    operations: u64,
+
+    /// Threads
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().threads as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    threads: u64,
+
+    /// Operations that each thread keeps in flight
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().in_flight as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    in_flight: u64,
+
+    /// Which records are asked for: uniform, zipfian or latest [default: the workload's own]
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<Distribution>,
+
+    /// Keys: uniform, sequential, normal, lognormal, clustered or keys:FILE
+    #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
+    dataset: Dataset,
+
+    /// Keys of a file, one a line, plain or gzip: the same as --dataset keys:FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "dataset")]
+    keys: Option<PathBuf>,
+
+    /// Records that a leaf can hold: 8, 12 or 16
+    #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
+    #[arg(allow_negative_numbers = true)]
+    slots: u64,
+
+    /// How full loading makes leaves, in percent, from 25 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = RunConfig::default().fill_percent)]
+    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
+    fill: u8,
+
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
+    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
+    epsilon: f64,
+
+    /// Seed of keys and operations: the same seed makes the same run
+    #[arg(long, default_value_t = RunConfig::default().seed)]
+    #[arg(value_parser = parse_key, allow_negative_numbers = true)]
+    seed: u64,
+
+    /// How to print: as tables, or as JSON, one object a line
+    #[arg(long, value_enum, default_value_t)]
+    format: ReportFormat,
+}
+
+/// How reports are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ReportFormat {
+    #[default]
+    Table,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkloadChoice {
+    All,
+    One(WorkloadLetter),
+}
+
+fn parse_workload(text: &str) -> Result<WorkloadChoice, UnknownWorkload> {
+    if text.eq_ignore_ascii_case("all") {
+        return Ok(WorkloadChoice::All);
+    }
+    text.parse().map(WorkloadChoice::One)
+}
+
+/// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
+pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<Ending> {
+    let arguments = match &arguments.command {
+        Some(BenchCommand::Ycsb(arguments)) => arguments,
+        None => &arguments.ycsb,
+    };
+    let configs: Vec<RunConfig> = arguments
+        .index
+        .iter()
+        .map(|layer| config(arguments, *layer))
+        .collect();
+    for config in &configs {
+        config
+            .validate()
+            .map_err(|error| BadArgument(error.to_string()))?;
+    }
+    let screen = Screen::new(arguments.format);
+    let mut reports = Vec::new();
+    for config in &configs {
+        let ran = runner::run(config, &screen);
+        screen.clear();
+        reports.extend(ran?);
+        screen.printed()?;
+    }
+    if arguments.format == ReportFormat::Table && reports.len() > 1 {
+        print(comparison_table(&reports))?;
+    }
+    let is_right = reports
+        .iter()
+        .all(|report| report.errors == 0 && report.missing == 0);
+    Ok(if is_right {
+        Ending::Done
+    } else {
+        Ending::Lacking
+    })
+}
+
+fn config(arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
+    let letters = arguments.workload.iter().flat_map(|choice| match choice {
+        WorkloadChoice::All => WorkloadLetter::ALL.to_vec(),
+        WorkloadChoice::One(letter) => vec![*letter],
+    });
+    let dataset = match &arguments.keys {
+        Some(path) => Dataset::Keys(path.clone()),
+        None => arguments.dataset.clone(),
+    };
+    RunConfig {
+        workloads: letters.collect(),
+        layer,
+        fabric: arguments.fabric,
+        records: arguments.records,
+        operations: arguments.operations,
+        // More than can be counted is refused like anything else that is too many.
+        threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
+        in_flight: usize::try_from(arguments.in_flight).unwrap_or(usize::MAX),
+        distribution: arguments.distribution,
+        dataset,
+        slots: arguments.slots,
+        fill_percent: arguments.fill,
+        epsilon_keys: arguments.epsilon,
+        seed: arguments.seed,
+        commit: COMMIT.to_owned(),
+    }
+}
+
+/// Progress on stderr, each report on stdout as soon as it is there.
+struct Screen {
+    format: ReportFormat,
+    bar: RefCell<ProgressBar>,
+    /// What became of printing.
+    printed: RefCell<anyhow::Result<()>>,
+}
+
+impl Screen {
+    fn new(format: ReportFormat) -> Self {
+        Self {
+            format,
+            bar: RefCell::new(ProgressBar::hidden()),
+            printed: RefCell::new(Ok(())),
+        }
+    }
+
+    fn clear(&self) {
+        self.bar.borrow().finish_and_clear();
+    }
+
+    /// The first error of printing, once.
+    fn printed(&self) -> anyhow::Result<()> {
+        self.printed.replace(Ok(()))
+    }
+
+    fn text(&self, report: &RunReport) -> anyhow::Result<String> {
+        Ok(match self.format {
+            ReportFormat::Json => to_json_lines(std::slice::from_ref(report))?,
+            ReportFormat::Table => run_table(report) + "\n",
+        })
+    }
+}
+
+impl ProgressSink for Screen {
+    fn begin(&self, phase: Phase) {
+        self.clear();
+        let what = match phase.workload {
+            Some(workload) => format!("YCSB {workload}, {}", phase.kind),
+            None => phase.kind.to_string(),
+        };
+        *self.bar.borrow_mut() = count_bar(what, phase.total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.bar.borrow().set_position(done);
+    }
+
+    fn fault(&self, workload: WorkloadLetter, description: &str) {
+        self.bar
+            .borrow()
+            .suspend(|| eprintln!("YCSB {workload}: {description}"));
+    }
+
+    fn finish(&self, report: &RunReport) {
+        self.clear();
+        let mut printed = self.printed.borrow_mut();
+        if printed.is_ok() {
+            *printed = self.text(report).and_then(print);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The way to a pool and a table that most commands begin with.
+
+use farleaf::{OperationKind, Pool, Session, Table};
+
+use crate::failure::BadArgument;
+
+/// A session in the pool.
+pub(super) fn open_session(address: &str) -> anyhow::Result<Session> {
+    if address.starts_with("mem:") {
+        let message = "a 'mem:' pool is gone with the process that made it, so there is nothing in \
+                       it for a command; serve a pool with `farleaf serve` and take 'shm:NAME'";
+        return Err(BadArgument(message.to_owned()).into());
+    }
+    Ok(Pool::open(address)?.session()?)
+}
+
+/// A session in the pool, and a table of it.
+pub(super) fn open_table(address: &str, name: &str) -> anyhow::Result<(Session, Table)> {
+    let session = open_session(address)?;
+    let table = session.open_table(name)?;
+    Ok((session, table))
+}
+
+/// Tells the log what the session has cost so far, for `-v`.
+pub(super) fn log_costs(session: &Session) {
+    for kind in OperationKind::ALL {
+        let counters = session.counters(kind);
+        if counters.operations > 0 {
+            tracing::info!(
+                operations = counters.operations,
+                round_trips = counters.cost.round_trips,
+                bytes_read = counters.cost.bytes_read,
+                bytes_written = counters.cost.bytes_written,
+                atomics = counters.cost.atomics,
+                retries = counters.cost.retries,
+                "cost of {}",
+                kind.name()
+            );
+        }
+    }
+}

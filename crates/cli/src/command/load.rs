@@ -1,0 +1,256 @@
+//! `farleaf load`: a file of records into a table, all of it or with a clear word on what is
+//! missing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use clap::Args;
+use farleaf::{Error, ErrorKind, LoadError, Session, Table, TableOptions};
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::arguments::{TableArgument, TableOptionArguments};
+use crate::command::connection::{log_costs, open_session};
+use crate::failure::Ending;
+use crate::output::print;
+use crate::progress::{bytes_bar, count_bar};
+use crate::quantity::count;
+use crate::records::{self, Record, Source};
+
+/// Records between two looks at the clock and the signals.
+const PROGRESS_RECORD_COUNT: usize = 256;
+
+/// What to load, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArguments {
+    /// The file, plain or gzip, or - for stdin: a key, or a key and a value, per line; a key alone
+    /// gets itself as its value
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    table: TableArgument,
+
+    /// Make the table if it is not there, with the options below
+    #[arg(long)]
+    create: bool,
+
+    #[command(flatten)]
+    options: TableOptionArguments,
+}
+
+/// How far a load of single records came.
+struct Stopped {
+    written_count: usize,
+    why: anyhow::Error,
+}
+
+/// Reads and checks the whole file, then loads an empty table at once, or writes the records into
+/// one that has records already.
+pub(crate) fn run(pool: &str, arguments: &LoadArguments) -> anyhow::Result<Ending> {
+    let source = Source::from(arguments.file.clone());
+    let name = &arguments.table.table;
+    let session = open_session(pool)?;
+    if !arguments.create {
+        // Before a long file is read in vain.
+        session
+            .open_table(name)
+            .map_err(|error| hint_at_create(error, name))?;
+    }
+    let bar = bytes_bar("reading", source.size_bytes());
+    let read = records::read(&source, &bar);
+    bar.finish_and_clear();
+    let records = read.context("nothing was loaded")?;
+    let table = if arguments.create {
+        create_or_open(&session, name, &arguments.options.into())?
+    } else {
+        session.open_table(name).context("nothing was loaded")?
+    };
+    load(&source, &table, &records)?;
+    log_costs(&session);
+    Ok(Ending::Done)
+}
+
+fn hint_at_create(error: Error, name: &str) -> anyhow::Error {
+    let is_missing = matches!(error.kind(), ErrorKind::TableNotFound { .. });
+    let error = anyhow::Error::new(error);
+    if is_missing {
+        error.context(format!(
+            "nothing was loaded (--create makes table '{name}')"
+        ))
+    } else {
+        error.context("nothing was loaded")
+    }
+}
+
+/// With `--create` a table that is there must be as it would have been made.
+fn create_or_open(session: &Session, name: &str, wanted: &TableOptions) -> anyhow::Result<Table> {
+    match session.create_table(name, wanted) {
+        Err(error) if matches!(error.kind(), ErrorKind::TableExists { .. }) => {
+            let table = session.open_table(name).context("nothing was loaded")?;
+            if table.info().options == *wanted {
+                return Ok(table);
+            }
+            let hint = "nothing was loaded; leave out --create to load into the table as it is";
+            Err(anyhow::Error::new(error).context(hint))
+        }
+        created => created.context("nothing was loaded"),
+    }
+}
+
+fn load(source: &Source, table: &Table, records: &[Record]) -> anyhow::Result<()> {
+    let name = &table.info().name;
+    let is_empty = table
+        .scan(0, 1)
+        .next()
+        .transpose()
+        .context("nothing was loaded")?
+        .is_none();
+    if is_empty && load_at_once(source, table, records)? {
+        return Ok(());
+    }
+    let bar = count_bar("writing", records.len() as u64);
+    let written = write_each(table, records, &bar);
+    bar.finish_and_clear();
+    match written {
+        Ok(updated_count) => print(format_args!(
+            "wrote {} records of {source} into table '{name}', which had records: {} inserted, {} \
+             updated\n",
+            count(records.len() as u64),
+            count((records.len() - updated_count) as u64),
+            count(updated_count as u64),
+        )),
+        Err(stopped) => Err(partly_loaded(source, name, records, stopped)),
+    }
+}
+
+/// `false` if the table cannot be loaded at once, because it had records once.
+fn load_at_once(source: &Source, table: &Table, records: &[Record]) -> anyhow::Result<bool> {
+    let bar = count_bar("loading", records.len() as u64);
+    let pairs = records.iter().map(|record| (record.key, record.value));
+    let loaded = table.bulk_load(pairs, |record_count| bar.set_position(record_count));
+    bar.finish_and_clear();
+    let error = match loaded {
+        Ok(summary) => {
+            print(format_args!(
+                "loaded {} records of {source} into table '{}' (leaves {}, models {})\n",
+                count(summary.record_count),
+                table.info().name,
+                count(summary.leaf_count),
+                count(summary.model_count)
+            ))?;
+            return Ok(true);
+        }
+        Err(error) => error,
+    };
+    let told = match error.kind() {
+        ErrorKind::Load(LoadError::TableNotEmpty) => return Ok(false),
+        ErrorKind::Fabric(_) => {
+            "the load was cut off: all records are in the table, or none; `farleaf stats` tells which"
+        }
+        _ => "nothing was loaded",
+    };
+    Err(anyhow::Error::new(error).context(told))
+}
+
+/// Puts one record after the other, and yields how many keys were there before. SIGINT and SIGTERM
+/// stop it between two records.
+fn write_each(table: &Table, records: &[Record], bar: &ProgressBar) -> Result<usize, Stopped> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let registered = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+        registered.map_err(|error| Stopped {
+            written_count: 0,
+            why: error.into(),
+        })?;
+    }
+    tracing::info!("the table has records: writing record by record");
+    let mut updated_count = 0;
+    for (written_count, record) in records.iter().enumerate() {
+        if written_count % PROGRESS_RECORD_COUNT == 0 {
+            bar.set_position(written_count as u64);
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Stopped {
+                written_count,
+                why: anyhow::anyhow!("interrupted"),
+            });
+        }
+        match table.put(record.key, record.value) {
+            Ok(previous) => updated_count += usize::from(previous.is_some()),
+            Err(error) => {
+                return Err(Stopped {
+                    written_count,
+                    why: error.into(),
+                });
+            }
+        }
+    }
+    Ok(updated_count)
+}
+
+fn partly_loaded(
+    source: &Source,
+    name: &str,
+    records: &[Record],
+    stopped: Stopped,
+) -> anyhow::Error {
+    let (written, all) = (stopped.written_count, records.len());
+    let which = match (written.checked_sub(1), records.get(written)) {
+        (Some(last), Some(next)) => {
+            format!(
+                "the keys up to {} are in it, {} perhaps",
+                records[last].key, next.key
+            )
+        }
+        (None, Some(next)) => format!("key {} perhaps is in it", next.key),
+        (_, None) => "all of them".to_owned(),
+    };
+    stopped.why.context(format!(
+        "only {} of {} records of {source} were written into table '{name}' ({which}); loading the \
+         file again writes all of them",
+        count(written as u64),
+        count(all as u64)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a load that stops half way says how many of how many records were written, up to
+    /// which key, and why, also when it stopped at the first record.
+    #[test]
+    fn a_load_that_stops_says_how_far_it_came() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("records.txt");
+        std::fs::write(&path, "1\n2\n3\n5\n").expect("a file");
+        let records = records::read(&Source::File(path), &ProgressBar::hidden()).expect("records");
+        let told = |written_count| {
+            let why = anyhow::anyhow!("the table 't' was dropped");
+            let stopped = Stopped { written_count, why };
+            format!(
+                "{:#}",
+                partly_loaded(&Source::Stdin, "t", &records, stopped)
+            )
+        };
+        let half = told(2);
+        assert!(half.contains("only 2 of 4 records of stdin"), "{half}");
+        assert!(
+            half.contains("(the keys up to 2 are in it, 3 perhaps)"),
+            "{half}"
+        );
+        assert!(
+            half.contains("writes all of them: the table 't' was dropped"),
+            "{half}"
+        );
+        assert!(
+            told(0).contains("only 0 of 4 records of stdin"),
+            "{}",
+            told(0)
+        );
+        assert!(told(0).contains("(key 1 perhaps is in it)"), "{}", told(0));
+    }
+}

@@ -1,0 +1,59 @@
+//! What each command does, a file each.
+
+pub(crate) mod bench;
+mod connection;
+pub(crate) mod del;
+pub(crate) mod get;
+pub(crate) mod load;
+pub(crate) mod put;
+pub(crate) mod scan;
+pub(crate) mod serve;
+pub(crate) mod stats;
+pub(crate) mod table;
+
+use clap::Subcommand;
+
+use crate::arguments::Arguments;
+use crate::failure::Ending;
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a pool of memory to the processes of this host, until SIGINT or SIGTERM
+    Serve(serve::ServeArguments),
+    /// Create, list and drop tables
+    Table(table::TableArguments),
+    /// Load a file of records into a table
+    Load(load::LoadArguments),
+    /// Print the values of keys
+    Get(get::GetArguments),
+    /// Set the value of a key
+    Put(put::PutArguments),
+    /// Remove keys
+    Del(del::DelArguments),
+    /// Print records in key order
+    Scan(scan::ScanArguments),
+    /// Show what is in the pool, and how well its tables are kept
+    Stats(stats::StatsArguments),
+    /// Measure, in a pool of its own
+    Bench(Box<bench::BenchArguments>),
+}
+
+/// Does it.
+///
+/// # Errors
+/// Whatever went wrong; see [`crate::failure`] for how it is told.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
+    let pool = &arguments.pool;
+    match &arguments.command {
+        Command::Serve(serve) => serve::run(serve),
+        Command::Table(table) => table::run(pool, table),
+        Command::Load(load) => load::run(pool, load),
+        Command::Get(get) => get::run(pool, get),
+        Command::Put(put) => put::run(pool, put),
+        Command::Del(del) => del::run(pool, del),
+        Command::Scan(scan) => scan::run(pool, scan),
+        Command::Stats(stats) => stats::run(pool, stats),
+        Command::Bench(bench) => bench::run(bench),
+    }
+}

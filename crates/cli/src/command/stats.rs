@@ -1,0 +1,226 @@
+//! `farleaf stats`: what is in the pool, and how well its tables are kept.
+
+use clap::Args;
+use comfy_table::CellAlignment;
+use farleaf::{OperationKind, PoolUsage, Session, TableStats};
+use serde::Serialize;
+
+use crate::arguments::OutputArgument;
+use crate::command::connection::open_session;
+use crate::failure::Ending;
+use crate::output::{Lines, OutputFormat, grid, print};
+use crate::quantity::{count, size};
+
+/// What to look at.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArguments {
+    /// Only this table
+    #[arg(short, long, value_name = "NAME")]
+    table: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+/// Everything, as JSON.
+#[derive(Serialize)]
+struct Report {
+    pool: PoolReport,
+    tables: Vec<TableReport>,
+    /// What this look cost.
+    counters: Vec<CounterReport>,
+}
+
+#[derive(Serialize)]
+struct PoolReport {
+    address: String,
+    region_bytes: u64,
+    size_bytes: u64,
+    used_bytes: u64,
+    sessions: u64,
+    tables: u64,
+}
+
+#[derive(Serialize)]
+struct TableReport {
+    name: String,
+    id: u32,
+    index: &'static str,
+    slots: u64,
+    records: u64,
+    leaves: u64,
+    trained_leaves: u64,
+    trained_records: u64,
+    locked_leaves: u64,
+    fill: f64,
+    models: u64,
+    metadata_bytes: u64,
+    memory_bytes: u64,
+    generation: u16,
+    sound: bool,
+}
+
+#[derive(Serialize)]
+struct CounterReport {
+    kind: &'static str,
+    operations: u64,
+    round_trips: u64,
+    doorbells: u64,
+    verbs: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    atomics: u64,
+    retries: u64,
+    leaves_read: u64,
+}
+
+/// Walks over all leaves of the tables.
+pub(crate) fn run(pool: &str, arguments: &StatsArguments) -> anyhow::Result<Ending> {
+    let session = open_session(pool)?;
+    let mut names: Vec<String> = match &arguments.table {
+        Some(name) => vec![name.clone()],
+        None => session
+            .list_tables()?
+            .into_iter()
+            .map(|table| table.name)
+            .collect(),
+    };
+    names.sort();
+    let mut tables = Vec::new();
+    for name in names {
+        let table = session.open_table(&name)?;
+        tables.push(table_report(&table.info().clone(), &table.stats()?));
+    }
+    let usage = session.pool().usage()?;
+    let pool = pool_report(
+        session.pool().info().address,
+        session.pool().info().size_bytes,
+        usage,
+    );
+    let report = Report {
+        pool,
+        tables,
+        counters: counter_reports(&session),
+    };
+    match arguments.output.output {
+        OutputFormat::Text => print(text(&report))?,
+        OutputFormat::Json => {
+            let mut lines = Lines::new(OutputFormat::Json);
+            lines.line("", &report)?;
+            lines.finish()?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn pool_report(address: String, region_bytes: u64, usage: PoolUsage) -> PoolReport {
+    PoolReport {
+        address,
+        region_bytes,
+        size_bytes: usage.size_bytes,
+        used_bytes: usage.used_bytes,
+        sessions: usage.session_count,
+        tables: usage.table_count,
+    }
+}
+
+fn table_report(table: &farleaf::TableInfo, stats: &TableStats) -> TableReport {
+    TableReport {
+        name: table.name.clone(),
+        id: table.id,
+        index: table.options.layer.name(),
+        slots: table.options.slots,
+        records: stats.records,
+        leaves: stats.leaves,
+        trained_leaves: stats.trained_leaves,
+        trained_records: stats.trained_records,
+        locked_leaves: stats.locked_leaves,
+        fill: stats.fill,
+        models: stats.models,
+        metadata_bytes: stats.metadata_bytes,
+        memory_bytes: stats.memory_bytes,
+        generation: stats.generation,
+        sound: stats.sound,
+    }
+}
+
+fn counter_reports(session: &Session) -> Vec<CounterReport> {
+    let kinds = OperationKind::ALL.map(|kind| (kind, session.counters(kind)));
+    let used = kinds
+        .into_iter()
+        .filter(|(_, counters)| counters.operations > 0);
+    used.map(|(kind, counters)| CounterReport {
+        kind: kind.name(),
+        operations: counters.operations,
+        round_trips: counters.cost.round_trips,
+        doorbells: counters.cost.doorbells,
+        verbs: counters.cost.verbs,
+        bytes_read: counters.cost.bytes_read,
+        bytes_written: counters.cost.bytes_written,
+        atomics: counters.cost.atomics,
+        retries: counters.cost.retries,
+        leaves_read: counters.cost.leaves_read,
+    })
+    .collect()
+}
+
+fn text(report: &Report) -> String {
+    let pool = &report.pool;
+    let mut text = format!(
+        "{}: {}, {} of {} in use, sessions {} (with the node's and this one), tables {}\n",
+        pool.address,
+        size(pool.region_bytes),
+        size(pool.used_bytes),
+        size(pool.size_bytes),
+        pool.sessions,
+        pool.tables
+    );
+    if !report.tables.is_empty() {
+        text.push_str(&tables_text(&report.tables));
+    }
+    let damaged = report.tables.iter().filter(|table| !table.sound);
+    text.extend(damaged.map(|table| {
+        format!(
+            "table '{}' is DAMAGED: its leaves do not cover all keys, or hold keys that belong \
+             elsewhere\n",
+            table.name
+        )
+    }));
+    text.extend(report.counters.iter().map(|counters| {
+        format!(
+            "this look, {}: {} operations, {} round trips, {} verbs, {} read, {} retries\n",
+            counters.kind,
+            count(counters.operations),
+            count(counters.round_trips),
+            count(counters.verbs),
+            size(counters.bytes_read),
+            count(counters.retries)
+        )
+    }));
+    text
+}
+
+fn tables_text(tables: &[TableReport]) -> String {
+    let header = [
+        "table", "index", "slots", "records", "leaves", "trained", "locked", "fill", "models",
+        "metadata", "memory",
+    ];
+    let mut alignments = [CellAlignment::Right; 11];
+    alignments[..2].fill(CellAlignment::Left);
+    let rows = tables.iter().map(|table| {
+        [
+            table.name.clone(),
+            table.index.to_owned(),
+            table.slots.to_string(),
+            count(table.records),
+            count(table.leaves),
+            count(table.trained_leaves),
+            count(table.locked_leaves),
+            format!("{:.1} %", table.fill * 100.0),
+            count(table.models),
+            size(table.metadata_bytes),
+            size(table.memory_bytes),
+        ]
+    });
+    grid(header, alignments, rows)
+}

@@ -1,0 +1,105 @@
+//! How commands end, and how errors are told.
+
+use std::process::ExitCode;
+
+use farleaf::ErrorKind;
+
+use crate::output::StdoutClosed;
+
+/// How a command that worked ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything is as it was asked for.
+    Done,
+    /// A key that was asked for is absent, or a benchmark found something wrong: status 1.
+    Lacking,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Done => Self::SUCCESS,
+            Ending::Lacking => Self::FAILURE,
+        }
+    }
+}
+
+/// Arguments that cannot be right, whatever the pool holds: status 2, as for those that the parser
+/// refuses.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BadArgument(pub(crate) String);
+
+/// Tells the error on stderr and yields the exit status. A reader of stdout that went away, as
+/// `head` does, is no error.
+pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
+    if error
+        .chain()
+        .any(<dyn std::error::Error>::is::<StdoutClosed>)
+    {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {}", sentence(error));
+    ExitCode::from(if error.chain().any(is_argument_s_fault) {
+        2
+    } else {
+        1
+    })
+}
+
+fn is_argument_s_fault(error: &(dyn std::error::Error + 'static)) -> bool {
+    let of_store = error.downcast_ref().map(farleaf::Error::kind);
+    error.is::<BadArgument>()
+        || matches!(
+            of_store,
+            Some(ErrorKind::BadAddress { .. } | ErrorKind::BadOption { .. })
+        )
+}
+
+/// The error and its causes in one line. Some errors quote their cause and some do not: a cause
+/// that has been quoted is not told again.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !told.contains(&cause) {
+            told.push_str(": ");
+            told.push_str(&cause);
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context;
+
+    use super::*;
+
+    /// Promise: every cause is told, and none twice.
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot reach it: {source}; is it there?")]
+        struct Quoting {
+            source: io::Error,
+        }
+        let quoting = Quoting {
+            source: io::Error::other("no such thing"),
+        };
+        let error = Err::<(), _>(quoting)
+            .context("cannot get key 7")
+            .expect_err("an error");
+        let told = sentence(&error);
+        assert_eq!(
+            told,
+            "cannot get key 7: cannot reach it: no such thing; is it there?"
+        );
+        let error = Err::<(), _>(io::Error::other("inner"))
+            .context("outer")
+            .expect_err("an error");
+        assert_eq!(sentence(&error), "outer: inner");
+    }
+}

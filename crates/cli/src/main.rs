@@ -1,0 +1,37 @@
+//! `farleaf`: serves pools of far memory, and works with the tables in them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`arguments`] | what can be written on the command line |
+//! | [`quantity`] | keys, counts and sizes, as people write them |
+//! | [`command`] | what each command does, a file each |
+//! | [`records`] | files of records, read whole and checked before anything is loaded |
+//! | [`output`] | what is printed, and what happens when nobody reads it |
+//! | [`progress`] | progress bars |
+//! | [`failure`] | how commands end and how errors are told |
+//! | [`log`] | the log on stderr |
+//!
+//! Results go to stdout; the log, progress and errors to stderr. Exit status: 0 done; 1 failed, or
+//! a key was absent; 2 the arguments are wrong.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod command;
+mod failure;
+mod log;
+mod output;
+mod progress;
+mod quantity;
+mod records;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = arguments::read();
+    log::start(arguments.log_level());
+    match command::run(&arguments) {
+        Ok(ending) => ending.into(),
+        Err(error) => failure::tell(&error),
+    }
+}

@@ -1,0 +1,105 @@
+//! What is printed on stdout.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use serde::Serialize;
+
+/// Rules above and below, and below the header.
+const GRID_STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+/// How results are printed: for people and line-by-line tools, or one JSON object a line. (The
+/// variants have no help of their own, which would make every command's help long.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Nobody reads stdout any more.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("nobody reads stdout any more")]
+pub(crate) struct StdoutClosed;
+
+/// Lines for stdout, buffered: call [`Lines::finish`] in the end.
+pub(crate) struct Lines {
+    format: OutputFormat,
+    stdout: BufWriter<StdoutLock<'static>>,
+}
+
+impl Lines {
+    pub(crate) fn new(format: OutputFormat) -> Self {
+        Self {
+            format,
+            stdout: BufWriter::new(io::stdout().lock()),
+        }
+    }
+
+    /// One line: the text, or the object, as the format is.
+    ///
+    /// # Errors
+    /// [`StdoutClosed`], or what else the system says.
+    pub(crate) fn line(
+        &mut self,
+        text: impl Display,
+        object: &impl Serialize,
+    ) -> anyhow::Result<()> {
+        match self.format {
+            OutputFormat::Text => told(writeln!(self.stdout, "{text}")),
+            OutputFormat::Json => {
+                let object = serde_json::to_string(object)?;
+                told(writeln!(self.stdout, "{object}"))
+            }
+        }
+    }
+
+    /// # Errors
+    /// As for [`Lines::line`].
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        told(self.stdout.flush())
+    }
+}
+
+/// Prints text that ends with its line feed.
+///
+/// # Errors
+/// As for [`Lines::line`].
+pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    told(write!(stdout, "{text}"))?;
+    told(stdout.flush())
+}
+
+fn told(written: io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(StdoutClosed.into()),
+        Err(error) => Err(anyhow::Error::new(error).context("cannot write to stdout")),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Rows in columns, with rules above and below and below the header.
+pub(crate) fn grid<const COLUMN_COUNT: usize>(
+    header: [&str; COLUMN_COUNT],
+    alignments: [CellAlignment; COLUMN_COUNT],
+    rows: impl IntoIterator<Item = [String; COLUMN_COUNT]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(GRID_STYLE).set_header(header);
+    for (column, alignment) in table.column_iter_mut().zip(alignments) {
+        column.set_cell_alignment(alignment);
+        column.set_padding((0, 1));
+    }
+    for row in rows {
+        table.add_row(row);
+    }
+    table
+        .lines()
+        .fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}

@@ -1,0 +1,281 @@
+//! Bad input: every message says what is wrong, where, and what to do; nothing panics.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use flate2::{Compression, write::GzEncoder};
+
+use crate::pool::{Place, Ran};
+
+/// What a bad command must say on stderr, all of it, and with which status it must end.
+#[derive(Clone, Copy)]
+struct Case {
+    arguments: &'static [&'static str],
+    status: i32,
+    told: &'static [&'static str],
+}
+
+const fn case(
+    arguments: &'static [&'static str],
+    status: i32,
+    told: &'static [&'static str],
+) -> Case {
+    Case {
+        arguments,
+        status,
+        told,
+    }
+}
+
+/// Arguments that no pool is needed for to refuse.
+#[rustfmt::skip]
+const ARGUMENTS: &[Case] = &[
+    case(&["serve", "--size", "5"], 2, &["--size", "5 bytes is too small", "2097152", "64MiB"]),
+    case(&["serve", "--size", "900TiB"], 1, &["shm:default", "memory", "serve a smaller pool"]),
+    case(&["serve", "--size", "1GB"], 2, &["'1GB'", "2GiB"]),
+    case(&["serve", "--size", "-1"], 2, &["'-1'", "--size", "64MiB"]),
+    case(&["serve", "--name", "a/b"], 2, &["--name", "'a/b' is no pool name", "A-Z"]),
+    case(&["--pool", "shm:x", "serve"], 2, &["--pool cannot be used here", "--name NAME"]),
+    case(&["bench", "--pool", "shm:x"], 2, &["--pool cannot be used here", "--fabric"]),
+    case(&["--pool", "tcp:h:1", "stats"], 2, &["'tcp:h:1' is no pool address", "'shm:NAME'"]),
+    case(&["--pool", "default", "stats"], 2, &["'default' is no pool address", "'shm:NAME'"]),
+    case(&["--pool", "shm:", "stats"], 2, &["'shm:' is no pool address"]),
+    case(&["--pool", "mem:", "get", "1"], 2, &["'mem:' pool is gone", "farleaf serve"]),
+    case(&["--pool", "shm:none", "get", "1"], 1, &["shm:none cannot be reached", "farleaf serve"]),
+    case(&["frobnicate"], 2, &["'frobnicate'", "--help"]),
+    case(&["get"], 2, &["<KEY>"]),
+    case(&["get", "18446744073709551616"], 2, &["'18446744073709551616'", "18446744073709551615"]),
+    case(&["get", "-1"], 2, &["'-1'", "whole number from 0"]),
+    case(&["get", "one"], 2, &["'one'", "whole number from 0"]),
+    case(&["put", "1", "-2"], 2, &["'-2'", "<VALUE>", "whole number from 0"]),
+    case(&["put", "1"], 2, &["<VALUE>"]),
+    case(&["scan", "--limit", "some"], 2, &["'some'", "--limit", "250000"]),
+    case(&["scan", "--from", "5", "--to", "4"], 2, &["--from 5 is above --to 4"]),
+    case(&["table", "create", "t", "--slots", "9"], 2, &["'9'", "--slots", "8, 12 or 16"]),
+    case(&["table", "create", "t", "--fill", "101"], 2, &["'101'", "--fill", "25 to 100"]),
+    case(&["table", "create", "t", "--epsilon", "0"], 2, &["'0'", "--epsilon", "0.5 to 1024"]),
+    case(&["table", "create", "t", "--epsilon", "NaN"], 2, &["'NaN'", "0.5 to 1024"]),
+    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'learned' and 'rolex'"]),
+];
+
+#[rustfmt::skip]
+const BENCH: &[Case] = &[
+    case(&["bench", "ycsb", "--records", "0"], 2, &["'0'", "--records", "at least one"]),
+    case(&["bench", "ycsb", "--operations", "0"], 2, &["'0'", "--operations", "at least one"]),
+    case(&["bench", "ycsb", "--records", "1e6"], 2, &["'1e6'", "10_000_000"]),
+    case(&["bench", "ycsb", "--records", "900G"], 2, &["records", "900000000000"]),
+    case(&["bench", "ycsb", "--threads", "100000"], 2, &["threads", "100000", "from 1 to 1000"]),
+    case(&["bench", "ycsb", "--threads", "0"], 2, &["'0'", "--threads", "at least one"]),
+    case(&["bench", "ycsb", "--in-flight", "0"], 2, &["'0'", "--in-flight", "at least one"]),
+    case(&["bench", "ycsb", "--in-flight", "5k"], 2, &["--in-flight", "5000", "1 to 4096"]),
+    case(&["bench", "ycsb", "--threads", "-4"], 2, &["'-4'", "--threads", "expected a count"]),
+    case(&["bench", "ycsb", "--slots", "9"], 2, &["'9'", "--slots", "8, 12 or 16"]),
+    case(&["bench", "ycsb", "--workload", "G"], 2, &["`G`", "A to F"]),
+    case(&["bench", "ycsb", "--fabric", "tcp"], 2, &["'tcp'", "--fabric", "mem", "shm"]),
+    case(&["bench", "ycsb", "--dataset", "files"], 2, &["`files`", "uniform", "keys:FILE"]),
+    case(&["bench", "ycsb", "--distribution", "flat"], 2, &["flat", "uniform", "zipfian"]),
+    case(&["bench", "ycsb", "--keys", "k", "--dataset", "normal"], 2, &["--keys", "--dataset"]),
+    case(&["bench", "ycsb", "--format", "xml"], 2, &["'xml'", "table", "json"]),
+    case(&["bench", "ycsb", "--keys", "none.txt", "--records", "9"], 1, &["none.txt", "No such"]),
+    case(&["bench", "ycsb", "--keys", "bad.txt", "--records", "1"], 1, &["bad.txt:3", "three"]),
+    case(&["bench", "ycsb", "--keys", "two.txt", "--records", "9"], 1, &["two.txt", "2", "9"]),
+];
+
+/// Files that cannot be loaded; nothing of them may be in the table afterwards.
+#[rustfmt::skip]
+const FILES: &[Case] = &[
+    case(&["load", "none.txt"], 1, &["nothing was loaded", "none.txt", "No such file"]),
+    case(&["load", "folder"], 1, &["nothing was loaded", "folder is a directory", "stdin"]),
+    case(&["load", "empty.txt"], 1, &["nothing was loaded", "empty.txt has no records"]),
+    case(&["load", "-"], 1, &["nothing was loaded", "stdin has no records"]),
+    case(&["load", "bad.txt"], 1, &["nothing was loaded", "bad.txt:3: 'three' is no record"]),
+    case(&["load", "large.txt"], 1, &["large.txt:2: '18446744073709551616' is no record"]),
+    case(&["load", "minus.txt"], 1, &["minus.txt:1: '-1' is no record", "whole number from 0"]),
+    case(&["load", "gap.txt"], 1, &["gap.txt:2: '' is no record", "the line is empty"]),
+    case(&["load", "mixed.txt"], 1, &["mixed.txt:2: '3' is no record", "line 1 has a value"]),
+    case(&["load", "twice.txt"], 1, &["twice.txt:3: key 1 is on line 1 already", "take one"]),
+    case(&["load", "cut.gz"], 1, &["nothing was loaded", "cannot read cut.gz", "cut off"]),
+    case(&["load", "two.txt", "-t", "other"], 1, &["no table 'other' in shm:default", "--create"]),
+    case(
+        &["load", "two.txt", "--create", "--slots", "16"],
+        1,
+        &[
+            "nothing was loaded",
+            "leave out --create",
+            "slots 8 where 16 was asked for",
+        ],
+    ),
+];
+
+#[rustfmt::skip]
+const TABLES: &[Case] = &[
+    case(&["table", "create", "default"], 1, &["there is a table 'default' already", "same"]),
+    case(
+        &["table", "create", "default", "--slots", "12"],
+        1,
+        &[
+            "there is a table 'default' already",
+            "slots 8 where 12 was asked for",
+        ],
+    ),
+    case(&["table", "create", ""], 2, &["table name", "1 to"]),
+    case(&["table", "create", "a\nb"], 2, &["table name", "control characters"]),
+    case(&["table", "drop", "other"], 1, &["no table 'other' in shm:default", "table list"]),
+    case(&["get", "1", "--table", "other"], 1, &["no table 'other' in shm:default", "table list"]),
+    case(&["stats", "--table", "other"], 1, &["no table 'other' in shm:default", "table list"]),
+];
+
+/// The document that shows the answers; made by running these commands.
+const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
+
+/// Promise: every command that is tried here is in the document.
+#[test]
+fn the_document_has_every_command() {
+    for case in [ARGUMENTS, BENCH, FILES, TABLES].concat() {
+        let quoted = case.arguments.iter().map(|argument| match *argument {
+            "" => "''".to_owned(),
+            other => other.replace('\n', "\\n"),
+        });
+        let row = format!(
+            "| `farleaf {}` | {} |",
+            quoted.collect::<Vec<_>>().join(" "),
+            case.status
+        );
+        assert!(
+            DOCUMENT.contains(&row),
+            "{row} is missing in docs/bad-inputs.md"
+        );
+    }
+}
+
+fn check(place: &Place, case: &Case) {
+    assert_told(case, &place.farleaf(case.arguments));
+}
+
+fn assert_told(case: &Case, ran: &Ran) {
+    let command = case.arguments.join(" ");
+    assert_eq!(ran.status, Some(case.status), "farleaf {command}: {ran:?}");
+    assert_eq!(ran.stdout, "", "farleaf {command}");
+    assert!(
+        ran.stderr.starts_with("error: "),
+        "farleaf {command}: {}",
+        ran.stderr
+    );
+    for told in case.told {
+        assert!(
+            ran.stderr.contains(told),
+            "farleaf {command}: no {told:?} in: {}",
+            ran.stderr
+        );
+    }
+    assert!(ran.stderr.len() < 700, "farleaf {command}: {}", ran.stderr);
+}
+
+fn place_with_files() -> Place {
+    let place = Place::new();
+    for (name, content) in [
+        ("empty.txt", ""),
+        ("bad.txt", "1\n2\nthree\n4\n"),
+        ("large.txt", "1\n18446744073709551616\n"),
+        ("minus.txt", "-1\n"),
+        ("gap.txt", "1\n\n2\n"),
+        ("mixed.txt", "1 2\n3\n"),
+        ("twice.txt", "1\n2\n1\n"),
+        ("two.txt", "1\n2\n"),
+    ] {
+        place.file(name, content);
+    }
+    std::fs::create_dir(place.path().join("folder")).expect("a directory");
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(b"1\n2\n3\n4\n5\n").expect("in memory");
+    let packed = packed.finish().expect("in memory");
+    place.file("cut.gz", &packed[..packed.len() - 5]);
+    place
+}
+
+/// Promise: arguments that cannot be right are refused before anything is looked for.
+#[test]
+fn bad_arguments_are_refused() {
+    let place = Place::new();
+    for case in ARGUMENTS {
+        check(&place, case);
+    }
+}
+
+/// Promise: absurd benchmarks are refused before they take memory or time.
+#[test]
+fn absurd_benchmarks_are_refused() {
+    let place = place_with_files();
+    for case in BENCH {
+        check(&place, case);
+    }
+}
+
+/// Promise: of a file with anything wrong in it, nothing is loaded, and the message says so.
+#[test]
+fn bad_files_are_not_loaded() {
+    let place = place_with_files();
+    let _server = place.serve(&["--size", "8MiB"]);
+    place.farleaf(&["table", "create", "default"]).quietly();
+    for case in FILES {
+        check(&place, case);
+        assert_eq!(
+            place.farleaf(&["scan"]).quietly(),
+            "",
+            "of {:?}",
+            case.arguments
+        );
+    }
+    assert_eq!(
+        place
+            .farleaf(&["table", "list"])
+            .quietly()
+            .matches("learned")
+            .count(),
+        1
+    );
+}
+
+/// Promise: a file that cannot be loaded makes no table either.
+#[test]
+fn a_bad_file_makes_no_table() {
+    let place = place_with_files();
+    let _server = place.serve(&["--size", "8MiB"]);
+    assert_eq!(
+        place.farleaf(&["load", "bad.txt", "--create"]).status,
+        Some(1)
+    );
+    assert!(
+        place
+            .farleaf(&["table", "list"])
+            .quietly()
+            .contains("has no tables")
+    );
+}
+
+/// Promise: unknown tables, tables that are there and bad names are told.
+#[test]
+fn bad_tables_are_told() {
+    let place = Place::new();
+    let _server = place.serve(&["--size", "8MiB"]);
+    place.farleaf(&["table", "create", "default"]).quietly();
+    for case in TABLES {
+        check(&place, case);
+    }
+}
+
+/// Promise: a closed stdin is one without records, not a crash.
+#[test]
+fn a_closed_stdin_has_no_records() {
+    let place = Place::new();
+    let _server = place.serve(&["--size", "8MiB"]);
+    place.farleaf(&["table", "create", "default"]).quietly();
+    let script = format!("exec {} load - <&-", env!("CARGO_BIN_EXE_farleaf"));
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", &script])
+        .env("FARLEAF_RUNTIME_DIR", place.runtime_directory());
+    let ran: Ran = shell.stdin(Stdio::null()).output().expect("a shell").into();
+    let told = &["nothing was loaded", "stdin has no records"];
+    assert_told(&case(&["load", "-"], 1, told), &ran);
+}

@@ -1,0 +1,158 @@
+//! `farleaf bench`, small.
+
+use serde_json::Value;
+
+use crate::pool::{Place, lines};
+
+const SMALL: [&str; 4] = ["--records", "2k", "--operations", "3_000"];
+
+fn bench(place: &Place, arguments: &[&str]) -> String {
+    let arguments = [&["bench"], arguments, &SMALL].concat();
+    place.farleaf(&arguments).quietly()
+}
+
+fn reports(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// Promise: JSON reports are one a line, with what was asked for and what was found: nothing wrong,
+/// nothing missing; on both fabrics.
+#[test]
+fn reports_are_json_lines() {
+    let place = Place::new();
+    for fabric in ["mem", "shm"] {
+        let arguments = [
+            "ycsb",
+            "--workload",
+            "A,b",
+            "--workload",
+            "E",
+            "--format",
+            "json",
+        ];
+        let arguments = [&arguments[..], &["--fabric", fabric, "--threads", "2"]].concat();
+        let reports = reports(&bench(&place, &arguments));
+        let letters: Vec<_> = reports
+            .iter()
+            .map(|report| report["workload"].as_str())
+            .collect();
+        assert_eq!(letters, [Some("A"), Some("B"), Some("E")]);
+        for report in &reports {
+            assert_eq!(
+                (&report["errors"], &report["missing"]),
+                (&0.into(), &0.into()),
+                "{report}"
+            );
+            assert_eq!(report["fabric"], fabric);
+            assert_eq!(
+                (&report["records"], &report["operations"]),
+                (&2_000.into(), &3_000.into())
+            );
+            assert_eq!(
+                (&report["threads"], &report["modelled"]),
+                (&2.into(), &false.into())
+            );
+            assert!(
+                report["throughput_ops_per_s"]
+                    .as_f64()
+                    .is_some_and(|it| it > 0.0)
+            );
+            let commit = report["commit"].as_str().expect("a commit");
+            assert!(commit == "unknown" || commit.len() >= 7, "{commit}");
+        }
+        let read = &reports[0]["operations_by_kind"]["read"];
+        assert!(
+            read["round_trips_mean"]
+                .as_f64()
+                .is_some_and(|it| it >= 1.0),
+            "{read}"
+        );
+    }
+}
+
+/// Promise: `bench` alone takes the same options as `bench ycsb`, and runs A to F; several runs end
+/// with a table that compares them.
+#[test]
+fn bench_alone_runs_all_workloads() {
+    let place = Place::new();
+    let text = bench(&place, &["--fabric", "mem"]);
+    for workload in ["A", "B", "C", "D", "E", "F"] {
+        assert!(
+            text.contains(&format!("YCSB {workload}: learned index, mem fabric")),
+            "{text}"
+        );
+    }
+    assert!(
+        text.trim_end()
+            .ends_with("of the most frequent operation; metadata: a key"),
+        "{text}"
+    );
+}
+
+/// Promise: the options for index, leaves, keys and seed reach the runs.
+#[test]
+fn options_reach_the_runs() {
+    let place = Place::new();
+    let keys = lines((0..5_000_u64).map(|index| index * index));
+    place.file("keys.txt", keys);
+    let arguments = [
+        "ycsb",
+        "--workload",
+        "C",
+        "--index",
+        "learned,rolex",
+        "--keys",
+        "keys.txt",
+    ];
+    let more = [
+        "--slots",
+        "16",
+        "--fill",
+        "50",
+        "--epsilon",
+        "8",
+        "--seed",
+        "7",
+    ];
+    let most = [
+        "--in-flight",
+        "4",
+        "--distribution",
+        "uniform",
+        "--format",
+        "json",
+    ];
+    let reports = reports(&bench(&place, &[&arguments[..], &more, &most].concat()));
+    let indexes: Vec<_> = reports
+        .iter()
+        .map(|report| report["index"].as_str())
+        .collect();
+    assert_eq!(indexes, [Some("learned"), Some("rolex")]);
+    for report in &reports {
+        assert_eq!(
+            (&report["slots"], &report["seed"]),
+            (&16.into(), &7.into()),
+            "{report}"
+        );
+        // In percent, and in keys.
+        assert_eq!(report["fill_percent"], 50, "{report}");
+        assert_eq!(report["epsilon"].as_f64(), Some(8.0), "{report}");
+        assert_eq!(
+            (&report["in_flight"], &report["distribution"]),
+            (&4.into(), &"uniform".into())
+        );
+        assert_eq!(report["dataset"], "keys:keys.txt");
+    }
+}
+
+/// Promise: the version names the commit, as reports do.
+#[test]
+fn the_version_names_the_commit() {
+    let version = Place::new().farleaf(&["--version"]).quietly();
+    assert!(
+        version.starts_with("farleaf 0.") && version.contains("(commit "),
+        "{version}"
+    );
+}

@@ -1,0 +1,8 @@
+//! The built program, as its users run it: a pool served by one process, and used by others.
+
+mod bad_inputs;
+mod bench;
+mod pool;
+mod records;
+mod serving;
+mod version;

@@ -1,0 +1,112 @@
+//! `farleaf serve`: its beginning and its ends.
+
+use rustix::process::Signal;
+
+use crate::pool::Place;
+
+/// Promise: a server tells how to connect, serves others, and SIGTERM and SIGINT end it with
+/// status 0, its socket gone, its log stamped with times.
+#[test]
+fn signals_end_a_server_cleanly() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let mut server = place.serve(&["--size", "8MiB"]);
+        assert!(
+            server.ready.starts_with("serving shm:default, 8 MiB; "),
+            "{}",
+            server.ready
+        );
+        assert!(
+            server.ready.contains("`farleaf --pool shm:default ...`"),
+            "{}",
+            server.ready
+        );
+        let list = place.farleaf(&["table", "list"]).quietly();
+        assert_eq!(
+            list,
+            "shm:default has no tables; `farleaf table create NAME` makes one\n"
+        );
+        let socket = place.runtime_directory().join("default.sock");
+        assert!(socket.exists());
+        server.signal(signal);
+        let (status, log) = server.end();
+        assert_eq!(status, Some(0), "{log}");
+        assert!(!socket.exists(), "the socket is left");
+        for line in log.lines() {
+            let stamp = line.split(' ').next().expect("a word");
+            assert!(
+                stamp.contains('T') && stamp.ends_with('Z'),
+                "no time stamp: {line}"
+            );
+        }
+        assert!(log.contains("stopped pool=\"shm:default\""), "{log}");
+    }
+}
+
+/// Promise: where huge pages are not reserved one line says so and what would change it.
+#[test]
+fn missing_huge_pages_are_one_line() {
+    let place = Place::new();
+    let mut server = place.serve(&["--size", "8MiB"]);
+    server.signal(Signal::TERM);
+    let (_, log) = server.end();
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("huge pages"))
+        .collect();
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    let has_pages = free.is_ok_and(|count| count.trim().parse::<u64>().is_ok_and(|it| it >= 4));
+    assert_eq!(lines.len(), usize::from(!has_pages), "{log}");
+    assert!(
+        lines.iter().all(|line| line.contains("vm.nr_hugepages=4")),
+        "{log}"
+    );
+}
+
+/// Promise: a second server of the same name is refused and says why, and the first one serves on.
+#[test]
+fn a_second_server_of_the_same_name_is_refused() {
+    let place = Place::new();
+    let _server = place.serve(&["--size", "8MiB", "--name", "twice"]);
+    let second = place.farleaf(&["serve", "--size", "8MiB", "--name", "twice"]);
+    assert_eq!((second.status, second.stdout.as_str()), (Some(1), ""));
+    assert!(
+        second
+            .stderr
+            .contains("shm:twice is already served by another"),
+        "{second:?}"
+    );
+    place
+        .farleaf(&["--pool", "shm:twice", "table", "create", "t"])
+        .quietly();
+    // Another name is another pool.
+    let _other = place.serve(&["--size", "8MiB", "--name", "other"]);
+    let list = place
+        .farleaf(&["--pool", "shm:other", "table", "list"])
+        .quietly();
+    assert!(list.starts_with("shm:other has no tables"), "{list}");
+}
+
+/// Promise: after kill -9 nobody is served, and the same name can be served again, as a new pool.
+#[test]
+fn a_killed_server_can_be_followed_by_another() {
+    let place = Place::new();
+    let mut server = place.serve(&["--size", "8MiB"]);
+    place.farleaf(&["table", "create", "t"]).quietly();
+    server.signal(Signal::KILL);
+    assert_eq!(server.end().0, None);
+    let orphan = place.farleaf(&["table", "list"]);
+    assert_eq!(orphan.status, Some(1));
+    assert!(
+        orphan.stderr.contains("is `farleaf serve` running?"),
+        "{orphan:?}"
+    );
+    let _again = place.serve(&["--size", "8MiB"]);
+    assert!(
+        place
+            .farleaf(&["table", "list"])
+            .quietly()
+            .contains("has no tables")
+    );
+    place.farleaf(&["table", "create", "t"]).quietly();
+}
