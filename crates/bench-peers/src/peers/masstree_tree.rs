@@ -1,0 +1,86 @@
+//! The masstree crate: a trie of B+-trees over byte strings; 8-byte keys make one layer of it.
+
+use masstree::{MassTree, RangeBound};
+use seize::{Guard, LocalGuard};
+
+use super::first_records;
+use crate::peer::{Client, Peer, PeerError, Work};
+
+/// The tree. Keys are big-endian, so that bytes order as numbers do; values are stored inline.
+/// Loaded in ascending order.
+pub struct MasstreePeer(MassTree<u64>);
+
+impl MasstreePeer {
+    /// Loads the keys with their first values.
+    pub fn load(keys: &[u64]) -> Self {
+        let tree = MassTree::new();
+        {
+            let mut guard = tree.guard();
+            for (key, value) in first_records(keys) {
+                tree.insert_with_guard(&key.to_be_bytes(), value, &guard);
+                guard.refresh();
+            }
+        }
+        Self(tree)
+    }
+}
+
+/// A handle that stays guarded between pauses.
+pub struct MasstreeClient<'a> {
+    tree: &'a MassTree<u64>,
+    guard: LocalGuard<'a>,
+}
+
+impl Peer for MasstreePeer {
+    type Client<'a> = MasstreeClient<'a>;
+
+    fn client(&self, _work: Work) -> Result<Self::Client<'_>, PeerError> {
+        Ok(MasstreeClient {
+            tree: &self.0,
+            guard: self.0.guard(),
+        })
+    }
+}
+
+impl Client for MasstreeClient<'_> {
+    #[inline]
+    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
+        Ok(self.tree.get_with_guard(&key.to_be_bytes(), &self.guard))
+    }
+
+    #[inline]
+    fn put(&mut self, key: u64, value: u64) -> Result<(), PeerError> {
+        let key = key.to_be_bytes();
+        self.tree.insert_with_guard(&key, value, &self.guard);
+        Ok(())
+    }
+
+    #[inline]
+    fn scan(
+        &mut self,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), PeerError> {
+        records.clear();
+        if limit == 0 {
+            return Ok(());
+        }
+        let from = from.to_be_bytes();
+        let visit = |key: &[u8], value: u64| {
+            let mut word = [0; 8];
+            word.copy_from_slice(key);
+            records.push((u64::from_be_bytes(word), value));
+            records.len() < limit
+        };
+        let (first, last) = (RangeBound::Included(&from), RangeBound::Unbounded);
+        self.tree
+            .scan_intra_leaf_batch(first, last, visit, &self.guard);
+        Ok(())
+    }
+
+    #[inline]
+    fn pause(&mut self) {
+        self.guard.refresh();
+    }
+}

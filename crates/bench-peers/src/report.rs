@@ -1,0 +1,270 @@
+//! Medians and ratios, as a table and as JSON.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use serde::Serialize;
+
+use crate::comparison::{Measured, Plan};
+use crate::floor::FloorManner;
+use crate::peer::Work;
+use crate::peers::PeerName;
+use crate::targets::{Target, judge};
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubjectName {
+    /// A map.
+    Peer(PeerName),
+    /// Bare memory.
+    Floor(FloorManner),
+}
+
+impl SubjectName {
+    /// As in the table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Peer(peer) => peer.as_str(),
+            Self::Floor(FloorManner::Dependent) => "floor, dependent",
+            Self::Floor(FloorManner::Independent) => "floor, independent",
+            Self::Floor(FloorManner::Grouped) => "floor, groups of 16",
+        }
+    }
+}
+
+/// How long one thread took for an operation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured.
+    pub subject: SubjectName,
+    /// The kind of work.
+    pub work: Work,
+    /// How many threads did it at the same time.
+    pub thread_count: usize,
+    /// Time of the slowest thread by its operations, in nanoseconds, for each round.
+    pub nanoseconds_by_round: Vec<f64>,
+}
+
+impl Figure {
+    /// The median of the rounds.
+    pub fn nanoseconds_median(&self) -> f64 {
+        let mut sorted = self.nanoseconds_by_round.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        if sorted.len().is_multiple_of(2) && middle > 0 {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        } else {
+            sorted.get(middle).copied().unwrap_or(f64::NAN)
+        }
+    }
+}
+
+/// How long a map took to load.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Loaded {
+    /// Which one.
+    pub peer: PeerName,
+    /// In seconds.
+    pub seconds: f64,
+}
+
+/// A comparison's results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    record_count: usize,
+    operation_count: usize,
+    round_count: usize,
+    seed: u64,
+    slots: u64,
+    processor: String,
+    core_count: usize,
+    has_huge_pages: bool,
+    loaded: Vec<Loaded>,
+    medians: Vec<Median>,
+    targets: Vec<Target>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Median {
+    nanoseconds: f64,
+    /// Times Farleaf's, for the same work and number of threads.
+    ratio_to_farleaf: Option<f64>,
+    #[serde(flatten)]
+    figure: Figure,
+}
+
+impl Report {
+    /// Puts together what was planned and what came out.
+    pub fn new(plan: &Plan, measured: &Measured) -> Self {
+        let figures = &measured.figures;
+        let farleaf = SubjectName::Peer(PeerName::Farleaf);
+        let median = |figure: &Figure| {
+            let base = find(figures, farleaf, figure.work, figure.thread_count);
+            let nanoseconds = figure.nanoseconds_median();
+            Median {
+                nanoseconds,
+                ratio_to_farleaf: base.map(|base| nanoseconds / base),
+                figure: figure.clone(),
+            }
+        };
+        Self {
+            record_count: plan.record_count,
+            operation_count: plan.operation_count,
+            round_count: plan.round_count,
+            seed: plan.seed,
+            slots: plan.slots,
+            processor: processor_name(),
+            core_count: std::thread::available_parallelism().map_or(1, usize::from),
+            has_huge_pages: measured.has_huge_pages,
+            loaded: measured.loaded.clone(),
+            medians: figures.iter().map(median).collect(),
+            targets: judge(figures),
+        }
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// For people: a table for each number of threads, then the targets.
+    pub fn to_table(&self) -> String {
+        let mut text = String::new();
+        let pages = if self.has_huge_pages {
+            "huge"
+        } else {
+            "ordinary"
+        };
+        let _ = writeln!(
+            text,
+            "{} records, leaves of {} slots, {} rounds of {} operations a thread, seed {}\n\
+             {}, {} cores; farleaf and floor on {pages} pages\n\
+             medians in ns an operation of one thread, and in brackets as multiples of farleaf's;\n\
+             multi_get: of {} keys, ns a key; scan: of {} records",
+            self.record_count,
+            self.slots,
+            self.round_count,
+            self.operation_count,
+            self.seed,
+            self.processor,
+            self.core_count,
+            crate::peer::GROUP_SIZE,
+            crate::peer::SCAN_LIMIT,
+        );
+        let mut thread_counts: Vec<_> = self.medians.iter().map(thread_count_of).collect();
+        thread_counts.sort_unstable();
+        thread_counts.dedup();
+        for thread_count in thread_counts {
+            let _ = writeln!(text, "\nthreads: {thread_count}");
+            let _ = writeln!(text, "{}", self.table_of(thread_count));
+        }
+        text.push('\n');
+        for target in &self.targets {
+            let _ = writeln!(text, "{target}");
+        }
+        text
+    }
+
+    fn table_of(&self, thread_count: usize) -> Table {
+        let mut table = Table::new();
+        table.load_style(STYLE);
+        table.set_header(["", "get", "multi_get", "put", "scan"]);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let mut subjects: Vec<SubjectName> = Vec::new();
+        for median in &self.medians {
+            if !subjects.contains(&median.figure.subject) {
+                subjects.push(median.figure.subject);
+            }
+        }
+        for subject in subjects {
+            let cell = |work| {
+                let is_this = |median: &&Median| {
+                    let figure = &median.figure;
+                    (figure.subject, figure.work, figure.thread_count)
+                        == (subject, work, thread_count)
+                };
+                self.medians
+                    .iter()
+                    .find(is_this)
+                    .map_or_else(String::new, cell_text)
+            };
+            let cells = Work::ALL.map(cell);
+            table.add_row([subject.as_str().to_owned()].into_iter().chain(cells));
+        }
+        table
+    }
+}
+
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
+fn thread_count_of(median: &Median) -> usize {
+    median.figure.thread_count
+}
+
+fn cell_text(median: &Median) -> String {
+    let nanoseconds = median.nanoseconds;
+    let precision = usize::from(nanoseconds < 100.0);
+    match median.ratio_to_farleaf {
+        Some(ratio) => format!("{nanoseconds:.precision$} ({ratio:.2})"),
+        None => format!("{nanoseconds:.precision$}"),
+    }
+}
+
+/// The median of one subject's work, in nanoseconds.
+pub(crate) fn find(
+    figures: &[Figure],
+    subject: SubjectName,
+    work: Work,
+    thread_count: usize,
+) -> Option<f64> {
+    let is_wanted = |figure: &&Figure| {
+        (figure.subject, figure.work, figure.thread_count) == (subject, work, thread_count)
+    };
+    figures
+        .iter()
+        .find(is_wanted)
+        .map(Figure::nanoseconds_median)
+}
+
+/// What Linux calls the processor.
+fn processor_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    let name = line.and_then(|line| line.split_once(':'));
+    name.map_or_else(
+        || "unknown processor".to_owned(),
+        |(_, name)| name.trim().to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(nanoseconds_by_round: Vec<f64>) -> Figure {
+        Figure {
+            subject: SubjectName::Peer(PeerName::Farleaf),
+            work: Work::Get,
+            thread_count: 1,
+            nanoseconds_by_round,
+        }
+    }
+
+    /// Promise: the median is of the sorted rounds, between the middle two of an even number.
+    #[test]
+    fn medians_are_of_sorted_rounds() {
+        let near = |rounds: Vec<f64>, expected: f64| {
+            let median = figure(rounds).nanoseconds_median();
+            assert!((median - expected).abs() < 1e-9, "{median}");
+        };
+        near(vec![9.0], 9.0);
+        near(vec![9.0, 1.0, 5.0], 5.0);
+        near(vec![4.0, 100.0, 1.0, 2.0], 3.0);
+    }
+}

@@ -1,0 +1,4 @@
+//! All maps give the same answers, and a comparison of them runs to its end.
+
+mod answers;
+mod whole_runs;
