@@ -41,8 +41,9 @@ impl LearnedLayer {
         self.synonyms.find(trained.parent, key).unwrap_or(trained)
     }
 
-    /// [`locate`](SearchLayer::locate) for many keys, in steps that the processor can overlap.
-    pub fn locate_all(&self, keys: &[u64], hints: &mut Vec<Hint>) {
+    /// [`locate`](SearchLayer::locate) for many keys, in steps that the processor can overlap, telling
+    /// `found` of each leaf while the next ones are looked for.
+    pub fn locate_all(&self, keys: &[u64], hints: &mut Vec<Hint>, found: impl Fn(RemoteAddr)) {
         const STEP_COUNT: usize = 16;
         for keys in keys.chunks(STEP_COUNT) {
             let mut predictions = [Prediction::default(); STEP_COUNT];
@@ -53,7 +54,9 @@ impl LearnedLayer {
             self.directory.refine(predictions);
             for (prediction, key) in predictions.iter().zip(keys) {
                 let trained = self.directory.resolve(*prediction);
-                hints.push(self.synonyms.find(trained.parent, *key).unwrap_or(trained));
+                let hint = self.synonyms.find(trained.parent, *key).unwrap_or(trained);
+                found(hint.addr);
+                hints.push(hint);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A session belongs to one thread, so each thread opens its own. `cargo run -p farleaf --example
 //! counter`
 
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use farleaf::{Error, Pool, Swap, Table, TableOptions};
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Error> {
             retries.sum::<Result<u64, Error>>()
         };
         let threads: Vec<_> = (0..THREAD_COUNT).map(|_| scope.spawn(work)).collect();
-        let ended = threads.into_iter().map(|thread| thread.join());
+        let ended = threads.into_iter().map(ScopedJoinHandle::join);
         ended
             .map(|ended| ended.expect("no thread panics"))
             .sum::<Result<u64, Error>>()

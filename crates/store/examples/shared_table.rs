@@ -80,7 +80,8 @@ fn child(address: &str) -> Result<(), Box<dyn Error>> {
         table.insert(key, key * key)?;
     }
     println!("child: wrote {RECORD_COUNT} records");
-    // Until it is killed. The keys are beyond those that the parent looks at; the leaves need not be.
+    // Until it is killed. The keys are beyond those that the parent looks at; the leaves need not
+    // be.
     for round in 0_u64.. {
         table.put(RECORD_COUNT + 1 + round % RECORD_COUNT, round)?;
     }

@@ -212,8 +212,8 @@ impl AsyncTable {
         operation.finish(kind, result)
     }
 
-    /// Replaces `records` by the first `limit` records from `from` on, ascending. One round trip on a
-    /// freshly loaded table. Not a snapshot (D9).
+    /// Replaces `records` by the first `limit` records from `from` on, ascending. One round trip on
+    /// a freshly loaded table. Not a snapshot (D9).
     ///
     /// # Errors
     /// As for [`get`](Self::get).

@@ -8,7 +8,8 @@ use farleaf_types::SequenceNumber;
 use crate::process::{ProcessNote, SessionNote};
 
 /// Counts a session's unfinished operations, by the sequence number at which they began. There are
-/// two numbers at most at a time: a third is followed only when the operations of the first are done.
+/// two numbers at most at a time: a third is followed only when the operations of the first are
+/// done.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     process: Arc<ProcessNote>,

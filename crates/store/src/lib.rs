@@ -20,13 +20,13 @@
 //! # }
 //! ```
 //!
-//! Calls on [`Table`] block; [`AsyncTable`] offers the same as futures, many of which one thread can
-//! have under way (see `farleaf-executor`). What each costs in round trips is in its documentation,
-//! and what it did cost in [`Session::counters`].
+//! Calls on [`Table`] block; [`AsyncTable`] offers the same as futures, many of which one thread
+//! can have under way (see `farleaf-executor`). What each costs in round trips is in its
+//! documentation, and what it did cost in [`Session::counters`].
 //!
 //! What is promised: a single get, put, insert, update, delete or compare-and-swap is linearizable;
-//! a scan is not a snapshot (rule D9 of `docs/data-layer.md`). A client may be killed at any moment:
-//! what was acknowledged stays, and nobody waits for the dead for ever.
+//! a scan is not a snapshot (rule D9 of `docs/data-layer.md`). A client may be killed at any
+//! moment: what was acknowledged stays, and nobody waits for the dead for ever.
 
 #![forbid(unsafe_code)]
 

@@ -69,8 +69,8 @@ pub(crate) struct PoolInner {
 }
 
 impl Pool {
-    /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves, or `mem:`, a new pool of
-    /// 256 MiB in this process's memory.
+    /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves, or `mem:`, a new pool
+    /// of 256 MiB in this process's memory.
     ///
     /// # Errors
     /// The address is none; nobody serves the pool; it is of another version or no pool.
@@ -93,8 +93,8 @@ impl Pool {
         }
     }
 
-    /// Starts a memory node in this process and opens its pool. The node stops when the pool and its
-    /// sessions are dropped.
+    /// Starts a memory node in this process and opens its pool. The node stops when the pool and
+    /// its sessions are dropped.
     ///
     /// # Errors
     /// The size is too small, the host has not so much memory, or the name is bad or taken.

@@ -2,11 +2,11 @@
 //!
 //! - **P1.** A session notes, before an operation reads anything, the sequence number at which its
 //!   oldest unfinished operation began; between operations it notes "idle".
-//! - **P2.** The process thread sees a new sequence number, stores it where the sessions look, makes
-//!   every thread of the process pass a full memory barrier, and only then reads the notes. So an
-//!   operation either was noted before, or will see the new number when it begins.
-//! - **P3.** It publishes for each session the smaller of its note and the number. Idle sessions are
-//!   so caught up without doing anything.
+//! - **P2.** The process thread sees a new sequence number, stores it where the sessions look,
+//!   makes every thread of the process pass a full memory barrier, and only then reads the notes.
+//!   So an operation either was noted before, or will see the new number when it begins.
+//! - **P3.** It publishes for each session the smaller of its note and the number. Idle sessions
+//!   are so caught up without doing anything.
 //! - **P4.** An operation that sees a new number as it begins first looks which of the session's
 //!   tables were dropped, and gives back what it leased for them.
 
@@ -57,7 +57,8 @@ impl SessionNote {
 pub(crate) struct ProcessNote {
     /// P2: the last sequence number that the process has seen.
     sequence: AtomicU64,
-    /// Whether the kernel cannot make threads pass a barrier, so that each operation must by itself.
+    /// Whether the kernel cannot make threads pass a barrier, so that each operation must by
+    /// itself.
     needs_fence: AtomicBool,
 }
 

@@ -92,8 +92,9 @@ impl Session {
         self.0.open_entry(entry)
     }
 
-    /// Drops a table. Whoever has it open gets [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped) soon; its memory is free when
-    /// no operation on it is under way any more anywhere.
+    /// Drops a table. Whoever has it open gets
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped) soon; its memory is free when no
+    /// operation on it is under way any more anywhere.
     ///
     /// # Errors
     /// There is no such table.
@@ -130,8 +131,8 @@ impl Session {
         self.0.drive(future)
     }
 
-    /// Closes the session if nothing else keeps it alive, and tells whether that went well; dropping
-    /// it does the same and logs what went wrong.
+    /// Closes the session if nothing else keeps it alive, and tells whether that went well;
+    /// dropping it does the same and logs what went wrong.
     ///
     /// # Errors
     /// What it leased could not be given back, or the memory node cannot be reached; the node then
@@ -282,7 +283,7 @@ impl SessionCore {
     }
 
     /// Takes the newest root, and finishes it if its loader did not (B4).
-    fn refresh(&self, table: &TableState) -> Result<(), Error> {
+    pub(crate) fn refresh(&self, table: &TableState) -> Result<(), Error> {
         let access = self.access(table);
         let root = self.drive(finish_root(&access, &table.entry));
         let root = root.map_err(|error| Error::from(farleaf_index::IndexError::from(error)))?;

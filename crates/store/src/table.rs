@@ -157,7 +157,8 @@ impl Table {
         Scan::new(self.0.clone(), from, u64::MAX, limit)
     }
 
-    /// The records with keys in a range, ascending, read as they are asked for. Not a snapshot (D9).
+    /// The records with keys in a range, ascending, read as they are asked for. Not a snapshot
+    /// (D9).
     pub fn range(&self, range: impl RangeBounds<u64>) -> Scan {
         Scan::of_range(self.0.clone(), &range)
     }
@@ -170,13 +171,14 @@ impl Table {
         self.0.session.drive(pin!(self.0.len_estimate()))
     }
 
-    /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All of
-    /// it appears at once, or nothing. `progress` is told now and then how many records have been
-    /// taken. An empty sequence changes nothing.
+    /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All
+    /// of it appears at once, or nothing. `progress` is told now and then how many records have
+    /// been taken. An empty sequence changes nothing.
     ///
     /// # Errors
-    /// [`Error::Load`]: the sequence does not ascend, or the table has records or had many.
-    /// [`Error::Full`]. The table is then as it was.
+    /// [`ErrorKind::Load`](crate::ErrorKind::Load): the sequence does not ascend, or the table has
+    /// records or had many.
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
     pub fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
@@ -192,10 +194,12 @@ impl Table {
         let access = session.access(state);
         let load = bulk_load(access, &state.entry, plan, records.into_iter(), progress);
         let loaded = session.drive(load);
+        let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
+        // Whoever loads knows that there is a new root without meeting the retired first leaf.
+        let refreshed = loaded.is_ok().then(|| session.refresh(state));
         drop(begun);
-        // Whoever loads knows that the first leaf is retired without meeting it.
-        state.index.mark_stale();
-        loaded.map_err(|error| Error::from(error).of_table(&state.info.name))
+        refreshed.transpose()?;
+        loaded
     }
 
     /// See [`AsyncTable::metadata_bytes`].

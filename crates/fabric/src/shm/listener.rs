@@ -1,6 +1,5 @@
 //! The node's side of the socket, and the watch over its clients' processes.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +18,7 @@ use rustix::process::PidfdFlags;
 use thiserror::Error;
 
 use crate::shm::PoolName;
+use crate::shm::place::Claim;
 use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
 
 /// Connections, each with a descriptor of its process, beyond which a client is turned away.
@@ -99,7 +99,7 @@ pub struct ShmListener {
     /// be told; `accept` would fail for ever otherwise, and `run` would spin.
     reserve: Option<OwnedFd>,
     /// Held so that no other node takes the name.
-    _claim: File,
+    _claim: Claim,
 }
 
 impl ShmListener {

@@ -54,18 +54,40 @@ impl PoolName {
     /// Makes the directory, and takes the lock that only one node of this name can hold. The lock
     /// is the kernel's, so it is gone with the process, however that ends. `None` when another
     /// node holds it.
-    pub(super) fn claim(&self) -> io::Result<Option<File>> {
+    pub(super) fn claim(&self) -> io::Result<Option<Claim>> {
         let directory = directory();
         prepare_directory(&directory)?;
         let path = directory.join(format!("{}.lock", self.0));
-        let mut options = File::options();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+        loop {
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true).mode(0o600);
+            let file = options.open(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            // A node that stops removes its file; a lock on a removed file keeps nobody out.
+            let is_current = std::fs::metadata(&path)
+                .is_ok_and(|current| file.metadata().is_ok_and(|own| own.ino() == current.ino()));
+            if is_current {
+                return Ok(Some(Claim { path, _file: file }));
+            }
         }
+    }
+}
+
+/// The right to serve a name; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Still locked here, so it is no other node's. A file that stays is only litter.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -57,11 +57,6 @@ impl IndexState {
         self.stale.get()
     }
 
-    /// There is, or may be, a newer root.
-    pub fn mark_stale(&self) {
-        self.stale.set(true);
-    }
-
     /// A newer root's layer, or the same again.
     pub fn replace_layer(&self, layer: Layer) {
         self.layer.replace(layer);

@@ -60,7 +60,9 @@ impl<E: Endpoint> Index<'_, E> {
         for part in keys.chunks(MULTI_GET_BATCH_COUNT) {
             hints.clear();
             if let Layer::Learned(layer) = &*self.state.layer.borrow() {
-                layer.locate_all(part, &mut hints);
+                let geometry = self.access.geometry;
+                let prepare = |leaf| self.access.endpoint.prepare(geometry.state(leaf));
+                layer.locate_all(part, &mut hints, prepare);
             }
             if hints.is_empty() {
                 Box::pin(self.multi_get_from_ranges(batch, part, values)).await?;

@@ -55,3 +55,18 @@ fn shared_table_survives_the_death_of_a_process() {
         "{said}"
     );
 }
+
+/// The program in the README is the example, to the letter, and runs.
+#[test]
+fn first_table_is_the_program_of_the_readme() {
+    let source = include_str!("../../examples/first_table.rs");
+    let (_, program) = source
+        .split_once("\n\n")
+        .expect("a header, then the program");
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.contains(&format!("```rust\n{program}```\n")));
+    assert_eq!(
+        run("first_table"),
+        "5: 139820 km\na get: 1 round trip, 160 bytes\n"
+    );
+}
