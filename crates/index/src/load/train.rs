@@ -123,10 +123,10 @@ mod tests {
             })
             .collect();
         let boundaries = Boundaries::decide(&model, &gaps, shift);
-        for leaf in 1..4 {
+        for (leaf, gap) in gaps.iter().enumerate().skip(1) {
             let threshold = ((leaf as i64) << shift) + i64::from(boundaries.residuals[leaf]);
             let low = boundaries.lows[leaf];
-            assert!(gaps[leaf].last < low && low <= gaps[leaf].first);
+            assert!(gap.last < low && low <= gap.first);
             assert!(model.position(low, shift) >= threshold);
             assert!(model.position(low - 1, shift) < threshold);
         }
