@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_region::RegionLayout;
@@ -42,12 +42,17 @@ pub fn start(
 
 fn run(keeper: &Keeper, events: &Receiver<AgentEvent>) {
     let mut sweep_in = None;
+    let mut next_tick = Instant::now() + TICK;
     loop {
-        match events.recv_timeout(TICK) {
+        // Until a moment, not for a while: sessions that keep dying must not keep the ticks off.
+        match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
             // Deaths come in groups; one sweep serves all that have been heard of.
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => sweep_in = tick(keeper, sweep_in),
+            Err(RecvTimeoutError::Timeout) => {
+                sweep_in = tick(keeper, sweep_in);
+                next_tick = Instant::now() + TICK;
+            }
         }
     }
 }

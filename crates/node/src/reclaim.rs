@@ -18,7 +18,7 @@ use farleaf_types::SequenceNumber;
 
 use crate::sweep::Keeper;
 
-impl Keeper {
+impl<E: Endpoint> Keeper<E> {
     /// One step for every dropped table. Returns how many chunks became free.
     ///
     /// # Errors

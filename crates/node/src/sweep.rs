@@ -43,8 +43,8 @@ pub struct SweepReport {
 }
 
 /// A live table, as a sweep sees it.
-struct SweptTable<'a> {
-    access: LeafAccess<'a, MappedEndpoint>,
+struct SweptTable<'a, E> {
+    access: LeafAccess<'a, E>,
     first_leaf: RemoteAddr,
     root: RemoteAddr,
     state: IndexState,
@@ -52,16 +52,16 @@ struct SweptTable<'a> {
 
 /// The node's own way into its region.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Keeper<E = MappedEndpoint> {
     /// Its loopback endpoint (F4).
-    pub endpoint: MappedEndpoint,
+    pub endpoint: E,
     /// Its region.
     pub layout: RegionLayout,
     /// Its own session.
     pub owner: OwnerWord,
 }
 
-impl Keeper {
+impl<E: Endpoint> Keeper<E> {
     /// All catalog entries that are not free. An entry that is being written is left out.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Keeper {
     }
 
     /// Access to a table's leaves; `None` when the catalog names a geometry that there is not.
-    pub fn access<'a>(&'a self, entry: &CatalogEntry) -> Option<LeafAccess<'a, MappedEndpoint>> {
+    pub fn access<'a>(&'a self, entry: &CatalogEntry) -> Option<LeafAccess<'a, E>> {
         Some(LeafAccess {
             endpoint: &self.endpoint,
             layout: &self.layout,
@@ -199,7 +199,7 @@ impl Keeper {
     /// Every place at which the table has, or may have, a leaf.
     fn leaf_places(
         &self,
-        access: &LeafAccess<'_, MappedEndpoint>,
+        access: &LeafAccess<'_, E>,
         state: &IndexState,
         chunks: &[ChunkEntry],
     ) -> Vec<RemoteAddr> {
@@ -215,7 +215,7 @@ impl Keeper {
 
     fn chunk_places<'a>(
         &'a self,
-        access: &LeafAccess<'a, MappedEndpoint>,
+        access: &LeafAccess<'a, E>,
         chunk: ChunkIndex,
     ) -> impl Iterator<Item = RemoteAddr> + 'a {
         let start = self.layout.chunk_start(chunk);
@@ -226,7 +226,7 @@ impl Keeper {
 
     fn sweep_locks(
         &self,
-        access: &LeafAccess<'_, MappedEndpoint>,
+        access: &LeafAccess<'_, E>,
         leaves: &[RemoteAddr],
     ) -> Result<u64, IndexError> {
         let mut lock_count = 0;
@@ -256,7 +256,7 @@ impl Keeper {
     /// W3 and W4: what becomes of a chunk that has been taken over.
     fn sort_chunk(
         &self,
-        table: &SweptTable<'_>,
+        table: &SweptTable<'_, E>,
         chunk: ChunkIndex,
         entry: &ChunkEntry,
         report: &mut SweepReport,
@@ -284,7 +284,7 @@ impl Keeper {
 
     fn sort_leaves(
         &self,
-        table: &SweptTable<'_>,
+        table: &SweptTable<'_, E>,
         chunk: ChunkIndex,
     ) -> Result<FreeLeaves, IndexError> {
         let access = &table.access;

@@ -87,7 +87,8 @@ impl Session {
     /// # Errors
     /// There is no such table, or it is damaged.
     pub fn open_table(&self, name: &str) -> Result<Table, Error> {
-        let (_begun, _) = self.0.unfinished.begin();
+        let (begun, behind) = self.0.unfinished.begin();
+        let _begun = self.0.follow(begun, behind)?;
         let entry = self.0.find_table(name)?;
         self.0.open_entry(entry)
     }
@@ -231,16 +232,13 @@ impl SessionCore {
     fn begin_slowly<'a>(
         &'a self,
         table: &TableState,
-        mut begun: Begun<'a>,
+        begun: Begun<'a>,
         behind: Option<SequenceNumber>,
     ) -> Result<Begun<'a>, Error> {
         if table.index.is_broken() {
             return Err(ErrorKind::SessionBroken.into());
         }
-        if let Some(sequence) = behind {
-            self.look_for_dropped()?;
-            begun = self.unfinished.follow(begun, sequence);
-        }
+        let begun = self.follow(begun, behind)?;
         if table.dropped.get() {
             return Err(ErrorKind::TableDropped {
                 name: table.info.name.clone(),
@@ -251,6 +249,19 @@ impl SessionCore {
             self.refresh(table)?;
         }
         Ok(begun)
+    }
+
+    /// P4, if the operation that has begun is behind.
+    fn follow<'a>(
+        &'a self,
+        begun: Begun<'a>,
+        behind: Option<SequenceNumber>,
+    ) -> Result<Begun<'a>, Error> {
+        let Some(sequence) = behind else {
+            return Ok(begun);
+        };
+        self.look_for_dropped()?;
+        Ok(self.unfinished.follow(begun, sequence))
     }
 
     /// P4.

@@ -118,6 +118,7 @@ pub(crate) fn check_records(table: &Table, deal: Deal, journals: &[Journal]) {
 }
 
 /// What a check of the memory found.
+#[expect(clippy::struct_field_names, reason = "they are all counts")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryFound {
     pub(crate) split_count: u64,

@@ -24,7 +24,7 @@ pub(crate) const POOL: &str = "scene";
 /// Its address.
 pub(crate) const ADDRESS: &str = "shm:scene";
 /// Longest wait for a word from a child.
-const WORD_TIME_MAX: Duration = Duration::from_secs(60);
+const WORD_TIME_MAX: Duration = Duration::from_mins(1);
 
 fn this_test_binary() -> Command {
     Command::new(std::env::current_exe().expect("this test has a file"))

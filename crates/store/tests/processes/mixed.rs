@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use farleaf::{LayerKind, Pool, Table, TableOptions};
+use farleaf_region::chunk::CHUNK_LEAF_COUNT_MAX;
 
 use crate::check::{MemoryFound, check_memory, check_records};
 use crate::children::{ADDRESS, Peer, scene};
@@ -131,13 +132,13 @@ fn run(name: &str, plan: Plan, options: &TableOptions, kill_count: u64) {
     });
 }
 
-/// Memory does not grow with the kills: what is free is what the sessions that were open at the same
-/// time may have leased, and the dead that were not swept yet when their successors leased.
+/// Memory does not grow with the kills: what is free is what the sessions that were open at the
+/// same time may have leased, and the dead that were not swept yet when their successors leased.
 fn assert_leaves_came_back(plan: Plan, found: MemoryFound) {
     let session_count = plan.deal().class_count;
-    let free_chunk_count = found.free_leaf_count * 192 / (64 << 10);
+    let chunk_count_max = 3 * session_count + 2;
     assert!(
-        free_chunk_count <= 3 * session_count + 2,
+        found.free_leaf_count <= chunk_count_max * CHUNK_LEAF_COUNT_MAX,
         "{found:?} after a run of {session_count} sessions"
     );
 }

@@ -71,7 +71,11 @@ fn a_tables_first_leaf_is_never_reused() {
             let found = answered
                 .recv_timeout(Duration::from_secs(10))
                 .expect("a get that returns");
-            let expected = if index == 500 || index == 700 { 0 } else { index };
+            let expected = if index == 500 || index == 700 {
+                0
+            } else {
+                index
+            };
             assert_eq!(found, Some(expected));
         }
         let refused = table.bulk_load([(1, 1)], |_| {});

@@ -95,7 +95,8 @@ impl Orders {
     }
 }
 
-/// The body of [`Part::Worker`](crate::children::Part::Worker): one session and one class per thread.
+/// The body of [`Part::Worker`](crate::children::Part::Worker): one session and one class per
+/// thread.
 pub(crate) fn play(arguments: &[&str]) {
     let orders = Orders::parse(arguments);
     let stopped = stop_flag();
@@ -164,7 +165,8 @@ impl Worker {
 
     fn work(&mut self, stopped: &AtomicBool) {
         while !stopped.load(Ordering::Relaxed) {
-            if self.journal.tally.operation_count % WINDOW_OPERATION_COUNT == 0 {
+            let done = self.journal.tally.operation_count;
+            if done.is_multiple_of(WINDOW_OPERATION_COUNT) {
                 self.window = self.dice.below(self.deal.keys_per_class);
             }
             self.journal.tally.operation_count += 1;
