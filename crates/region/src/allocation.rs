@@ -322,6 +322,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 }
                 return Ok(false);
             }
+        }
+        // Only when all are ours: a chunk that is let go of above must still be free.
+        for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
             batch.clear();
             for chunk in part {
                 batch.write(self.layout.chunk_entry(*chunk).offset(1), &body);
