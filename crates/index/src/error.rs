@@ -1,6 +1,6 @@
 //! What can go wrong above the leaves.
 
-use farleaf_fabric::BatchError;
+use farleaf_fabric::{BatchError, BatchErrorKind};
 use farleaf_leaf::LeafError;
 use farleaf_region::RegionError;
 use farleaf_types::{RemoteAddr, TableId};
@@ -19,6 +19,10 @@ pub enum IndexError {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] BatchError),
+    /// A retired leaf was met: there is, or was, a newer root than the one the session searches by.
+    /// Nothing has changed; whoever holds the state refreshes it and asks again.
+    #[error("the table has been loaded anew since it was opened; open it again")]
+    Outdated,
     /// The search layer's snapshot is damaged.
     #[error(transparent)]
     SnapshotDamaged(Box<SnapshotDamage>),
@@ -45,7 +49,8 @@ impl From<RegionError> for IndexError {
 // Results are returned through every layer of every operation; large ones would be copied there.
 const _: () = assert!(size_of::<IndexError>() <= 32);
 
-/// Why a bulk load failed. Nothing of it is in the table then.
+/// Why a bulk load failed. Nothing of it is in the table then, unless the fabric failed: then all
+/// or nothing is.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -68,6 +73,19 @@ pub enum LoadError {
     /// Something below failed.
     #[error(transparent)]
     Index(#[from] IndexError),
+}
+
+impl LoadError {
+    /// F5: the load may or may not be in the table, and the session still owns its chunks.
+    pub fn is_outcome_unknown(&self) -> bool {
+        let Self::Index(error) = self else {
+            return false;
+        };
+        let (IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error))) = error else {
+            return false;
+        };
+        matches!(error.kind(), BatchErrorKind::Unknown { .. })
+    }
 }
 
 impl From<RegionError> for LoadError {

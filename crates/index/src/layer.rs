@@ -126,8 +126,8 @@ impl SearchLayer for Layer {
         delegate!(self, layer => layer.learn(low, leaf));
     }
 
-    fn synonyms_above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>) {
-        delegate!(self, layer => layer.synonyms_above(parent, from, found));
+    fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
+        delegate!(self, layer => layer.synonyms_above(parent, from, limit, found));
     }
 
     fn announcement(&self, parent: u32) -> Option<Announcement> {

@@ -88,8 +88,8 @@ impl SearchLayer for LearnedLayer {
         self.synonyms.insert(low, leaf, self.directory.leaf_count());
     }
 
-    fn synonyms_above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>) {
-        self.synonyms.above(parent, from, found);
+    fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
+        self.synonyms.above(parent, from, limit, found);
     }
 
     fn announcement(&self, parent: u32) -> Option<Announcement> {

@@ -164,8 +164,8 @@ impl SearchLayer for RolexLayer {
         self.met.insert(low, leaf, self.directory.leaf_count());
     }
 
-    fn synonyms_above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>) {
-        self.met.above(parent, from, found);
+    fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
+        self.met.above(parent, from, limit, found);
     }
 
     fn announcement(&self, parent: u32) -> Option<Announcement> {

@@ -48,12 +48,14 @@ impl Synonyms {
         word >> (parent % 64) & 1 != 0
     }
 
-    /// Adds the known synonyms of `parent` with lower fences above `from`, in order.
-    pub fn above(&self, parent: u32, from: u64, found: &mut Vec<RemoteAddr>) {
+    /// Adds the known synonyms of `parent` with lower fences above `from`, in order, until there are
+    /// `limit`.
+    pub fn above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
         if self.knows(parent) {
             let above = self.by_low.range((Bound::Excluded(from), Bound::Unbounded));
             let own = above.take_while(|(_, leaf)| leaf.parent == parent);
-            found.extend(own.map(|(_, leaf)| leaf.addr));
+            let left = limit.saturating_sub(found.len());
+            found.extend(own.take(left).map(|(_, leaf)| leaf.addr));
         }
     }
 
@@ -107,7 +109,9 @@ mod tests {
         assert_eq!(synonyms.find(4, u64::MAX), Some(leaf(3, 4)));
         assert_eq!(synonyms.find(5, u64::MAX), None);
         let mut above = Vec::new();
-        synonyms.above(3, 50, &mut above);
+        synonyms.above(3, 50, 9, &mut above);
         assert_eq!(above, [leaf(2, 3).addr]);
+        synonyms.above(3, 0, 2, &mut above);
+        assert_eq!(above.len(), 2, "no more than the limit");
     }
 }

@@ -92,7 +92,8 @@ impl<E: Endpoint> Keeper<E> {
             }
             let index = ChunkIndex(index as u64);
             // A leased chunk is given back by its session, or swept when that is fenced.
-            let taken = chunk.owner.is_free()
+            // Its own is left by a reclamation or a sweep that failed (W5).
+            let taken = (chunk.owner.is_free() || chunk.owner == self.owner)
                 && block_on(allocator.take_over(index, chunk.owner), || 0)?.is_some();
             if !taken {
                 left += 1;

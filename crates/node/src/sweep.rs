@@ -13,6 +13,10 @@
 //!   and B4.
 //! - **W4.** Chunks of a run or a snapshot are kept if the table's root, finished first (B4), has
 //!   their generation, or if they are the table's first snapshot; else their load never committed.
+//! - **W5.** What the node itself holds when a sweep begins was left by one that failed, and is
+//!   swept like what a fenced owner left: the node works on nothing but one sweep at a time.
+
+use std::rc::Rc;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
@@ -30,6 +34,9 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 
 /// Lock words read with one batch.
 const LOCK_BATCH_COUNT: usize = 1024;
+
+/// An entry is written in one batch; whoever reads it torn so often has met damage.
+const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,11 +69,31 @@ pub struct Keeper<E = MappedEndpoint> {
 }
 
 impl<E: Endpoint> Keeper<E> {
-    /// All catalog entries that are not free. An entry that is being written is left out.
+    /// All catalog entries that are not free, as far as they can be read: one that is being written,
+    /// or is damaged, is left out.
     ///
     /// # Errors
     /// The fabric failed.
     pub fn catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+        let entries = self.read_catalog()?.into_iter();
+        Ok(entries.filter_map(|entry| entry.ok()?).collect())
+    }
+
+    /// All catalog entries that are not free. What is not among them is nobody's, so an entry that
+    /// cannot be read is an error here.
+    fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+        let mut attempt = 0;
+        loop {
+            let entries: Result<Vec<_>, _> = self.read_catalog()?.into_iter().collect();
+            match entries {
+                Ok(entries) => return Ok(entries.into_iter().flatten().collect()),
+                Err(error) if attempt == TORN_ENTRY_COUNT_MAX => return Err(error),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    fn read_catalog(&self) -> Result<Vec<Result<Option<CatalogEntry>, RegionError>>, RegionError> {
         let mut batch = Batch::new();
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
         let read = batch.read(self.layout.catalog_entry(0), word_count);
@@ -75,9 +102,8 @@ impl<E: Endpoint> Keeper<E> {
             .counters()
             .record(OperationKind::Control, &batch.take_cost());
         let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
-        Ok(entries
-            .filter_map(|(index, words)| CatalogEntry::decode(index as u64, words).ok()?)
-            .collect())
+        let decode = |(index, words)| CatalogEntry::decode(index as u64, words);
+        Ok(entries.map(decode).collect())
     }
 
     /// Access to a table's leaves; `None` when the catalog names a geometry that there is not.
@@ -101,7 +127,7 @@ impl<E: Endpoint> Keeper<E> {
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
         let left = self.chunks_of_fenced(&block_on(allocator.entries(), || 0)?)?;
         // W2: from here on, everything is read that the owners of `left` may have committed.
-        let catalog = self.catalog()?;
+        let catalog = self.whole_catalog()?;
         let live = catalog
             .iter()
             .filter(|entry| entry.state == EntryState::Live);
@@ -110,15 +136,23 @@ impl<E: Endpoint> Keeper<E> {
             let Some(access) = self.access(entry) else {
                 continue;
             };
+            // The search for the root waits for the first leaf, and so for the node itself (W5).
+            report.lock_count += self.sweep_locks(&access, &[entry.record.first_leaf])?;
             let root = block_on(finish_root(&access, entry), || 0)?;
-            let snapshot = read_snapshot(&self.endpoint, access.geometry, entry.record.id, root);
+            let snapshot = read_snapshot(
+                &self.endpoint,
+                &self.layout,
+                access.geometry,
+                entry.record.id,
+                root,
+            );
             let directory = block_on(snapshot, || 0)?;
             let layer = Layer::new(LayerKind::Learned, access.geometry, directory.into());
             tables.push(SweptTable {
                 access,
                 first_leaf: entry.record.first_leaf,
                 root,
-                state: IndexState::new(layer),
+                state: IndexState::new(layer, Rc::default()),
             });
         }
         let chunks = block_on(allocator.entries(), || 0)?;
@@ -159,7 +193,7 @@ impl<E: Endpoint> Keeper<E> {
         let read = batch.read(self.layout.catalog_lock(), 1);
         block_on(self.endpoint.execute(&mut batch), || 0)?;
         let owner = OwnerWord::from_word(batch.words(read)[0]);
-        if !owner.is_free() && self.is_fenced(&mut batch, owner)? {
+        if !owner.is_free() && self.is_left(&mut batch, owner)? {
             batch.clear();
             batch.compare_swap(self.layout.catalog_lock(), owner.word(), 0);
             block_on(self.endpoint.execute(&mut batch), || 0)?;
@@ -175,14 +209,18 @@ impl<E: Endpoint> Keeper<E> {
         let mut batch = Batch::new();
         let mut left = Vec::new();
         for (index, chunk) in chunks.iter().enumerate() {
-            if !chunk.owner.is_free() && self.is_fenced(&mut batch, chunk.owner)? {
+            if !chunk.owner.is_free() && self.is_left(&mut batch, chunk.owner)? {
                 left.push((ChunkIndex(index as u64), chunk.owner));
             }
         }
         Ok(left)
     }
 
-    fn is_fenced(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
+    /// W5: whether nobody works in the name of an owner any more.
+    fn is_left(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
+        if owner == self.owner {
+            return Ok(true);
+        }
         let Some((life, incarnation)) = farleaf_region::session::life_of(&self.layout, owner)
         else {
             return Ok(true);
@@ -244,7 +282,7 @@ impl<E: Endpoint> Keeper<E> {
                 .filter(|(_, owner)| !owner.is_free())
                 .collect();
             for (leaf, owner) in held {
-                if self.is_fenced(&mut batch, owner)? {
+                if self.is_left(&mut batch, owner)? {
                     let recovered = block_on(access.recover(&mut batch, leaf, owner), || 0)?;
                     lock_count += u64::from(recovered);
                 }

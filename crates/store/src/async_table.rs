@@ -43,7 +43,8 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Counts what it cost.
+    /// Counts what it cost. `None`: the session's root was out of date, and is no more; the operation
+    /// has done nothing and has to be begun again.
     #[expect(
         clippy::inline_always,
         reason = "a call would hand the operation over by memory"
@@ -53,9 +54,12 @@ impl Operation<'_> {
         self,
         kind: OperationKind,
         result: Result<R, IndexError>,
-    ) -> Result<R, Error> {
+    ) -> Result<Option<R>, Error> {
         self.table.session.finish(kind, self.batch);
-        result.map_err(|error| Error::from(error).of_table(&self.table.state.info.name))
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => self.table.refresh_after(error).map(|()| None),
+        }
     }
 }
 
@@ -67,6 +71,15 @@ impl AsyncTable {
     /// What there is to know of the table without looking into it.
     pub fn info(&self) -> &TableInfo {
         &self.state.info
+    }
+
+    /// Takes the newest root if that is what an operation failed for.
+    #[cold]
+    fn refresh_after(&self, error: IndexError) -> Result<(), Error> {
+        match error {
+            IndexError::Outdated => self.session.refresh(&self.state),
+            other => Err(Error::from(other).of_table(&self.state.info.name)),
+        }
     }
 
     /// Begins one operation.
@@ -93,9 +106,13 @@ impl AsyncTable {
     /// The table was dropped or is damaged, or the fabric failed.
     #[inline]
     pub async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        let mut operation = self.begin()?;
-        let value = operation.index.get(&mut operation.batch, key).await;
-        operation.finish(OperationKind::Get, value)
+        loop {
+            let mut operation = self.begin()?;
+            let value = operation.index.get(&mut operation.batch, key).await;
+            if let Some(done) = operation.finish(OperationKind::Get, value)? {
+                return Ok(done);
+            }
+        }
     }
 
     /// The values of many keys, in their order: one round trip per 1024 keys.
@@ -118,12 +135,16 @@ impl AsyncTable {
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> Result<(), Error> {
-        let mut operation = self.begin()?;
-        let done = operation
-            .index
-            .multi_get(&mut operation.batch, keys, values)
-            .await;
-        operation.finish(OperationKind::MultiGet, done)
+        loop {
+            let mut operation = self.begin()?;
+            let done = operation
+                .index
+                .multi_get(&mut operation.batch, keys, values)
+                .await;
+            if let Some(done) = operation.finish(OperationKind::MultiGet, done)? {
+                return Ok(done);
+            }
+        }
     }
 
     /// Writes a key whether it is present or not, and returns its previous value. Two round trips
@@ -202,14 +223,18 @@ impl AsyncTable {
         &self,
         kind: OperationKind,
         key: u64,
-        decide: impl FnMut(Option<u64>) -> (Decision, R),
+        mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
-        let mut operation = self.begin()?;
-        let result = operation
-            .index
-            .modify(&mut operation.batch, key, decide)
-            .await;
-        operation.finish(kind, result)
+        loop {
+            let mut operation = self.begin()?;
+            let result = operation
+                .index
+                .modify(&mut operation.batch, key, &mut decide)
+                .await;
+            if let Some(done) = operation.finish(kind, result)? {
+                return Ok(done);
+            }
+        }
     }
 
     /// Replaces `records` by the first `limit` records from `from` on, ascending. One round trip on
@@ -237,22 +262,31 @@ impl AsyncTable {
         wanted: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
-        let mut operation = self.begin()?;
-        let done = operation
-            .index
-            .scan(&mut operation.batch, cursor, wanted, records)
-            .await;
-        operation.finish(OperationKind::Scan, done)
+        loop {
+            let mut operation = self.begin()?;
+            let done = operation
+                .index
+                .scan(&mut operation.batch, cursor, wanted, records)
+                .await;
+            if let Some(done) = operation.finish(OperationKind::Scan, done)? {
+                return Ok(done);
+            }
+        }
     }
 
-    /// About how many records the table has. A few round trips.
+    /// About how many records the table has, from a sample of its leaves. At most a few hundred round
+    /// trips.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
-        let mut operation = self.begin()?;
-        let estimate = operation.index.estimate_len(&mut operation.batch).await;
-        operation.finish(OperationKind::Control, estimate)
+        loop {
+            let mut operation = self.begin()?;
+            let estimate = operation.index.estimate_len(&mut operation.batch).await;
+            if let Some(done) = operation.finish(OperationKind::Control, estimate)? {
+                return Ok(done);
+            }
+        }
     }
 
     /// Bytes that this session holds to find leaves: models, upper models, residuals, tables and

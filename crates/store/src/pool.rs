@@ -230,7 +230,10 @@ impl PoolInner {
         {
             return Ok(Arc::clone(directory));
         }
-        let directory = block_on(read_snapshot(endpoint, geometry, table, root), || 0)?;
+        let directory = block_on(
+            read_snapshot(endpoint, &self.layout, geometry, table, root),
+            || 0,
+        )?;
         let directory = Arc::new(directory);
         cached.insert(table, (root, Arc::clone(&directory)));
         Ok(directory)

@@ -162,8 +162,9 @@ impl ProcessKeeper {
         // P2: the number first, then the barrier, then the notes.
         self.note.sequence.store(sequence, Ordering::SeqCst);
         let barrier = rustix::thread::membarrier(MembarrierCommand::PrivateExpedited);
-        if barrier.is_err() {
-            std::sync::atomic::fence(Ordering::SeqCst);
+        if barrier.is_err() && !self.note.needs_fence.swap(true, Ordering::SeqCst) {
+            // The sessions fence by themselves from now on; this once nobody did.
+            return Ok(());
         }
         // Held while the words are written: a session that has been removed is never written to.
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

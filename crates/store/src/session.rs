@@ -39,6 +39,13 @@ pub(crate) struct SessionCore {
         reason = "a batch is larger than a pointer and is moved twice per operation"
     )]
     batches: RefCell<Vec<Box<Batch>>>,
+    /// Tables that were dropped while the session had them open; operations that began before may
+    /// still lease leaves for them.
+    dropped_tables: RefCell<Vec<Rc<TableState>>>,
+    /// A write was cut off between its lock and its unlock: the session posts nothing any more (F6).
+    broken: Rc<Cell<bool>>,
+    /// Chunks may be owned that no lease knows of: a load or a creation is under way, or was cut off.
+    pub(crate) owns_chunks: Cell<bool>,
     shut: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
     pub(crate) pool: Pool,
@@ -68,6 +75,9 @@ impl Session {
             last_cost: Cell::default(),
             tables: RefCell::default(),
             batches: RefCell::default(),
+            dropped_tables: RefCell::default(),
+            broken: Rc::default(),
+            owns_chunks: Cell::new(false),
             shut: Cell::new(false),
             pool,
         })))
@@ -78,6 +88,8 @@ impl Session {
     /// # Errors
     /// The name is taken or bad, an option is out of range, or the pool is full.
     pub fn create_table(&self, name: &str, options: &TableOptions) -> Result<Table, Error> {
+        let (begun, behind) = self.0.unfinished.begin();
+        let _begun = self.0.follow(begun, behind)?;
         let entry = self.0.create_entry(name, options)?;
         self.0.open_entry(entry)
     }
@@ -202,7 +214,7 @@ impl SessionCore {
             .0
             .directory(&self.endpoint, geometry, entry.record.id, root)?;
         let layer = Layer::new(info.options.layer, geometry, directory);
-        let index = IndexState::new(layer);
+        let index = IndexState::new(layer, Rc::clone(&self.broken));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         Ok(TableState {
             info,
@@ -218,11 +230,7 @@ impl SessionCore {
     #[inline]
     pub(crate) fn begin<'a>(&'a self, table: &TableState) -> Result<Begun<'a>, Error> {
         let (begun, behind) = self.unfinished.begin();
-        if behind.is_some()
-            || table.dropped.get()
-            || table.index.is_stale()
-            || table.index.is_broken()
-        {
+        if behind.is_some() || table.dropped.get() || self.broken.get() {
             return self.begin_slowly(table, begun, behind);
         }
         Ok(begun)
@@ -235,7 +243,10 @@ impl SessionCore {
         begun: Begun<'a>,
         behind: Option<SequenceNumber>,
     ) -> Result<Begun<'a>, Error> {
-        if table.index.is_broken() {
+        if self.broken.get() {
+            // Others recover what it holds as soon as it counts as fenced.
+            drop(begun);
+            self.shut()?;
             return Err(ErrorKind::SessionBroken.into());
         }
         let begun = self.follow(begun, behind)?;
@@ -244,9 +255,6 @@ impl SessionCore {
                 name: table.info.name.clone(),
             }
             .into());
-        }
-        if table.index.is_stale() {
-            self.refresh(table)?;
         }
         Ok(begun)
     }
@@ -286,6 +294,7 @@ impl SessionCore {
             if batch.words(word)[0] != live_word(id) && !table.dropped.replace(true) {
                 self.tables.borrow_mut().remove(&id);
                 self.pool.0.forget(id);
+                self.dropped_tables.borrow_mut().push(Rc::clone(table));
                 let mut lease = table.index.take_lease();
                 self.drive(lease.give_back(&self.access(table)))?;
             }
@@ -299,7 +308,7 @@ impl SessionCore {
         let root = self.drive(finish_root(&access, &table.entry));
         let root = root.map_err(|error| Error::from(farleaf_index::IndexError::from(error)))?;
         if root == table.root.get() {
-            table.index.clear_stale();
+            table.index.follow_retired();
             return Ok(());
         }
         let id = table.entry.record.id;
@@ -319,9 +328,9 @@ impl SessionCore {
             return Ok(());
         }
         let mut given_back = Ok(());
-        let mut is_broken = false;
-        for (_, table) in self.tables.borrow_mut().drain() {
-            is_broken |= table.index.is_broken();
+        let is_broken = self.broken.get();
+        let open = self.tables.take().into_values();
+        for table in open.chain(self.dropped_tables.take()) {
             let mut lease = table.index.take_lease();
             if !is_broken {
                 let result = self.drive(lease.give_back(&self.access(&table)));
@@ -330,7 +339,7 @@ impl SessionCore {
         }
         // After this the process's thread writes nothing to the session's block.
         self.pool.0.process.remove(self.unfinished.note());
-        if !is_broken && given_back.is_ok() {
+        if !is_broken && !self.owns_chunks.get() && given_back.is_ok() {
             self.write_drained()?;
         }
         self.pool.0.control.close_session(self.owner)?;

@@ -73,6 +73,10 @@ impl Table {
     /// As for [`get`](Self::get).
     pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
         let table = self.asynchronous();
+        // So that no retired leaf is met on the way.
+        let begun = table.session.begin(&table.state)?;
+        table.session.refresh(&table.state)?;
+        drop(begun);
         let walk = async {
             let mut operation = table.begin()?;
             let mut survey = operation.index.survey();
@@ -87,7 +91,7 @@ impl Table {
                     Err(error) => break Err(error),
                 }
             };
-            operation.finish(OperationKind::Control, walked)
+            operation.finish(OperationKind::Control, walked).map(|_| ())
         };
         table.session.drive(walk)
     }

@@ -186,6 +186,7 @@ impl Table {
     ) -> Result<LoadSummary, Error> {
         let (session, state) = (&self.0.session, &self.0.state);
         let begun = session.begin(state)?;
+        session.owns_chunks.set(true);
         let plan = LoadPlan {
             kind: state.info.options.layer,
             fill_percent: state.info.options.fill_percent,
@@ -194,6 +195,8 @@ impl Table {
         let access = session.access(state);
         let load = bulk_load(access, &state.entry, plan, records.into_iter(), progress);
         let loaded = session.drive(load);
+        let is_unknown = matches!(&loaded, Err(error) if error.is_outcome_unknown());
+        session.owns_chunks.set(is_unknown);
         let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
         // Whoever loads knows that there is a new root without meeting the retired first leaf.
         let refreshed = loaded.is_ok().then(|| session.refresh(state));

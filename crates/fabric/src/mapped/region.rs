@@ -43,9 +43,10 @@ impl MappedRegion {
     /// huge pages and takes what comes.
     ///
     /// # Errors
-    /// The system has not so much address space.
+    /// The host has not so much memory to give, or not so much address space.
     pub fn anonymous(size_bytes: u64) -> io::Result<Self> {
         let length = round_up(size_bytes, HUGE_PAGE_SIZE_BYTES)?;
+        host::check_available(length as u64)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a null hint lets the kernel choose a place that nothing else uses.
         let base = unsafe {

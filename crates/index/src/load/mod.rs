@@ -78,8 +78,10 @@ impl LoadPlan {
 /// per leaf. An empty sequence changes nothing.
 ///
 /// # Errors
-/// The records do not ascend, the table is not empty, the pool is full, or the fabric failed; then
-/// nothing of the load is in the table, and its chunks are given back.
+/// The records do not ascend, the table is not empty, or the pool is full: then nothing of the load
+/// is in the table, and its chunks are given back. Or the fabric failed: if the commit's outcome is
+/// unknown (F5), all of it is in the table or nothing, and its chunks are swept when the session is
+/// fenced.
 pub async fn bulk_load<E: Endpoint>(
     access: LeafAccess<'_, E>,
     entry: &CatalogEntry,
@@ -107,6 +109,10 @@ pub async fn bulk_load<E: Endpoint>(
         &mut progress,
     )
     .await;
+    if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
+        // It may have committed: the sweep will tell (W4), when the session has ended.
+        return loaded;
+    }
     let committed = matches!(loaded, Ok(summary) if summary.record_count > 0);
     extents.release(&allocator, committed).await?;
     if let Some(range) = snapshot_range {

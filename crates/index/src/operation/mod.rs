@@ -15,6 +15,7 @@ pub use survey::{LeafReport, Survey};
 pub use write::Decision;
 
 use core::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafAccess, LeafError, LeafImage, LeafLease, Look};
@@ -34,45 +35,35 @@ const CATCH_UP_BATCH_COUNT: usize = 256;
 pub struct IndexState {
     layer: RefCell<Layer>,
     lease: RefCell<LeafLease>,
-    /// A retired leaf was met: there is a newer root.
-    stale: Cell<bool>,
-    /// A write was cut off in the middle: the session must stop and be closed (F6).
-    broken: Cell<bool>,
+    /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads there
+    /// at once, where links lead leaf by leaf.
+    follows_retired: Cell<bool>,
+    /// A write of the session was cut off in the middle: it must stop and be closed (F6).
+    broken: Rc<Cell<bool>>,
 }
 
 impl IndexState {
-    /// State with nothing learned and nothing leased.
-    pub fn new(layer: Layer) -> Self {
+    /// State with nothing learned and nothing leased. `broken` is the session's: it is set when a
+    /// write is cut off between its lock and its unlock. The session may hold a lock then, so it must
+    /// be closed: others recover what it holds.
+    pub fn new(layer: Layer, broken: Rc<Cell<bool>>) -> Self {
         Self {
             layer: RefCell::new(layer),
             lease: RefCell::default(),
-            stale: Cell::new(false),
-            broken: Cell::new(false),
+            follows_retired: Cell::new(false),
+            broken,
         }
-    }
-
-    /// Whether a newer root should be looked for before the next operation.
-    #[inline]
-    pub fn is_stale(&self) -> bool {
-        self.stale.get()
     }
 
     /// A newer root's layer, or the same again.
     pub fn replace_layer(&self, layer: Layer) {
         self.layer.replace(layer);
-        self.stale.set(false);
+        self.follows_retired.set(false);
     }
 
-    /// The root was looked at and is still the newest.
-    pub fn clear_stale(&self) {
-        self.stale.set(false);
-    }
-
-    /// Whether a write was cut off between its lock and its unlock. The session may hold a lock
-    /// then, so it must be closed: others recover what it holds.
-    #[inline]
-    pub fn is_broken(&self) -> bool {
-        self.broken.get()
+    /// The root was looked at and is the newest: from now on retired leaves are followed.
+    pub fn follow_retired(&self) {
+        self.follows_retired.set(true);
     }
 
     /// Bytes that the session holds to find leaves.
@@ -165,13 +156,11 @@ impl<'a, E: Endpoint> Index<'a, E> {
                 table: self.access.table,
             }
             .into()),
-            Look::Retired(link) => {
-                self.state.stale.set(true);
-                Ok(Hint {
-                    addr: link,
-                    parent: hint.parent,
-                })
-            }
+            Look::Retired(_) if !self.state.follows_retired.get() => Err(IndexError::Outdated),
+            Look::Retired(link) => Ok(Hint {
+                addr: link,
+                parent: hint.parent,
+            }),
             Look::Left | Look::Here | Look::Torn => {
                 let first = layer.directory().leaf(0);
                 let left = layer.left_of(key, hint).or(first);
@@ -222,7 +211,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         for part in entries.chunks(CATCH_UP_BATCH_COUNT) {
             let leaves = part.iter().map(|entry| RemoteAddr::from_word(*entry));
             let leaves: Vec<Hint> = leaves
-                .filter(|entry| !entry.is_null())
+                .filter(|entry| self.access.layout.chunk_of(*entry).is_some())
                 .map(|entry| Hint {
                     addr: entry.place(),
                     parent: first_leaf + u32::from(entry.spare()),
@@ -251,6 +240,17 @@ impl<'a, E: Endpoint> Index<'a, E> {
             }
         }
         let mut layer = self.state.layer.borrow_mut();
+        // What an entry names is only a hint; one that names no chunk must not be read.
+        for entry in &mut entries {
+            if self
+                .access
+                .layout
+                .chunk_of(RemoteAddr::from_word(*entry))
+                .is_none()
+            {
+                *entry = 0;
+            }
+        }
         layer.note_announced(announcement.model, now, &entries);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{LeafImage, Look};
+use farleaf_leaf::{LeafGeometry, LeafImage, Look};
 use farleaf_types::RemoteAddr;
 
 use super::Index;
@@ -127,7 +127,8 @@ impl<E: Endpoint> Index<'_, E> {
         {
             let layer = self.state.layer.borrow();
             let directory = layer.directory();
-            let mut left = expected_leaf_count(directory, wanted);
+            let limit = expected_leaf_count(directory, self.access.geometry, wanted);
+            let mut left = limit;
             let trained = directory.run_from(hint.parent);
             let is_trained = trained.is_some_and(|(leaf, _)| leaf.addr == hint.addr);
             if !is_trained {
@@ -135,19 +136,20 @@ impl<E: Endpoint> Index<'_, E> {
                 left = left.saturating_sub(1).max(1);
             }
             let mut parent = hint.parent + u32::from(!is_trained);
-            synonyms_of(&layer, hint.parent..parent, from, &mut synonyms);
+            synonyms_of(&layer, hint.parent..parent, (from, limit), &mut synonyms);
             while left > 0 {
                 let Some((first, run_count)) = directory.run_from(parent) else {
                     break;
                 };
                 let count = u64::from(run_count).min(left);
                 self.post_piece(batch, &mut ahead, first, count, true);
-                synonyms_of(&layer, parent..parent + count as u32, from, &mut synonyms);
+                let parents = parent..parent + count as u32;
+                synonyms_of(&layer, parents, (from, limit), &mut synonyms);
                 left -= count;
                 parent += count as u32;
             }
         }
-        for synonym in synonyms.into_iter().take(LEAF_COUNT_MAX as usize) {
+        for synonym in synonyms {
             self.post_piece(batch, &mut ahead, synonym, 1, false);
         }
         self.access.endpoint.execute(batch).await?;
@@ -226,19 +228,26 @@ impl<E: Endpoint> Index<'_, E> {
 
 /// How many leaves should hold so many records, and one more for the part of the first that lies
 /// before the cursor.
-fn expected_leaf_count(directory: &Directory, wanted: usize) -> u64 {
-    let leaf_count = f64::from(directory.leaf_count());
-    let mean = (directory.record_count() as f64 / leaf_count).max(1.0);
+fn expected_leaf_count(directory: &Directory, geometry: LeafGeometry, wanted: usize) -> u64 {
+    let trained = directory.record_count() as f64 / f64::from(directory.leaf_count());
+    // Leaves of a table that was never loaded are as splits leave them.
+    let mean = trained.max(geometry.slot_count() as f64 / 2.0);
     let expected = wanted as f64 / mean;
     let leaves = 1.0 + expected + SPARE_DEVIATIONS * (expected / mean).sqrt();
     (leaves.ceil() as u64).clamp(1, LEAF_COUNT_MAX)
 }
 
-/// Synonyms known of trained leaves.
-fn synonyms_of(layer: &Layer, parents: Range<u32>, from: u64, synonyms: &mut Vec<Hint>) {
+/// Synonyms known of trained leaves, no more than the limit in all.
+fn synonyms_of(
+    layer: &Layer,
+    parents: Range<u32>,
+    (from, limit): (u64, u64),
+    synonyms: &mut Vec<Hint>,
+) {
     let mut found = Vec::new();
     for parent in parents {
-        layer.synonyms_above(parent, from, &mut found);
+        let left = (limit as usize).saturating_sub(synonyms.len());
+        layer.synonyms_above(parent, from, left, &mut found);
         synonyms.extend(found.drain(..).map(|addr| Hint { addr, parent }));
     }
 }

@@ -29,7 +29,7 @@ pub struct LeafReport {
     pub lock: u64,
 }
 
-/// A walk over all leaves of a table, from the first key on. Each leaf costs one round trip.
+/// A walk over all leaves of a table, from the first key on. Each leaf costs two round trips.
 #[derive(Debug)]
 pub struct Survey {
     next: Option<(u64, Hint)>,
@@ -108,7 +108,7 @@ impl<E: Endpoint> Index<'_, E> {
     }
 
     /// About how many records the table has: leaves counted exactly, as far as splits were
-    /// announced, times the mean fill of a sample of them. A few round trips.
+    /// announced, times the mean fill of a sample of them. At most a few hundred round trips.
     ///
     /// # Errors
     /// As for [`leaf_of`](Self::leaf_of).
@@ -142,6 +142,9 @@ impl<E: Endpoint> Index<'_, E> {
             let trained = self.state.layer.borrow().directory().leaf(parent);
             let Some(trained) = trained else { break };
             let leaf = self.access.read_intact(batch, trained.addr).await?;
+            if leaf.image().is_retired() && !self.state.follows_retired.get() {
+                return Err(IndexError::Outdated);
+            }
             records += leaf.image().record_count() as f64;
             leaves += 1.0;
             let next = leaf.image().link().place();

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::change::SplitRequest;
-use farleaf_leaf::{LeafBuffer, Look};
+use farleaf_leaf::{LeafBuffer, LeafError, Look};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::RemoteAddr;
 
@@ -30,6 +30,14 @@ struct Critical<'a>(&'a Cell<bool>);
 impl Critical<'_> {
     fn passed(self) {
         core::mem::forget(self);
+    }
+
+    /// A lock could not be had. A damaged leaf's was given back.
+    fn failed(self, error: LeafError) -> IndexError {
+        if matches!(error, LeafError::Damaged { .. }) {
+            self.passed();
+        }
+        error.into()
     }
 }
 
@@ -79,9 +87,10 @@ impl<E: Endpoint> Index<'_, E> {
         let critical = Critical(&self.state.broken);
         let mut leaf = self.access.blank();
         loop {
-            self.access
-                .lock(batch, hint.addr, release, &mut leaf)
-                .await?;
+            let locked = self.access.lock(batch, hint.addr, release, &mut leaf).await;
+            if let Err(error) = locked {
+                return Err(critical.failed(error));
+            }
             let look = self.access.look_intact(leaf.image(), key);
             if look != Look::Here {
                 match Box::pin(self.leave(batch, key, hint, look, &leaf)).await? {

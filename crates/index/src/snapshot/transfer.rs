@@ -102,6 +102,7 @@ pub async fn write_snapshot<E: Endpoint>(
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
 pub async fn read_snapshot<E: Endpoint>(
     endpoint: &E,
+    layout: &RegionLayout,
     geometry: LeafGeometry,
     table: TableId,
     root: RemoteAddr,
@@ -127,6 +128,13 @@ pub async fn read_snapshot<E: Endpoint>(
         .map(|words| decode_model(words, header.generation))
         .collect::<Result<_, _>>()
         .map_err(damaged)?;
+    let is_outside = |model: &Model| !is_inside(model, layout, geometry);
+    if let Some(model) = models.iter().find(|model| is_outside(model)) {
+        return Err(damaged(format!(
+            "the model at {} leaves the region",
+            model.base
+        )));
+    }
     let leaf_count = models
         .iter()
         .map(|model| u64::from(model.leaf_count))
@@ -163,6 +171,24 @@ pub async fn read_snapshot<E: Endpoint>(
         &models,
         residuals,
     ))
+}
+
+/// Whether all that a model points to lies in chunks of the region.
+fn is_inside(model: &Model, layout: &RegionLayout, geometry: LeafGeometry) -> bool {
+    let spans = |start: RemoteAddr, block_count: u64| {
+        let last = start.block() + block_count.max(1) - 1;
+        last < RemoteAddr::BLOCK_COUNT_MAX
+            && layout.chunk_of(start).is_some()
+            && layout
+                .chunk_of(RemoteAddr::new(start.node(), last))
+                .is_some()
+    };
+    let table_words = 1 + u64::from(model.synonym_capacity);
+    spans(
+        model.base,
+        u64::from(model.leaf_count) * geometry.stride_blocks(),
+    ) && (model.synonym_table.is_null()
+        || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
 }
 
 fn residual_words(residuals: &[i8]) -> Vec<u64> {

@@ -1,6 +1,7 @@
 //! Bulk loads.
 
-use farleaf::{ErrorKind, LayerKind, LoadError, OperationKind, Pool, TableOptions};
+use farleaf::OperationKind::{self, Get, MultiGet, Put, Scan};
+use farleaf::{ErrorKind, LayerKind, LoadError, Pool, TableOptions};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -138,32 +139,102 @@ fn only_a_table_without_records_can_be_loaded() {
     );
 }
 
-/// Sessions that had the table open before it was loaded see the load, by the retired first leaf.
+/// A session that had the table open before somebody else loaded it takes the new directory at once:
+/// it does not walk along the new leaves.
 #[test]
-fn sessions_that_were_open_follow_a_load() {
+fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
+    for layer in [LayerKind::Learned, LayerKind::Rolex] {
+        for first in 0..6 {
+            let options = TableOptions {
+                layer,
+                ..TableOptions::default()
+            };
+            let pool = Pool::open("mem:").unwrap();
+            let (loader, other) = (pool.session().unwrap(), pool.session().unwrap());
+            let table = loader.create_table("t", &options).unwrap();
+            let open = other.open_table("t").unwrap();
+            assert_eq!(open.get(77).unwrap(), None);
+            let records = (0..100_000).map(|key| (key, key));
+            table.bulk_load(records, |_| {}).unwrap();
+            let key = 99_000;
+            let mut records = Vec::new();
+            match first {
+                0 => assert_eq!(open.get(key).unwrap(), Some(key)),
+                1 => assert_eq!(open.put(key, 5).unwrap(), Some(key)),
+                2 => assert_eq!(open.multi_get(&[key, 3]).unwrap(), [Some(key), Some(3)]),
+                3 => open.scan_into(key, 2, &mut records).unwrap(),
+                4 => assert!(open.len_estimate().unwrap().abs_diff(100_000) < 5000),
+                _ => assert_eq!(open.stats().unwrap().records, 100_000),
+            }
+            let kinds = [Get, Put, MultiGet, Scan].map(|kind| other.counters(kind).cost);
+            let trips: u64 = kinds.iter().map(|cost| cost.round_trips).sum();
+            assert!(trips <= 10, "{layer}, {first}: {trips} round trips");
+            for key in (0..100_000).filter(|other| *other != key) {
+                assert_eq!(open.get(key).unwrap(), Some(key));
+            }
+            let gets = other.counters(Get);
+            assert!(gets.cost.round_trips < 105_000, "{gets:?}");
+        }
+    }
+}
+
+/// A load whose records panic leaves nothing behind once its session is gone.
+#[test]
+fn a_load_that_panics_leaves_nothing_behind() {
+    for pool in super::pools(32) {
+        let session = pool.session().unwrap();
+        session.create_table("t", &TableOptions::default()).unwrap();
+        let used = pool.usage().unwrap().used_bytes;
+        let panicked = std::thread::scope(|scope| {
+            let loader = scope.spawn(|| {
+                let session = pool.session().unwrap();
+                let table = session.open_table("t").unwrap();
+                let records = (0..200_000).map(|key| {
+                    assert!(key < 100_000, "the caller's iterator fails");
+                    (key, key)
+                });
+                table.bulk_load(records, |_| {}).unwrap();
+            });
+            loader.join().is_err()
+        });
+        assert!(panicked);
+        let started = std::time::Instant::now();
+        while pool.usage().unwrap().used_bytes > used {
+            assert!(
+                started.elapsed().as_secs() < 20,
+                "its chunks are given back"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let table = session.open_table("t").unwrap();
+        table.bulk_load([(1, 2)], |_| {}).unwrap();
+        assert_eq!(table.get(1).unwrap(), Some(2));
+    }
+}
+
+/// What a scan reads depends on what it was asked for, not on how far the table has grown.
+#[test]
+fn short_scans_of_grown_tables_read_few_leaves() {
     for layer in [LayerKind::Learned, LayerKind::Rolex] {
         let options = TableOptions {
             layer,
             ..TableOptions::default()
         };
         let pool = Pool::open("mem:").unwrap();
-        let (loader, reader) = (pool.session().unwrap(), pool.session().unwrap());
-        let table = loader.create_table("t", &options).unwrap();
-        let open = reader.open_table("t").unwrap();
-        assert_eq!(open.get(77).unwrap(), None);
-        table
-            .bulk_load((0..100_000).map(|key| (key, key)), |_| {})
-            .unwrap();
-        for key in 0..100_000 {
-            assert_eq!(open.get(key).unwrap(), Some(key));
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &options).unwrap();
+        for key in 0..50_000_u64 {
+            table
+                .put(key.wrapping_mul(0x9E37_79B9_7F4A_7C15), key)
+                .unwrap();
         }
-        let gets = reader.counters(OperationKind::Get);
-        assert!(
-            gets.cost.round_trips < gets.operations + 100_000 / 20,
-            "{gets:?}"
-        );
-        open.put(5, 6).unwrap();
-        assert_eq!(table.get(5).unwrap(), Some(6));
+        let mut records = Vec::new();
+        for step in 0..100 {
+            table.scan_into(step << 57, 10, &mut records).unwrap();
+        }
+        let scans = session.counters(Scan);
+        let leaves = scans.cost.leaves_read / scans.operations;
+        assert!(leaves <= 8, "{layer}: {leaves} leaves for ten records");
     }
 }
 
