@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use farleaf::ErrorKind;
 
+use crate::log::say;
 use crate::output::StdoutClosed;
 
 /// How a command that worked ended.
@@ -39,7 +40,7 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", sentence(error));
+    say(format_args!("error: {}", sentence(error)));
     ExitCode::from(if error.chain().any(is_argument_s_fault) {
         2
     } else {

@@ -1,6 +1,7 @@
 //! The log on stderr.
 
-use std::io::{IsTerminal, stderr};
+use std::fmt::Display;
+use std::io::{IsTerminal, Write, stderr};
 
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
@@ -13,7 +14,9 @@ pub(crate) fn start(level: Level) {
     let filter = EnvFilter::builder().with_default_directive(level.into());
     let said = std::env::var(FILTER_VARIABLE).unwrap_or_default();
     let filter = filter.parse(&said).unwrap_or_else(|error| {
-        eprintln!("warning: {FILTER_VARIABLE}='{said}' is not used: {error}");
+        say(format_args!(
+            "warning: {FILTER_VARIABLE}='{said}' is not used: {error}"
+        ));
         EnvFilter::new(level.as_str())
     });
     tracing_subscriber::fmt()
@@ -21,5 +24,13 @@ pub(crate) fn start(level: Level) {
         .with_writer(stderr)
         .with_ansi(stderr().is_terminal())
         .with_target(false)
+        // Nobody may be listening; that must not end the thread that has something to say.
+        .log_internal_errors(false)
         .init();
+}
+
+/// Writes a line to standard error if that can be done: a closed or full one is no reason to fail,
+/// which is what the standard macro does then.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(stderr(), "{line}");
 }

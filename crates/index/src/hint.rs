@@ -40,8 +40,8 @@ pub trait SearchLayer {
     /// A leaf that a split made was met, or made by this session.
     fn learn(&mut self, low: u64, leaf: Hint);
 
-    /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their fences,
-    /// until `found` holds `limit`.
+    /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their
+    /// fences, until `found` holds `limit`.
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>);
 
     /// Where a split of a leaf of this parent is announced.

@@ -4,7 +4,6 @@ use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
-use farleaf_leaf::LeafGeometry;
 use farleaf_types::RemoteAddr;
 
 use crate::directory::Directory;
@@ -82,10 +81,10 @@ pub enum Layer {
 
 impl Layer {
     /// A session's layer over a directory that its process shares.
-    pub fn new(kind: LayerKind, geometry: LeafGeometry, directory: Arc<Directory>) -> Self {
+    pub fn new(kind: LayerKind, directory: Arc<Directory>) -> Self {
         match kind {
-            LayerKind::Learned => Self::Learned(LearnedLayer::new(geometry, directory)),
-            LayerKind::Rolex => Self::Rolex(RolexLayer::new(geometry, directory)),
+            LayerKind::Learned => Self::Learned(LearnedLayer::new(directory)),
+            LayerKind::Rolex => Self::Rolex(RolexLayer::new(directory)),
         }
     }
 

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use farleaf_leaf::LeafGeometry;
 use farleaf_types::RemoteAddr;
 
 use crate::directory::{Directory, Prediction};
@@ -24,7 +23,7 @@ pub struct LearnedLayer {
 
 impl LearnedLayer {
     /// A layer over a directory that the process shares.
-    pub fn new(_geometry: LeafGeometry, directory: Arc<Directory>) -> Self {
+    pub fn new(directory: Arc<Directory>) -> Self {
         Self {
             directory,
             synonyms: Synonyms::default(),
@@ -41,7 +40,8 @@ impl LearnedLayer {
         self.synonyms.find(trained.parent, key).unwrap_or(trained)
     }
 
-    /// [`locate`](SearchLayer::locate) for many keys, in steps that the processor can overlap, telling
+    /// [`locate`](SearchLayer::locate) for many keys, in steps that the processor can overlap,
+    /// telling
     /// `found` of each leaf while the next ones are looked for.
     pub fn locate_all(&self, keys: &[u64], hints: &mut Vec<Hint>, found: impl Fn(RemoteAddr)) {
         const STEP_COUNT: usize = 16;

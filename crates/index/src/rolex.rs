@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use farleaf_leaf::LeafGeometry;
 use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::directory::Directory;
@@ -58,7 +57,7 @@ impl Candidates {
 
 impl RolexLayer {
     /// A layer over a directory that the process shares; its tables are this session's own.
-    pub fn new(_geometry: LeafGeometry, directory: Arc<Directory>) -> Self {
+    pub fn new(directory: Arc<Directory>) -> Self {
         let leaves = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
         let leaf_table = leaves.map(|leaf| leaf.addr).collect();
         let mut synonym_starts = Vec::with_capacity(directory.model_count());

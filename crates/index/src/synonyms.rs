@@ -48,7 +48,8 @@ impl Synonyms {
         word >> (parent % 64) & 1 != 0
     }
 
-    /// Adds the known synonyms of `parent` with lower fences above `from`, in order, until there are
+    /// Adds the known synonyms of `parent` with lower fences above `from`, in order, until there
+    /// are
     /// `limit`.
     pub fn above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
         if self.knows(parent) {

@@ -26,7 +26,7 @@ pub enum LeafError {
         /// Whose.
         table: TableId,
     },
-    /// D7: the leaf was retired without a successor.
+    /// The leaf was retired without a successor.
     #[error("{table} was dropped")]
     TableDropped {
         /// Which.

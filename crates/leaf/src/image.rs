@@ -373,9 +373,9 @@ mod tests {
 
     #[test]
     fn placement_uses_inclusive_fences() {
+        use Placement::{Here, Left, Right};
         let leaf = sample(8);
         let placements = [9, 10, 99, 100].map(|key| leaf.image().placement(key));
-        use Placement::{Here, Left, Right};
         assert_eq!(placements, [Left, Here, Here, Right]);
     }
 

@@ -34,11 +34,6 @@ impl LeafLease {
         self.free.pop()
     }
 
-    /// Puts back a leaf that was taken and is still pointed to by nothing.
-    pub fn put_back(&mut self, leaf: RemoteAddr) {
-        self.free.push(leaf);
-    }
-
     /// Adds the free leaves of a chunk that was just leased (`ChunkAllocator::lease_leaves`).
     pub fn add<E>(&mut self, access: &LeafAccess<'_, E>, chunk: ChunkIndex, free: FreeLeaves) {
         let start = access.layout.chunk_start(chunk);

@@ -69,8 +69,8 @@ pub struct Keeper<E = MappedEndpoint> {
 }
 
 impl<E: Endpoint> Keeper<E> {
-    /// All catalog entries that are not free, as far as they can be read: one that is being written,
-    /// or is damaged, is left out.
+    /// All catalog entries that are not free, as far as they can be read: one that is being
+    /// written, or is damaged, is left out.
     ///
     /// # Errors
     /// The fabric failed.
@@ -147,7 +147,7 @@ impl<E: Endpoint> Keeper<E> {
                 root,
             );
             let directory = block_on(snapshot, || 0)?;
-            let layer = Layer::new(LayerKind::Learned, access.geometry, directory.into());
+            let layer = Layer::new(LayerKind::Learned, directory.into());
             tables.push(SweptTable {
                 access,
                 first_leaf: entry.record.first_leaf,

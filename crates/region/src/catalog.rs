@@ -14,12 +14,13 @@
 //! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
 //! | 24 | the root that a bulk load is about to install, or 0 |
 //!
-//! - **C1.** Entries are written only under the catalog lock, whose owner word is recovered from a
-//!   fenced owner by CAS. Nothing needs repair then: C2 and C3 commit by one word.
+//! - **C1.** Entries are made and dropped only under the catalog lock, whose owner word is
+//!   recovered from a fenced owner by CAS. Nothing needs repair then: C2 and C3 commit by one word.
 //! - **C2.** Creation writes words 1 to 24, then word 0 (one batch); the first leaf and the root
 //!   are complete before (awaited).
-//! - **C3.** Dropping writes word 13, then word 0 = dropped. The memory node frees the entry when
-//!   the grace period is over (D7) and all of the table's chunks are given back.
+//! - **C3.** Dropping writes word 0 = dropped. Only the memory node writes a dropped entry after
+//!   that: word 13 first, then word 0 = free when the grace period is over (D7) and all of the
+//!   table's chunks are given back.
 //! - **C4.** The root is swapped by CAS, without the lock, by whoever finds the first leaf retired
 //!   while word 24 names a root that is not installed yet (see the bulk load's rules).
 

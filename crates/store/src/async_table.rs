@@ -43,8 +43,8 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Counts what it cost. `None`: the session's root was out of date, and is no more; the operation
-    /// has done nothing and has to be begun again.
+    /// Counts what it cost. `None`: the session's root was out of date, and is no more; the
+    /// operation has done nothing and has to be begun again.
     #[expect(
         clippy::inline_always,
         reason = "a call would hand the operation over by memory"
@@ -274,8 +274,8 @@ impl AsyncTable {
         }
     }
 
-    /// About how many records the table has, from a sample of its leaves. At most a few hundred round
-    /// trips.
+    /// About how many records the table has, from a sample of its leaves. At most a few hundred
+    /// round trips.
     ///
     /// # Errors
     /// As for [`get`](Self::get).

@@ -42,9 +42,11 @@ pub(crate) struct SessionCore {
     /// Tables that were dropped while the session had them open; operations that began before may
     /// still lease leaves for them.
     dropped_tables: RefCell<Vec<Rc<TableState>>>,
-    /// A write was cut off between its lock and its unlock: the session posts nothing any more (F6).
+    /// A write was cut off between its lock and its unlock: the session posts nothing any more
+    /// (F6).
     broken: Rc<Cell<bool>>,
-    /// Chunks may be owned that no lease knows of: a load or a creation is under way, or was cut off.
+    /// Chunks may be owned that no lease knows of: a load or a creation is under way, or was cut
+    /// off.
     pub(crate) owns_chunks: Cell<bool>,
     shut: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
@@ -213,7 +215,7 @@ impl SessionCore {
             .pool
             .0
             .directory(&self.endpoint, geometry, entry.record.id, root)?;
-        let layer = Layer::new(info.options.layer, geometry, directory);
+        let layer = Layer::new(info.options.layer, directory);
         let index = IndexState::new(layer, Rc::clone(&self.broken));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         Ok(TableState {
@@ -316,7 +318,7 @@ impl SessionCore {
             .pool
             .0
             .directory(&self.endpoint, table.geometry, id, root)?;
-        let layer = Layer::new(table.info.options.layer, table.geometry, directory);
+        let layer = Layer::new(table.info.options.layer, directory);
         table.index.replace_layer(layer);
         table.root.set(root);
         Ok(())

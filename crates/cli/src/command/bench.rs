@@ -14,6 +14,7 @@ use indicatif::ProgressBar;
 
 use crate::arguments::{COMMIT, parse_epsilon, parse_fill, parse_slots};
 use crate::failure::{BadArgument, Ending};
+use crate::log::say;
 use crate::output::print;
 use crate::progress::count_bar;
 use crate::quantity::{parse_key, parse_positive_count};
@@ -251,7 +252,7 @@ impl ProgressSink for Screen {
     fn fault(&self, workload: WorkloadLetter, description: &str) {
         self.bar
             .borrow()
-            .suspend(|| eprintln!("YCSB {workload}: {description}"));
+            .suspend(|| say(format_args!("YCSB {workload}: {description}")));
     }
 
     fn finish(&self, report: &RunReport) {

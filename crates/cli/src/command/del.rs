@@ -5,6 +5,7 @@ use clap::Args;
 use crate::arguments::TableArgument;
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::Ending;
+use crate::log::say;
 use crate::output::print;
 use crate::quantity::parse_key;
 
@@ -31,7 +32,10 @@ pub(crate) fn run(pool: &str, arguments: &DelArguments) -> anyhow::Result<Ending
             print(format_args!("deleted {key}, value {previous} before\n"))?;
         } else {
             ending = Ending::Lacking;
-            eprintln!("key {key} is absent from table '{}'", arguments.table.table);
+            say(format_args!(
+                "key {key} is absent from table '{}'",
+                arguments.table.table
+            ));
         }
     }
     log_costs(&session);

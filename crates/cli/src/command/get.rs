@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::arguments::{OutputArgument, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::Ending;
+use crate::log::say;
 use crate::output::{Lines, OutputFormat};
 use crate::quantity::parse_key;
 
@@ -55,7 +56,10 @@ pub(crate) fn run(pool: &str, arguments: &GetArguments) -> anyhow::Result<Ending
                 lines.line(format_args!("{key}\t{value}"), &object)?;
             }
             (OutputFormat::Text, None) => {
-                eprintln!("key {key} is absent from table '{}'", arguments.table.table);
+                say(format_args!(
+                    "key {key} is absent from table '{}'",
+                    arguments.table.table
+                ));
             }
         }
     }

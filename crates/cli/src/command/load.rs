@@ -68,7 +68,7 @@ pub(crate) fn run(pool: &str, arguments: &LoadArguments) -> anyhow::Result<Endin
     } else {
         session.open_table(name).context("nothing was loaded")?
     };
-    load(&source, &table, &records)?;
+    load(&source, &session, &table, &records)?;
     log_costs(&session);
     Ok(Ending::Done)
 }
@@ -100,7 +100,12 @@ fn create_or_open(session: &Session, name: &str, wanted: &TableOptions) -> anyho
     }
 }
 
-fn load(source: &Source, table: &Table, records: &[Record]) -> anyhow::Result<()> {
+fn load(
+    source: &Source,
+    session: &Session,
+    table: &Table,
+    records: &[Record],
+) -> anyhow::Result<()> {
     let name = &table.info().name;
     let is_empty = table
         .scan(0, 1)
@@ -108,32 +113,38 @@ fn load(source: &Source, table: &Table, records: &[Record]) -> anyhow::Result<()
         .transpose()
         .context("nothing was loaded")?
         .is_none();
-    if is_empty && load_at_once(source, table, records)? {
+    if is_empty && load_at_once(source, session, table, records)? {
         return Ok(());
     }
     let bar = count_bar("writing", records.len() as u64);
     let written = write_each(table, records, &bar);
     bar.finish_and_clear();
     match written {
-        Ok(updated_count) => print(format_args!(
+        Ok(updated_count) => check_served(session).and_then(|()| print(format_args!(
             "wrote {} records of {source} into table '{name}', which had records: {} inserted, {} \
              updated\n",
             count(records.len() as u64),
             count((records.len() - updated_count) as u64),
             count(updated_count as u64),
-        )),
+        ))),
         Err(stopped) => Err(partly_loaded(source, name, records, stopped)),
     }
 }
 
 /// `false` if the table cannot be loaded at once, because it had records once.
-fn load_at_once(source: &Source, table: &Table, records: &[Record]) -> anyhow::Result<bool> {
+fn load_at_once(
+    source: &Source,
+    session: &Session,
+    table: &Table,
+    records: &[Record],
+) -> anyhow::Result<bool> {
     let bar = count_bar("loading", records.len() as u64);
     let pairs = records.iter().map(|record| (record.key, record.value));
     let loaded = table.bulk_load(pairs, |record_count| bar.set_position(record_count));
     bar.finish_and_clear();
     let error = match loaded {
         Ok(summary) => {
+            check_served(session)?;
             print(format_args!(
                 "loaded {} records of {source} into table '{}' (leaves {}, models {})\n",
                 count(summary.record_count),
@@ -153,6 +164,14 @@ fn load_at_once(source: &Source, table: &Table, records: &[Record]) -> anyhow::R
         _ => "nothing was loaded",
     };
     Err(anyhow::Error::new(error).context(told))
+}
+
+/// A process that has mapped a pool's memory can go on writing to it when its node has ended; but
+/// nobody will ever see that.
+fn check_served(session: &Session) -> anyhow::Result<()> {
+    let probe = session.pool().session();
+    let gone = "the memory node ended meanwhile, and what was written is gone with its memory";
+    probe.map(drop).context(gone)
 }
 
 /// Puts one record after the other, and yields how many keys were there before. SIGINT and SIGTERM

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::arguments::{OutputArgument, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
+use crate::log::say;
 use crate::output::Lines;
 use crate::quantity::{parse_count, parse_key};
 
@@ -67,7 +68,9 @@ pub(crate) fn run(pool: &str, arguments: &ScanArguments) -> anyhow::Result<Endin
     lines.finish()?;
     // Where a program reads, it knows its limit.
     if is_cut && stdout().is_terminal() {
-        eprintln!("there are more than {limit} records; --limit 0 prints all");
+        say(format_args!(
+            "there are more than {limit} records; --limit 0 prints all"
+        ));
     }
     log_costs(&session);
     Ok(Ending::Done)

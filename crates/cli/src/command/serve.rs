@@ -52,8 +52,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }
                 stopping = true;
-                tracing::info!(signal, "stopping");
                 stop.stop();
+                tracing::info!(signal, "stopping");
             }
         })
         .context("cannot start the thread that waits for signals")?;

@@ -110,3 +110,48 @@ fn a_killed_server_can_be_followed_by_another() {
     );
     place.farleaf(&["table", "create", "t"]).quietly();
 }
+
+/// Promise: a log that nobody can read ends nothing. A server on a full standard error serves on, its
+/// agent works on (a dropped table's memory comes back), and a signal still stops it; a command
+/// keeps its exit status. Once, each of them died in the thread that had something to say.
+#[test]
+fn a_standard_error_that_cannot_be_written_ends_nothing() {
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        std::process::Stdio::from(file.expect("/dev/full"))
+    };
+    let place = Place::new();
+    let mut command = place.command(&["serve", "--size", "8MiB"]);
+    let mut server = command
+        .stdout(std::process::Stdio::null())
+        .stderr(full())
+        .spawn()
+        .expect("the program starts");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let wait = |what: &str| {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{what} did not happen"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    while place.farleaf(&["table", "create", "t"]).status != Some(0) {
+        wait("serving");
+    }
+    place.farleaf(&["table", "drop", "t"]).quietly();
+    while !place.farleaf(&["stats"]).stdout.contains(" 0 B of ") {
+        wait("freeing the table's memory");
+    }
+    let mut absent = place.command(&["get", "7"]);
+    let status = absent.stderr(full()).status().expect("it runs");
+    assert_eq!(status.code(), Some(1));
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, Signal::TERM).expect("it lives");
+    loop {
+        if let Some(status) = server.try_wait().expect("a child") {
+            assert_eq!(status.code(), Some(0));
+            break;
+        }
+        wait("stopping");
+    }
+}

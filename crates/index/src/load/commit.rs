@@ -74,12 +74,7 @@ pub(super) async fn commit<E: Endpoint>(
 }
 
 /// B3's first verb: names the root that is about to be installed.
-pub fn install_root(
-    batch: &mut Batch,
-    layout: &RegionLayout,
-    entry: &CatalogEntry,
-    root: RemoteAddr,
-) {
+fn install_root(batch: &mut Batch, layout: &RegionLayout, entry: &CatalogEntry, root: RemoteAddr) {
     batch.write_word(catalog::pending_root_addr(layout, entry.index), root.word());
 }
 

@@ -6,7 +6,7 @@
 //!   retired, empty and without a sibling: then nobody else has a record in the table, nor can
 //!   write one.
 //! - **B3.** One batch commits: the pending root, then the first leaf is retired in favour of the
-//!   first new one (link, state: the commit point), then the root is swapped, then the lock freed.
+//!   first new one (link, state: the commit point), then its lock is freed, then the root swapped.
 //! - **B4.** Whoever finds the first leaf retired while the root is still the old one swaps the
 //!   root to the pending one. Before the commit point a pending root means nothing: the next loader
 //!   overwrites it under the lock.
@@ -21,7 +21,7 @@ mod extent;
 mod run;
 mod train;
 
-pub use commit::{finish_root, install_root};
+pub use commit::finish_root;
 pub use create::{NewTable, create_table};
 pub use cut::{Cutter, FillTarget};
 

@@ -35,8 +35,8 @@ const CATCH_UP_BATCH_COUNT: usize = 256;
 pub struct IndexState {
     layer: RefCell<Layer>,
     lease: RefCell<LeafLease>,
-    /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads there
-    /// at once, where links lead leaf by leaf.
+    /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
+    /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
     /// A write of the session was cut off in the middle: it must stop and be closed (F6).
     broken: Rc<Cell<bool>>,
@@ -44,8 +44,8 @@ pub struct IndexState {
 
 impl IndexState {
     /// State with nothing learned and nothing leased. `broken` is the session's: it is set when a
-    /// write is cut off between its lock and its unlock. The session may hold a lock then, so it must
-    /// be closed: others recover what it holds.
+    /// write is cut off between its lock and its unlock. The session may hold a lock then, so it
+    /// must be closed: others recover what it holds.
     pub fn new(layer: Layer, broken: Rc<Cell<bool>>) -> Self {
         Self {
             layer: RefCell::new(layer),

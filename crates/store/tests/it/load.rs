@@ -139,8 +139,8 @@ fn only_a_table_without_records_can_be_loaded() {
     );
 }
 
-/// A session that had the table open before somebody else loaded it takes the new directory at once:
-/// it does not walk along the new leaves.
+/// A session that had the table open before somebody else loaded it takes the new directory at
+/// once: it does not walk along the new leaves.
 #[test]
 fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
     for layer in [LayerKind::Learned, LayerKind::Rolex] {

@@ -113,8 +113,8 @@ impl Loader {
         }
     }
 
-    /// Nobody but its loader touches a table that is not shared. The memory of dropped tables and of
-    /// the dead comes back by and by, so the pool may be full for a while.
+    /// Nobody but its loader touches a table that is not shared. The memory of dropped tables and
+    /// of the dead comes back by and by, so the pool may be full for a while.
     fn refused(&mut self, error: Error, is_shared: bool) {
         if !matches!(error.kind(), ErrorKind::Full(_)) {
             return Refusal::from(error).assert_benign(is_shared);
@@ -246,8 +246,8 @@ fn killed_loaders_leave_nothing_behind() {
     run("loads::killed_loaders_leave_nothing_behind", 0);
 }
 
-/// The same beside so many tables that sweeps take longer than a loader lives: what a loader commits
-/// and leaves behind while a sweep is under way is not taken for an unfinished load (W2).
+/// The same beside so many tables that sweeps take longer than a loader lives: what a loader
+/// commits and leaves behind while a sweep is under way is not taken for an unfinished load (W2).
 #[test]
 fn sweeps_keep_what_is_committed_while_they_run() {
     run("loads::sweeps_keep_what_is_committed_while_they_run", 150);

@@ -1,0 +1,30 @@
+//! Deterministic crashes: a session that stops between any two verbs, or in the middle of a WRITE,
+//! at any point of any operation, loses nothing that was acknowledged, leaves no lock for ever and
+//! leaks no leaf and no chunk; whoever comes next finds the old state or the new one.
+//!
+//! Each test runs an operation once without a crash to learn its effects, and then once for every
+//! place at which it can be cut off, each time in a fresh region. After the cut the session is
+//! fenced; then either another client comes first and meets what is left, or the memory node's
+//! sweep does; then everything is audited.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `cutting` | the endpoint that stops (F5) |
+//! | `pool` | a region with its sessions, and clients over any endpoint |
+//! | `catalog` | making and dropping tables, verb for verb as sessions do |
+//! | `audit` | what must hold of a region in which nobody works |
+//! | `crash` | one operation, cut off everywhere |
+//! | `records` | operations on records |
+//! | `tables` | creation, bulk load, leases, drops |
+//! | `keeper` | the sweep, reclamation and recovery themselves cut off |
+//! | `meanwhile` | sessions that act and die while a sweep is under way |
+
+mod audit;
+mod catalog;
+mod crash;
+mod cutting;
+mod keeper;
+mod meanwhile;
+mod pool;
+mod records;
+mod tables;

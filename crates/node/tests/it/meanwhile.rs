@@ -1,0 +1,148 @@
+//! Sessions that act and die while a sweep is under way: nothing that they committed is taken for
+//! something left over, wherever between two of the sweep's batches it happens.
+
+use core::cell::{Cell, RefCell};
+use core::future::{Future, ready};
+
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
+use farleaf_types::{NodeId, OwnerWord};
+
+use crate::catalog::{create, find};
+use crate::crash::{Tables, audit_tables, contents, loaded, only_records, sample};
+use crate::cutting::{Cut, CuttingEndpoint, Tear};
+use crate::pool::{Client, Pool};
+use crate::tables::LEARNED;
+
+/// Lets something happen before one of its batches.
+struct Interrupted<'a> {
+    inner: MappedEndpoint,
+    batch_count: Cell<u64>,
+    at: u64,
+    happens: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+}
+
+impl Endpoint for Interrupted<'_> {
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        if self.batch_count.replace(self.batch_count.get() + 1) == self.at
+            && let Some(happens) = self.happens.take()
+        {
+            happens();
+        }
+        ready(self.inner.execute_now(batch))
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.region_word_count(node)
+    }
+}
+
+/// A session works while a sweep is under way, before each of its batches in turn, and dies with
+/// everything in its name.
+fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expected: &Tables) {
+    for at in 0.. {
+        let mut pool = setup();
+        let dead = pool.register();
+        pool.fence(dead);
+        let (owner, node) = (pool.register(), pool.register());
+        let pool = RefCell::new(pool);
+        let endpoint = Interrupted {
+            inner: pool.borrow().endpoint(),
+            batch_count: Cell::new(0),
+            at,
+            happens: RefCell::new(Some(Box::new(|| {
+                let mut pool = pool.borrow_mut();
+                work(&mut pool, owner);
+                pool.fence(owner);
+            }))),
+        };
+        let keeper = pool.borrow().keeper(endpoint, node);
+        keeper.sweep().expect("nothing fails");
+        let is_over = keeper.endpoint.happens.take().is_some();
+        drop(keeper);
+        let mut pool = pool.into_inner();
+        pool.fence(node);
+        if is_over {
+            assert!(at > 2, "a sweep has more batches than {at}");
+            return;
+        }
+        assert_eq!(contents(&mut pool), *expected, "before batch {at}");
+        pool.sweep();
+        assert_eq!(
+            contents(&mut pool),
+            *expected,
+            "before batch {at}, swept again"
+        );
+        audit_tables(&mut pool, expected);
+    }
+}
+
+/// What a session does through an endpoint.
+type Work = fn(&Pool, &CuttingEndpoint, OwnerWord);
+
+/// A session works until `to_end` effects before its end, and is cut off there.
+fn dies_before_end(
+    setup: impl Fn() -> Pool,
+    work: Work,
+    to_end: u64,
+) -> impl Fn(&mut Pool, OwnerWord) {
+    let mut pool = setup();
+    let owner = pool.register();
+    let endpoint = pool.cutting(Cut::NEVER);
+    work(&pool, &endpoint, owner);
+    let cut = Cut {
+        effect_count: endpoint.effect_count() - to_end,
+        tear: Tear::First,
+    };
+    move |pool, owner| work(pool, &pool.cutting(cut), owner)
+}
+
+/// W2: whose chunks are swept is settled before the catalog is read.
+#[test]
+fn a_table_that_is_made_while_a_sweep_is_under_way_is_kept() {
+    let create: Work = |pool, endpoint, owner| {
+        let _ = create(pool, endpoint, owner, "records", LEARNED);
+    };
+    // Behind the catalog entry come eight words for each of two chunks, and the catalog's lock.
+    let work = dies_before_end(Pool::new, create, 17);
+    is_kept(Pool::new, work, &only_records([]));
+}
+
+/// W2: and before the roots are read.
+#[test]
+fn a_load_that_commits_while_a_sweep_is_under_way_is_kept() {
+    let load: Work = |pool, endpoint, owner| {
+        let entry = find(pool, "records").expect("it is there");
+        let client = Client::open(endpoint, &pool.layout, owner, &entry);
+        let _ = client.expect("opening writes nothing").load(&sample(40));
+    };
+    let setup = || loaded(LEARNED, 0);
+    // Behind the commit come eight words for each of two chunks.
+    let work = dies_before_end(setup, load, 16);
+    is_kept(setup, work, &only_records(sample(40)));
+}
+
+/// W3: a leaf that a split links meanwhile is in use.
+#[test]
+fn a_split_while_a_sweep_is_under_way_is_kept() {
+    let keys = || (1..=9).map(|key| (key * 10, key));
+    let split = |pool: &mut Pool, owner: OwnerWord| {
+        let entry = find(pool, "records").expect("it is there");
+        let mut client = pool.client(owner, &entry);
+        for (key, value) in keys() {
+            client.put(key, value).expect("nothing fails");
+        }
+    };
+    is_kept(|| loaded(LEARNED, 0), split, &only_records(keys()));
+}

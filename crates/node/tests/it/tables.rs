@@ -1,0 +1,220 @@
+//! Creation, bulk load, leases and drops, cut off everywhere.
+
+use farleaf_executor::block_on;
+use farleaf_index::{LayerKind, LoadError};
+use farleaf_leaf::LeafGeometry;
+use farleaf_region::allocation::ChunkAllocator;
+
+use crate::audit::assert_reclaimed;
+use crate::catalog::{Shape, create, drop_table, find};
+use crate::crash::{Case, Tables, load_into, loaded, only_records, sample};
+use crate::pool::{Client, Pool};
+
+const RECORD_COUNT: u64 = 300;
+
+pub(crate) const LEARNED: Shape = Shape {
+    kind: LayerKind::Learned,
+    slots: 8,
+    fill_percent: 75,
+};
+const ROLEX: Shape = Shape {
+    kind: LayerKind::Rolex,
+    ..LEARNED
+};
+
+/// Loads `records` if it is empty; refused if it is not.
+fn load_afterwards(pool: &mut Pool, tables: &mut Tables) {
+    let owner = pool.register();
+    let entry = find(pool, "records").expect("it is there");
+    let mut client = pool.client(owner, &entry);
+    let loaded = client.load(&sample(RECORD_COUNT));
+    let model = tables.get_mut("records").expect("it is there");
+    if model.is_empty() {
+        loaded.expect("an empty table can be loaded after all");
+        model.extend(sample(RECORD_COUNT));
+    } else {
+        assert!(
+            matches!(loaded, Err(LoadError::TableNotEmpty)),
+            "{loaded:?}"
+        );
+    }
+    pool.fence(owner);
+}
+
+/// C2: a table whose creation died does not exist, its chunks are free, and its name can be taken.
+#[test]
+fn a_creation_has_happened_or_not() {
+    for (shape, others) in [
+        (LEARNED, 0),
+        (ROLEX, 1),
+        (
+            Shape {
+                slots: 16,
+                ..LEARNED
+            },
+            0,
+        ),
+    ] {
+        let other = (others > 0).then(|| ("other", crate::audit::Model::new()));
+        let before: Tables = other.into_iter().collect();
+        let mut after = before.clone();
+        after.extend(only_records([]));
+        let case = Case {
+            setup: &|| {
+                let mut pool = Pool::new();
+                if others > 0 {
+                    let owner = pool.register();
+                    create(&pool, &pool.plain, owner, "other", shape).expect("it can be made");
+                    pool.fence(owner);
+                }
+                pool
+            },
+            operation: &|pool, endpoint, owner| {
+                usize::from(create(pool, endpoint, owner, "records", shape).is_ok())
+            },
+            states: vec![before, after],
+            near: 400,
+            afterwards: &|pool, tables| {
+                if !tables.contains_key("records") {
+                    let owner = pool.register();
+                    let made = create(pool, &pool.plain, owner, "records", shape);
+                    made.expect("the name can be taken");
+                    pool.fence(owner);
+                    tables.extend(only_records([]));
+                }
+                load_afterwards(pool, tables);
+            },
+            is_gradual: false,
+            cut_count_max: 120,
+        };
+        assert!(case.run() > 20);
+    }
+}
+
+/// B1 to B5: all of a load is there or nothing, whoever finishes it; then another load is refused,
+/// or succeeds.
+fn a_load_is_whole(goes_on: bool, setup: &dyn Fn() -> Pool, cut_count_max: usize) {
+    let case = Case {
+        setup,
+        operation: &|pool, endpoint, owner| {
+            let entry = find(pool, "records").expect("it is there");
+            if goes_on {
+                endpoint.go_on();
+            }
+            let client = Client::open(endpoint, &pool.layout, owner, &entry);
+            let mut client = client.expect("opening writes nothing");
+            usize::from(client.load(&sample(RECORD_COUNT)).is_ok())
+        },
+        states: vec![only_records([]), only_records(sample(RECORD_COUNT))],
+        near: 777,
+        afterwards: &load_afterwards,
+        is_gradual: false,
+        cut_count_max,
+    };
+    assert!(case.run() > 20);
+}
+
+/// Every place of a load in a small region.
+#[test]
+fn a_load_has_happened_or_not() {
+    for shape in [
+        LEARNED,
+        ROLEX,
+        Shape {
+            slots: 16,
+            ..LEARNED
+        },
+    ] {
+        a_load_is_whole(false, &|| loaded(shape, 0), 120);
+    }
+}
+
+/// F5: a load that learns of an unknown outcome, and then could go on, gives nothing back that may
+/// be in use.
+#[test]
+fn a_load_with_an_unknown_outcome_frees_nothing() {
+    a_load_is_whole(true, &|| loaded(LEARNED, 0), 120);
+}
+
+/// In a larger region a load claims chunks ahead, and gives back what it did not need.
+#[test]
+fn a_load_that_claims_ahead_has_happened_or_not() {
+    let setup = || {
+        let mut pool = Pool::with_size(6 << 20);
+        load_into(&mut pool, LEARNED, 0);
+        pool
+    };
+    a_load_is_whole(false, &setup, 40);
+}
+
+/// A5: a chunk that was leased by a session that died is leased again, or swept.
+#[test]
+fn a_lease_leaks_no_chunk() {
+    for is_table_chunk_taken in [false, true] {
+        let case = Case {
+            setup: &|| {
+                let mut pool = loaded(LEARNED, 40);
+                if is_table_chunk_taken {
+                    let owner = pool.register();
+                    assert!(lease(&pool, &pool.plain, owner), "there are free leaves");
+                    pool.fence(owner);
+                }
+                pool
+            },
+            operation: &|pool, endpoint, owner| usize::from(lease(pool, endpoint, owner)),
+            states: vec![only_records(sample(40)), only_records(sample(40))],
+            near: 777,
+            afterwards: &|_, _| (),
+            is_gradual: false,
+            cut_count_max: 40,
+        };
+        assert!(case.run() > 1);
+    }
+}
+
+fn lease<E: farleaf_fabric::Endpoint>(
+    pool: &Pool,
+    endpoint: &E,
+    owner: farleaf_types::OwnerWord,
+) -> bool {
+    let entry = find(pool, "records").expect("it is there");
+    let geometry = LeafGeometry::new(entry.record.slots.into()).expect("made here");
+    let allocator = ChunkAllocator::new(endpoint, &pool.layout, owner);
+    let leaf_count = geometry.chunk_leaf_count();
+    let leased = allocator.lease_leaves(entry.record.id, geometry.slots(), leaf_count);
+    block_on(leased, || 0).is_ok()
+}
+
+/// C3, G1 to G3: a table is there, or it is not and all its memory becomes free.
+#[test]
+fn a_drop_has_happened_or_not() {
+    let case = Case {
+        setup: &|| loaded(LEARNED, 40),
+        operation: &|pool, endpoint, owner| {
+            let entry = find(pool, "records").expect("it is there");
+            usize::from(drop_table(pool, endpoint, owner, &entry).is_ok())
+        },
+        states: vec![only_records(sample(40)), Tables::new()],
+        near: 777,
+        afterwards: &|pool, tables| {
+            pool.sweep();
+            reclaim(pool);
+            if tables.is_empty() {
+                assert_reclaimed(pool);
+            }
+        },
+        is_gradual: false,
+        cut_count_max: 40,
+    };
+    assert!(case.run() > 2);
+}
+
+/// What the node's agent does in a few ticks.
+pub(crate) fn reclaim(pool: &mut Pool) {
+    let owner = pool.register();
+    let keeper = pool.keeper(pool.endpoint(), owner);
+    for _ in 0..3 {
+        keeper.reclaim().expect("the fabric does not fail");
+    }
+    pool.fence(owner);
+}
