@@ -111,8 +111,8 @@ fn a_killed_server_can_be_followed_by_another() {
     place.farleaf(&["table", "create", "t"]).quietly();
 }
 
-/// Promise: a log that nobody can read ends nothing. A server on a full standard error serves on, its
-/// agent works on (a dropped table's memory comes back), and a signal still stops it; a command
+/// Promise: a log that nobody can read ends nothing. A server on a full standard error serves on,
+/// its agent works on (a dropped table's memory comes back), and a signal still stops it; a command
 /// keeps its exit status. Once, each of them died in the thread that had something to say.
 #[test]
 fn a_standard_error_that_cannot_be_written_ends_nothing() {
