@@ -51,14 +51,22 @@ pub struct TableOptions {
     pub epsilon_keys: f64,
 }
 
-impl Default for TableOptions {
-    fn default() -> Self {
+impl TableOptions {
+    /// The defaults of a search layer.
+    pub fn of(layer: LayerKind) -> Self {
         Self {
             slots: 8,
-            layer: LayerKind::Learned,
+            layer,
             fill_percent: 75,
-            epsilon_keys: 16.0,
+            epsilon_keys: layer.epsilon_keys_default(),
         }
+    }
+}
+
+impl Default for TableOptions {
+    /// The learned layer, leaves of 8 slots, filled to 75 %.
+    fn default() -> Self {
+        Self::of(LayerKind::default())
     }
 }
 

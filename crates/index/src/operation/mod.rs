@@ -30,11 +30,20 @@ const CATCH_UP_COUNT: u32 = 4;
 /// Announced leaves that are read with one batch.
 const CATCH_UP_BATCH_COUNT: usize = 256;
 
+/// Hints of many keys, and where their leaves will be in the batch.
+#[derive(Debug, Default)]
+struct Scratch {
+    hints: Vec<Hint>,
+    reads: Vec<(Hint, ReadSlot)>,
+}
+
 /// What one session keeps of one table between operations.
 #[derive(Debug)]
 pub struct IndexState {
     layer: RefCell<Layer>,
     lease: RefCell<LeafLease>,
+    /// Buffers for asking for many keys at once, kept for the next time.
+    scratch: RefCell<Scratch>,
     /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
     /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
@@ -50,6 +59,7 @@ impl IndexState {
         Self {
             layer: RefCell::new(layer),
             lease: RefCell::default(),
+            scratch: RefCell::default(),
             follows_retired: Cell::new(false),
             broken,
         }

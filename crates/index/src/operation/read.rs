@@ -4,7 +4,7 @@ use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafBuffer, LeafImage, Look};
 use farleaf_types::WordAddr;
 
-use super::{CATCH_UP_COUNT, Index};
+use super::{CATCH_UP_COUNT, Index, Scratch};
 use crate::IndexError;
 use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
@@ -55,8 +55,10 @@ impl<E: Endpoint> Index<'_, E> {
     ) -> Result<(), IndexError> {
         values.clear();
         values.reserve(keys.len());
-        let mut hints = Vec::with_capacity(keys.len());
-        let mut reads: Vec<(Hint, ReadSlot)> = Vec::with_capacity(keys.len());
+        let Scratch {
+            mut hints,
+            mut reads,
+        } = self.state.scratch.take();
         for part in keys.chunks(MULTI_GET_BATCH_COUNT) {
             hints.clear();
             if let Layer::Learned(layer) = &*self.state.layer.borrow() {
@@ -94,6 +96,7 @@ impl<E: Endpoint> Index<'_, E> {
                 values[first + index] = value;
             }
         }
+        self.state.scratch.replace(Scratch { hints, reads });
         Ok(())
     }
 
