@@ -113,10 +113,10 @@ pub(crate) struct TableOptionArguments {
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     pub(crate) fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024 [default: 32; rolex: 16]
-    #[arg(long, value_name = "KEYS")]
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = TableOptions::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
-    pub(crate) epsilon: Option<f64>,
+    pub(crate) epsilon: f64,
 }
 
 impl From<TableOptionArguments> for TableOptions {
@@ -125,9 +125,7 @@ impl From<TableOptionArguments> for TableOptions {
             slots: arguments.slots,
             layer: arguments.index,
             fill_percent: arguments.fill,
-            epsilon_keys: arguments
-                .epsilon
-                .unwrap_or(arguments.index.epsilon_keys_default()),
+            epsilon_keys: arguments.epsilon,
         }
     }
 }

@@ -44,16 +44,6 @@ impl LayerKind {
         }
     }
 
-    /// Error bound of the models in keys, unless told otherwise. ROLEX's is its paper's. The
-    /// default layer names single leaves by their residuals, so it can do with half as many models:
-    /// 99.8 % of gets read one leaf, and fewer models stay in the processor's caches.
-    pub const fn epsilon_keys_default(self) -> f64 {
-        match self {
-            Self::Learned => 32.0,
-            Self::Rolex => 16.0,
-        }
-    }
-
     /// The name for users.
     pub const fn name(self) -> &'static str {
         match self {

@@ -51,22 +51,14 @@ pub struct TableOptions {
     pub epsilon_keys: f64,
 }
 
-impl TableOptions {
-    /// The defaults of a search layer.
-    pub fn of(layer: LayerKind) -> Self {
+impl Default for TableOptions {
+    fn default() -> Self {
         Self {
             slots: 8,
-            layer,
+            layer: LayerKind::Learned,
             fill_percent: 75,
-            epsilon_keys: layer.epsilon_keys_default(),
+            epsilon_keys: 16.0,
         }
-    }
-}
-
-impl Default for TableOptions {
-    /// The learned layer, leaves of 8 slots, filled to 75 %.
-    fn default() -> Self {
-        Self::of(LayerKind::default())
     }
 }
 

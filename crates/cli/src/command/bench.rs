@@ -100,10 +100,10 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
     fill: u8,
 
-    /// Error bound of the models in keys, from 0.5 to 1024 [default: 32; rolex: 16]
-    #[arg(long, value_name = "KEYS")]
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
-    epsilon: Option<f64>,
+    epsilon: f64,
 
     /// Seed of keys and operations: the same seed makes the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
@@ -195,7 +195,7 @@ fn config(arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
         dataset,
         slots: arguments.slots,
         fill_percent: arguments.fill,
-        epsilon_keys: arguments.epsilon.unwrap_or(layer.epsilon_keys_default()),
+        epsilon_keys: arguments.epsilon,
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
     }
