@@ -248,12 +248,6 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     /// # Errors
     /// The fabric failed.
     pub async fn is_fenced(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, LeafError> {
-        let Some((life, incarnation)) = session::life_of(self.layout, owner) else {
-            return Ok(true);
-        };
-        batch.clear();
-        let read = batch.read(life, 1);
-        self.endpoint.execute(batch).await?;
-        Ok(session::is_fenced(incarnation, batch.words(read)[0]))
+        Ok(session::is_owner_fenced(self.endpoint, self.layout, batch, owner).await?)
     }
 }

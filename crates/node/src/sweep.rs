@@ -29,6 +29,7 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
+use farleaf_region::session;
 use farleaf_region::{RegionError, RegionLayout};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -221,17 +222,8 @@ impl<E: Endpoint> Keeper<E> {
         if owner == self.owner {
             return Ok(true);
         }
-        let Some((life, incarnation)) = farleaf_region::session::life_of(&self.layout, owner)
-        else {
-            return Ok(true);
-        };
-        batch.clear();
-        let read = batch.read(life, 1);
-        block_on(self.endpoint.execute(batch), || 0)?;
-        Ok(farleaf_region::session::is_fenced(
-            incarnation,
-            batch.words(read)[0],
-        ))
+        let fenced = session::is_owner_fenced(&self.endpoint, &self.layout, batch, owner);
+        Ok(block_on(fenced, || 0)?)
     }
 
     /// Every place at which the table has, or may have, a leaf.

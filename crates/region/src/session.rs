@@ -14,6 +14,7 @@
 //! - **S3.** Hence an owner word whose incarnation is not alive in its session's block belongs to
 //!   a session that is fenced, and what it holds may be recovered by anyone.
 
+use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
 
 use crate::layout::RegionLayout;
@@ -85,6 +86,25 @@ pub fn life_of(layout: &RegionLayout, owner: OwnerWord) -> Option<(WordAddr, Inc
     let (session, incarnation) = owner.holder()?;
     let known = u64::from(session.number()) < SESSION_COUNT;
     known.then(|| (layout.session(session), incarnation))
+}
+
+/// S3: whether an owner is fenced, as its session's block says now. One round trip.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn is_owner_fenced<E: Endpoint>(
+    endpoint: &E,
+    layout: &RegionLayout,
+    batch: &mut Batch,
+    owner: OwnerWord,
+) -> Result<bool, BatchError> {
+    let Some((life, incarnation)) = life_of(layout, owner) else {
+        return Ok(true);
+    };
+    batch.clear();
+    let read = batch.read(life, 1);
+    endpoint.execute(batch).await?;
+    Ok(is_fenced(incarnation, batch.words(read)[0]))
 }
 
 /// The published sequence number of a session.

@@ -190,13 +190,13 @@ impl SessionCore {
     }
 
     fn is_fenced(&self, owner: OwnerWord) -> Result<bool, Error> {
-        let Some((life, incarnation)) = session::life_of(&self.pool.0.layout, owner) else {
-            return Ok(true);
-        };
-        let mut batch = Batch::new();
-        let read = batch.read(life, 1);
-        self.drive(self.endpoint.execute(&mut batch))?;
-        Ok(session::is_fenced(incarnation, batch.words(read)[0]))
+        let (layout, mut batch) = (&self.pool.0.layout, Batch::new());
+        Ok(self.drive(session::is_owner_fenced(
+            &self.endpoint,
+            layout,
+            &mut batch,
+            owner,
+        ))?)
     }
 }
 
