@@ -29,11 +29,27 @@ pub trait Endpoint {
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a;
 
-    /// A READ of or near this word will probably be posted soon. Costs no verb; a backend in mapped
-    /// memory starts the translation of the address, others ignore it.
+    /// Whether [`read_at_once`](Self::read_at_once) can do anything.
     #[inline]
-    fn prepare(&self, near: WordAddr) {
-        let _ = near;
+    fn reads_at_once(&self) -> bool {
+        false
+    }
+
+    /// Does what a batch of one READ does, from `from` on into all of `to`, if this processor can
+    /// do it by itself: without batch, future and count. One round trip, which the caller records
+    /// ([`Counters::record`]). `false`: it cannot, and nothing has been read; the batch can, or
+    /// tells why not.
+    #[inline]
+    fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
+        let _ = (from, to);
+        false
+    }
+
+    /// A READ of these words, or of others near them, will probably follow soon. Costs no verb; a
+    /// backend in mapped memory brings them nearer to the processor, others ignore it.
+    #[inline]
+    fn prepare(&self, from: WordAddr, word_count: usize) {
+        let _ = (from, word_count);
     }
 
     /// Delivers completions that have arrived, and returns how many. Executors call this.

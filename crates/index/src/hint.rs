@@ -3,7 +3,7 @@
 use farleaf_types::{RemoteAddr, WordAddr};
 
 /// Where a key probably is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
     /// The leaf to look at: a trained one or one of its synonyms.
     pub addr: RemoteAddr,

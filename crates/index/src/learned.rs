@@ -12,6 +12,9 @@ use crate::directory::{Directory, Prediction};
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::synonyms::Synonyms;
 
+/// Keys that are located together: enough to have something to do while memory answers.
+pub const GROUP_COUNT: usize = 16;
+
 /// One session's learned layer on one table.
 #[derive(Debug)]
 pub struct LearnedLayer {
@@ -40,24 +43,25 @@ impl LearnedLayer {
         self.synonyms.find(trained.parent, key).unwrap_or(trained)
     }
 
-    /// [`locate`](SearchLayer::locate) for many keys, in steps that the processor can overlap,
-    /// telling
-    /// `found` of each leaf while the next ones are looked for.
-    pub fn locate_all(&self, keys: &[u64], hints: &mut Vec<Hint>, found: impl Fn(RemoteAddr)) {
-        const STEP_COUNT: usize = 16;
-        for keys in keys.chunks(STEP_COUNT) {
-            let mut predictions = [Prediction::default(); STEP_COUNT];
-            for (prediction, key) in predictions.iter_mut().zip(keys) {
-                *prediction = self.directory.predict(*key);
-            }
-            let predictions = &mut predictions[..keys.len()];
-            self.directory.refine(predictions);
-            for (prediction, key) in predictions.iter().zip(keys) {
-                let trained = self.directory.resolve(*prediction);
-                let hint = self.synonyms.find(trained.parent, *key).unwrap_or(trained);
-                found(hint.addr);
-                hints.push(hint);
-            }
+    /// [`locate`](SearchLayer::locate) for up to [`GROUP_COUNT`] keys, in steps that the processor
+    /// can overlap, telling `found` of each leaf while the next ones are looked for.
+    #[inline]
+    pub fn locate_group(
+        &self,
+        keys: &[u64],
+        hints: &mut [Hint; GROUP_COUNT],
+        found: impl Fn(RemoteAddr),
+    ) {
+        let mut predictions = [Prediction::default(); GROUP_COUNT];
+        for (prediction, key) in predictions.iter_mut().zip(keys) {
+            *prediction = self.directory.predict(*key);
+        }
+        let predictions = &mut predictions[..keys.len()];
+        self.directory.refine(predictions);
+        for ((prediction, key), hint) in predictions.iter().zip(keys).zip(hints) {
+            let trained = self.directory.resolve(*prediction);
+            *hint = self.synonyms.find(trained.parent, *key).unwrap_or(trained);
+            found(hint.addr);
         }
     }
 

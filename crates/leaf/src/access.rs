@@ -9,7 +9,7 @@ use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 use crate::LeafError;
 use crate::change::LeafChange;
 use crate::geometry::LeafGeometry;
-use crate::image::{LeafBuffer, LeafImage, Placement};
+use crate::image::{Glance, LeafBuffer, LeafImage, Placement, glance_size_words};
 
 /// D4: so many torn reads before the lock is looked at.
 const TORN_READ_COUNT_MAX: u32 = 8;
@@ -94,6 +94,30 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             Placement::Right => Look::Right(image.link().place()),
             Placement::Left => Look::Left,
         }
+    }
+
+    /// Looks a key up in one leaf without batch, future and count: its value (`Ok`), or what the
+    /// leaf tells instead (`Err`, never [`Look::Here`]). One round trip, one leaf, which the caller
+    /// records. `None`: the endpoint does not read at once, and nothing has been read.
+    #[inline]
+    pub fn glance(&self, addr: RemoteAddr, key: u64) -> Option<Result<Option<u64>, Look>> {
+        match self.geometry.slot_count() {
+            8 => self.glance_of::<8, { glance_size_words(8) }>(addr, key),
+            12 => self.glance_of::<12, { glance_size_words(12) }>(addr, key),
+            _ => self.glance_of::<16, { glance_size_words(16) }>(addr, key),
+        }
+    }
+
+    #[inline]
+    fn glance_of<const SLOTS: usize, const WORDS: usize>(
+        &self,
+        addr: RemoteAddr,
+        key: u64,
+    ) -> Option<Result<Option<u64>, Look>> {
+        let mut glance = Glance::<SLOTS, WORDS>::new();
+        let state = self.geometry.state(addr);
+        let is_read = self.endpoint.read_at_once(state, glance.image_mut());
+        is_read.then(|| glance.get(addr, self.table, key))
     }
 
     /// Reads one leaf and returns an intact copy, retired or not. One round trip when nobody

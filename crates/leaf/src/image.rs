@@ -4,7 +4,11 @@
 //! values. Images are read from far memory, so nothing in them is believed before
 //! [`LeafImage::is_intact`] says so (D4).
 
+mod glance;
+
 use farleaf_types::{RemoteAddr, TableId, crc32c};
+
+pub(crate) use glance::{Glance, glance_size_words};
 
 use crate::geometry::{IMAGE_SIZE_WORDS_MAX, LeafGeometry};
 

@@ -9,6 +9,7 @@ use farleaf_index::operation::{Decision, ScanCursor};
 use farleaf_index::{Index, IndexError};
 
 use crate::Error;
+use crate::at_once::{GetBegun, MultiGetBegun};
 use crate::begin::Begun;
 use crate::options::TableInfo;
 use crate::session::{SessionCore, TableState};
@@ -89,15 +90,23 @@ impl AsyncTable {
     )]
     #[inline(always)]
     pub(crate) fn begin(&self) -> Result<Operation<'_>, Error> {
-        let begun = self.session.begin(&self.state)?;
-        let batch = self.session.take_batch();
-        let index = Index::new(self.session.access(&self.state), &self.state.index);
-        Ok(Operation {
+        Ok(self.operation(self.session.begin(&self.state)?))
+    }
+
+    #[expect(clippy::inline_always, reason = "as for `begin`")]
+    #[inline(always)]
+    pub(crate) fn operation<'a>(&'a self, begun: Begun<'a>) -> Operation<'a> {
+        Operation {
             table: self,
-            batch,
-            index,
+            batch: self.session.take_batch(),
+            index: self.index(),
             _begun: begun,
-        })
+        }
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> Index<'_, MappedEndpoint> {
+        Index::new(self.session.access(&self.state), &self.state.index)
     }
 
     /// The value of a key. One round trip, one leaf, when the hint is right.
@@ -106,12 +115,9 @@ impl AsyncTable {
     /// The table was dropped or is damaged, or the fabric failed.
     #[inline]
     pub async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        loop {
-            let mut operation = self.begin()?;
-            let value = operation.index.get(&mut operation.batch, key).await;
-            if let Some(done) = operation.finish(OperationKind::Get, value)? {
-                return Ok(done);
-            }
+        match self.get_at_once(key) {
+            GetBegun::Done(value) => Ok(value),
+            GetBegun::Unfinished(rest) => self.get_rest(key, rest).await,
         }
     }
 
@@ -129,21 +135,14 @@ impl AsyncTable {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    #[inline]
     pub async fn multi_get_into(
         &self,
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> Result<(), Error> {
-        loop {
-            let mut operation = self.begin()?;
-            let done = operation
-                .index
-                .multi_get(&mut operation.batch, keys, values)
-                .await;
-            if let Some(done) = operation.finish(OperationKind::MultiGet, done)? {
-                return Ok(done);
-            }
+        match self.multi_get_at_once(keys, values) {
+            MultiGetBegun::Done => Ok(()),
+            MultiGetBegun::Unfinished(rest) => self.multi_get_rest(keys, values, rest).await,
         }
     }
 

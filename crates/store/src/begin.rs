@@ -27,6 +27,35 @@ pub(crate) struct Begun<'a> {
     began: SequenceNumber,
 }
 
+/// An operation that ends before anything else of its session runs: nobody needs to count it.
+#[derive(Debug)]
+pub(crate) struct BegunBriefly<'a> {
+    unfinished: &'a Unfinished,
+    /// No other operation was unfinished: the note (P1) is there for this one alone.
+    is_alone: bool,
+}
+
+impl<'a> BegunBriefly<'a> {
+    /// The operation does not end yet.
+    pub(crate) fn keep(self) -> Begun<'a> {
+        let unfinished = self.unfinished;
+        let began = unfinished.followed.get();
+        let current_count = &unfinished.current_count;
+        current_count.set(current_count.get() + 1);
+        core::mem::forget(self);
+        Begun { unfinished, began }
+    }
+}
+
+impl Drop for BegunBriefly<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_alone {
+            self.unfinished.note.set_idle();
+        }
+    }
+}
+
 impl Unfinished {
     pub(crate) fn new(process: Arc<ProcessNote>, note: Arc<SessionNote>) -> Self {
         Self {
@@ -60,6 +89,22 @@ impl Unfinished {
             },
             behind,
         )
+    }
+
+    /// Begins an operation that will end, or be kept, before anything else of the session runs.
+    /// `None`: the session must follow first, see [`begin`](Self::begin).
+    #[inline]
+    pub(crate) fn begin_briefly(&self) -> Option<BegunBriefly<'_>> {
+        let followed = self.followed.get();
+        let is_alone = self.current_count.get() + self.older_count.get() == 0;
+        if is_alone {
+            self.note.set_oldest(followed);
+        }
+        let begun = BegunBriefly {
+            unfinished: self,
+            is_alone,
+        };
+        (self.process.sequence_after_note() == followed).then_some(begun)
     }
 
     /// The session has followed to a number, as part of the operation that `begun` is. Operations

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod async_table;
+mod at_once;
 mod begin;
 mod error;
 mod options;

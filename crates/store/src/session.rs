@@ -16,7 +16,7 @@ use farleaf_region::catalog::{CatalogEntry, live_word};
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
-use crate::begin::{Begun, Unfinished};
+use crate::begin::{Begun, BegunBriefly, Unfinished};
 use crate::options::{TableInfo, TableOptions};
 use crate::pool::Pool;
 use crate::table::Table;
@@ -178,10 +178,15 @@ impl SessionCore {
     /// Counts what an operation cost and takes its batch back.
     #[inline]
     pub(crate) fn finish(&self, kind: OperationKind, mut batch: Box<Batch>) {
-        let cost = batch.take_cost();
+        self.record(kind, batch.take_cost());
+        self.batches.borrow_mut().push(batch);
+    }
+
+    /// Counts what an operation cost.
+    #[inline]
+    pub(crate) fn record(&self, kind: OperationKind, cost: Cost) {
         self.endpoint.counters().record(kind, &cost);
         self.last_cost.set(cost);
-        self.batches.borrow_mut().push(batch);
     }
 
     pub(crate) fn access<'a>(&'a self, table: &TableState) -> LeafAccess<'a, MappedEndpoint> {
@@ -236,6 +241,16 @@ impl SessionCore {
             return self.begin_slowly(table, begun, behind);
         }
         Ok(begun)
+    }
+
+    /// [`begin`](Self::begin) for an operation that ends, or is kept, before anything else of the
+    /// session runs. `None`: something has changed, and `begin` sees to it.
+    #[inline]
+    pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
+        if table.dropped.get() || self.broken.get() {
+            return None;
+        }
+        self.unfinished.begin_briefly()
     }
 
     #[cold]

@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
 
+use crate::at_once::{GetBegun, MultiGetBegun};
 use crate::options::TableInfo;
 use crate::scan::Scan;
 use crate::{AsyncTable, Error};
@@ -65,7 +66,10 @@ impl Table {
     /// See [`AsyncTable::get`].
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        self.0.session.drive(pin!(self.0.get(key)))
+        match self.0.get_at_once(key) {
+            GetBegun::Done(value) => Ok(value),
+            GetBegun::Unfinished(rest) => self.0.session.drive(pin!(self.0.get_rest(key, rest))),
+        }
     }
 
     /// See [`AsyncTable::multi_get`].
@@ -73,7 +77,9 @@ impl Table {
     /// # Errors
     /// See [`AsyncTable::multi_get`].
     pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
-        self.0.session.drive(pin!(self.0.multi_get(keys)))
+        let mut values = Vec::new();
+        self.multi_get_into(keys, &mut values)?;
+        Ok(values)
     }
 
     /// See [`AsyncTable::multi_get_into`].
@@ -82,9 +88,13 @@ impl Table {
     /// See [`AsyncTable::multi_get_into`].
     #[inline]
     pub fn multi_get_into(&self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), Error> {
-        self.0
-            .session
-            .drive(pin!(self.0.multi_get_into(keys, values)))
+        match self.0.multi_get_at_once(keys, values) {
+            MultiGetBegun::Done => Ok(()),
+            MultiGetBegun::Unfinished(rest) => {
+                let rest = self.0.multi_get_rest(keys, values, rest);
+                self.0.session.drive(pin!(rest))
+            }
+        }
     }
 
     /// See [`AsyncTable::put`].

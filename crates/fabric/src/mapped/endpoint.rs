@@ -56,7 +56,7 @@ impl MappedEndpoint {
         }
         if let [verb] = verbs
             && verb.kind == VerbKind::Read
-            && let Some(target) = target(words, verb)
+            && let Some(target) = target_of(words, verb)
         {
             // What a get is: nothing to order and nothing to fence.
             read(verb, target, data, cost);
@@ -65,7 +65,7 @@ impl MappedEndpoint {
         let mut fence_due = false;
         let mut outcome = Ok(());
         for (index, verb) in verbs.iter().enumerate() {
-            let Some(target) = target(words, verb) else {
+            let Some(target) = target_of(words, verb) else {
                 outcome = Err(refusal(verb, words.len() as u64, index));
                 break;
             };
@@ -126,26 +126,37 @@ fn execute_verb(verb: &Verb, target: &[AtomicU64], data: &mut [u64], cost: &mut 
 
 /// The words a verb is aimed at; `None` when they are not all in the region (F7).
 #[inline]
-fn target<'a>(words: &'a [AtomicU64], verb: &Verb) -> Option<&'a [AtomicU64]> {
-    if verb.addr.node() != NodeId(0) {
+fn target(words: &[AtomicU64], addr: WordAddr, word_count: usize) -> Option<&[AtomicU64]> {
+    if addr.node() != NodeId(0) {
         return None;
     }
-    let start = usize::try_from(verb.addr.index()).ok()?;
-    words.get(start..start.checked_add(verb.word_count as usize)?)
+    let start = usize::try_from(addr.index()).ok()?;
+    words.get(start..start.checked_add(word_count)?)
+}
+
+/// [`target`] of a verb.
+#[inline]
+fn target_of<'a>(words: &'a [AtomicU64], verb: &Verb) -> Option<&'a [AtomicU64]> {
+    target(words, verb.addr, verb.word_count as usize)
 }
 
 /// Starts all READs before the first is waited for, as a NIC would.
 #[inline]
 fn prefetch_reads(words: &[AtomicU64], verbs: &[Verb]) {
     for verb in verbs.iter().filter(|verb| verb.kind == VerbKind::Read) {
-        let Some(target) = target(words, verb) else {
-            continue;
-        };
-        let lines = target.chunks(LINE_SIZE_WORDS).take(PREFETCH_LINE_COUNT_MAX);
-        lines.for_each(|line| MappedRegion::prefetch(&line[0]));
-        if let Some(last) = target.last() {
-            MappedRegion::prefetch(last);
+        if let Some(target) = target_of(words, verb) {
+            prefetch(target);
         }
+    }
+}
+
+/// Asks for the lines of some words, without waiting for them.
+#[inline]
+fn prefetch(target: &[AtomicU64]) {
+    let lines = target.chunks(LINE_SIZE_WORDS).take(PREFETCH_LINE_COUNT_MAX);
+    lines.for_each(|line| MappedRegion::prefetch(&line[0]));
+    if let Some(last) = target.last() {
+        MappedRegion::prefetch(last);
     }
 }
 
@@ -170,9 +181,23 @@ impl Endpoint for MappedEndpoint {
     }
 
     #[inline]
-    fn prepare(&self, near: WordAddr) {
-        if let Some(word) = self.region.words().get(near.index() as usize) {
-            MappedRegion::prefetch(word);
+    fn reads_at_once(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
+        let Some(target) = target(self.region.words(), from, to.len()) else {
+            return false;
+        };
+        MappedRegion::copy_out(target, to);
+        true
+    }
+
+    #[inline]
+    fn prepare(&self, from: WordAddr, word_count: usize) {
+        if let Some(target) = target(self.region.words(), from, word_count) {
+            prefetch(target);
         }
     }
 

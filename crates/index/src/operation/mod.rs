@@ -5,11 +5,13 @@
 //! leased leaves, is in [`IndexState`]; it is borrowed only between awaits, so many operations of a
 //! session can be under way.
 
+mod at_once;
 mod read;
 mod scan;
 mod survey;
 mod write;
 
+pub use at_once::{Elsewhere, GetAtOnce, MultiGetAtOnce};
 pub use scan::ScanCursor;
 pub use survey::{LeafReport, Survey};
 pub use write::Decision;

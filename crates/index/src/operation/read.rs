@@ -8,10 +8,11 @@ use super::{CATCH_UP_COUNT, Index, Scratch};
 use crate::IndexError;
 use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
+use crate::learned::GROUP_COUNT;
 use crate::rolex::Candidates;
 
 /// Keys that go into one batch at the most.
-const MULTI_GET_BATCH_COUNT: usize = 1024;
+pub(super) const MULTI_GET_BATCH_COUNT: usize = 1024;
 
 /// What a walk has met so far.
 #[derive(Debug, Default)]
@@ -62,9 +63,11 @@ impl<E: Endpoint> Index<'_, E> {
         for part in keys.chunks(MULTI_GET_BATCH_COUNT) {
             hints.clear();
             if let Layer::Learned(layer) = &*self.state.layer.borrow() {
-                let geometry = self.access.geometry;
-                let prepare = |leaf| self.access.endpoint.prepare(geometry.state(leaf));
-                layer.locate_all(part, &mut hints, prepare);
+                for group in part.chunks(GROUP_COUNT) {
+                    let mut located = [Hint::default(); GROUP_COUNT];
+                    layer.locate_group(group, &mut located, |_| {});
+                    hints.extend_from_slice(&located[..group.len()]);
+                }
             }
             if hints.is_empty() {
                 Box::pin(self.multi_get_from_ranges(batch, part, values)).await?;
@@ -106,7 +109,7 @@ impl<E: Endpoint> Index<'_, E> {
         match &*self.state.layer.borrow() {
             Layer::Learned(layer) => {
                 let geometry = self.access.geometry;
-                let near = |leaf| self.access.endpoint.prepare(geometry.state(leaf));
+                let near = |leaf| self.access.endpoint.prepare(geometry.state(leaf), 1);
                 Some(layer.locate_early(key, near))
             }
             Layer::Rolex(_) => None,
@@ -123,7 +126,7 @@ impl<E: Endpoint> Index<'_, E> {
     }
 
     #[cold]
-    async fn get_slowly(
+    pub(super) async fn get_slowly(
         &self,
         batch: &mut Batch,
         key: u64,

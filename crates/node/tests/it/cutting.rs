@@ -224,8 +224,8 @@ impl Endpoint for CuttingEndpoint {
         ready(self.execute_now(batch))
     }
 
-    fn prepare(&self, near: WordAddr) {
-        self.inner.prepare(near);
+    fn prepare(&self, from: WordAddr, word_count: usize) {
+        self.inner.prepare(from, word_count);
     }
 
     fn poll_completions(&self) -> usize {
