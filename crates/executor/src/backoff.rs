@@ -142,14 +142,18 @@ pub(crate) fn note(waited: Waited) {
     }
 }
 
-/// While it lives, futures that rest say so instead of blocking. Drivers may nest.
-pub(crate) struct RestScope {
+/// While it lives, futures that this thread polls and that rest say so instead of blocking the
+/// thread. Every driver of this crate has one; a driver of another make, such as one in virtual
+/// time, needs its own. Drivers may nest.
+#[derive(Debug)]
+pub struct RestScope {
     outer: Driver,
 }
 
 impl RestScope {
+    /// From now on this thread's futures are polled by a driver that is told.
     #[inline]
-    pub(crate) fn enter() -> Self {
+    pub fn enter() -> Self {
         Self {
             outer: DRIVER.replace(Driver::Polling),
         }

@@ -52,6 +52,14 @@ pub trait Endpoint {
         let _ = (from, word_count);
     }
 
+    /// Whether the protocol is to leave a check out. No: only a simulated endpoint says yes, to
+    /// see that somebody notices. Costs nothing where it is not overridden.
+    #[inline]
+    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+        let _ = check;
+        false
+    }
+
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 
@@ -60,6 +68,17 @@ pub trait Endpoint {
 
     /// Size of a node's region in words; `None` when there is no such node.
     fn region_word_count(&self, node: farleaf_types::NodeId) -> Option<u64>;
+}
+
+/// A check of the protocols above, which the simulator can have left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolCheck {
+    /// D4: an image is believed only if its checksum matches.
+    LeafIsIntact,
+    /// D4: a torn leaf is never "not found".
+    TornIsNotAbsent,
+    /// D5: who has got a lock looks again whether the key belongs to the leaf.
+    KeyBelongsToLockedLeaf,
 }
 
 /// Why a batch failed, and how far it came.

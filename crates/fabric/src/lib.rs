@@ -33,4 +33,4 @@ pub mod conformance;
 pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
 pub use control::{Control, ControlError, SessionLife};
 pub use cost::{Cost, Counters, KindCounters, OperationKind};
-pub use endpoint::{BatchError, BatchErrorKind, Endpoint};
+pub use endpoint::{BatchError, BatchErrorKind, Endpoint, ProtocolCheck};

@@ -1,13 +1,16 @@
 //! One leaf through the fabric: reading it (D4), locking it (D5), waiting for who holds it.
 
+use core::cell::Cell;
+
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_region::RegionLayout;
 use farleaf_region::session;
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
 use crate::LeafError;
 use crate::change::LeafChange;
+use crate::critical::Critical;
 use crate::geometry::LeafGeometry;
 use crate::image::{Glance, LeafBuffer, LeafImage, Placement, glance_size_words};
 
@@ -73,10 +76,16 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
     }
 
+    /// D4.
+    #[inline]
+    fn is_intact(&self, image: LeafImage<'_>, addr: RemoteAddr) -> bool {
+        image.is_intact(addr, self.table) || self.endpoint.leaves_out(ProtocolCheck::LeafIsIntact)
+    }
+
     /// D4: what an image that was just read tells about a key.
     #[inline]
     pub fn look(&self, image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> Look {
-        if image.is_intact(addr, self.table) {
+        if self.is_intact(image, addr) {
             self.look_intact(image, key)
         } else {
             Look::Torn
@@ -121,7 +130,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     }
 
     /// Reads one leaf and returns an intact copy, retired or not. One round trip when nobody
-    /// writes it.
+    /// writes it. `broken` is as for [`lock`](Self::lock).
     ///
     /// # Errors
     /// [`LeafError::Damaged`], or the fabric failed.
@@ -129,6 +138,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
+        broken: &Cell<bool>,
     ) -> Result<LeafBuffer, LeafError> {
         let mut attempt = 0;
         loop {
@@ -137,10 +147,11 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
             let image = LeafImage::new(self.geometry, batch.words(read));
-            if image.is_intact(addr, self.table) {
+            if self.is_intact(image, addr) {
                 return Ok(LeafBuffer::copy_of(image));
             }
-            if let Some(leaf) = self.after_torn(batch, addr, &mut attempt).await? {
+            let after_torn = self.after_torn(batch, addr, &mut attempt, broken);
+            if let Some(leaf) = after_torn.await? {
                 return Ok(leaf);
             }
         }
@@ -148,6 +159,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
 
     /// D4: what to do after a torn read. `None`: read again. After a bounded number of torn reads
     /// the lock is looked at, and the leaf is recovered, waited for, or read under its lock.
+    /// `broken` is as for [`lock`](Self::lock).
     ///
     /// # Errors
     /// [`LeafError::Damaged`], or the fabric failed.
@@ -157,6 +169,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         attempt: &mut u32,
+        broken: &Cell<bool>,
     ) -> Result<Option<LeafBuffer>, LeafError> {
         batch.cost_mut().retries += 1;
         *attempt += 1;
@@ -166,11 +179,24 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
         // Reading under the lock is the only read that a stream of writers cannot keep torn.
         let mut leaf = self.blank();
-        self.lock(batch, addr, None, &mut leaf).await?;
+        self.lock(batch, addr, None, &mut leaf, broken).await?;
+        self.unlock(batch, addr, broken).await?;
+        Ok(Some(leaf))
+    }
+
+    /// Gives a lock back that this session holds. One round trip.
+    async fn unlock(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        broken: &Cell<bool>,
+    ) -> Result<(), LeafError> {
+        let critical = Critical::enter(broken);
         batch.clear();
         self.change(addr).unlock(batch);
         self.endpoint.execute(batch).await?;
-        Ok(Some(leaf))
+        critical.passed();
+        Ok(())
     }
 
     /// A leaf to be read into.
@@ -184,8 +210,13 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     /// the leaf may be retired, and the key may belong elsewhere: that is for the caller to check.
     /// One round trip when the lock is free.
     ///
+    /// `broken` is the session's: it is set when the future is dropped, or fails, while it may hold
+    /// a lock. Dropping it while it waits for an owner does no harm. Once it has returned, the
+    /// caller holds the lock, and enters a [`Critical`] of its own before it awaits anything.
+    ///
     /// # Errors
-    /// [`LeafError::Damaged`], or the fabric failed.
+    /// [`LeafError::Damaged`] or [`LeafError::Contradiction`]: the lock was given back, if it was
+    /// had. Or the fabric failed.
     #[inline]
     pub async fn lock(
         &self,
@@ -193,15 +224,18 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         addr: RemoteAddr,
         release: Option<RemoteAddr>,
         leaf: &mut LeafBuffer,
+        broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         batch.clear();
         if let Some(release) = release {
             self.change(release).unlock(batch);
         }
-        match self.try_lock(batch, addr, leaf).await? {
+        match self.try_lock(batch, addr, leaf, broken).await? {
             Attempt::Locked => Ok(()),
             // Boxed: a future is as large as the largest one inside it.
-            Attempt::Failed(owner) => Box::pin(self.lock_slowly(batch, addr, owner, leaf)).await,
+            Attempt::Failed(owner) => {
+                Box::pin(self.lock_slowly(batch, addr, owner, leaf, broken)).await
+            }
         }
     }
 
@@ -212,14 +246,18 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         leaf: &mut LeafBuffer,
+        broken: &Cell<bool>,
     ) -> Result<Attempt, LeafError> {
+        let critical = Critical::enter(broken);
         let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
         self.endpoint.execute(batch).await?;
+        // If the lock is ours now, nothing is awaited before the next critical time begins.
+        critical.passed();
         batch.cost_mut().leaves_read += 1;
         let previous = OwnerWord::from_word(batch.previous(swap));
         let image = LeafImage::new(self.geometry, batch.words(read));
-        if previous.is_free() && image.is_intact(addr, self.table) {
+        if previous.is_free() && self.is_intact(image, addr) {
             leaf.assign(image);
             return Ok(Attempt::Locked);
         }
@@ -233,15 +271,14 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         addr: RemoteAddr,
         first_owner: OwnerWord,
         leaf: &mut LeafBuffer,
+        broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         let mut owner = first_owner;
         let mut unverifiable_count = 0;
         for attempt in 0.. {
             if owner.is_free() {
                 // Ours, and unverifiable: no leaf that anyone committed (D2).
-                batch.clear();
-                self.change(addr).unlock(batch);
-                self.endpoint.execute(batch).await?;
+                self.unlock(batch, addr, broken).await?;
                 unverifiable_count += 1;
                 if unverifiable_count >= DAMAGED_LOOK_COUNT {
                     break;
@@ -249,14 +286,14 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             } else if attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1
                 && self.is_fenced(batch, owner).await?
             {
-                // D8 takes arbitrarily many steps and may meet other leaves; it is rare.
-                Box::pin(self.recover(batch, addr, owner)).await?;
+                // Boxed because it is rare. It waits for nobody, and holds no lock afterwards.
+                Box::pin(self.recover(batch, addr, owner, broken)).await?;
             } else {
                 backoff(attempt).await;
             }
             batch.cost_mut().retries += 1;
             batch.clear();
-            match self.try_lock(batch, addr, leaf).await? {
+            match self.try_lock(batch, addr, leaf, broken).await? {
                 Attempt::Locked => return Ok(()),
                 Attempt::Failed(previous) => owner = previous,
             }

@@ -1,5 +1,7 @@
 //! What can go wrong with a leaf.
 
+use core::fmt;
+
 use farleaf_fabric::BatchError;
 use farleaf_region::RegionError;
 use farleaf_types::{RemoteAddr, TableId};
@@ -26,12 +28,55 @@ pub enum LeafError {
         /// Whose.
         table: TableId,
     },
+    /// Two leaves of the table cannot both be as they are (D3, D6): the table is damaged.
+    #[error(
+        "the leaf at {addr} of {table} contradicts another leaf: {what}; the table is damaged: \
+         save the records that can still be read, and drop it"
+    )]
+    Contradiction {
+        /// The leaf at which it was seen.
+        addr: RemoteAddr,
+        /// Whose.
+        table: TableId,
+        /// What contradicts.
+        what: Contradiction,
+    },
     /// The leaf was retired without a successor.
     #[error("{table} was dropped")]
     TableDropped {
         /// Which.
         table: TableId,
     },
+}
+
+/// How leaves contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Contradiction {
+    /// A link to the right leads to a leaf that does not begin further right.
+    LinkToTheLeft,
+    /// A link leads to where no leaf can be.
+    LinkToNowhere,
+    /// Links to the right, or of retired leaves, passed the key.
+    KeyPassed,
+    /// No leaf further left is known, and still the key is said to be there.
+    NothingFurtherLeft,
+    /// Retired leaves name one another.
+    RetiredInCircles,
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LinkToTheLeft => "its link to the right does not lead further right",
+            Self::LinkToNowhere => "its link leads to where no leaf can be",
+            Self::KeyPassed => {
+                "links led to it that must not pass the key, and it lies behind the key"
+            }
+            Self::NothingFurtherLeft => "it says that the key is further left, where no leaf is",
+            Self::RetiredInCircles => "it is retired, and so are all leaves that it leads to",
+        })
+    }
 }
 
 impl From<RegionError> for LeafError {

@@ -6,6 +6,7 @@
 //! | [`image`] | the codec: the one place that knows the record layout and the checksum |
 //! | [`change`] | changes of a locked leaf as batches (D2, D3) |
 //! | [`access`] | reading, locking and changing one leaf through the fabric (D1, D4, D5) |
+//! | [`critical`] | when a session that is cut off has to be closed |
 //! | [`recovery`] | leaves of fenced owners (D8) |
 //! | [`lease`] | leaves that splits will need, leased ahead |
 //!
@@ -16,6 +17,7 @@
 
 pub mod access;
 pub mod change;
+pub mod critical;
 pub mod geometry;
 pub mod image;
 pub mod lease;
@@ -24,7 +26,8 @@ pub mod recovery;
 mod error;
 
 pub use access::{LeafAccess, Look};
-pub use error::LeafError;
+pub use critical::Critical;
+pub use error::{Contradiction, LeafError};
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement};
 pub use lease::LeafLease;

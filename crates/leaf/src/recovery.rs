@@ -1,42 +1,83 @@
 //! Recovery of leaves whose owners are fenced (D8). Any session may do it, and may die of it.
+//!
+//! It waits for nobody. What it needs of a leaf to the right is the lower fence, which never
+//! changes, and the link, which is one word and settles by itself whether the leaf is, or is about
+//! to be, retired (D8 finishes that). So a neighbour that somebody holds is read as it is; whoever
+//! waited for it, with the first lock in hand, would wait for as long as a living owner is stopped,
+//! or for itself.
+
+use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::LeafError;
 use crate::access::LeafAccess;
+use crate::critical::Critical;
 use crate::image::{LeafBuffer, LeafImage};
+use crate::{Contradiction, LeafError};
+
+/// So many looks at a leaf that nobody holds and that is not intact before it is called damaged.
+const DAMAGED_LOOK_COUNT: u32 = 16;
+/// Retired leaves that are followed in a row at the most. Each names one of a later load, and loads
+/// are numbered with 16 bits, so that no correct table has so many.
+pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
+
+/// What recovery needs of a leaf that it does not hold.
+#[derive(Clone, Copy, Debug)]
+struct Neighbour {
+    low: u64,
+    link: RemoteAddr,
+}
 
 impl<E: Endpoint> LeafAccess<'_, E> {
     /// D8: takes the lock over from `dead`, whose session is fenced, repairs the leaf and unlocks
-    /// it. Returns false when somebody else was faster. Costs about four round trips.
+    /// it. Returns false when somebody else was faster. Costs about four round trips, and waits for
+    /// no lock. `broken` is as for [`lock`](Self::lock).
     ///
     /// # Errors
-    /// The fabric failed; the lock is then still held by `dead` or by this session.
+    /// A leaf to the right is damaged, or contradicts this one: the lock is `dead`'s again, so that
+    /// it can be tried anew. Or the fabric failed: the lock is then still held by `dead` or by this
+    /// session.
     pub async fn recover(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
         dead: OwnerWord,
+        broken: &Cell<bool>,
     ) -> Result<bool, LeafError> {
+        let critical = Critical::enter(broken);
         batch.clear();
         let lock = self.geometry.lock(addr);
         let swap = batch.compare_swap(lock, dead.word(), self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
         self.endpoint.execute(batch).await?;
         if batch.previous(swap) != dead.word() {
+            critical.passed();
             return Ok(false);
         }
         batch.cost_mut().leaves_read += 1;
         let image = LeafImage::new(self.geometry, batch.words(read));
         let intact = image.is_intact(addr, self.table);
         let mut leaf = LeafBuffer::copy_of(image);
-        if intact {
-            self.finish_takeover(batch, addr, &mut leaf).await?;
+        let recovered = if intact {
+            self.finish_takeover(batch, addr, &mut leaf).await
         } else {
-            self.repair(batch, addr, &mut leaf).await?;
+            self.repair(batch, addr, &mut leaf).await
+        };
+        let is_untouched = matches!(
+            recovered,
+            Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
+        );
+        if is_untouched {
+            // Nothing was written. The dead owner's word says all that whoever comes next needs.
+            batch.clear();
+            batch.write_word(lock, dead.word());
+            self.endpoint.execute(batch).await?;
         }
-        Ok(true)
+        if is_untouched || recovered.is_ok() {
+            critical.passed();
+        }
+        recovered.map(|()| true)
     }
 
     /// An intact leaf keeps its state, unless it was about to be retired: then its link leads
@@ -51,15 +92,18 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let low = leaf.image().low();
         let mut successor = None;
         if !leaf.image().is_retired() {
-            let mut next = leaf.image().link().place();
+            let (mut from, mut next) = (addr, leaf.image().link().place());
+            let mut hop_count = 0;
             while !next.is_null() {
-                let right = Box::pin(self.read_intact(batch, next)).await?;
-                let image = right.image();
-                if image.is_retired() {
-                    next = image.link().place();
-                } else {
-                    successor = (image.low() <= low).then_some(next);
+                let right = self.read_neighbour(batch, (from, next)).await?;
+                if !right.link.is_retired() {
+                    successor = (right.low <= low).then_some(next);
                     break;
+                }
+                (from, next) = (next, right.link.place());
+                hop_count += 1;
+                if hop_count > RETIRED_HOP_COUNT_MAX {
+                    return Err(self.contradiction(from, Contradiction::RetiredInCircles));
                 }
             }
         }
@@ -84,9 +128,12 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         if !link.is_retired() && !link.is_null() {
             // Whether the link is old or names a new sibling, the sibling's low tells where this
             // leaf ends (the second consequence in the rules).
-            let sibling = Box::pin(self.read_intact(batch, link.place())).await?;
-            let end = sibling.image().low().checked_sub(1);
-            shrunk = end.filter(|end| (leaf.image().low()..leaf.image().high()).contains(end));
+            let sibling = self.read_neighbour(batch, (addr, link.place())).await?;
+            if sibling.low <= leaf.image().low() {
+                return Err(self.contradiction(addr, Contradiction::LinkToTheLeft));
+            }
+            let end = sibling.low - 1;
+            shrunk = (end < leaf.image().high()).then_some(end);
         }
         batch.clear();
         if let Some(high) = shrunk {
@@ -102,5 +149,45 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         leaf.set_bitmap(kept);
         self.change(addr).commit(batch, leaf);
         Ok(self.endpoint.execute(batch).await?)
+    }
+
+    /// Reads what never changes of a leaf that another one links to. It need not be intact as long
+    /// as somebody holds it; one that nobody holds and that stays torn is damaged, and says
+    /// nothing.
+    async fn read_neighbour(
+        &self,
+        batch: &mut Batch,
+        (from, addr): (RemoteAddr, RemoteAddr),
+    ) -> Result<Neighbour, LeafError> {
+        if self.layout.chunk_of(addr).is_none() {
+            return Err(self.contradiction(from, Contradiction::LinkToNowhere));
+        }
+        for _ in 0..DAMAGED_LOOK_COUNT {
+            batch.clear();
+            let lock = batch.read(self.geometry.lock(addr), 1);
+            let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+            self.endpoint.execute(batch).await?;
+            batch.cost_mut().leaves_read += 1;
+            let owner = OwnerWord::from_word(batch.words(lock)[0]);
+            let image = LeafImage::new(self.geometry, batch.words(read));
+            if image.is_intact(addr, self.table) || !owner.is_free() {
+                let (low, link) = (image.low(), image.link());
+                return Ok(Neighbour { low, link });
+            }
+        }
+        Err(LeafError::Damaged {
+            addr,
+            table: self.table,
+        })
+    }
+
+    /// That a leaf contradicts another one.
+    #[cold]
+    pub fn contradiction(&self, addr: RemoteAddr, what: Contradiction) -> LeafError {
+        LeafError::Contradiction {
+            addr,
+            table: self.table,
+            what,
+        }
     }
 }

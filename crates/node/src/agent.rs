@@ -1,7 +1,9 @@
 //! The node's background thread: sweeps after deaths, frees dropped tables.
 
+use farleaf_executor::block_on;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,10 +17,12 @@ use crate::sweep::Keeper;
 
 /// Time between two looks at the catalog for dropped tables.
 const TICK: Duration = Duration::from_millis(20);
-/// Time after which a failed sweep is tried again.
+/// Time after which a sweep that failed, or gave something up, is tried again.
 const RETRY_TICK_COUNT: u32 = 50;
 
 /// Starts the agent; it runs until it is told [`AgentEvent::Stop`] or nobody can tell it anything.
+/// A sweep hears no events; `stop`, set before, cuts that short. Then the agent ends within the
+/// time of a sweep that waits for nobody.
 ///
 /// # Errors
 /// The system has no thread left.
@@ -27,6 +31,7 @@ pub fn start(
     layout: RegionLayout,
     owner: OwnerWord,
     events: Receiver<AgentEvent>,
+    stop: Arc<AtomicBool>,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("farleaf-agent".to_owned())
@@ -36,11 +41,11 @@ pub fn start(
                 layout,
                 owner,
             };
-            run(&keeper, &events);
+            run(&keeper, &events, &stop);
         })
 }
 
-fn run(keeper: &Keeper, events: &Receiver<AgentEvent>) {
+fn run(keeper: &Keeper, events: &Receiver<AgentEvent>, stop: &AtomicBool) {
     let mut sweep_in = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
@@ -50,7 +55,7 @@ fn run(keeper: &Keeper, events: &Receiver<AgentEvent>) {
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                sweep_in = tick(keeper, sweep_in);
+                sweep_in = tick(keeper, sweep_in, stop);
                 next_tick = Instant::now() + TICK;
             }
         }
@@ -58,21 +63,23 @@ fn run(keeper: &Keeper, events: &Receiver<AgentEvent>) {
 }
 
 /// What is due now; returns in how many ticks the next sweep is.
-fn tick(keeper: &Keeper, sweep_in: Option<u32>) -> Option<u32> {
-    if let Err(error) = keeper.reclaim() {
+fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
+    if let Err(error) = block_on(keeper.reclaim(), || 0) {
         tracing::error!(%error, "cannot free dropped tables");
     }
     match sweep_in? {
-        0 => match keeper.sweep() {
+        0 => match block_on(keeper.sweep_until(stop), || 0) {
             Ok(report) => {
                 let (locks, chunks) = (report.lock_count, report.chunk_count);
                 tracing::info!(
                     locks,
                     chunks,
                     leaves = report.leaf_count,
+                    given_up = report.given_up_count,
                     "swept after dead sessions"
                 );
-                None
+                // What it waited for too long is tried again, like a sweep that failed.
+                (report.given_up_count > 0).then_some(RETRY_TICK_COUNT)
             }
             Err(error) => {
                 tracing::error!(%error, "cannot sweep after dead sessions; trying again");

@@ -1,10 +1,11 @@
 //! A node inside the process that uses it, on memory of that process alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::shm::SessionService;
 use farleaf_fabric::{Control, ControlError, SessionLife};
 use farleaf_region::RegionLayout;
@@ -19,6 +20,8 @@ pub(crate) struct NodeCore {
     pub(crate) sessions: Arc<Mutex<Sessions>>,
     pub(crate) layout: RegionLayout,
     events: Sender<AgentEvent>,
+    /// Tells the agent in the middle of a sweep, where it hears no events.
+    stop: Arc<AtomicBool>,
     agent: Option<JoinHandle<()>>,
 }
 
@@ -27,16 +30,22 @@ impl NodeCore {
     pub(crate) fn start(region: &Arc<MappedRegion>) -> Result<Self, NodeError> {
         let layout = format_region(region)?;
         let (events, heard) = channel();
-        let mut sessions = Sessions::new(Arc::clone(region), layout, events.clone());
+        let mut sessions = Sessions::new(
+            MappedEndpoint::new(Arc::clone(region)),
+            layout,
+            events.clone(),
+        );
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
-        let agent =
-            agent::start(Arc::clone(region), layout, owner, heard).map_err(NodeError::Thread)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let agent = agent::start(Arc::clone(region), layout, owner, heard, Arc::clone(&stop))
+            .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
             sessions,
             layout,
             events,
+            stop,
             agent: Some(agent),
         })
     }
@@ -44,6 +53,7 @@ impl NodeCore {
 
 impl Drop for NodeCore {
     fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
         // An agent that has ended already does not hear it.
         let _ = self.events.send(AgentEvent::Stop);
         if let Some(agent) = self.agent.take()
@@ -112,14 +122,14 @@ impl Control for MemNode {
     }
 
     fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError> {
-        let mut sessions = self
+        let sessions = self
             .core
             .sessions
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        Ok(match sessions.process_of(owner) {
-            Some(pid) => SessionLife::Alive { pid },
-            None => SessionLife::Fenced,
+        sessions.life(owner).map_err(|error| ControlError::Refused {
+            pool: "mem:".to_owned(),
+            reason: error.to_string(),
         })
     }
 }

@@ -6,6 +6,7 @@
 //! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
 //! | [`agent`] | the thread that does both |
+//! | `patience` | waiting for what living clients hold, but never for ever |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host |
 //!
@@ -16,6 +17,7 @@
 
 pub mod agent;
 pub mod embedded;
+mod patience;
 pub mod reclaim;
 pub mod sessions;
 pub mod shm;

@@ -1,12 +1,12 @@
 //! Memory of dropped tables (D7, C3).
 //!
-//! - **G1.** Once the catalog says "dropped", the node draws the next sequence number and notes it
-//!   in the entry. No session that follows to that number, or registers later, works on the table.
+//! - **G1.** Once the catalog says "dropped", the node zeroes the entry's roots (C5), then draws
+//!   the next sequence number and notes it in the entry. No session that follows to that number, or
+//!   registers later, works on the table.
 //! - **G2.** When every session that is not fenced has published that number or a later one, no
 //!   operation on the table is under way anywhere, and its chunks are zeroed and free (A4).
 //! - **G3.** When all of them are, the catalog entry is free.
 
-use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
@@ -23,38 +23,41 @@ impl<E: Endpoint> Keeper<E> {
     ///
     /// # Errors
     /// The fabric failed.
-    pub fn reclaim(&self) -> Result<u64, RegionError> {
+    pub async fn reclaim(&self) -> Result<u64, RegionError> {
         let mut chunk_count = 0;
-        for entry in self.catalog()? {
+        for entry in self.catalog().await? {
             if entry.state != EntryState::Dropped {
                 continue;
             }
             if entry.dropped_at == SequenceNumber(0) {
-                self.draw_sequence(&entry)?;
-            } else if self.published_by_all()? >= entry.dropped_at {
-                chunk_count += self.free_table(&entry)?;
+                self.draw_sequence(&entry).await?;
+            } else if self.published_by_all().await? >= entry.dropped_at {
+                chunk_count += self.free_table(&entry).await?;
             }
         }
         Ok(chunk_count)
     }
 
     /// G1.
-    fn draw_sequence(&self, entry: &CatalogEntry) -> Result<(), RegionError> {
+    async fn draw_sequence(&self, entry: &CatalogEntry) -> Result<(), RegionError> {
         let mut batch = Batch::new();
+        // F2: before the number is drawn.
+        batch.write_word(catalog::root_addr(&self.layout, entry.index), 0);
+        batch.write_word(catalog::pending_root_addr(&self.layout, entry.index), 0);
         let slot = batch.fetch_add(self.layout.sequence(), 1);
-        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        self.endpoint.execute(&mut batch).await?;
         let sequence = batch.previous(slot) + 1;
         batch.clear();
         batch.write_word(
             catalog::dropped_at_addr(&self.layout, entry.index),
             sequence,
         );
-        Ok(block_on(self.endpoint.execute(&mut batch), || 0)?)
+        Ok(self.endpoint.execute(&mut batch).await?)
     }
 
     /// G2: the smallest number that a session which is not fenced has published. The node's own
     /// session has no operation under way here.
-    fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
+    async fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
         let mut batch = Batch::new();
         let reads: Vec<_> = session_ids()
             .map(|session| {
@@ -64,7 +67,7 @@ impl<E: Endpoint> Keeper<E> {
                 )
             })
             .collect();
-        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        self.endpoint.execute(&mut batch).await?;
         let own = self.owner.holder().map(|(session, _)| session);
         let mut least = SequenceNumber(u64::MAX);
         for (session, read) in reads {
@@ -79,9 +82,9 @@ impl<E: Endpoint> Keeper<E> {
     }
 
     /// G2 and G3.
-    fn free_table(&self, entry: &CatalogEntry) -> Result<u64, RegionError> {
+    async fn free_table(&self, entry: &CatalogEntry) -> Result<u64, RegionError> {
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
-        let chunks = block_on(allocator.entries(), || 0)?;
+        let chunks = allocator.entries().await?;
         let table = entry.record.id;
         let mut chunk_count = 0;
         let mut left = 0;
@@ -94,7 +97,7 @@ impl<E: Endpoint> Keeper<E> {
             // A leased chunk is given back by its session, or swept when that is fenced.
             // Its own is left by a reclamation or a sweep that failed (W5).
             let taken = (chunk.owner.is_free() || chunk.owner == self.owner)
-                && block_on(allocator.take_over(index, chunk.owner), || 0)?.is_some();
+                && allocator.take_over(index, chunk.owner).await?.is_some();
             if !taken {
                 left += 1;
                 continue;
@@ -104,16 +107,15 @@ impl<E: Endpoint> Keeper<E> {
                 count: 1,
             };
             let free = FreeLeaves::default();
-            block_on(
-                allocator.give_back(range, ChunkPurpose::Free, table, free),
-                || 0,
-            )?;
+            allocator
+                .give_back(range, ChunkPurpose::Free, table, free)
+                .await?;
             chunk_count += 1;
         }
         if left == 0 {
             let mut batch = Batch::new();
             batch.write_word(self.layout.catalog_entry(entry.index), 0);
-            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            self.endpoint.execute(&mut batch).await?;
             tracing::info!(
                 table = entry.record.name,
                 chunk_count,

@@ -6,9 +6,10 @@ use std::sync::mpsc::Sender;
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::shm::SessionService;
-use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_fabric::{Batch, BatchError, Endpoint, SessionLife};
 use farleaf_region::session::{
-    HEARTBEAT_DRAINED, SESSION_SIZE_WORDS, SessionRecord, alive_word, fenced_word, session_ids,
+    HEARTBEAT_DRAINED, SESSION_COUNT, SESSION_SIZE_WORDS, SessionRecord, alive_word, fenced_word,
+    session_ids,
 };
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId};
@@ -26,8 +27,8 @@ pub enum AgentEvent {
 
 /// Registers and fences sessions in the region's session table.
 #[derive(Debug)]
-pub struct Sessions {
-    endpoint: MappedEndpoint,
+pub struct Sessions<E = MappedEndpoint> {
+    endpoint: E,
     layout: RegionLayout,
     events: Sender<AgentEvent>,
     /// Where the search for a free number goes on, so that numbers are reused late.
@@ -59,15 +60,12 @@ pub fn format_region(region: &Arc<MappedRegion>) -> Result<RegionLayout, NodeErr
     })
 }
 
-impl Sessions {
-    /// The table of a region that has just been made. `events` hears of sessions that ended.
-    pub fn new(
-        region: Arc<MappedRegion>,
-        layout: RegionLayout,
-        events: Sender<AgentEvent>,
-    ) -> Self {
+impl<E: Endpoint> Sessions<E> {
+    /// The table of a region that has just been made, through the node's own endpoint. `events`
+    /// hears of sessions that ended.
+    pub fn new(endpoint: E, layout: RegionLayout, events: Sender<AgentEvent>) -> Self {
         Self {
-            endpoint: MappedEndpoint::new(region),
+            endpoint,
             layout,
             events,
             next_index: 0,
@@ -114,13 +112,36 @@ impl Sessions {
         ))
     }
 
+    /// S3: whether a session is fenced, as its block says.
+    ///
+    /// # Errors
+    /// The region refused: nobody can tell, and the session must not be taken for fenced.
+    pub fn life(&self, owner: OwnerWord) -> Result<SessionLife, BatchError> {
+        let Some((session, incarnation)) = owner.holder() else {
+            return Ok(SessionLife::Fenced);
+        };
+        if u64::from(session.number()) >= SESSION_COUNT {
+            return Ok(SessionLife::Fenced);
+        }
+        let record = self.record(session)?;
+        Ok(if record.alive() == Some(incarnation) {
+            SessionLife::Alive { pid: record.pid }
+        } else {
+            SessionLife::Fenced
+        })
+    }
+
     /// S2: says that a session is fenced. The caller knows that no verb of it can take effect.
     pub fn close(&mut self, owner: OwnerWord) {
         let Some((session, incarnation)) = owner.holder() else {
             return;
         };
-        let Ok(record) = self.record(session) else {
-            return;
+        let record = match self.record(session) {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::error!(%owner, %error, "cannot fence a session: its block cannot be read");
+                return;
+            }
         };
         if record.alive() != Some(incarnation) {
             return;
@@ -141,7 +162,7 @@ impl Sessions {
     }
 }
 
-impl SessionService for Sessions {
+impl<E: Endpoint + Send> SessionService for Sessions<E> {
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
         let owner = self.open(pid)?;
         tracing::debug!(%owner, pid, "session registered");
@@ -152,9 +173,46 @@ impl SessionService for Sessions {
         self.close(owner);
     }
 
+    /// Of a session whose block cannot be read, nobody can tell that it is fenced: it counts as
+    /// alive, in a process without number.
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
-        let (session, incarnation) = owner.holder()?;
-        let record = self.record(session).ok()?;
-        (record.alive() == Some(incarnation)).then_some(record.pid)
+        match self.life(owner) {
+            Ok(SessionLife::Alive { pid }) => Some(pid),
+            Ok(SessionLife::Fenced) => None,
+            Err(error) => {
+                tracing::error!(%owner, %error, "cannot tell whether a session is fenced");
+                Some(0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const REGION_SIZE_BYTES: u64 = 4 << 20;
+
+    /// F6: who cannot be looked at is not fenced.
+    #[test]
+    fn a_session_whose_block_cannot_be_read_is_not_taken_for_fenced() {
+        let superblock = Superblock::new(REGION_SIZE_BYTES, 1).expect("large enough");
+        let owner = OwnerWord::new(SessionId::new(1).expect("a number"), Incarnation::new(1));
+        let sessions_of = |node| {
+            let region = MappedRegion::anonymous(REGION_SIZE_BYTES).expect("memory");
+            Sessions::new(
+                MappedEndpoint::new(Arc::new(region)),
+                RegionLayout { node, superblock },
+                channel().0,
+            )
+        };
+        let mut sessions = sessions_of(NodeId(0));
+        assert_eq!(sessions.life(owner).ok(), Some(SessionLife::Fenced), "S3");
+        assert_eq!(sessions.process_of(owner), None);
+        // Of a node that the pool does not have, nothing can be read.
+        let mut sessions = sessions_of(NodeId(1));
+        assert!(sessions.life(owner).is_err());
+        assert_eq!(sessions.process_of(owner), Some(0));
     }
 }

@@ -14,11 +14,18 @@
 //! - **W4.** Chunks of a run or a snapshot are kept if the table's root, finished first (B4), has
 //!   their generation, or if they are the table's first snapshot; else their load never committed.
 //! - **W5.** What the node itself holds when a sweep begins was left by one that failed, and is
-//!   swept like what a fenced owner left: the node works on nothing but one sweep at a time.
+//!   swept like what a fenced owner left: the node works on nothing but one sweep at a time. In
+//!   particular it never waits for its own locks: recovery waits for nobody (D8), and all locks of
+//!   a table that are left over are swept before the first search in it, but for that of its first
+//!   leaf, which is swept alone before.
+//! - **W6.** A living client may be stopped with a lock in hand. A search that has waited for too
+//!   long is given up, and with it the table (its root cannot be told) or the chunk (its leaves
+//!   cannot) for this sweep. Nothing of it is freed: it stays the node's, and is for the next (W5).
 
+use core::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 
-use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::load::finish_root;
@@ -31,13 +38,20 @@ use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session;
 use farleaf_region::{RegionError, RegionLayout};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+
+use crate::patience::Patience;
 
 /// Lock words read with one batch.
 const LOCK_BATCH_COUNT: usize = 1024;
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
+
+/// What is logged with the leaf that a search was for.
+const GIVEN_UP: &str = "cannot sweep what dead sessions left here: a client that is alive holds \
+    the lock of a leaf on the way and does not go on; if it is stopped, continue or kill it; \
+    trying again";
 
 /// What a sweep found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +62,8 @@ pub struct SweepReport {
     pub chunk_count: u64,
     /// Leased leaves in them that are free again.
     pub leaf_count: u64,
+    /// Tables and chunks that were given up for now (W6); another sweep is due.
+    pub given_up_count: u64,
 }
 
 /// A live table, as a sweep sees it.
@@ -56,6 +72,14 @@ struct SweptTable<'a, E> {
     first_leaf: RemoteAddr,
     root: RemoteAddr,
     state: IndexState,
+}
+
+/// What a sweep knows of the tables.
+struct Known<'a, E> {
+    catalog: Vec<CatalogEntry>,
+    tables: Vec<SweptTable<'a, E>>,
+    /// Live tables of which it cannot be told now what is in use.
+    unknown: Vec<TableId>,
 }
 
 /// The node's own way into its region.
@@ -75,17 +99,17 @@ impl<E: Endpoint> Keeper<E> {
     ///
     /// # Errors
     /// The fabric failed.
-    pub fn catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
-        let entries = self.read_catalog()?.into_iter();
+    pub async fn catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+        let entries = self.read_catalog().await?.into_iter();
         Ok(entries.filter_map(|entry| entry.ok()?).collect())
     }
 
     /// All catalog entries that are not free. What is not among them is nobody's, so an entry that
     /// cannot be read is an error here.
-    fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+    async fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
         let mut attempt = 0;
         loop {
-            let entries: Result<Vec<_>, _> = self.read_catalog()?.into_iter().collect();
+            let entries: Result<Vec<_>, _> = self.read_catalog().await?.into_iter().collect();
             match entries {
                 Ok(entries) => return Ok(entries.into_iter().flatten().collect()),
                 Err(error) if attempt == TORN_ENTRY_COUNT_MAX => return Err(error),
@@ -94,11 +118,13 @@ impl<E: Endpoint> Keeper<E> {
         }
     }
 
-    fn read_catalog(&self) -> Result<Vec<Result<Option<CatalogEntry>, RegionError>>, RegionError> {
+    async fn read_catalog(
+        &self,
+    ) -> Result<Vec<Result<Option<CatalogEntry>, RegionError>>, RegionError> {
         let mut batch = Batch::new();
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
         let read = batch.read(self.layout.catalog_entry(0), word_count);
-        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        self.endpoint.execute(&mut batch).await?;
         self.endpoint
             .counters()
             .record(OperationKind::Control, &batch.take_cost());
@@ -122,24 +148,81 @@ impl<E: Endpoint> Keeper<E> {
     ///
     /// # Errors
     /// The fabric failed, or a table is damaged; what was swept before stays swept.
-    pub fn sweep(&self) -> Result<SweepReport, IndexError> {
+    pub async fn sweep(&self) -> Result<SweepReport, IndexError> {
+        self.sweep_until(&AtomicBool::new(false)).await
+    }
+
+    /// [`sweep`](Self::sweep) that ends early, and waits for nobody, once `stop` is set.
+    ///
+    /// # Errors
+    /// As for [`sweep`](Self::sweep).
+    pub async fn sweep_until(&self, stop: &AtomicBool) -> Result<SweepReport, IndexError> {
+        let patience = Patience::new(stop);
         let mut report = SweepReport::default();
-        self.sweep_catalog_lock()?;
+        self.sweep_catalog_lock().await?;
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
-        let left = self.chunks_of_fenced(&block_on(allocator.entries(), || 0)?)?;
+        let left = self.chunks_of_fenced(&allocator.entries().await?).await?;
         // W2: from here on, everything is read that the owners of `left` may have committed.
-        let catalog = self.whole_catalog()?;
+        let known = self.know_tables(&patience, &mut report).await?;
+        let chunks = allocator.entries().await?;
+        for table in &known.tables {
+            let leaves = self.leaf_places(&table.access, &table.state, &chunks);
+            report.lock_count += self.sweep_locks(&table.access, &leaves).await?;
+        }
+        for (index, owner) in left {
+            if patience.is_over() {
+                break;
+            }
+            let Some(entry) = allocator.take_over(index, owner).await? else {
+                continue;
+            };
+            let sorted = self
+                .sort_chunk(&known, index, &entry, &patience, &mut report)
+                .await?;
+            let Some((purpose, free)) = sorted else {
+                continue;
+            };
+            let range = ChunkRange {
+                first: index,
+                count: 1,
+            };
+            allocator
+                .give_back(range, purpose, entry.table, free)
+                .await?;
+            report.chunk_count += 1;
+        }
+        Ok(report)
+    }
+
+    /// Reads the catalog, and the root and the directory of each live table.
+    async fn know_tables(
+        &self,
+        patience: &Patience<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Known<'_, E>, IndexError> {
+        let catalog = self.whole_catalog().await?;
         let live = catalog
             .iter()
             .filter(|entry| entry.state == EntryState::Live);
-        let mut tables = Vec::new();
+        let (mut tables, mut unknown) = (Vec::new(), Vec::new());
         for entry in live {
+            let table = entry.record.id;
             let Some(access) = self.access(entry) else {
+                unknown.push(table);
                 continue;
             };
             // The search for the root waits for the first leaf, and so for the node itself (W5).
-            report.lock_count += self.sweep_locks(&access, &[entry.record.first_leaf])?;
-            let root = block_on(finish_root(&access, entry), || 0)?;
+            report.lock_count += self
+                .sweep_locks(&access, &[entry.record.first_leaf])
+                .await?;
+            let Some(root) = patience.wait(finish_root(&access, entry)).await else {
+                report.given_up_count += 1;
+                let leaf = entry.record.first_leaf;
+                tracing::warn!(%table, %leaf, "{GIVEN_UP}");
+                unknown.push(table);
+                continue;
+            };
+            let root = root?;
             let snapshot = read_snapshot(
                 &self.endpoint,
                 &self.layout,
@@ -147,7 +230,7 @@ impl<E: Endpoint> Keeper<E> {
                 entry.record.id,
                 root,
             );
-            let directory = block_on(snapshot, || 0)?;
+            let directory = snapshot.await?;
             let layer = Layer::new(LayerKind::Learned, directory.into());
             tables.push(SweptTable {
                 access,
@@ -156,61 +239,36 @@ impl<E: Endpoint> Keeper<E> {
                 state: IndexState::new(layer, Rc::default()),
             });
         }
-        let chunks = block_on(allocator.entries(), || 0)?;
-        for table in &tables {
-            let leaves = self.leaf_places(&table.access, &table.state, &chunks);
-            report.lock_count += self.sweep_locks(&table.access, &leaves)?;
-        }
-        for (index, owner) in left {
-            let Some(entry) = block_on(allocator.take_over(index, owner), || 0)? else {
-                continue;
-            };
-            let table = tables
-                .iter()
-                .find(|table| table.access.table == entry.table);
-            let dropped = catalog
-                .iter()
-                .any(|known| known.record.id == entry.table && known.state == EntryState::Dropped);
-            let (purpose, free) = match table {
-                Some(table) => self.sort_chunk(table, index, &entry, &mut report)?,
-                // A dropped table's chunks wait for its grace period.
-                None if dropped => (entry.purpose, FreeLeaves::default()),
-                None => (Some(ChunkPurpose::Free), FreeLeaves::default()),
-            };
-            let Some(purpose) = purpose else { continue };
-            let range = ChunkRange {
-                first: index,
-                count: 1,
-            };
-            block_on(allocator.give_back(range, purpose, entry.table, free), || 0)?;
-            report.chunk_count += 1;
-        }
-        Ok(report)
+        Ok(Known {
+            catalog,
+            tables,
+            unknown,
+        })
     }
 
     /// C1: a dead holder's catalog lock needs no repair.
-    fn sweep_catalog_lock(&self) -> Result<(), RegionError> {
+    async fn sweep_catalog_lock(&self) -> Result<(), RegionError> {
         let mut batch = Batch::new();
         let read = batch.read(self.layout.catalog_lock(), 1);
-        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        self.endpoint.execute(&mut batch).await?;
         let owner = OwnerWord::from_word(batch.words(read)[0]);
-        if !owner.is_free() && self.is_left(&mut batch, owner)? {
+        if !owner.is_free() && self.is_left(&mut batch, owner).await? {
             batch.clear();
             batch.compare_swap(self.layout.catalog_lock(), owner.word(), 0);
-            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            self.endpoint.execute(&mut batch).await?;
         }
         Ok(())
     }
 
     /// The chunks whose owners are fenced.
-    fn chunks_of_fenced(
+    async fn chunks_of_fenced(
         &self,
         chunks: &[ChunkEntry],
     ) -> Result<Vec<(ChunkIndex, OwnerWord)>, RegionError> {
         let mut batch = Batch::new();
         let mut left = Vec::new();
         for (index, chunk) in chunks.iter().enumerate() {
-            if !chunk.owner.is_free() && self.is_left(&mut batch, chunk.owner)? {
+            if !chunk.owner.is_free() && self.is_left(&mut batch, chunk.owner).await? {
                 left.push((ChunkIndex(index as u64), chunk.owner));
             }
         }
@@ -218,12 +276,12 @@ impl<E: Endpoint> Keeper<E> {
     }
 
     /// W5: whether nobody works in the name of an owner any more.
-    fn is_left(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
+    async fn is_left(&self, batch: &mut Batch, owner: OwnerWord) -> Result<bool, RegionError> {
         if owner == self.owner {
             return Ok(true);
         }
         let fenced = session::is_owner_fenced(&self.endpoint, &self.layout, batch, owner);
-        Ok(block_on(fenced, || 0)?)
+        Ok(fenced.await?)
     }
 
     /// Every place at which the table has, or may have, a leaf.
@@ -254,7 +312,7 @@ impl<E: Endpoint> Keeper<E> {
             .map(move |leaf| start.offset_blocks(leaf * geometry.stride_blocks()))
     }
 
-    fn sweep_locks(
+    async fn sweep_locks(
         &self,
         access: &LeafAccess<'_, E>,
         leaves: &[RemoteAddr],
@@ -267,15 +325,18 @@ impl<E: Endpoint> Keeper<E> {
                 .iter()
                 .map(|leaf| (*leaf, batch.read(access.geometry.lock(*leaf), 1)))
                 .collect();
-            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            self.endpoint.execute(&mut batch).await?;
             let held: Vec<(RemoteAddr, OwnerWord)> = locks
                 .into_iter()
                 .map(|(leaf, read)| (leaf, OwnerWord::from_word(batch.words(read)[0])))
                 .filter(|(_, owner)| !owner.is_free())
                 .collect();
             for (leaf, owner) in held {
-                if self.is_left(&mut batch, owner)? {
-                    let recovered = block_on(access.recover(&mut batch, leaf, owner), || 0)?;
+                if self.is_left(&mut batch, owner).await? {
+                    // What a sweep leaves locked is for the next one (W5).
+                    let broken = Cell::new(false);
+                    let recovery = access.recover(&mut batch, leaf, owner, &broken);
+                    let recovered = recovery.await?;
                     lock_count += u64::from(recovered);
                 }
             }
@@ -283,40 +344,61 @@ impl<E: Endpoint> Keeper<E> {
         Ok(lock_count)
     }
 
-    /// W3 and W4: what becomes of a chunk that has been taken over.
-    fn sort_chunk(
+    /// W3 and W4: what becomes of a chunk that has been taken over; `None`: it stays the node's.
+    async fn sort_chunk(
         &self,
-        table: &SweptTable<'_, E>,
+        known: &Known<'_, E>,
         chunk: ChunkIndex,
         entry: &ChunkEntry,
+        patience: &Patience<'_>,
         report: &mut SweepReport,
-    ) -> Result<(Option<ChunkPurpose>, FreeLeaves), IndexError> {
+    ) -> Result<Option<(ChunkPurpose, FreeLeaves)>, IndexError> {
         let none = FreeLeaves::default();
+        if known.unknown.contains(&entry.table) {
+            return Ok(None);
+        }
+        let mut tables = known.tables.iter();
+        let Some(table) = tables.find(|table| table.access.table == entry.table) else {
+            let mut catalog = known.catalog.iter();
+            // A dropped table's chunks wait for its grace period.
+            let is_dropped = catalog.any(|table| table.record.id == entry.table);
+            let purpose = if is_dropped {
+                entry.purpose
+            } else {
+                Some(ChunkPurpose::Free)
+            };
+            return Ok(purpose.map(|purpose| (purpose, none)));
+        };
         let committed = |generation: u16| generation == table.root.spare();
         Ok(match entry.purpose {
-            Some(ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_leaves(table, chunk)?;
-                report.leaf_count += free.count();
-                (entry.purpose, free)
+            Some(purpose @ ChunkPurpose::Leaves { .. }) => {
+                let free = self.sort_leaves(table, chunk, patience).await?;
+                match free {
+                    Some(free) => report.leaf_count += free.count(),
+                    None => report.given_up_count += 1,
+                }
+                free.map(|free| (purpose, free))
             }
-            Some(ChunkPurpose::Run { generation, .. }) if committed(generation) => {
-                (entry.purpose, none)
+            Some(purpose @ ChunkPurpose::Run { generation, .. }) if committed(generation) => {
+                Some((purpose, none))
             }
-            Some(ChunkPurpose::Snapshot { generation })
+            Some(purpose @ ChunkPurpose::Snapshot { generation })
                 if committed(generation) || generation == 0 =>
             {
-                (entry.purpose, none)
+                Some((purpose, none))
             }
-            Some(_) => (Some(ChunkPurpose::Free), none),
-            None => (None, none),
+            Some(_) => Some((ChunkPurpose::Free, none)),
+            None => None,
         })
     }
 
-    fn sort_leaves(
+    /// W3: which leaves of a leased chunk are free; `None`: it was given up (W6).
+    async fn sort_leaves(
         &self,
         table: &SweptTable<'_, E>,
         chunk: ChunkIndex,
-    ) -> Result<FreeLeaves, IndexError> {
+        patience: &Patience<'_>,
+    ) -> Result<Option<FreeLeaves>, IndexError> {
         let access = &table.access;
         let mut free = FreeLeaves::default();
         let mut batch = Batch::new();
@@ -328,23 +410,26 @@ impl<E: Endpoint> Keeper<E> {
             batch.clear();
             let words = access.geometry.image_size_words();
             let read = batch.read(access.geometry.state(place), words);
-            block_on(self.endpoint.execute(&mut batch), || 0)?;
+            self.endpoint.execute(&mut batch).await?;
             let image = farleaf_leaf::LeafImage::new(access.geometry, batch.words(read));
             // An unlocked leaf in use is intact, or torn by a living writer, who found it by a
             // search; so a torn one is looked at by a search for what its low says, too.
             let (low, is_retired) = (image.low(), image.is_retired());
-            let arrived = block_on(index.leaf_of(&mut batch, low), || 0)?;
-            if arrived == place {
+            let Some(arrived) = patience.wait(index.leaf_of(&mut batch, low)).await else {
+                tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
+                return Ok(None);
+            };
+            if arrived? == place {
                 continue;
             }
             if !is_retired {
                 let mut leaf = LeafBuffer::new(access.geometry, 0, 0, RemoteAddr::NULL.retired());
                 batch.clear();
                 access.change(place).write_new(&mut batch, &mut leaf);
-                block_on(self.endpoint.execute(&mut batch), || 0)?;
+                self.endpoint.execute(&mut batch).await?;
             }
             free.insert(number as u64);
         }
-        Ok(free)
+        Ok(Some(free))
     }
 }

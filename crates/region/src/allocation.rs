@@ -12,6 +12,9 @@
 //! - **A5.** What a fenced session holds is given back by the memory node's sweep, which knows what
 //!   is in use (`farleaf-node`).
 
+use core::future::poll_fn;
+use core::task::Poll;
+
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
 
@@ -23,6 +26,9 @@ use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayou
 const BATCH_CHUNK_COUNT: u64 = 512;
 /// Verbs after which a batch that gives chunks back is posted.
 const GIVE_BACK_VERB_COUNT: u64 = 48;
+
+/// A claimant lets others go on for up to two to the power of this turns.
+const GIVE_WAY_DOUBLINGS_MAX: u32 = 6;
 
 /// Chunks side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +102,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 return Ok(range);
             }
         }
+        let mut attempt = 0;
         loop {
             let entries = self.read_all(batch).await?;
             let Some(range) = first_free_range(&entries, count) else {
@@ -104,7 +111,32 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             if self.take(batch, range, purpose, table).await? {
                 return Ok(range);
             }
+            batch.cost_mut().retries += 1;
+            self.give_way(attempt).await;
+            attempt += 1;
         }
+    }
+
+    /// Lets others go on before attempt `attempt + 1` at chunks that somebody else claims, too: a
+    /// while that grows, and differs between sessions, as those that meet want the same chunks.
+    async fn give_way(&self, attempt: u32) {
+        let session = self
+            .owner
+            .holder()
+            .map_or(0, |(session, _)| session.number());
+        let window = 1 << attempt.min(GIVE_WAY_DOUBLINGS_MAX);
+        let mut turns_left = 1 + u32::from(session) % window;
+        poll_fn(|context| {
+            if turns_left == 0 {
+                return Poll::Ready(());
+            }
+            turns_left -= 1;
+            // The one who has the chunks now may be a task of this thread, or want this core.
+            std::thread::yield_now();
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Claims the `count` chunks right behind `range` if nobody has been handed them yet; false

@@ -19,10 +19,20 @@
 //! - **C2.** Creation writes words 1 to 24, then word 0 (one batch); the first leaf and the root
 //!   are complete before (awaited).
 //! - **C3.** Dropping writes word 0 = dropped. Only the memory node writes a dropped entry after
-//!   that: word 13 first, then word 0 = free when the grace period is over (D7) and all of the
-//!   table's chunks are given back.
+//!   that: words 16 and 24 = 0 (C5), then the next sequence number is drawn and noted in word 13,
+//!   then word 0 = free when the grace period is over (D7) and all of the table's chunks are given
+//!   back.
 //! - **C4.** The root is swapped by CAS, without the lock, by whoever finds the first leaf retired
 //!   while word 24 names a root that is not installed yet (see the bulk load's rules).
+//! - **C5.** Words 16 and 24 are outside of the checksum, as they change without the lock. Each
+//!   commits by itself (F3), and either of a table's roots, old or new, leads to all of it: the old
+//!   one's leaves are retired, and whoever meets one asks for the newest (B4). But a READ returns
+//!   words in any order (F3), so one that began before an entry was made could bring its live word
+//!   0 with what word 16 was before. If that was 0, the entry counts as read while it was written.
+//!   And it was 0, or a root of this very table: that of the table that had the entry before was
+//!   zeroed before the drop's sequence number was drawn, so a READ that saw it belongs to an
+//!   operation that began before, and until that ends the entry does not become free (D7, G2).
+//!   Nobody writes a root to a dropped entry again: every CAS expects another one than 0.
 
 use farleaf_types::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
 
@@ -186,12 +196,16 @@ impl CatalogEntry {
             epsilon_milli: (words[1] >> 32) as u32,
             first_leaf: RemoteAddr::from_word(words[2]),
         };
+        let root = RemoteAddr::from_word(words[ROOT_WORD as usize]);
+        if state == EntryState::Live && root.is_null() {
+            return Err(damaged);
+        }
         Ok(Some(Self {
             index,
             state,
             record,
             dropped_at: SequenceNumber(words[DROPPED_WORD as usize]),
-            root: RemoteAddr::from_word(words[ROOT_WORD as usize]),
+            root,
             pending_root: RemoteAddr::from_word(words[PENDING_ROOT_WORD as usize]),
         }))
     }
@@ -246,6 +260,24 @@ mod tests {
             CatalogEntry::decode(3, &[0; ENTRY_SIZE_WORDS])
                 .expect("free")
                 .is_none()
+        );
+    }
+
+    #[test]
+    fn c5_a_live_entry_without_root_was_read_while_it_was_written() {
+        let mut words = entry_words();
+        words[ROOT_WORD as usize] = 0;
+        let torn = CatalogEntry::decode(3, &words);
+        assert!(
+            matches!(torn, Err(RegionError::CatalogDamaged { index: 3 })),
+            "{torn:?}"
+        );
+        words[0] = dropped_word(TableId(0x77));
+        let dropped = CatalogEntry::decode(3, &words).expect("good");
+        let dropped = dropped.expect("not free");
+        assert_eq!(
+            (dropped.state, dropped.root.is_null()),
+            (EntryState::Dropped, true)
         );
     }
 

@@ -15,6 +15,7 @@ use rustix::net::{
 
 use crate::control::{Control, ControlError, SessionLife};
 use crate::shm::PoolName;
+use crate::shm::place::DIRECTORY_VARIABLE;
 use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
 
 /// A node that does not answer for so long is reported as unreachable. Answers take microseconds;
@@ -53,7 +54,7 @@ impl ShmClient {
         let pool = name.to_string();
         let unreachable = |source: io::Error| ControlError::Unreachable {
             pool: pool.clone(),
-            source,
+            source: at_socket(name, &source),
         };
         let socket = open_socket(name, answer_time_max).map_err(unreachable)?;
         let client = Self {
@@ -135,6 +136,16 @@ impl Control for ShmClient {
             (reply, _) => Err(self.unexpected(&reply)),
         }
     }
+}
+
+/// Where it was looked for, and what decides that: the node may run, in another directory.
+fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
+    let path = name.socket_path();
+    let told = format!(
+        "{error} at {} ({DIRECTORY_VARIABLE} chooses another directory)",
+        path.display()
+    );
+    io::Error::new(error.kind(), told)
 }
 
 fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd> {

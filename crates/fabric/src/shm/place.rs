@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Overrides the directory of the sockets.
-const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
+pub(super) const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
 const NAME_SIZE_BYTES_MAX: usize = 48;
 
 /// The name of a pool on this host: 1 to 48 of `A-Z a-z 0-9 . _ -`, not starting with a dot.

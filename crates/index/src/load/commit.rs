@@ -1,5 +1,7 @@
 //! How a load appears at once (rules B2 to B4).
 
+use core::cell::Cell;
+
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::{LeafAccess, LeafError, LeafImage};
 use farleaf_region::RegionLayout;
@@ -19,7 +21,9 @@ pub(super) async fn is_untouched<E: Endpoint>(
     batch: &mut Batch,
     entry: &CatalogEntry,
 ) -> Result<bool, LeafError> {
-    let leaf = access.read_intact(batch, entry.record.first_leaf).await?;
+    let broken = Cell::new(false);
+    let first_leaf = entry.record.first_leaf;
+    let leaf = access.read_intact(batch, first_leaf, &broken).await?;
     Ok(may_be_replaced(leaf.image()))
 }
 
@@ -49,7 +53,11 @@ pub(super) async fn commit<E: Endpoint>(
     let mut batch = Batch::new();
     let first_leaf = entry.record.first_leaf;
     let mut leaf = access.blank();
-    access.lock(&mut batch, first_leaf, None, &mut leaf).await?;
+    // Whoever loads is told by the error: only if the fabric fails can the lock be held behind it.
+    let broken = Cell::new(false);
+    access
+        .lock(&mut batch, first_leaf, None, &mut leaf, &broken)
+        .await?;
     let untouched = may_be_replaced(leaf.image());
     batch.clear();
     let change = access.change(first_leaf);
@@ -79,17 +87,19 @@ fn install_root(batch: &mut Batch, layout: &RegionLayout, entry: &CatalogEntry, 
 }
 
 /// B4: if the first leaf is retired and the root is older than the pending one, swaps the root.
-/// Returns the root that is in force. A few round trips; called when a retired leaf was met.
+/// Returns the root that is in force; of a table that was dropped, that of `entry`. A few round
+/// trips; called when a retired leaf was met.
 ///
 /// # Errors
-/// The fabric failed.
+/// The first leaf is damaged, or the fabric failed.
 pub async fn finish_root<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     entry: &CatalogEntry,
 ) -> Result<RemoteAddr, LeafError> {
     let mut batch = Batch::new();
+    let broken = Cell::new(false);
     let leaf = access
-        .read_intact(&mut batch, entry.record.first_leaf)
+        .read_intact(&mut batch, entry.record.first_leaf, &broken)
         .await?;
     // Read after the first leaf: if that is retired, the pending root is the one of B3.
     batch.clear();
@@ -99,6 +109,11 @@ pub async fn finish_root<E: Endpoint>(
     access.endpoint.execute(&mut batch).await?;
     let root = batch.words(root)[0];
     let pending = batch.words(pending)[0];
+    if root == 0 {
+        // C5: only a dropped table has none, and must not get one again. Whoever works on it still
+        // goes on with what it has, until it notices.
+        return Ok(entry.root);
+    }
     let unfinished = leaf.image().is_retired() && pending != 0 && pending != root;
     if unfinished {
         batch.clear();

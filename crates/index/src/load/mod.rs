@@ -25,7 +25,7 @@ pub use commit::finish_root;
 pub use create::{NewTable, create_table};
 pub use cut::{Cutter, FillTarget};
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
@@ -90,10 +90,10 @@ pub async fn bulk_load<E: Endpoint>(
     mut progress: impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
     let mut batch = Batch::new();
-    if !commit::is_untouched(&access, &mut batch, entry).await? {
-        return Err(LoadError::TableNotEmpty);
-    }
-    let generation = commit::draw_generation(&access, &mut batch).await?;
+    let begun = begin(&access, &mut batch, entry).await;
+    let counters = access.endpoint.counters();
+    counters.record(OperationKind::BulkLoad, &batch.take_cost());
+    let generation = begun?;
     let purpose = ChunkPurpose::Run {
         slots: access.geometry.slots(),
         generation,
@@ -127,6 +127,18 @@ pub async fn bulk_load<E: Endpoint>(
             .await?;
     }
     loaded
+}
+
+/// A generation for the load, if the table looks as if it could be loaded. Two round trips.
+async fn begin<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    entry: &CatalogEntry,
+) -> Result<u16, LoadError> {
+    if !commit::is_untouched(access, batch, entry).await? {
+        return Err(LoadError::TableNotEmpty);
+    }
+    Ok(commit::draw_generation(access, batch).await?)
 }
 
 async fn load_into<E: Endpoint>(

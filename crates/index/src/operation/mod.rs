@@ -6,6 +6,7 @@
 //! session can be under way.
 
 mod at_once;
+mod course;
 mod read;
 mod scan;
 mod survey;
@@ -20,12 +21,13 @@ use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{LeafAccess, LeafError, LeafImage, LeafLease, Look};
+use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, Look};
 use farleaf_types::RemoteAddr;
 
 use crate::IndexError;
 use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
+use course::Course;
 
 /// So many unread announcements of a model make it worth two round trips to read them.
 const CATCH_UP_COUNT: u32 = 4;
@@ -49,14 +51,16 @@ pub struct IndexState {
     /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
     /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
-    /// A write of the session was cut off in the middle: it must stop and be closed (F6).
+    /// An operation of the session was cut off while it may have held a lock or a chunk that
+    /// nobody else gives back: the session must stop and be closed (F6).
     broken: Rc<Cell<bool>>,
 }
 
 impl IndexState {
-    /// State with nothing learned and nothing leased. `broken` is the session's: it is set when a
-    /// write is cut off between its lock and its unlock. The session may hold a lock then, so it
-    /// must be closed: others recover what it holds.
+    /// State with nothing learned and nothing leased. `broken` is the session's: it is set when an
+    /// operation, a read too, is cut off (its future is dropped, or the fabric fails) while it may
+    /// hold a lock, or own a chunk that it does not know of. The session must be closed then:
+    /// others recover what it holds.
     pub fn new(layer: Layer, broken: Rc<Cell<bool>>) -> Self {
         Self {
             layer: RefCell::new(layer),
@@ -150,6 +154,31 @@ impl<'a, E: Endpoint> Index<'a, E> {
     #[inline]
     fn image<'b>(&self, batch: &'b Batch, slot: ReadSlot) -> LeafImage<'b> {
         LeafImage::new(self.access.geometry, batch.words(slot))
+    }
+
+    /// [`next_hint`](Self::next_hint) on an operation's course; `low` is the leaf's lower fence, if
+    /// known.
+    fn go_on(
+        &self,
+        course: &mut Course,
+        key: u64,
+        (hint, low): (Hint, Option<u64>),
+        look: Look,
+    ) -> Result<Hint, IndexError> {
+        if let Err(what) = course.leave(hint, low, look) {
+            return Err(self.access.contradiction(hint.addr, what).into());
+        }
+        self.next_hint(key, hint, look)
+    }
+
+    /// Reads a leaf; see [`LeafAccess::read_intact`].
+    async fn read_intact(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+    ) -> Result<LeafBuffer, LeafError> {
+        let broken = &self.state.broken;
+        self.access.read_intact(batch, addr, broken).await
     }
 
     /// Where to look next after a leaf that does not cover the key. `look` is neither

@@ -1,9 +1,10 @@
 //! Reading keys: one leaf per key when the hint is right.
 
-use farleaf_fabric::{Batch, Endpoint, ReadSlot};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
 use farleaf_leaf::{LeafBuffer, LeafImage, Look};
 use farleaf_types::WordAddr;
 
+use super::course::Course;
 use super::{CATCH_UP_COUNT, Index, Scratch};
 use crate::IndexError;
 use crate::hint::{Hint, SearchLayer};
@@ -17,6 +18,7 @@ pub(super) const MULTI_GET_BATCH_COUNT: usize = 1024;
 /// What a walk has met so far.
 #[derive(Debug, Default)]
 struct Walk {
+    course: Course,
     torn_count: u32,
     /// `slot_use` of the model, once it was worth reading.
     slot_use: Option<u64>,
@@ -26,7 +28,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// The value of a key. One round trip, one leaf, when the hint is right.
     ///
     /// # Errors
-    /// The fabric failed, the leaf is damaged, or the table was dropped.
+    /// The fabric failed, leaves are damaged or contradict each other, or the table was dropped.
     #[inline]
     pub async fn get(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
         let Some(hint) = self.one_leaf(key) else {
@@ -38,6 +40,7 @@ impl<E: Endpoint> Index<'_, E> {
         let image = self.image(batch, read);
         match self.access.look(image, hint.addr, key) {
             Look::Here => Ok(image.get(key)),
+            Look::Torn if self.leaves_out(ProtocolCheck::TornIsNotAbsent) => Ok(None),
             // Boxed, as all that is rare: a future is as large as the largest one inside it.
             look => Box::pin(self.get_slowly(batch, key, hint, look)).await,
         }
@@ -103,6 +106,10 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
+    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+        self.access.endpoint.leaves_out(check)
+    }
+
     /// The leaf to read for a key, when the search layer names one; `None`: it names a range.
     #[inline]
     pub(super) fn one_leaf(&self, key: u64) -> Option<Hint> {
@@ -139,6 +146,12 @@ impl<E: Endpoint> Index<'_, E> {
 
     /// Goes on from a leaf that was looked at to the one that covers the key; teaches the layer
     /// what it meets.
+    ///
+    /// Dropping the future while it reads a leaf under its lock may leave that locked; the session
+    /// is then broken and must be closed.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
     pub(super) async fn walk(
         &self,
         batch: &mut Batch,
@@ -147,11 +160,15 @@ impl<E: Endpoint> Index<'_, E> {
         mut look: Look,
     ) -> Result<(Hint, LeafBuffer), IndexError> {
         let mut walk = Walk::default();
+        let mut low = None;
         loop {
             if look == Look::Torn {
                 let torn_count = &mut walk.torn_count;
-                if let Some(leaf) = self.access.after_torn(batch, hint.addr, torn_count).await? {
+                let broken = &self.state.broken;
+                let after_torn = self.access.after_torn(batch, hint.addr, torn_count, broken);
+                if let Some(leaf) = after_torn.await? {
                     look = self.access.look(leaf.image(), hint.addr, key);
+                    low = Some(leaf.image().low());
                     if look == Look::Here {
                         self.arrive(batch, hint, leaf.image().low(), &walk).await?;
                         return Ok((hint, leaf));
@@ -159,7 +176,7 @@ impl<E: Endpoint> Index<'_, E> {
                     continue;
                 }
             } else {
-                hint = self.next_hint(key, hint, look)?;
+                hint = self.go_on(&mut walk.course, key, (hint, low), look)?;
                 walk.torn_count = 0;
             }
             batch.clear();
@@ -175,6 +192,7 @@ impl<E: Endpoint> Index<'_, E> {
                 .or(walk.slot_use);
             let image = self.image(batch, read);
             look = self.access.look(image, hint.addr, key);
+            low = Some(image.low());
             match look {
                 Look::Torn => {}
                 Look::Here => {

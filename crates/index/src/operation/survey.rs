@@ -56,7 +56,7 @@ impl<E: Endpoint> Index<'_, E> {
         let Some((key, hint)) = survey.next else {
             return Ok(None);
         };
-        let leaf = self.access.read_intact(batch, hint.addr).await?;
+        let leaf = self.read_intact(batch, hint.addr).await?;
         let look = self.access.look(leaf.image(), hint.addr, key);
         let (hint, leaf) = match look {
             farleaf_leaf::Look::Here => (hint, leaf),
@@ -100,7 +100,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// The fabric failed, a leaf is damaged, or the table was dropped.
     pub async fn leaf_of(&self, batch: &mut Batch, key: u64) -> Result<RemoteAddr, IndexError> {
         let hint = self.locate(key);
-        let leaf = self.access.read_intact(batch, hint.addr).await?;
+        let leaf = self.read_intact(batch, hint.addr).await?;
         match self.access.look(leaf.image(), hint.addr, key) {
             farleaf_leaf::Look::Here => Ok(hint.addr),
             look => Ok(self.walk(batch, key, hint, look).await?.0.addr),
@@ -141,7 +141,7 @@ impl<E: Endpoint> Index<'_, E> {
         for parent in (0..leaf_count).step_by(step as usize) {
             let trained = self.state.layer.borrow().directory().leaf(parent);
             let Some(trained) = trained else { break };
-            let leaf = self.access.read_intact(batch, trained.addr).await?;
+            let leaf = self.read_intact(batch, trained.addr).await?;
             if leaf.image().is_retired() && !self.state.follows_retired.get() {
                 return Err(IndexError::Outdated);
             }
@@ -150,7 +150,7 @@ impl<E: Endpoint> Index<'_, E> {
             let next = leaf.image().link().place();
             let next_trained = self.state.layer.borrow().next_trained(parent);
             if !next.is_null() && next_trained.is_none_or(|trained| trained.addr != next) {
-                let leaf = self.access.read_intact(batch, next).await?;
+                let leaf = self.read_intact(batch, next).await?;
                 records += leaf.image().record_count() as f64;
                 leaves += 1.0;
             }

@@ -1,14 +1,14 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
-use core::cell::Cell;
-
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
-use farleaf_leaf::{LeafBuffer, LeafError, Look};
+use farleaf_leaf::{Critical, LeafBuffer, Look};
+use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::RemoteAddr;
 
 use super::Index;
+use super::course::Course;
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
 
@@ -23,30 +23,6 @@ pub enum Decision {
     Remove,
 }
 
-/// A write between its lock and its unlock. If it is cut off there, the session may hold a lock
-/// that nobody will free, so it must not go on (F6).
-struct Critical<'a>(&'a Cell<bool>);
-
-impl Critical<'_> {
-    fn passed(self) {
-        core::mem::forget(self);
-    }
-
-    /// A lock could not be had. A damaged leaf's was given back.
-    fn failed(self, error: LeafError) -> IndexError {
-        if matches!(error, LeafError::Damaged { .. }) {
-            self.passed();
-        }
-        error.into()
-    }
-}
-
-impl Drop for Critical<'_> {
-    fn drop(&mut self) {
-        self.0.set(true);
-    }
-}
-
 /// What became of a full leaf.
 enum Room {
     /// It was split, and the record is in.
@@ -54,7 +30,7 @@ enum Room {
     /// Leaves were leased; the lock was given back.
     Leased,
     /// There are none to lease; the lock was given back.
-    None(IndexError),
+    None(RegionError),
 }
 
 /// A split that has taken effect and is still to be announced.
@@ -70,11 +46,12 @@ impl<E: Endpoint> Index<'_, E> {
     /// does it: atomically, and in two round trips when the hint is right. `decide` may be asked
     /// again when the leaf has to be left and locked anew; only its last answer counts.
     ///
-    /// Dropping the future before it is done may leave the leaf locked; the session is then broken
-    /// and must be closed.
+    /// Dropping the future while it holds the leaf's lock leaves that locked; the session is then
+    /// broken and must be closed. Dropping it while it waits for the lock does no harm.
     ///
     /// # Errors
-    /// The pool is full (nothing has changed), the table was dropped, or the fabric failed.
+    /// The pool is full, leaves are damaged or contradict each other, or the table was dropped:
+    /// nothing has changed. Or the fabric failed; the session is then broken.
     #[inline]
     pub async fn modify<R>(
         &self,
@@ -84,22 +61,26 @@ impl<E: Endpoint> Index<'_, E> {
     ) -> Result<R, IndexError> {
         let mut hint = self.write_hint(batch, key).await?;
         let mut release = None;
-        let critical = Critical(&self.state.broken);
+        let mut course = Course::default();
         let mut leaf = self.access.blank();
+        let broken = &*self.state.broken;
         loop {
-            let locked = self.access.lock(batch, hint.addr, release, &mut leaf).await;
-            if let Err(error) = locked {
-                return Err(critical.failed(error));
-            }
+            let lock = self
+                .access
+                .lock(batch, hint.addr, release, &mut leaf, broken);
+            lock.await?;
+            let critical = Critical::enter(broken);
             let look = self.access.look_intact(leaf.image(), key);
-            if look != Look::Here {
-                match Box::pin(self.leave(batch, key, hint, look, &leaf)).await? {
-                    Ok(next) => (release, hint) = (Some(hint.addr), next),
-                    Err(error) => {
-                        critical.passed();
-                        return Err(error);
-                    }
-                }
+            let is_checked = !self
+                .access
+                .endpoint
+                .leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
+            if look != Look::Here && is_checked {
+                let next = Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
+                let next = next.await?;
+                // What is still locked is given back by the first verb of the next lock.
+                critical.passed();
+                (release, hint) = (Some(hint.addr), next?);
                 continue;
             }
             if release.take().is_some() {
@@ -115,10 +96,15 @@ impl<E: Endpoint> Index<'_, E> {
                 let full = Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
                 match full.await? {
                     Room::Made => {}
-                    Room::Leased => continue,
+                    Room::Leased => {
+                        critical.passed();
+                        continue;
+                    }
+                    // A4, F5: a chunk may be this session's without its knowing.
+                    Room::None(error @ RegionError::Fabric(_)) => return Err(error.into()),
                     Room::None(error) => {
                         critical.passed();
-                        return Err(error);
+                        return Err(error.into());
                     }
                 }
             }
@@ -156,14 +142,15 @@ impl<E: Endpoint> Index<'_, E> {
         &self,
         batch: &mut Batch,
         key: u64,
-        hint: Hint,
-        look: Look,
+        (hint, look): (Hint, Look),
         leaf: &LeafBuffer,
+        course: &mut Course,
     ) -> Result<Result<Hint, IndexError>, IndexError> {
+        let low = leaf.image().low();
         if !matches!(look, Look::Retired(_)) {
-            self.learn(leaf.image().low(), hint);
+            self.learn(low, hint);
         }
-        let next = self.next_hint(key, hint, look);
+        let next = self.go_on(course, key, (hint, Some(low)), look);
         if next.is_err() {
             self.unlock(batch, hint.addr).await?;
         }
@@ -258,9 +245,10 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    /// Leases another chunk of leaves.
+    /// Leases another chunk of leaves. If it is cut off, or the fabric fails, the session may own a
+    /// chunk that its lease does not know of; the caller is in a critical time because of that.
     #[cold]
-    async fn lease_more(&self) -> Result<(), IndexError> {
+    async fn lease_more(&self) -> Result<(), RegionError> {
         let access = &self.access;
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let geometry = access.geometry;

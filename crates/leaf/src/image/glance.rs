@@ -1,8 +1,8 @@
 //! An image that is checked and searched where it was read to, for looking up one key.
 //!
-//! [`LeafImage`](super::LeafImage) leaves the words as they are and copies what its checksum covers;
-//! here the words are read to where the checksum wants them. That is a third less work, and a get
-//! on memory that this processor reaches by itself is little else.
+//! [`LeafImage`](super::LeafImage) leaves the words as they are and copies what its checksum
+//! covers; here the words are read to where the checksum wants them. That is a third less work, and
+//! a get on memory that this processor reaches by itself is little else.
 
 use farleaf_types::{RemoteAddr, TableId, crc32c};
 
@@ -83,6 +83,171 @@ impl<const SLOTS: usize, const WORDS: usize> Glance<SLOTS, WORDS> {
                 keys[quad * 4 + lane] &= mask;
                 values[quad * 4 + lane] &= mask;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::LeafGeometry;
+    use crate::image::{LeafBuffer, LeafImage, Placement};
+    use farleaf_types::NodeId;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    const TABLE: TableId = TableId(3);
+
+    fn at(block: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId(0), block)
+    }
+
+    /// What a glance at these words says.
+    fn glance(words: &[u64], addr: RemoteAddr, key: u64) -> Result<Option<u64>, Look> {
+        fn of<const SLOTS: usize, const WORDS: usize>(
+            words: &[u64],
+            addr: RemoteAddr,
+            key: u64,
+        ) -> Result<Option<u64>, Look> {
+            let mut glance = Glance::<SLOTS, WORDS>::new();
+            glance.image_mut().copy_from_slice(words);
+            glance.get(addr, TABLE, key)
+        }
+        match words.len() - KEYS {
+            16 => of::<8, { glance_size_words(8) }>(words, addr, key),
+            24 => of::<12, { glance_size_words(12) }>(words, addr, key),
+            32 => of::<16, { glance_size_words(16) }>(words, addr, key),
+            other => panic!("no leaf has {other} words of records"),
+        }
+    }
+
+    /// What the codec says of them, question by question.
+    fn codec(image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> Result<Option<u64>, Look> {
+        if !image.is_intact(addr, TABLE) {
+            return Err(Look::Torn);
+        }
+        if image.is_retired() {
+            return Err(Look::Retired(image.link().place()));
+        }
+        match image.placement(key) {
+            Placement::Here => Ok(image.get(key)),
+            Placement::Right => Err(Look::Right(image.link().place())),
+            Placement::Left => Err(Look::Left),
+        }
+    }
+
+    /// A sealed leaf: fences, link, all slots filled, some of them listed.
+    #[derive(Clone, Debug)]
+    struct Sample {
+        geometry: LeafGeometry,
+        leaf: LeafBuffer,
+        addr: RemoteAddr,
+    }
+
+    fn samples() -> impl Strategy<Value = Sample> {
+        let slots = prop::sample::select(vec![8_u64, 12, 16]);
+        let fences = (any::<u64>(), any::<u64>());
+        // Some keys of a small range, so that slots repeat them, as slots that are not listed may.
+        let record = (prop_oneof![any::<u64>(), 0..20_u64], any::<u64>());
+        let records = prop::collection::vec(record, 16);
+        let link = (0..1_u64 << 40, any::<bool>());
+        (slots, fences, records, any::<u16>(), link, 1..1_u64 << 39).prop_map(
+            |(slots, (one, other), records, bitmap, (link, is_retired), addr)| {
+                let geometry = LeafGeometry::new(slots).expect("allowed");
+                let link = if is_retired {
+                    at(link).retired()
+                } else {
+                    at(link)
+                };
+                let mut leaf = LeafBuffer::new(geometry, one.min(other), one.max(other), link);
+                for (slot, (key, value)) in records.into_iter().take(slots as usize).enumerate() {
+                    leaf.set_record(slot, key, value);
+                }
+                leaf.set_bitmap(bitmap & ((1_u32 << slots) - 1) as u16);
+                leaf.seal(at(addr), TABLE);
+                Sample {
+                    geometry,
+                    leaf,
+                    addr: at(addr),
+                }
+            },
+        )
+    }
+
+    impl Sample {
+        /// Keys that an answer may hinge on: the fences, beside them, what is in the slots.
+        fn keys(&self) -> Vec<u64> {
+            let image = self.leaf.image();
+            let fences = [image.low(), image.high()];
+            let beside = fences.map(|fence| [fence.wrapping_sub(1), fence, fence.wrapping_add(1)]);
+            let slots = (0..self.geometry.slot_count()).map(|slot| image.key(slot));
+            beside.into_iter().flatten().chain(slots).collect()
+        }
+    }
+
+    proptest! {
+        /// Of an intact leaf, retired or not, a glance says what the codec says, for every key that
+        /// may make a difference and any other: the value, absent, left, right, or who took over.
+        #[test]
+        fn an_intact_leaf_is_told_as_the_codec_tells_it(sample in samples(), other: u64) {
+            let image = sample.leaf.image();
+            prop_assert!(image.is_intact(sample.addr, TABLE));
+            for key in sample.keys().into_iter().chain([other, 0, u64::MAX]) {
+                let told = glance(image.words(), sample.addr, key);
+                prop_assert_eq!(told, codec(image, sample.addr, key));
+                prop_assert_ne!(told, Err(Look::Torn));
+            }
+        }
+
+        /// Of words that changed under way, or of another leaf's, a glance says "torn" whenever the
+        /// codec does, and only then.
+        #[test]
+        fn a_torn_leaf_is_told_as_the_codec_tells_it(
+            sample in samples(),
+            word: Index,
+            flip in 1_u64..,
+            is_elsewhere: bool,
+        ) {
+            let mut words = sample.leaf.image().words().to_vec();
+            let word = word.index(words.len());
+            words[word] ^= flip;
+            let addr = if is_elsewhere { at(sample.addr.word() + 1) } else { sample.addr };
+            let image = LeafImage::new(sample.geometry, &words);
+            for key in sample.keys() {
+                prop_assert_eq!(glance(&words, addr, key), codec(image, addr, key));
+            }
+        }
+
+        /// Memory that holds anything at all is looked at without a panic.
+        #[test]
+        fn any_words_are_told_as_the_codec_tells_them(
+            slots in prop::sample::select(vec![8_u64, 12, 16]),
+            words in prop::collection::vec(any::<u64>(), 36),
+            key: u64,
+        ) {
+            let geometry = LeafGeometry::new(slots).expect("allowed");
+            let words = &words[..geometry.image_size_words()];
+            let image = LeafImage::new(geometry, words);
+            prop_assert_eq!(glance(words, at(7), key), codec(image, at(7), key));
+        }
+    }
+
+    /// A key in a slot that the bitmap does not list is absent, key 0 too, which such slots count
+    /// as.
+    #[test]
+    fn slots_that_are_not_listed_hold_nothing() {
+        for slots in [8, 12, 16] {
+            let geometry = LeafGeometry::new(slots).expect("allowed");
+            let mut leaf = LeafBuffer::new(geometry, 0, u64::MAX, RemoteAddr::NULL);
+            (0..slots as usize).for_each(|slot| leaf.set_record(slot, 5, slot as u64));
+            leaf.set_bitmap(1 << (slots - 1));
+            leaf.seal(at(4), TABLE);
+            let words = leaf.image().words();
+            assert_eq!(glance(words, at(4), 5), Ok(Some(slots - 1)));
+            assert_eq!(glance(words, at(4), 0), Ok(None));
+            leaf.set_bitmap(0);
+            leaf.seal(at(4), TABLE);
+            assert_eq!(glance(leaf.image().words(), at(4), 5), Ok(None));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The sweep, reclamation and recovery themselves cut off.
 
+use farleaf_executor::block_on;
 use farleaf_types::OwnerWord;
 
 use crate::audit::{Model, assert_reclaimed};
@@ -10,7 +11,7 @@ use crate::pool::{Client, Pool};
 use crate::tables::{LEARNED, reclaim};
 
 /// A full leaf's key, so that an insert beside it splits.
-const SPLIT_KEY: u64 = 3350;
+pub(crate) const SPLIT_KEY: u64 = 3350;
 
 /// A region in which a session has split a leaf until it was cut off, and how many effects it had.
 fn split_cut_off(cut: Cut) -> (Pool, u64) {
@@ -31,7 +32,7 @@ fn split_cut_off(cut: Cut) -> (Pool, u64) {
 
 /// A region in which a session has died while it split a leaf, so many effects before its end. They
 /// are, from the end: announcement, counter, unlock, state, value, key, state, high, link, sibling.
-fn split_cut_off_before_end(effect_count: u64) -> Pool {
+pub(crate) fn split_cut_off_before_end(effect_count: u64) -> Pool {
     let (_, whole) = split_cut_off(Cut::NEVER);
     let cut = Cut {
         effect_count: whole - effect_count,
@@ -121,7 +122,7 @@ fn sweep_case(operation: &dyn Fn(&Pool, &CuttingEndpoint, OwnerWord) -> usize) {
 fn a_sweep_that_is_cut_off_is_done_again() {
     sweep_case(&|pool, endpoint, owner| {
         let keeper = pool.keeper(endpoint, owner);
-        usize::from(keeper.sweep().is_ok())
+        usize::from(block_on(keeper.sweep(), || 0).is_ok())
     });
 }
 
@@ -130,9 +131,9 @@ fn a_sweep_that_is_cut_off_is_done_again() {
 fn a_sweep_that_failed_leaves_nothing_to_the_living_node() {
     sweep_case(&|pool, endpoint, owner| {
         let keeper = pool.keeper(endpoint, owner);
-        let swept = keeper.sweep().is_ok();
+        let swept = block_on(keeper.sweep(), || 0).is_ok();
         let keeper = pool.keeper(pool.endpoint(), owner);
-        keeper.sweep().expect("nothing stops it now");
+        block_on(keeper.sweep(), || 0).expect("nothing stops it now");
         let held = crate::audit::chunks(pool);
         assert!(
             held.iter().all(|chunk| chunk.owner != owner),
@@ -157,10 +158,10 @@ fn a_reclamation_that_is_cut_off_is_done_again() {
             },
             operation: &|pool, endpoint, owner| {
                 let keeper = pool.keeper(endpoint, owner);
-                let reclaimed = (0..3).all(|_| keeper.reclaim().is_ok());
+                let reclaimed = (0..3).all(|_| block_on(keeper.reclaim(), || 0).is_ok());
                 if is_same_session {
                     let keeper = pool.keeper(pool.endpoint(), owner);
-                    (0..3).for_each(|_| assert!(keeper.reclaim().is_ok()));
+                    (0..3).for_each(|_| assert!(block_on(keeper.reclaim(), || 0).is_ok()));
                     assert_eq!(pool.catalog(), [], "the living node frees it all");
                 }
                 usize::from(reclaimed)

@@ -17,14 +17,24 @@
 //! | `records` | operations on records |
 //! | `tables` | creation, bulk load, leases, drops |
 //! | `keeper` | the sweep, reclamation and recovery themselves cut off |
+//! | `leaves` | single leaves, and how a test damages them |
+//! | `contradictions` | operations on leaves that contradict each other |
+//! | `waiting` | what the node does about locks of the living, and its own |
+//! | `dropped` | operations that are dropped, or fail, in the middle, by a session that goes on |
+//! | `claims` | chunks that several sessions want |
 //! | `meanwhile` | sessions that act and die while a sweep is under way |
 
 mod audit;
 mod catalog;
+mod claims;
+mod contradictions;
 mod crash;
 mod cutting;
+mod dropped;
 mod keeper;
+mod leaves;
 mod meanwhile;
 mod pool;
 mod records;
 mod tables;
+mod waiting;

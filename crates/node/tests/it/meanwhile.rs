@@ -3,6 +3,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::future::{Future, ready};
+use farleaf_executor::block_on;
 
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
@@ -68,7 +69,7 @@ fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expect
             }))),
         };
         let keeper = pool.borrow().keeper(endpoint, node);
-        keeper.sweep().expect("nothing fails");
+        block_on(keeper.sweep(), || 0).expect("nothing fails");
         let is_over = keeper.endpoint.happens.take().is_some();
         drop(keeper);
         let mut pool = pool.into_inner();

@@ -1,5 +1,6 @@
 //! A region with its sessions, and clients over any endpoint.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,11 +42,13 @@ pub(crate) struct Pool {
 
 /// One session's work on one table.
 pub(crate) struct Client<'a, E> {
-    endpoint: &'a E,
+    pub(crate) endpoint: &'a E,
     pub(crate) owner: OwnerWord,
     pub(crate) entry: CatalogEntry,
     layout: &'a RegionLayout,
-    state: IndexState,
+    pub(crate) state: IndexState,
+    /// Whether the session was cut off and must be closed.
+    pub(crate) broken: Rc<Cell<bool>>,
     /// What the state was made from.
     root: RemoteAddr,
 }
@@ -61,7 +64,7 @@ impl Pool {
         let region = Arc::new(MappedRegion::anonymous(size_bytes).expect("memory"));
         let layout = format_region(&region).expect("large enough");
         let (sender, events) = channel();
-        let sessions = Sessions::new(Arc::clone(&region), layout, sender);
+        let sessions = Sessions::new(MappedEndpoint::new(Arc::clone(&region)), layout, sender);
         Self {
             plain: MappedEndpoint::new(Arc::clone(&region)),
             region,
@@ -100,14 +103,14 @@ impl Pool {
     pub(crate) fn sweep(&mut self) {
         let owner = self.register();
         let keeper = self.keeper(self.endpoint(), owner);
-        keeper.sweep().expect("a sweep after a crash succeeds");
+        block_on(keeper.sweep(), || 0).expect("a sweep after a crash succeeds");
         self.fence(owner);
     }
 
     /// The catalog's entries that are not free.
     pub(crate) fn catalog(&self) -> Vec<CatalogEntry> {
         let keeper = self.keeper(self.endpoint(), OwnerWord::FREE);
-        keeper.catalog().expect("the catalog is readable")
+        block_on(keeper.catalog(), || 0).expect("the catalog is readable")
     }
 
     /// A word of the region, as it is now.
@@ -160,12 +163,14 @@ impl<'a, E: Endpoint> Client<'a, E> {
         let directory = read_snapshot(endpoint, layout, geometry, entry.record.id, entry.root);
         let directory = block_on(directory, || 0)?;
         let layer = Layer::new(layer_kind(entry), directory.into());
+        let broken = Rc::new(Cell::new(false));
         Ok(Self {
             endpoint,
             owner,
             entry: entry.clone(),
             layout,
-            state: IndexState::new(layer, Rc::default()),
+            state: IndexState::new(layer, Rc::clone(&broken)),
+            broken,
             root: entry.root,
         })
     }
@@ -230,7 +235,11 @@ impl<'a, E: Endpoint> Client<'a, E> {
     }
 
     pub(crate) fn scan(&mut self) -> Result<Vec<(u64, u64)>, IndexError> {
-        let (mut cursor, mut records) = (ScanCursor::from(0), Vec::new());
+        self.scan_from(0)
+    }
+
+    pub(crate) fn scan_from(&mut self, key: u64) -> Result<Vec<(u64, u64)>, IndexError> {
+        let (mut cursor, mut records) = (ScanCursor::from(key), Vec::new());
         while !cursor.is_finished() {
             self.refreshed(|index, batch| {
                 block_on(index.scan(batch, &mut cursor, 32, &mut records), || 0)

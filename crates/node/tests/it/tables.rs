@@ -214,7 +214,7 @@ pub(crate) fn reclaim(pool: &mut Pool) {
     let owner = pool.register();
     let keeper = pool.keeper(pool.endpoint(), owner);
     for _ in 0..3 {
-        keeper.reclaim().expect("the fabric does not fail");
+        block_on(keeper.reclaim(), || 0).expect("the fabric does not fail");
     }
     pool.fence(owner);
 }

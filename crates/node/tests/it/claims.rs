@@ -1,0 +1,110 @@
+//! Chunks that several sessions want at once.
+
+use core::cell::Cell;
+use core::future::{Future, ready};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use farleaf_executor::block_on;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, VerbKind};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{NodeId, OwnerWord, TableId};
+
+use crate::pool::Pool;
+
+/// So many times somebody else has the chunk when it is swapped.
+const LOST_COUNT: u32 = 8;
+
+/// Somebody else is faster at the first swaps, and lets go again.
+struct Contended {
+    inner: MappedEndpoint,
+    lost_count: Cell<u32>,
+}
+
+impl Contended {
+    fn execute_now(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        let swap = batch
+            .verbs()
+            .iter()
+            .find(|verb| verb.kind == VerbKind::CompareSwap);
+        let Some(word) = swap.map(|verb| verb.addr) else {
+            return self.inner.execute_now(batch);
+        };
+        if self.lost_count.get() == LOST_COUNT {
+            return self.inner.execute_now(batch);
+        }
+        self.lost_count.set(self.lost_count.get() + 1);
+        let set = |value| {
+            let mut other = Batch::new();
+            other.write_word(word, value);
+            self.inner.execute_now(&mut other)
+        };
+        set(u64::MAX)?;
+        let executed = self.inner.execute_now(batch);
+        set(OwnerWord::FREE.word())?;
+        executed
+    }
+}
+
+impl Endpoint for Contended {
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        ready(self.execute_now(batch))
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.region_word_count(node)
+    }
+}
+
+/// A claimant that loses lets the other tasks of its thread run before it tries again: the winner
+/// may be among them.
+#[test]
+fn a_claimant_that_loses_gives_way() {
+    let mut pool = Pool::new();
+    let owner = pool.register();
+    let allocator = ChunkAllocator::new(&pool.plain, &pool.layout, owner);
+    let purpose = ChunkPurpose::Leaves { slots: 8 };
+    // All chunks have been handed out once, and one was given back.
+    let count = pool.layout.superblock.chunk_count;
+    let all = block_on(allocator.claim(count, purpose, TableId(1)), || 0).expect("they are free");
+    let one = farleaf_region::allocation::ChunkRange {
+        first: ChunkIndex(all.first.0 + 1),
+        count: 1,
+    };
+    let given_back =
+        allocator.give_back(one, ChunkPurpose::Free, TableId(1), FreeLeaves::default());
+    block_on(given_back, || 0).expect("nothing fails");
+
+    let endpoint = Contended {
+        inner: pool.endpoint(),
+        lost_count: Cell::new(0),
+    };
+    let allocator = ChunkAllocator::new(&endpoint, &pool.layout, owner);
+    let mut claim = pin!(allocator.claim(1, purpose, TableId(1)));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut pending_count = 0;
+    let claimed = loop {
+        match claim.as_mut().poll(&mut context) {
+            Poll::Ready(claimed) => break claimed,
+            Poll::Pending => pending_count += 1,
+        }
+        assert!(pending_count < 10_000, "it goes on");
+    };
+    assert_eq!(claimed.expect("it is free"), one);
+    assert_eq!(endpoint.lost_count.get(), LOST_COUNT);
+    assert!(pending_count >= LOST_COUNT, "{pending_count}");
+}
