@@ -1,5 +1,8 @@
 //! What can be written on the command line.
 
+use std::ffi::OsStr;
+
+use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use farleaf::{LayerKind, TableOptions};
@@ -23,7 +26,7 @@ const VERSION: &str = concat!(
 #[command(name = "farleaf", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves (not for
-    /// `serve` and `bench`, which make their own)
+    /// `serve`, `bench` and `sim`, which make their own)
     #[arg(
         long,
         global = true,
@@ -44,26 +47,62 @@ pub(crate) struct Arguments {
 
 /// Reads the command line, and ends the program if that is not possible.
 pub(crate) fn read() -> Arguments {
-    let matches = Arguments::command().get_matches();
+    let matches = without_empty_variables(Arguments::command()).get_matches();
     refuse_needless_pool(&matches);
+    refuse_needless_table_options(&matches);
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// `serve` and `bench` make pools of their own: an address would be ignored, and is refused. That
-/// of the environment stands there for the other commands.
+/// A variable that is set to nothing is not set: scripts clear variables so.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |variable: &OsStr| std::env::var_os(variable).is_some_and(|it| it.is_empty());
+    command
+        .mut_args(|argument| match argument.get_env() {
+            Some(variable) if is_empty(variable) => argument.env(Resettable::Reset),
+            _ => argument,
+        })
+        .mut_subcommands(without_empty_variables)
+}
+
+/// `serve`, `bench` and `sim` make pools of their own: an address would be ignored, and is refused.
+/// That of the environment stands there for the other commands.
 fn refuse_needless_pool(matches: &ArgMatches) {
     let given = matches.value_source("pool") == Some(ValueSource::CommandLine);
     let instead = match matches.subcommand_name() {
         Some("serve") => "`serve` starts a pool; name it with --name NAME",
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
+        Some("sim") => "`sim` simulates a pool of its own",
         _ => return,
     };
     if given {
-        let message = format!("--pool cannot be used here: {instead}");
-        Arguments::command()
-            .error(clap::error::ErrorKind::ArgumentConflict, message)
-            .exit();
+        refuse(format!("--pool cannot be used here: {instead}"));
     }
+}
+
+/// A table that is there has its options already: `load` would ignore others, unless `--create` has
+/// it compare them.
+fn refuse_needless_table_options(matches: &ArgMatches) {
+    let Some(("load", load)) = matches.subcommand() else {
+        return;
+    };
+    let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
+    let given = ["slots", "index", "fill", "epsilon"]
+        .into_iter()
+        .find(is_given);
+    if !load.get_flag("create")
+        && let Some(option) = given
+    {
+        refuse(format!(
+            "--{option} cannot be used without --create: a table that is there keeps the options \
+             that it was made with"
+        ));
+    }
+}
+
+fn refuse(message: String) -> ! {
+    Arguments::command()
+        .error(clap::error::ErrorKind::ArgumentConflict, message)
+        .exit()
 }
 
 impl Arguments {

@@ -1,5 +1,6 @@
 //! The log on stderr.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr};
 
@@ -8,6 +9,14 @@ use tracing_subscriber::EnvFilter;
 
 /// Overrides what is logged, in the syntax of `RUST_LOG`.
 const FILTER_VARIABLE: &str = "FARLEAF_LOG";
+
+/// Whether lines have colours: on a terminal that can show them, unless the user wants none
+/// (`NO_COLOR`, as no-color.org has it).
+fn wants_colours(is_terminal: bool, no_color: Option<&OsStr>, terminal: Option<&OsStr>) -> bool {
+    is_terminal
+        && no_color.is_none_or(OsStr::is_empty)
+        && terminal.is_none_or(|terminal| terminal != "dumb")
+}
 
 /// Starts logging everything of at least this level, with time stamps in UTC.
 pub(crate) fn start(level: Level) {
@@ -19,10 +28,16 @@ pub(crate) fn start(level: Level) {
         ));
         EnvFilter::new(level.as_str())
     });
+    let (no_color, terminal) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
+    let has_colours = wants_colours(
+        stderr().is_terminal(),
+        no_color.as_deref(),
+        terminal.as_deref(),
+    );
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
-        .with_ansi(stderr().is_terminal())
+        .with_ansi(has_colours)
         .with_target(false)
         // Nobody may be listening; that must not end the thread that has something to say.
         .log_internal_errors(false)
@@ -33,4 +48,29 @@ pub(crate) fn start(level: Level) {
 /// which is what the standard macro does then.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: colours only on a terminal, none on one named `dumb`, none where `NO_COLOR` is set
+    /// and not empty.
+    #[test]
+    fn colours_are_for_terminals_whose_users_want_them() {
+        let wants = |is_terminal, no_color: Option<&str>, terminal: Option<&str>| {
+            wants_colours(
+                is_terminal,
+                no_color.map(OsStr::new),
+                terminal.map(OsStr::new),
+            )
+        };
+        assert!(wants(true, None, Some("xterm")));
+        assert!(wants(true, Some(""), Some("xterm")));
+        assert!(wants(true, None, None));
+        assert!(!wants(true, Some("1"), Some("xterm")));
+        assert!(!wants(true, Some("0"), Some("xterm")), "any value counts");
+        assert!(!wants(true, None, Some("dumb")));
+        assert!(!wants(false, None, Some("xterm")));
+    }
 }

@@ -7,6 +7,7 @@
 //! | [`command`] | what each command does, a file each |
 //! | [`records`] | files of records, read whole and checked before anything is loaded |
 //! | [`output`] | what is printed, and what happens when nobody reads it |
+//! | [`private_files`] | what a signal must not leave behind |
 //! | [`progress`] | progress bars |
 //! | [`failure`] | how commands end and how errors are told |
 //! | [`log`] | the log on stderr |
@@ -21,6 +22,7 @@ mod command;
 mod failure;
 mod log;
 mod output;
+mod private_files;
 mod progress;
 mod quantity;
 mod records;

@@ -151,3 +151,219 @@ impl Drop for Begun<'_> {
         self.unfinished.finish(self.began);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::{Incarnation, OwnerWord, SessionId};
+
+    const fn number(number: u64) -> SequenceNumber {
+        SequenceNumber(number)
+    }
+
+    /// A session at number 0 that does nothing.
+    fn session() -> Unfinished {
+        let owner = OwnerWord::new(SessionId::new(1).expect("a number"), Incarnation::new(1));
+        Unfinished::new(Arc::default(), Arc::new(SessionNote::idle(owner)))
+    }
+
+    fn noted(session: &Unfinished) -> Option<SequenceNumber> {
+        session.note().oldest()
+    }
+
+    /// Begins an operation that has to follow, and follows.
+    fn begin_and_follow(session: &Unfinished) -> Begun<'_> {
+        let (begun, behind) = session.begin();
+        let sequence = behind.expect("the process has seen another number");
+        session.follow(begun, sequence)
+    }
+
+    /// P1: from its begin to its end an operation is noted, and after the last one nothing is,
+    /// whichever ends first.
+    #[test]
+    fn operations_are_noted_until_the_last_one_ends() {
+        let session = session();
+        assert_eq!(noted(&session), None);
+        let (first, behind) = session.begin();
+        assert_eq!((noted(&session), behind), (Some(number(0)), None));
+        let (second, _) = session.begin();
+        drop(first);
+        assert_eq!(noted(&session), Some(number(0)));
+        drop(second);
+        assert_eq!(noted(&session), None);
+    }
+
+    /// P1: a brief operation alone is noted while it lasts; beside others it leaves their note.
+    #[test]
+    fn a_brief_operation_takes_back_only_its_own_note() {
+        let session = session();
+        let brief = session.begin_briefly().expect("nothing to follow");
+        assert_eq!(noted(&session), Some(number(0)));
+        drop(brief);
+        assert_eq!(noted(&session), None);
+
+        let (other, _) = session.begin();
+        let brief = session.begin_briefly().expect("nothing to follow");
+        drop(brief);
+        assert_eq!(noted(&session), Some(number(0)), "the other goes on");
+        drop(other);
+        assert_eq!(noted(&session), None);
+    }
+
+    /// P1: a brief operation that is kept counts like any other, alone or not.
+    #[test]
+    fn a_brief_operation_that_is_kept_is_noted_until_it_ends() {
+        let session = session();
+        let kept = session.begin_briefly().expect("nothing to follow").keep();
+        assert_eq!(noted(&session), Some(number(0)));
+        let (other, _) = session.begin();
+        let another = session.begin_briefly().expect("nothing to follow").keep();
+        drop(kept);
+        drop(other);
+        assert_eq!(noted(&session), Some(number(0)), "one is unfinished");
+        drop(another);
+        assert_eq!(noted(&session), None);
+    }
+
+    /// P4: an operation that sees a new number as it begins is told to follow, every one of them
+    /// until one has; a brief one does not begin at all, and leaves the note as it was.
+    #[test]
+    fn an_operation_that_sees_a_new_number_must_follow() {
+        let session = session();
+        session.process.see(number(2));
+        assert!(session.begin_briefly().is_none());
+        assert_eq!(noted(&session), None, "it has not begun");
+
+        let (begun, behind) = session.begin();
+        assert_eq!(
+            (noted(&session), behind),
+            (Some(number(0)), Some(number(2)))
+        );
+        assert!(session.begin_briefly().is_none());
+        assert_eq!(
+            noted(&session),
+            Some(number(0)),
+            "another one is unfinished"
+        );
+
+        let begun = session.follow(begun, number(2));
+        assert_eq!(noted(&session), Some(number(2)));
+        assert!(session.begin_briefly().is_some());
+        assert_eq!(session.begin().1, None, "the session has followed");
+        drop(begun);
+        assert_eq!(noted(&session), None);
+        let (next, _) = session.begin();
+        assert_eq!(
+            noted(&session),
+            Some(number(2)),
+            "it begins where the last one was"
+        );
+        drop(next);
+    }
+
+    /// An operation that cannot follow, because looking for dropped tables failed, ends as it was.
+    #[test]
+    fn an_operation_that_gives_up_before_it_follows_leaves_nothing() {
+        let session = session();
+        session.process.see(number(1));
+        let (begun, behind) = session.begin();
+        assert!(behind.is_some());
+        drop(begun);
+        assert_eq!(noted(&session), None);
+        assert_eq!(
+            session.begin().1,
+            Some(number(1)),
+            "the next one has to follow"
+        );
+    }
+
+    /// P1 and P4: while an operation of an older number is unfinished, the note stays at its
+    /// number, though others have followed and some of them end; then it is theirs.
+    #[test]
+    fn older_operations_keep_their_number_noted() {
+        let session = session();
+        let (older, _) = session.begin();
+        let older_still = session.begin_briefly().expect("nothing to follow").keep();
+        session.process.see(number(1));
+        let newer = begin_and_follow(&session);
+        assert_eq!(noted(&session), Some(number(0)));
+        let brief = session.begin_briefly().expect("the session has followed");
+        drop(brief);
+        assert_eq!(noted(&session), Some(number(0)));
+        let newest = session.begin_briefly().expect("it has followed").keep();
+        drop(newest);
+        drop(older);
+        assert_eq!(
+            noted(&session),
+            Some(number(0)),
+            "one that is older goes on"
+        );
+        drop(older_still);
+        assert_eq!(noted(&session), Some(number(1)));
+        drop(newer);
+        assert_eq!(noted(&session), None);
+    }
+
+    /// The newer ones may end first, too.
+    #[test]
+    fn an_older_operation_may_be_the_last_to_end() {
+        let session = session();
+        let (older, _) = session.begin();
+        session.process.see(number(1));
+        drop(begin_and_follow(&session));
+        assert_eq!(noted(&session), Some(number(0)));
+        let (newer, behind) = session.begin();
+        assert_eq!(behind, None);
+        drop(newer);
+        assert_eq!(noted(&session), Some(number(0)));
+        drop(older);
+        assert_eq!(noted(&session), None);
+    }
+
+    /// There are two numbers at most: a third is not followed while operations of the first go on,
+    /// and is as soon as they are done. No number is lost meanwhile.
+    #[test]
+    fn a_third_number_is_followed_when_the_first_is_done() {
+        let session = session();
+        let (first, _) = session.begin();
+        session.process.see(number(1));
+        let second = begin_and_follow(&session);
+        session.process.see(number(2));
+        let waiting = begin_and_follow(&session);
+        assert_eq!(waiting.began, number(1), "counted where the session is");
+        assert_eq!(noted(&session), Some(number(0)));
+        assert!(session.begin_briefly().is_none(), "it is still behind");
+        drop(first);
+        assert_eq!(noted(&session), Some(number(1)));
+        let third = begin_and_follow(&session);
+        assert_eq!(third.began, number(2));
+        assert_eq!(
+            noted(&session),
+            Some(number(1)),
+            "two of them are unfinished"
+        );
+        drop(waiting);
+        drop(second);
+        assert_eq!(noted(&session), Some(number(2)));
+        drop(third);
+        assert_eq!(noted(&session), None);
+    }
+
+    /// Two operations that both saw the number, one of which has followed: the other must not
+    /// follow again, to the same number or an older one.
+    #[test]
+    fn a_number_is_followed_once() {
+        let session = session();
+        session.process.see(number(1));
+        let (one, _) = session.begin();
+        let (other, _) = session.begin();
+        let one = session.follow(one, number(1));
+        drop(session.follow(other, number(1)));
+        assert_eq!(noted(&session), Some(number(1)));
+        let one = session.follow(one, number(1));
+        let one = session.follow(one, number(0));
+        assert_eq!((one.began, noted(&session)), (number(1), Some(number(1))));
+        drop(one);
+        assert_eq!(noted(&session), None);
+    }
+}

@@ -39,6 +39,14 @@ pub(crate) struct SessionNote {
 }
 
 impl SessionNote {
+    /// The note of a session that does nothing yet.
+    pub(crate) fn idle(owner: OwnerWord) -> Self {
+        Self {
+            owner,
+            oldest_unfinished: AtomicU64::new(IDLE),
+        }
+    }
+
     /// P1: notes at which number the oldest unfinished operation began.
     #[inline]
     pub(crate) fn set_oldest(&self, sequence: SequenceNumber) {
@@ -49,6 +57,13 @@ impl SessionNote {
     #[inline]
     pub(crate) fn set_idle(&self) {
         self.oldest_unfinished.store(IDLE, Ordering::Release);
+    }
+
+    /// What is noted; `None`: idle.
+    #[cfg(test)]
+    pub(crate) fn oldest(&self) -> Option<SequenceNumber> {
+        let noted = self.oldest_unfinished.load(Ordering::Acquire);
+        (noted != IDLE).then_some(SequenceNumber(noted))
     }
 }
 
@@ -72,6 +87,12 @@ impl ProcessNote {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         }
         SequenceNumber(self.sequence.load(Ordering::Acquire))
+    }
+
+    /// The process sees a number, as its thread would (P2).
+    #[cfg(test)]
+    pub(crate) fn see(&self, sequence: SequenceNumber) {
+        self.sequence.store(sequence.0, Ordering::SeqCst);
     }
 }
 
@@ -117,10 +138,7 @@ impl ProcessThread {
 
     /// Begins to follow for a session, which has published 0 when it was registered.
     pub(crate) fn add(&self, owner: OwnerWord) -> Arc<SessionNote> {
-        let note = Arc::new(SessionNote {
-            owner,
-            oldest_unfinished: AtomicU64::new(IDLE),
-        });
+        let note = Arc::new(SessionNote::idle(owner));
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.push(Arc::clone(&note));
         note
@@ -182,5 +200,134 @@ impl ProcessKeeper {
         } else {
             block_on(self.endpoint.execute(&mut batch), || 0)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_fabric::Control;
+    use farleaf_node::MemNode;
+    use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord};
+
+    /// A process without a thread: its ticks come when the test says so.
+    struct Process {
+        node: MemNode,
+        keeper: ProcessKeeper,
+    }
+
+    impl Process {
+        fn new() -> Self {
+            let node = MemNode::start(4 << 20).expect("a node");
+            let keeper = ProcessKeeper {
+                endpoint: MappedEndpoint::new(Arc::clone(node.region())),
+                layout: node.layout(),
+                note: Arc::default(),
+                sessions: Arc::default(),
+                beat: 0,
+            };
+            Self { node, keeper }
+        }
+
+        fn register(&self) -> Arc<SessionNote> {
+            let owner = self.node.register_session().expect("a session");
+            let note = Arc::new(SessionNote::idle(owner));
+            let mut sessions = self.keeper.sessions.lock().expect("nobody panicked");
+            sessions.push(Arc::clone(&note));
+            note
+        }
+
+        /// The pool's number becomes this, and the process looks.
+        fn tick_at(&mut self, sequence: u64) {
+            let mut batch = Batch::new();
+            batch.write_word(self.keeper.layout.sequence(), sequence);
+            block_on(self.keeper.endpoint.execute(&mut batch), || 0).expect("a write");
+            self.keeper.tick().expect("a tick");
+        }
+
+        fn record(&self, note: &SessionNote) -> SessionRecord {
+            let (session, _) = note.owner.holder().expect("a session's word");
+            let mut batch = Batch::new();
+            let block = self.keeper.layout.session(session);
+            let read = batch.read(block, SESSION_SIZE_WORDS);
+            block_on(self.keeper.endpoint.execute(&mut batch), || 0).expect("a read");
+            SessionRecord::decode(batch.words(read).try_into().expect("a block"))
+        }
+
+        fn published(&self, note: &SessionNote) -> u64 {
+            self.record(note).published.0
+        }
+    }
+
+    /// P2: what a tick reads is what operations that begin afterwards see.
+    #[test]
+    fn a_tick_shows_the_sessions_the_new_number() {
+        let mut process = Process::new();
+        process.tick_at(0);
+        assert_eq!(process.keeper.note.sequence_after_note(), SequenceNumber(0));
+        process.tick_at(7);
+        assert_eq!(process.keeper.note.sequence_after_note(), SequenceNumber(7));
+    }
+
+    /// P3: the smaller of note and number is published, for each session its own; a session that
+    /// does nothing is caught up, and one that is not behind is never ahead of the number.
+    #[test]
+    fn the_smaller_of_note_and_number_is_published() {
+        let mut process = Process::new();
+        let [idle, behind, ahead] = [process.register(), process.register(), process.register()];
+        behind.set_oldest(SequenceNumber(3));
+        ahead.set_oldest(SequenceNumber(9));
+        process.tick_at(5);
+        let published = [&idle, &behind, &ahead].map(|note| process.published(note));
+        assert_eq!(published, [5, 3, 5]);
+        behind.set_idle();
+        process.tick_at(6);
+        let published = [&idle, &behind, &ahead].map(|note| process.published(note));
+        assert_eq!(published, [6, 6, 6]);
+    }
+
+    /// Hearts beat with every tick, one beat for all sessions, and never with the number that says
+    /// "drained".
+    #[test]
+    fn every_tick_is_a_heartbeat() {
+        let mut process = Process::new();
+        let notes = [process.register(), process.register()];
+        process.tick_at(0);
+        let first = process.record(&notes[0]).heartbeat;
+        process.tick_at(0);
+        let second = notes.each_ref().map(|note| process.record(note).heartbeat);
+        assert_eq!(second, [first + 1, first + 1]);
+        process.keeper.beat = HEARTBEAT_DRAINED - 1;
+        process.tick_at(0);
+        assert_ne!(process.record(&notes[0]).heartbeat, HEARTBEAT_DRAINED);
+    }
+
+    /// A session that has been removed is not written to again: its block may be another's by now.
+    #[test]
+    fn a_removed_session_is_left_alone() {
+        let node = MemNode::start(4 << 20).expect("a node");
+        let region = Arc::clone(node.region());
+        let thread = ProcessThread::start(region, node.layout()).expect("a thread");
+        let note = thread.add(node.register_session().expect("a session"));
+        assert_eq!(note.oldest(), None, "a new session is idle");
+        thread.remove(&note);
+        let mut process = Process {
+            keeper: ProcessKeeper {
+                endpoint: MappedEndpoint::new(Arc::clone(node.region())),
+                layout: node.layout(),
+                note: Arc::clone(&thread.note),
+                sessions: Arc::clone(&thread.sessions),
+                beat: 0,
+            },
+            node,
+        };
+        let before = process.record(&note);
+        process.tick_at(4);
+        let after = process.record(&note);
+        assert_eq!(
+            (after.published, after.heartbeat),
+            (before.published, before.heartbeat)
+        );
+        assert_ne!(after.published, SequenceNumber(4));
     }
 }

@@ -11,7 +11,7 @@ use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, Cost, Endpoint, KindCounters, OperationKind};
 use farleaf_index::load::finish_root;
 use farleaf_index::{IndexState, Layer};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_leaf::{LeafAccess, LeafError, LeafGeometry};
 use farleaf_region::catalog::{CatalogEntry, live_word};
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
@@ -175,6 +175,12 @@ impl SessionCore {
         self.batches.borrow_mut().pop().unwrap_or_default()
     }
 
+    /// F6: nobody knows what the session's last batch did; it may hold a lock or a chunk. It posts
+    /// nothing any more.
+    pub(crate) fn mark_broken(&self) {
+        self.broken.set(true);
+    }
+
     /// Counts what an operation cost and takes its batch back.
     #[inline]
     pub(crate) fn finish(&self, kind: OperationKind, mut batch: Box<Batch>) {
@@ -289,6 +295,22 @@ impl SessionCore {
         Ok(self.unfinished.follow(begun, sequence))
     }
 
+    /// Asks the catalog whether a table is still there, for operations that are worth a round trip:
+    /// a drop shows there before its number has been drawn.
+    pub(crate) fn check_live(&self, table: &TableState) -> Result<(), Error> {
+        let layout = &self.pool.0.layout;
+        let mut batch = Batch::new();
+        let word = batch.read(layout.catalog_entry(table.entry.index), 1);
+        self.drive(self.endpoint.execute(&mut batch))?;
+        if batch.words(word)[0] == live_word(table.entry.record.id) {
+            return Ok(());
+        }
+        Err(ErrorKind::TableDropped {
+            name: table.info.name.clone(),
+        }
+        .into())
+    }
+
     /// P4.
     fn look_for_dropped(&self) -> Result<(), Error> {
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
@@ -323,7 +345,12 @@ impl SessionCore {
     pub(crate) fn refresh(&self, table: &TableState) -> Result<(), Error> {
         let access = self.access(table);
         let root = self.drive(finish_root(&access, &table.entry));
-        let root = root.map_err(|error| Error::from(farleaf_index::IndexError::from(error)))?;
+        let root = root.map_err(|error| {
+            if matches!(error, LeafError::Fabric(_)) {
+                self.mark_broken();
+            }
+            Error::from(farleaf_index::IndexError::from(error))
+        })?;
         if root == table.root.get() {
             table.index.follow_retired();
             return Ok(());

@@ -189,6 +189,8 @@ impl Table {
     /// [`ErrorKind::Load`](crate::ErrorKind::Load): the sequence does not ascend, or the table has
     /// records or had many.
     /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
+    /// under way. What was loaded is gone with the table.
     pub fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
@@ -196,6 +198,7 @@ impl Table {
     ) -> Result<LoadSummary, Error> {
         let (session, state) = (&self.0.session, &self.0.state);
         let begun = session.begin(state)?;
+        session.check_live(state)?;
         session.owns_chunks.set(true);
         let plan = LoadPlan {
             kind: state.info.options.layer,
@@ -206,13 +209,19 @@ impl Table {
         let load = bulk_load(access, &state.entry, plan, records.into_iter(), progress);
         let loaded = session.drive(load);
         let is_unknown = matches!(&loaded, Err(error) if error.is_outcome_unknown());
+        if is_unknown {
+            session.mark_broken();
+        }
         session.owns_chunks.set(is_unknown);
         let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
         // Whoever loads knows that there is a new root without meeting the retired first leaf.
         let refreshed = loaded.is_ok().then(|| session.refresh(state));
         drop(begun);
         refreshed.transpose()?;
-        loaded
+        let summary = loaded?;
+        // A load takes long; were it dropped meanwhile, everything went where nobody looks.
+        session.check_live(state)?;
+        Ok(summary)
     }
 
     /// See [`AsyncTable::metadata_bytes`].

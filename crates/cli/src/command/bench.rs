@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use farleaf::LayerKind;
 use farleaf_bench::dataset::Dataset;
@@ -16,6 +17,7 @@ use crate::arguments::{COMMIT, parse_epsilon, parse_fill, parse_slots};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::print;
+use crate::private_files;
 use crate::progress::count_bar;
 use crate::quantity::{parse_key, parse_positive_count};
 
@@ -152,6 +154,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<Ending> {
             .validate()
             .map_err(|error| BadArgument(error.to_string()))?;
     }
+    private_files::remove_at_signals().context("cannot take signals")?;
     let screen = Screen::new(arguments.format);
     let mut reports = Vec::new();
     for config in &configs {

@@ -41,6 +41,31 @@ pub(crate) struct LoadArguments {
     options: TableOptionArguments,
 }
 
+/// Where to load.
+struct Target {
+    table: Table,
+    /// `--create` made it just now.
+    is_new: bool,
+}
+
+impl Target {
+    fn existing(table: Table) -> Self {
+        let is_new = false;
+        Self { table, is_new }
+    }
+
+    /// What to say when no record came in. A table that was made for this load is not dropped
+    /// again: somebody else may have found it and written to it.
+    fn nothing_loaded(&self) -> String {
+        let name = &self.table.info().name;
+        if self.is_new {
+            format!("nothing was loaded, and table '{name}', which --create made, stays")
+        } else {
+            "nothing was loaded".to_owned()
+        }
+    }
+}
+
 /// How far a load of single records came.
 struct Stopped {
     written_count: usize,
@@ -63,12 +88,12 @@ pub(crate) fn run(pool: &str, arguments: &LoadArguments) -> anyhow::Result<Endin
     let read = records::read(&source, &bar);
     bar.finish_and_clear();
     let records = read.context("nothing was loaded")?;
-    let table = if arguments.create {
+    let target = if arguments.create {
         create_or_open(&session, name, &arguments.options.into())?
     } else {
-        session.open_table(name).context("nothing was loaded")?
+        Target::existing(session.open_table(name).context("nothing was loaded")?)
     };
-    load(&source, &session, &table, &records)?;
+    load(&source, &session, &target, &records)?;
     log_costs(&session);
     Ok(Ending::Done)
 }
@@ -86,34 +111,35 @@ fn hint_at_create(error: Error, name: &str) -> anyhow::Error {
 }
 
 /// With `--create` a table that is there must be as it would have been made.
-fn create_or_open(session: &Session, name: &str, wanted: &TableOptions) -> anyhow::Result<Table> {
+fn create_or_open(session: &Session, name: &str, wanted: &TableOptions) -> anyhow::Result<Target> {
     match session.create_table(name, wanted) {
         Err(error) if matches!(error.kind(), ErrorKind::TableExists { .. }) => {
             let table = session.open_table(name).context("nothing was loaded")?;
             if table.info().options == *wanted {
-                return Ok(table);
+                return Ok(Target::existing(table));
             }
             let hint = "nothing was loaded; leave out --create to load into the table as it is";
             Err(anyhow::Error::new(error).context(hint))
         }
-        created => created.context("nothing was loaded"),
+        created => {
+            let table = created.context("nothing was loaded")?;
+            let is_new = true;
+            Ok(Target { table, is_new })
+        }
     }
 }
 
 fn load(
     source: &Source,
     session: &Session,
-    table: &Table,
+    target: &Target,
     records: &[Record],
 ) -> anyhow::Result<()> {
+    let table = &target.table;
     let name = &table.info().name;
-    let is_empty = table
-        .scan(0, 1)
-        .next()
-        .transpose()
-        .context("nothing was loaded")?
-        .is_none();
-    if is_empty && load_at_once(source, session, table, records)? {
+    let first = table.scan(0, 1).next().transpose();
+    let is_empty = first.with_context(|| target.nothing_loaded())?.is_none();
+    if is_empty && load_at_once(source, session, target, records)? {
         return Ok(());
     }
     let bar = count_bar("writing", records.len() as u64);
@@ -135,9 +161,10 @@ fn load(
 fn load_at_once(
     source: &Source,
     session: &Session,
-    table: &Table,
+    target: &Target,
     records: &[Record],
 ) -> anyhow::Result<bool> {
+    let table = &target.table;
     let bar = count_bar("loading", records.len() as u64);
     let pairs = records.iter().map(|record| (record.key, record.value));
     let loaded = table.bulk_load(pairs, |record_count| bar.set_position(record_count));
@@ -160,8 +187,10 @@ fn load_at_once(
         ErrorKind::Load(LoadError::TableNotEmpty) => return Ok(false),
         ErrorKind::Fabric(_) => {
             "the load was cut off: all records are in the table, or none; `farleaf stats` tells which"
+                .to_owned()
         }
-        _ => "nothing was loaded",
+        ErrorKind::TableDropped { .. } => "nothing was loaded".to_owned(),
+        _ => target.nothing_loaded(),
     };
     Err(anyhow::Error::new(error).context(told))
 }

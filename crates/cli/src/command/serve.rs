@@ -4,7 +4,7 @@ use std::thread;
 
 use anyhow::Context;
 use clap::Args;
-use farleaf::PageKind;
+use farleaf::{PageKind, Pool};
 use farleaf_node::{NodeError, ShmNode};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -30,6 +30,7 @@ pub(crate) struct ServeArguments {
 
 /// Serves until SIGINT or SIGTERM. A second signal ends it at once.
 pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
+    refuse_if_served(&arguments.name)?;
     // Before the node, so that no signal falls between.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
     let node = ShmNode::start(&arguments.name, arguments.size);
@@ -69,6 +70,20 @@ pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
         .with_context(|| format!("{address} stopped serving"))?;
     tracing::info!(pool = address, "stopped");
     Ok(Ending::Done)
+}
+
+/// The node takes the name after the memory, of which the host may not have so much twice: a name
+/// that somebody serves already is refused here, before any memory is taken. Of two servers that
+/// start at once, the node refuses the second.
+fn refuse_if_served(name: &str) -> anyhow::Result<()> {
+    let address = format!("shm:{name}");
+    if Pool::open(&address).is_err() {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!(
+        "cannot serve {address}: {address} is already served by another process; stop that one or \
+         take another name"
+    ))
 }
 
 fn refused(name: &str, error: NodeError) -> anyhow::Error {

@@ -1,8 +1,12 @@
 //! `farleaf bench`, small.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::pool::{Place, lines};
+use crate::pool::{Place, end, lines, send};
 
 const SMALL: [&str; 4] = ["--records", "2k", "--operations", "3_000"];
 
@@ -155,4 +159,42 @@ fn the_version_names_the_commit() {
         version.starts_with("farleaf 0.") && version.contains("(commit "),
         "{version}"
     );
+}
+
+/// Names of the files in the directory of the sockets, as soon as there are any.
+fn runtime_files(place: &Place) -> Vec<String> {
+    let Ok(files) = std::fs::read_dir(place.runtime_directory()) else {
+        return Vec::new();
+    };
+    let name = |file: std::fs::DirEntry| file.file_name().to_string_lossy().into_owned();
+    files.map(|file| name(file.expect("a file"))).collect()
+}
+
+/// Promise: a benchmark that SIGINT or SIGTERM ends, ends at once and as such signals end programs,
+/// and leaves neither the socket nor the lock file of its private pool behind.
+#[test]
+fn a_signal_leaves_no_files_of_the_private_pool() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        let much = ["--records", "100k", "--operations", "1G"];
+        let mut command =
+            place.command(&[&["bench", "ycsb", "--workload", "A"], &much[..]].concat());
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let started = Instant::now();
+        while runtime_files(&place).len() < 2 {
+            assert!(started.elapsed() < Duration::from_mins(1), "no pool");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        send(&child, signal);
+        assert_eq!(
+            end(&mut child),
+            (None, String::new()),
+            "ended by {signal:?}"
+        );
+        assert_eq!(runtime_files(&place), Vec::<String>::new());
+    }
 }

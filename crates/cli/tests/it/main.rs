@@ -2,6 +2,7 @@
 
 mod bad_inputs;
 mod bench;
+mod morton;
 mod pool;
 mod records;
 mod serving;

@@ -203,8 +203,9 @@ fn written_count(stderr: &str) -> u64 {
     count.replace(',', "").parse().expect("a count")
 }
 
-/// Promise: when the pool is full, a load into an empty table leaves it empty and says so, and a
-/// load into another says exactly how many records were written, and those are there.
+/// Promise: when the pool is full, a load into an empty table leaves it empty and says so, also
+/// that it has made the table if it has, and a load into another says exactly how many records were
+/// written, and those are there.
 #[test]
 fn a_full_pool_is_told_with_what_was_loaded() {
     let place = Place::new();
@@ -212,13 +213,15 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     place.file("keys.txt", lines(1..=300_000));
     let refused = place.farleaf(&["load", "keys.txt", "--create"]);
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(1), ""));
-    assert!(
-        refused
-            .stderr
-            .contains("nothing was loaded: the pool is full"),
-        "{refused:?}"
-    );
+    let told = "nothing was loaded, and table 'default', which --create made, stays: the pool is \
+                full";
+    assert!(refused.stderr.contains(told), "{refused:?}");
     assert_eq!(all_records(&place, "default"), "");
+    for again in [&["load", "keys.txt"][..], &["load", "keys.txt", "--create"]] {
+        let refused = place.farleaf(again);
+        let told = "error: nothing was loaded: the pool is full";
+        assert!(refused.stderr.starts_with(told), "{refused:?}");
+    }
     place.farleaf(&["put", "0", "9"]).quietly();
     let partly = place.farleaf(&["load", "keys.txt"]);
     assert_eq!((partly.status, partly.stdout.as_str()), (Some(1), ""));

@@ -1,8 +1,12 @@
 //! `farleaf serve`: its beginning and its ends.
 
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 
-use crate::pool::Place;
+use crate::pool::{Place, Ran};
 
 /// Promise: a server tells how to connect, serves others, and SIGTERM and SIGINT end it with
 /// status 0, its socket gone, its log stamped with times.
@@ -63,7 +67,8 @@ fn missing_huge_pages_are_one_line() {
     );
 }
 
-/// Promise: a second server of the same name is refused and says why, and the first one serves on.
+/// Promise: a second server of the same name is refused before it takes any memory, and says why,
+/// and the first one serves on.
 #[test]
 fn a_second_server_of_the_same_name_is_refused() {
     let place = Place::new();
@@ -74,6 +79,13 @@ fn a_second_server_of_the_same_name_is_refused() {
         second
             .stderr
             .contains("shm:twice is already served by another"),
+        "{second:?}"
+    );
+    // Were memory wanted first, it would be what is refused.
+    let second = place.farleaf(&["serve", "--size", "900TiB", "--name", "twice"]);
+    assert_eq!(second.status, Some(1));
+    assert!(
+        second.stderr.contains("already served") && !second.stderr.contains("memory"),
         "{second:?}"
     );
     place
@@ -111,6 +123,72 @@ fn a_killed_server_can_be_followed_by_another() {
     place.farleaf(&["table", "create", "t"]).quietly();
 }
 
+/// Promise: a load whose server ends while it reads its file fails and says that nothing of it is
+/// left, whether the table was empty or had records, and however the server ended.
+#[test]
+fn a_load_whose_server_has_ended_is_an_error() {
+    for (signal, has_records) in [
+        (Signal::KILL, false),
+        (Signal::KILL, true),
+        (Signal::TERM, false),
+        (Signal::TERM, true),
+    ] {
+        let place = Place::new();
+        let mut server = place.serve(&["--size", "8MiB"]);
+        place.farleaf(&["table", "create", "default"]).quietly();
+        if has_records {
+            place.farleaf(&["put", "0", "0"]).quietly();
+        }
+        let mut load = place.command(&["load", "-"]);
+        load.stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = load.spawn().expect("it starts");
+        // The node's session, that of `stats`, and that of `load`, which waits for records now.
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !place.farleaf(&["stats"]).stdout.contains("sessions 3 ") {
+            assert!(Instant::now() < deadline, "the load has no session");
+        }
+        server.signal(signal);
+        server.end();
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(b"1\n2\n3\n").expect("it reads");
+        drop(stdin);
+        let ran: Ran = child.wait_with_output().expect("it ends").into();
+        assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+        assert!(
+            ran.stderr
+                .contains("the memory node ended meanwhile, and what was written is gone"),
+            "{ran:?}"
+        );
+    }
+}
+
+/// Promise: a variable that is set to nothing counts as not set.
+#[test]
+fn empty_variables_count_as_unset() {
+    let place = Place::new();
+    let _server = place.serve(&["--size", "8MiB"]);
+    place.farleaf(&["table", "create", "default"]).quietly();
+    let run = |arguments: &[&str]| -> Ran {
+        let mut command = place.command(arguments);
+        command.env("FARLEAF_POOL", "").env("FARLEAF_TABLE", "");
+        command.output().expect("it starts").into()
+    };
+    assert_eq!(run(&["put", "1", "2"]).quietly(), "inserted 1\n");
+    assert_eq!(run(&["get", "1"]).quietly(), "1\t2\n");
+    assert_eq!(
+        run(&["--pool", "shm:default", "get", "1", "-t", "default"]).quietly(),
+        "1\t2\n"
+    );
+    let given = run(&["--pool", "", "get", "1"]);
+    assert_eq!(
+        given.status,
+        Some(2),
+        "what is written is not left out: {given:?}"
+    );
+}
+
 /// Promise: a log that nobody can read ends nothing. A server on a full standard error serves on,
 /// its agent works on (a dropped table's memory comes back), and a signal still stops it; a command
 /// keeps its exit status. Once, each of them died in the thread that had something to say.
@@ -118,22 +196,19 @@ fn a_killed_server_can_be_followed_by_another() {
 fn a_standard_error_that_cannot_be_written_ends_nothing() {
     let full = || {
         let file = std::fs::File::options().write(true).open("/dev/full");
-        std::process::Stdio::from(file.expect("/dev/full"))
+        Stdio::from(file.expect("/dev/full"))
     };
     let place = Place::new();
     let mut command = place.command(&["serve", "--size", "8MiB"]);
     let mut server = command
-        .stdout(std::process::Stdio::null())
+        .stdout(Stdio::null())
         .stderr(full())
         .spawn()
         .expect("the program starts");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     let wait = |what: &str| {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{what} did not happen"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(10));
     };
     while place.farleaf(&["table", "create", "t"]).status != Some(0) {
         wait("serving");

@@ -1,7 +1,7 @@
 //! Bulk loads.
 
 use farleaf::OperationKind::{self, Get, MultiGet, Put, Scan};
-use farleaf::{ErrorKind, LayerKind, LoadError, Pool, TableOptions};
+use farleaf::{Error, ErrorKind, LayerKind, LoadError, Pool, TableOptions};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -253,5 +253,54 @@ fn a_load_beyond_the_pool_is_an_error_and_gives_everything_back() {
             .bulk_load((0..10_000).map(|key| (key, 0)), |_| {})
             .unwrap();
         assert!(table.stats().unwrap().sound);
+    }
+}
+
+fn assert_dropped(error: &Error) {
+    assert!(
+        matches!(error.kind(), ErrorKind::TableDropped { name } if name == "t"),
+        "{error}"
+    );
+}
+
+/// A load into a table that another session has dropped says so, though nobody has told this one
+/// yet: whether the table was dropped before the load or in the middle of it, for a few records or
+/// many. Its memory comes back, and the name is free.
+#[test]
+fn a_load_into_a_dropped_table_says_so() {
+    for options in super::all_options() {
+        for pool in super::pools(32) {
+            let (session, other) = (pool.session().unwrap(), pool.session().unwrap());
+            for (record_count, dropped_at) in [
+                (1, None),
+                (50_000, None),
+                (1, Some(0)),
+                (50_000, Some(25_000)),
+            ] {
+                let used = pool.usage().unwrap().used_bytes;
+                let table = session.create_table("t", &options).unwrap();
+                if dropped_at.is_none() {
+                    other.drop_table("t").unwrap();
+                }
+                let records = (0..record_count).map(|key| {
+                    if dropped_at == Some(key) {
+                        other.drop_table("t").unwrap();
+                    }
+                    (key, key)
+                });
+                assert_dropped(&table.bulk_load(records, |_| {}).unwrap_err());
+                // The name is another table's now; the old handle must not take it for its own.
+                let next = session.create_table("t", &options).unwrap();
+                assert_dropped(&table.bulk_load([(1, 1)], |_| {}).unwrap_err());
+                assert_eq!(next.bulk_load([(1, 2)], |_| {}).unwrap().record_count, 1);
+                assert_eq!(next.get(1).unwrap(), Some(2));
+                session.drop_table("t").unwrap();
+                let started = std::time::Instant::now();
+                while pool.usage().unwrap().used_bytes > used {
+                    assert!(started.elapsed().as_secs() < 20, "its memory comes back");
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What the library promises, on both fabrics of this crate.
 
+mod at_once;
 mod examples;
 mod growth;
 mod load;

@@ -11,6 +11,7 @@ use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::LeafGeometry;
 use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::{ChunkIndex, SUPERBLOCK_SIZE_WORDS};
 use farleaf_region::{RegionLayout, Superblock};
@@ -69,6 +70,31 @@ impl Below {
     /// Whether a leaf's lock is held by somebody.
     pub(crate) fn is_locked(&self, geometry: LeafGeometry, leaf: RemoteAddr) -> bool {
         read(&self.endpoint, geometry.lock(leaf), 1)[0] != 0
+    }
+
+    /// Takes a leaf's lock (D5); `false` if somebody holds it.
+    pub(crate) fn take_lock(
+        &self,
+        geometry: LeafGeometry,
+        leaf: RemoteAddr,
+        owner: OwnerWord,
+    ) -> bool {
+        let mut batch = Batch::new();
+        let swap = batch.compare_swap(geometry.lock(leaf), 0, owner.word());
+        block_on(self.endpoint.execute(&mut batch), || 0).expect("a swap");
+        batch.previous(swap) == 0
+    }
+
+    /// The first leaf of a table, as the catalog has it.
+    pub(crate) fn first_leaf(&self, table: &str) -> RemoteAddr {
+        let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
+        let words = read(&self.endpoint, self.layout.catalog_entry(0), word_count);
+        let entries = words.chunks_exact(ENTRY_SIZE_WORDS).zip(0..);
+        let entries = entries
+            .filter_map(|(words, index)| CatalogEntry::decode(index, words).expect("an entry"));
+        let mut records = entries.map(|entry| entry.record);
+        let found = records.find(|record| record.name == table);
+        found.expect("the scene made it").first_leaf
     }
 
     pub(crate) fn is_catalog_locked(&self) -> bool {

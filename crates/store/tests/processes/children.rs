@@ -73,15 +73,21 @@ pub(crate) enum Part {
     Reader,
     /// `reuse::play_splitter`.
     Splitter,
+    /// `deaths::play_holder`.
+    Holder,
+    /// `deaths::play_mayfly`.
+    Mayfly,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
         Self::Node,
         Self::Worker,
         Self::Loader,
         Self::Reader,
         Self::Splitter,
+        Self::Holder,
+        Self::Mayfly,
     ];
 }
 
@@ -170,6 +176,13 @@ impl Peer {
         said
     }
 
+    /// Waits for its end by a signal, which it brings about by itself.
+    pub(crate) fn die(mut self) {
+        let status = self.child.wait().expect("a child of ours");
+        let said: Vec<String> = self.said.iter().collect();
+        assert_eq!(status.code(), None, "{}:\n{}", self.name, said.join("\n"));
+    }
+
     /// SIGKILL. What it had said is printed if it was a panic.
     pub(crate) fn kill(mut self) {
         self.assert_silent();
@@ -224,6 +237,8 @@ fn play_a_part() {
         Some(Part::Loader) => crate::loads::play_loader(&arguments),
         Some(Part::Reader) => crate::loads::play_reader(),
         Some(Part::Splitter) => crate::reuse::play_splitter(),
+        Some(Part::Holder) => crate::deaths::play_holder(),
+        Some(Part::Mayfly) => crate::deaths::play_mayfly(),
         None => panic!("there is no part '{part}'"),
     }
 }

@@ -24,10 +24,12 @@
 //! | `loads` | loads and drops whose processes are killed, and readers beside them |
 //! | `node_death` | what is left when the memory node is killed |
 //! | `reuse` | what a sweep may give back |
+//! | `deaths` | clients that die faster than the memory node looks |
 
 mod check;
 mod children;
 mod crew;
+mod deaths;
 mod journal;
 mod loads;
 mod mixed;

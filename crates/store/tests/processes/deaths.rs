@@ -1,0 +1,112 @@
+//! Clients that die faster than the memory node looks: it must find the time to sweep after the
+//! first of them all the same.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farleaf::{Pool, TableOptions};
+use farleaf_fabric::Control;
+use farleaf_fabric::shm::{PoolName, ShmClient};
+use farleaf_leaf::LeafGeometry;
+
+use crate::check::Below;
+use crate::children::{ADDRESS, POOL, Part, Peer, scene, wait_for_the_end};
+
+const TABLE: &str = "mourned";
+/// Processes that are alive at a time, each of which dies as soon as it has a session.
+const MAYFLY_COUNT: usize = 3;
+/// Time between two sessions that end beside them without having drained, which to the node is a
+/// death as well: far less than the 20 ms between two of its looks, on a slow host too.
+const DEATH_INTERVAL: Duration = Duration::from_millis(2);
+/// The lock must be free after this. It takes a few looks, and a sweep of a small pool.
+const RECOVERY_TIME_MAX: Duration = Duration::from_secs(5);
+/// So long the others die before, so that the node is busy when it hears of the first death.
+const LEAD: Duration = Duration::from_millis(300);
+
+/// The body of [`Part::Holder`]: takes the lock of the table's first leaf in the name of a session
+/// of its own, and waits to be killed.
+pub(crate) fn play_holder() {
+    let name = PoolName::new(POOL).expect("a name");
+    let (client, ..) = ShmClient::connect(&name).expect("the scene serves it");
+    let owner = client.register_session().expect("a session");
+    let below = Below::open();
+    let leaf = below.first_leaf(TABLE);
+    assert!(below.take_lock(geometry(), leaf, owner), "nobody held it");
+    eprintln!("locked");
+    wait_for_the_end();
+}
+
+/// The body of [`Part::Mayfly`]: dies with an open session.
+pub(crate) fn play_mayfly() {
+    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+    let session = pool.session().expect("a session");
+    session.open_table(TABLE).expect("the scene made it");
+    std::process::abort();
+}
+
+fn geometry() -> LeafGeometry {
+    LeafGeometry::new(TableOptions::default().slots).expect("a geometry")
+}
+
+/// Sessions that end undrained, one every few milliseconds.
+fn let_sessions_die(stop: &AtomicBool, death_count: &AtomicU64) {
+    let name = PoolName::new(POOL).expect("a name");
+    let (client, ..) = ShmClient::connect(&name).expect("it is served");
+    while !stop.load(Ordering::Relaxed) {
+        let owner = client.register_session().expect("a session");
+        client.close_session(owner).expect("the node hears it");
+        death_count.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(DEATH_INTERVAL);
+    }
+}
+
+/// Promise: the lock of a client that died is free soon, without anybody looking for it, though
+/// others die all the time, every few milliseconds, processes and sessions.
+#[test]
+fn clients_that_keep_dying_do_not_keep_the_sweep_off() {
+    scene(
+        "deaths::clients_that_keep_dying_do_not_keep_the_sweep_off",
+        |_| {
+            let _node = Peer::node(32);
+            let pool = Pool::open(ADDRESS).expect("the node serves");
+            let session = pool.session().expect("a session");
+            let options = TableOptions::default();
+            let table = session.create_table(TABLE, &options).expect("a table");
+            let below = Below::open();
+            let leaf = below.first_leaf(TABLE);
+            let holder = Peer::start(Part::Holder, "");
+            assert_eq!(holder.hear(), "locked");
+
+            let (stop, process_count, session_count) =
+                (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+            let took = std::thread::scope(|scope| {
+                for _ in 0..MAYFLY_COUNT {
+                    scope.spawn(|| {
+                        while !stop.load(Ordering::Relaxed) {
+                            Peer::start(Part::Mayfly, "").die();
+                            process_count.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+                scope.spawn(|| let_sessions_die(&stop, &session_count));
+                std::thread::sleep(LEAD);
+                assert!(below.is_locked(geometry(), leaf), "its owner lives");
+                let killed = Instant::now();
+                holder.kill();
+                let mut took = killed.elapsed();
+                while below.is_locked(geometry(), leaf) && took < RECOVERY_TIME_MAX {
+                    std::thread::sleep(Duration::from_millis(1));
+                    took = killed.elapsed();
+                }
+                stop.store(true, Ordering::Relaxed);
+                took
+            });
+            let deaths = [&process_count, &session_count].map(|it| it.load(Ordering::Relaxed));
+            eprintln!("the lock was free after {took:?}; beside it died {deaths:?}");
+            assert!(took < RECOVERY_TIME_MAX, "{deaths:?} died meanwhile");
+            assert!(deaths[0] > 0 && deaths[1] > 20, "{deaths:?} died");
+            table.put(1, 2).expect("a put");
+            assert_eq!(table.get(1).expect("a get"), Some(2));
+        },
+    );
+}
