@@ -50,10 +50,11 @@ pub const LAYERS: &[Layer] = &[
         ],
     ),
     layer("bench", &["types", "executor", "store"]),
+    layer("sim", UP_TO_STORE),
     Layer {
         // A test makes a region of another format version, by writing over its superblock.
         may_use_in_tests: &["fabric"],
-        ..layer("cli", &["types", "node", "store", "bench"])
+        ..layer("cli", &["types", "node", "store", "bench", "sim"])
     },
     Layer {
         is_optional: true,

@@ -8,6 +8,7 @@ pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod serve;
+pub(crate) mod sim;
 pub(crate) mod stats;
 pub(crate) mod table;
 
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Stats(stats::StatsArguments),
     /// Measure, in a pool of its own
     Bench(Box<bench::BenchArguments>),
+    /// Simulate: disasters that must do no harm
+    Sim(sim::SimArguments),
 }
 
 /// Does it.
@@ -55,5 +58,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Scan(scan) => scan::run(pool, scan),
         Command::Stats(stats) => stats::run(pool, stats),
         Command::Bench(bench) => bench::run(bench),
+        Command::Sim(sim) => sim::run(sim),
     }
 }

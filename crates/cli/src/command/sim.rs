@@ -1,0 +1,189 @@
+//! `farleaf sim`: the simulator.
+
+use std::fmt::Display;
+use std::num::NonZero;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use farleaf_sim::campaign::{Campaign, CampaignReport, Finding, explain, run_campaign};
+use farleaf_sim::plan::{Plan, Profile};
+use farleaf_sim::plant::Plant;
+use farleaf_sim::run::Verdict;
+
+use crate::failure::Ending;
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::{count, parse_key, parse_positive_count};
+
+/// What to simulate.
+#[derive(Debug, Args)]
+pub(crate) struct SimArguments {
+    #[command(subcommand)]
+    command: SimCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SimCommand {
+    /// Try many seeded disasters against the real code, and name the seed of any that breaks a
+    /// promise (status 1)
+    Check(CheckArguments),
+}
+
+/// How many disasters, and which.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// Seed of the first run; the others follow it [default: a fresh one, which is printed]
+    #[arg(long, value_parser = parse_key, allow_negative_numbers = true)]
+    seed: Option<u64>,
+
+    /// Runs; each is made twice and compared
+    #[arg(long, value_name = "COUNT", default_value = "2000")]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    runs: u64,
+
+    /// Stop after so many minutes even so
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    minutes: Option<u64>,
+
+    /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
+    /// zombies and broken connections besides; `node-loss`, and the node restarts empty
+    #[arg(long, default_value_t = Profile::default())]
+    profile: Profile,
+
+    /// Plant a bug, which must be found: crc-ignored, fences-not-revalidated, torn-leaf-as-absent,
+    /// state-before-slots, unlock-before-state, high-before-sibling or split-reuses-listed-slot
+    #[arg(long, value_name = "BUG")]
+    plant: Option<Plant>,
+
+    /// Threads [default: as many as there are processors]
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    threads: Option<u64>,
+
+    /// Runs spent on making a finding smaller
+    #[arg(long, value_name = "COUNT", default_value = "3000")]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    reduce: u64,
+
+    /// Print everything that happens in a finding, verb by verb
+    #[arg(long)]
+    trace: bool,
+}
+
+/// Does it.
+pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
+    match &arguments.command {
+        SimCommand::Check(check) => run_check(check),
+    }
+}
+
+fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let begun = Instant::now();
+    let campaign = Campaign {
+        first_seed: arguments.seed.unwrap_or_else(fresh_seed),
+        run_count: arguments.runs,
+        deadline: arguments
+            .minutes
+            .and_then(|minutes| begun.checked_add(Duration::from_secs(minutes.checked_mul(60)?))),
+        profile: arguments.profile,
+        plant: arguments.plant,
+        thread_count: arguments
+            .threads
+            .map_or(processors, |threads| threads.min(1024) as usize),
+    };
+    let bar = count_bar("runs", campaign.run_count);
+    // A panic of the code under test is a finding; it is told with the others.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let report = run_campaign(&campaign, |done| bar.set_position(done));
+    bar.finish_and_clear();
+    print(summary(&campaign, &report, begun.elapsed()))?;
+    let ending = match &report.finding {
+        None => Ending::Done,
+        Some(finding) => {
+            print(explanation(arguments, finding))?;
+            Ending::Lacking
+        }
+    };
+    std::panic::set_hook(hook);
+    Ok(ending)
+}
+
+/// A seed that was probably never used; its length is one that people can copy.
+fn fresh_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64 % 1_000_000_000_000)
+}
+
+fn summary(campaign: &Campaign, report: &CampaignReport, duration: Duration) -> String {
+    let last = campaign
+        .first_seed
+        .wrapping_add(report.run_count.saturating_sub(1));
+    let plant = campaign
+        .plant
+        .map_or(String::new(), |plant| format!(", {plant} planted"));
+    let found = match &report.finding {
+        None => "nothing found".to_owned(),
+        Some(finding) => format!("seed {} breaks a promise", finding.seed),
+    };
+    format!(
+        "{} runs, each twice, seeds {} to {last}, profile {}{plant}: {found}\n\
+         {} operations in {:.1} ms of virtual time; {:.1} s on {} threads\n",
+        count(report.run_count),
+        campaign.first_seed,
+        campaign.profile,
+        count(report.operation_count),
+        report.simulated_ns as f64 / 1e6,
+        duration.as_secs_f64(),
+        campaign.thread_count,
+    )
+}
+
+/// What was broken, the smallest history that breaks it, and how to see it again.
+fn explanation(arguments: &CheckArguments, finding: &Finding) -> String {
+    let (profile, plant) = (arguments.profile, arguments.plant);
+    let (plan, verdict) = explain(finding.seed, profile, plant, arguments.reduce);
+    let mut lines = vec![String::new(), "What it breaks:".to_owned()];
+    let indented = |line: &dyn Display| format!("  {line}");
+    lines.extend(finding.violations.iter().map(|it| indented(it)));
+    lines.extend(smallest(&plan, &verdict));
+    if arguments.trace {
+        lines.push(String::new());
+        lines.push("Everything that happens in it (words in hexadecimal):".to_owned());
+        lines.extend(verdict.trace.iter().map(|it| indented(it)));
+    }
+    let plant = plant.map_or(String::new(), |plant| format!(" --plant {plant}"));
+    lines.push(String::new());
+    lines.push("To see it happen, verb by verb:".to_owned());
+    lines.push(format!(
+        "  farleaf sim check --seed {} --runs 1 --profile {profile}{plant} --reduce {} --trace",
+        finding.seed, arguments.reduce
+    ));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn smallest(plan: &Plan, verdict: &Verdict) -> Vec<String> {
+    let table = &plan.table;
+    let mut lines = vec![
+        String::new(),
+        format!(
+            "The smallest history found that breaks it ({} operations; keys and values in \
+             hexadecimal):",
+            plan.operation_count()
+        ),
+        format!(
+            "  table: {} layer, {} slots, {} records loaded before",
+            table.layer,
+            table.slots,
+            table.loaded.len()
+        ),
+    ];
+    let faults = plan.faults.iter();
+    lines.extend(faults.map(|fault| format!("  fault: {:?} {:?}", fault.mishap, fault.when)));
+    lines.extend(verdict.history.lines().map(|line| format!("  {line}")));
+    lines.extend(verdict.violations.iter().map(|it| format!("  => {it}")));
+    lines
+}

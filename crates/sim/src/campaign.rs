@@ -1,0 +1,161 @@
+//! Many runs, on all processors, until one breaks a promise.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::check::Violation;
+use crate::fabric::world::Fingerprint;
+use crate::history::History;
+use crate::plan::{Plan, Profile};
+use crate::plant::Plant;
+use crate::reduce::reduce;
+use crate::run::{Verdict, run};
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// Seed of the first run; the next has the next one.
+    pub first_seed: u64,
+    /// How many runs.
+    pub run_count: u64,
+    /// When to stop even so.
+    pub deadline: Option<Instant>,
+    /// What befalls the clients.
+    pub profile: Profile,
+    /// A bug that is planted.
+    pub plant: Option<Plant>,
+    /// Threads that run.
+    pub thread_count: usize,
+}
+
+/// A run that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Its seed.
+    pub seed: u64,
+    /// What it broke.
+    pub violations: Vec<Violation>,
+}
+
+/// What became of a campaign.
+#[derive(Clone, Debug)]
+pub struct CampaignReport {
+    /// Runs that were made, each twice.
+    pub run_count: u64,
+    /// Operations in them.
+    pub operation_count: u64,
+    /// Virtual time in them, in nanoseconds.
+    pub simulated_ns: u64,
+    /// The run with the smallest seed that broke a promise.
+    pub finding: Option<Finding>,
+}
+
+/// Runs a campaign. `progress` is told, from any thread, how many runs have been made.
+pub fn run_campaign(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> CampaignReport {
+    let next = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
+    let operations = AtomicU64::new(0);
+    let simulated = AtomicU64::new(0);
+    let has_found = AtomicBool::new(false);
+    let findings: Mutex<Vec<Finding>> = Mutex::default();
+    let work = || {
+        loop {
+            let is_late = campaign
+                .deadline
+                .is_some_and(|deadline| Instant::now() >= deadline);
+            if is_late || has_found.load(Ordering::Relaxed) {
+                return;
+            }
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= campaign.run_count {
+                return;
+            }
+            let seed = campaign.first_seed.wrapping_add(number);
+            let plan = Plan::draw(seed, campaign.profile);
+            let verdict = run_twice(&plan, campaign.plant);
+            operations.fetch_add(plan.operation_count() as u64, Ordering::Relaxed);
+            simulated.fetch_add(verdict.duration, Ordering::Relaxed);
+            if !verdict.violations.is_empty() {
+                has_found.store(true, Ordering::Relaxed);
+                let violations = verdict.violations;
+                let mut findings = findings
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                findings.push(Finding { seed, violations });
+            }
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..campaign.thread_count {
+            scope.spawn(work);
+        }
+    });
+    let findings = findings
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    CampaignReport {
+        run_count: done.into_inner(),
+        operation_count: operations.into_inner(),
+        simulated_ns: simulated.into_inner(),
+        finding: findings.into_iter().min_by_key(|finding| finding.seed),
+    }
+}
+
+/// Runs a plan twice and compares: a run that differs from itself proves nothing.
+pub fn run_twice(plan: &Plan, plant: Option<Plant>) -> Verdict {
+    let mut first = run_safely(plan, plant, false);
+    let second = run_safely(plan, plant, false);
+    if first.fingerprint != second.fingerprint {
+        let how = format!(
+            "two runs of one plan differ: {:x} and {:x}",
+            first.fingerprint.0, second.fingerprint.0
+        );
+        first.violations.push(Violation::new("determinism", how));
+    }
+    first
+}
+
+/// [`run`], in which a panic is a broken promise like any other.
+pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
+    // A run owns all that it touches, so whatever a panic leaves half done is not looked at again.
+    let caught = catch_unwind(AssertUnwindSafe(|| run(plan, plant, keep_trace)));
+    caught.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Verdict {
+            fingerprint: Fingerprint::default(),
+            violations: vec![Violation::new("panic", text.unwrap_or("without words"))],
+            history: History::default(),
+            trace: Vec::new(),
+            duration: 0,
+        }
+    })
+}
+
+/// The smallest plan that was found to break a promise as the plan of a seed does, and its run with
+/// a trace.
+pub fn explain(
+    seed: u64,
+    profile: Profile,
+    plant: Option<Plant>,
+    attempt_count_max: u64,
+) -> (Plan, Verdict) {
+    let plan = Plan::draw(seed, profile);
+    let promises = |verdict: &Verdict| -> Vec<&'static str> {
+        verdict
+            .violations
+            .iter()
+            .map(|violation| violation.promise)
+            .collect()
+    };
+    let broken = promises(&run_safely(&plan, plant, false));
+    let reduced = reduce(&plan, attempt_count_max, |candidate| {
+        let found = promises(&run_safely(candidate, plant, false));
+        found.iter().any(|promise| broken.contains(promise))
+    });
+    let verdict = run_safely(&reduced, plant, true);
+    (reduced, verdict)
+}

@@ -1,0 +1,40 @@
+//! What must hold of every run, each promise in a file of its own.
+//!
+//! | module | promise |
+//! |---|---|
+//! | [`linearizability`] | every key behaves like one register (D9) |
+//! | [`scans`] | scans are in order, and miss nothing that was there throughout (D9) |
+//! | [`region`] | ranges tile the keys (D6), no lock stays (D8), no leaf and no chunk is lost |
+//! | [`counters`] | what operations report as their cost is what was executed for them (F9) |
+
+pub mod counters;
+pub mod linearizability;
+pub mod region;
+pub mod scans;
+
+use core::fmt;
+
+/// A promise that a run broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise, in a word.
+    pub promise: &'static str,
+    /// How.
+    pub how: String,
+}
+
+impl Violation {
+    /// A broken promise.
+    pub fn new(promise: &'static str, how: impl Into<String>) -> Self {
+        Self {
+            promise,
+            how: how.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.how)
+    }
+}

@@ -1,0 +1,49 @@
+//! D9: what one scan may look like, by itself.
+//!
+//! That it misses nothing which was there throughout, and returns nothing which never was, is
+//! checked with every other read of a key: see [`linearizability`](super::linearizability).
+
+use super::Violation;
+use crate::history::{Answer, History, Operation};
+
+/// Checks that every scan's keys ascend from where it began, and that it returned no more than it
+/// was asked for.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for event in &history.events {
+        let (Operation::Scan(from, limit), Some(Answer::Records(records, _))) =
+            (&event.operation, &event.answer)
+        else {
+            continue;
+        };
+        let is_ascending = records.is_sorted_by(|left, right| left.0 < right.0);
+        let starts_right = records.first().is_none_or(|(key, _)| key >= from);
+        if !is_ascending || !starts_right || records.len() > *limit {
+            let how = format!("a scan of {limit} from {from:#x} returned {records:x?}");
+            violations.push(Violation::new("scan", how));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(from: u64, limit: usize, records: &[(u64, u64)]) -> usize {
+        let mut history = History::default();
+        let call = history.call(0, Operation::Scan(from, limit), None);
+        history.answer(call, Answer::Records(records.to_vec(), false));
+        check(&history).len()
+    }
+
+    #[test]
+    fn order_start_and_limit_are_checked() {
+        assert_eq!(scanned(5, 3, &[(5, 1), (6, 1), (9, 1)]), 0);
+        assert_eq!(scanned(5, 3, &[]), 0);
+        assert_eq!(scanned(5, 3, &[(5, 1), (5, 1)]), 1, "twice");
+        assert_eq!(scanned(5, 3, &[(6, 1), (5, 1)]), 1, "descending");
+        assert_eq!(scanned(5, 3, &[(4, 1)]), 1, "before the start");
+        assert_eq!(scanned(5, 1, &[(5, 1), (6, 1)]), 1, "too many");
+    }
+}

@@ -1,0 +1,176 @@
+//! A client's way into the world.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, ProtocolCheck};
+use farleaf_types::NodeId;
+
+use super::world::{ClientId, SharedWorld};
+use crate::plant::Plant;
+
+/// One client's endpoint, whose batches take virtual time and meet everything that the contract
+/// allows.
+#[derive(Debug)]
+pub struct SimEndpoint {
+    world: SharedWorld,
+    client: ClientId,
+    counters: Counters,
+    plant: Option<Plant>,
+}
+
+impl SimEndpoint {
+    /// The endpoint of a new client.
+    pub fn new(world: &SharedWorld) -> Self {
+        Self::with_plant(world, None)
+    }
+
+    /// The endpoint of a new client whose code has a bug.
+    pub fn with_plant(world: &SharedWorld, plant: Option<Plant>) -> Self {
+        let client = world.borrow_mut().add_client();
+        Self {
+            world: SharedWorld::clone(world),
+            client,
+            counters: Counters::default(),
+            plant,
+        }
+    }
+
+    /// Whose verbs it posts.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+}
+
+impl Endpoint for SimEndpoint {
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        Execution {
+            endpoint: self,
+            batch,
+            posted: None,
+        }
+    }
+
+    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+        self.plant.and_then(Plant::left_out) == Some(check)
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.world.borrow().region_word_count(node)
+    }
+}
+
+/// A batch on its way. Dropping it lets the verbs go on: they are posted.
+struct Execution<'a> {
+    endpoint: &'a SimEndpoint,
+    batch: &'a mut Batch,
+    posted: Option<u64>,
+}
+
+impl Future for Execution<'_> {
+    type Output = Result<(), BatchError>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let mut world = this.endpoint.world.borrow_mut();
+        let (verbs, words, cost) = this.batch.parts_mut();
+        if verbs.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let Some(posted) = this.posted else {
+            let task = world.current;
+            let mut verbs = verbs.to_vec();
+            if let Some(plant) = this.endpoint.plant {
+                plant.reorder(&mut verbs, words);
+            }
+            this.posted = Some(world.post(this.endpoint.client, task, verbs, words));
+            return Poll::Pending;
+        };
+        let Some(landed) = world.take_landed(posted) else {
+            return Poll::Pending;
+        };
+        words.copy_from_slice(&landed.words);
+        *cost += landed.cost;
+        Poll::Ready(landed.result)
+    }
+}
+
+/// An endpoint that the world stands still for: for the node's session table, and for audits.
+#[derive(Debug)]
+pub struct StillEndpoint {
+    world: SharedWorld,
+    client: ClientId,
+    counters: Counters,
+}
+
+impl StillEndpoint {
+    /// The endpoint of a new client.
+    pub fn new(world: &SharedWorld) -> Self {
+        let client = world.borrow_mut().add_client();
+        Self {
+            world: SharedWorld::clone(world),
+            client,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whose verbs it posts.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn execute_now(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        let (verbs, words, cost) = batch.parts_mut();
+        if verbs.is_empty() {
+            return Ok(());
+        }
+        cost.round_trips += 1;
+        cost.doorbells += 1;
+        cost.verbs += verbs.len() as u64;
+        let mut world = self.world.borrow_mut();
+        world
+            .execute_now(self.client, verbs, words)
+            .map_err(|index| {
+                let verb = &verbs[index];
+                let kind = BatchErrorKind::Refused {
+                    addr: verb.addr,
+                    word_count: verb.word_count.into(),
+                    region_word_count: world.region_word_count(verb.addr.node()),
+                };
+                BatchError::new(kind, index)
+            })
+    }
+}
+
+impl Endpoint for StillEndpoint {
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        core::future::ready(self.execute_now(batch))
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.world.borrow().region_word_count(node)
+    }
+}

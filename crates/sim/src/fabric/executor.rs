@@ -1,0 +1,186 @@
+//! Tasks in virtual time, on one thread.
+//!
+//! The scheduler is the world's list of what is due: a task is polled when its batch is complete,
+//! when its sleep is over, or, if it woke itself (it backs off from a lock), a drawn moment later.
+//! So tasks run in an order that only the seed decides, and a task can be held up as long as the
+//! seed likes.
+
+use core::cell::RefCell;
+use core::future::{Future, poll_fn};
+use core::pin::Pin;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Context, Poll, Waker};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Wake;
+
+use farleaf_executor::RestScope;
+
+use super::world::{ClientId, Due, Nanos, SharedWorld, Step, TaskId};
+
+type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// The tasks of one run.
+pub struct Tasks<'a> {
+    world: SharedWorld,
+    /// None: it has ended, or is being polled.
+    list: RefCell<Vec<Option<Task<'a>>>>,
+    woken: Arc<Woken>,
+    /// Tasks that do not run before a moment.
+    paused: RefCell<BTreeMap<TaskId, Nanos>>,
+}
+
+/// Whether the task that is being polled woke itself.
+#[derive(Debug, Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How a run of tasks ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All tasks are done.
+    Done,
+    /// Nothing is due, and some task is not done: it waits for something that never comes.
+    Stuck,
+    /// So much happened that nobody believes it will end.
+    Endless,
+}
+
+impl core::fmt::Debug for Tasks<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Tasks").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Tasks<'a> {
+    /// None yet.
+    pub fn new(world: &SharedWorld) -> Rc<Self> {
+        Rc::new(Self {
+            world: SharedWorld::clone(world),
+            list: RefCell::default(),
+            woken: Arc::default(),
+            paused: RefCell::default(),
+        })
+    }
+
+    /// Adds a task, which is polled first after a moment.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'a) -> TaskId {
+        let mut tasks = self.list.borrow_mut();
+        tasks.push(Some(Box::pin(task)));
+        let id = TaskId(tasks.len() as u32 - 1);
+        let mut world = self.world.borrow_mut();
+        let at = world.now() + world.random().magnitude(1000);
+        world.schedule(at, Due::Poll(id));
+        id
+    }
+
+    /// Stops a task for ever, wherever it is. What it posted goes on.
+    pub fn kill(&self, task: TaskId) {
+        let stopped = self.list.borrow_mut()[task.0 as usize].take();
+        // What it drops on the way may post, too; nobody waits for that.
+        drop(stopped);
+    }
+
+    /// Keeps tasks from running until a moment.
+    pub fn pause(&self, tasks: &[TaskId], until: Nanos) {
+        let tasks = tasks.iter().map(|task| (*task, until));
+        self.paused.borrow_mut().extend(tasks);
+    }
+
+    /// Stops everything that still waits.
+    pub fn abandon(&self) {
+        let left = self.list.take();
+        drop(left);
+    }
+
+    /// Runs until all tasks are done, or `step_count_max` things have happened.
+    pub fn run(&self, step_count_max: u64) -> Ended {
+        for _ in 0..step_count_max {
+            let step = self.world.borrow_mut().step();
+            match step {
+                Step::Poll(task) => self.poll(task),
+                Step::Happened => {}
+                Step::Over if self.list.borrow().iter().all(Option::is_none) => return Ended::Done,
+                Step::Over => return Ended::Stuck,
+            }
+        }
+        Ended::Endless
+    }
+
+    fn poll(&self, id: TaskId) {
+        let until = self.paused.borrow().get(&id).copied().unwrap_or(0);
+        if until > self.world.borrow().now() {
+            self.world.borrow_mut().schedule(until, Due::Poll(id));
+            return;
+        }
+        // Taken out: a task may spawn and kill others.
+        let Some(mut task) = self.list.borrow_mut()[id.0 as usize].take() else {
+            return;
+        };
+        self.world.borrow_mut().current = Some(id);
+        self.woken.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(&self.woken));
+        let polled = {
+            let _scope = RestScope::enter();
+            task.as_mut().poll(&mut Context::from_waker(&waker))
+        };
+        let mut world = self.world.borrow_mut();
+        world.current = None;
+        if polled.is_ready() {
+            return;
+        }
+        if self.woken.0.load(Ordering::Relaxed) {
+            let at = world.now() + 20 + world.random().magnitude(2000);
+            world.schedule(at, Due::Poll(id));
+        }
+        drop(world);
+        self.list.borrow_mut()[id.0 as usize] = Some(task);
+    }
+}
+
+/// Waits in virtual time.
+pub async fn sleep(world: &SharedWorld, duration: Nanos) {
+    let until = world.borrow().now() + duration;
+    let mut is_scheduled = false;
+    poll_fn(|_| {
+        let mut world = world.borrow_mut();
+        if world.now() >= until && is_scheduled {
+            return Poll::Ready(());
+        }
+        if !is_scheduled {
+            is_scheduled = true;
+            let task = world.current.expect("only tasks sleep");
+            world.schedule(until, Due::Poll(task));
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Waits for a moment between the effects of a batch of a client: of the `number`-th, from 1, with
+/// at least so many verbs that change something. Or until the client posts no more.
+pub async fn sleep_until_during(
+    world: &SharedWorld,
+    client: ClientId,
+    number: u64,
+    verb_count_min: usize,
+) {
+    let mut is_watching = false;
+    poll_fn(|_| {
+        if is_watching {
+            return Poll::Ready(());
+        }
+        is_watching = true;
+        let mut world = world.borrow_mut();
+        let task = world.current.expect("only tasks wait");
+        world.watch(task, client, number, verb_count_min);
+        Poll::Pending
+    })
+    .await;
+}

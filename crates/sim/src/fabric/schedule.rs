@@ -1,0 +1,185 @@
+//! When the verbs of one batch take effect: a draw among all that F2 and F3 allow.
+
+use core::ops::Range;
+
+use farleaf_fabric::{Verb, VerbKind};
+
+use super::world::Nanos;
+use crate::random::Random;
+
+/// Part of a verb's words, which take effect together.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) at: Nanos,
+    pub(super) verb_index: usize,
+    /// Words of the verb.
+    pub(super) words: Range<usize>,
+}
+
+/// How freely a run uses its freedoms. Each run draws its own (swarm testing): what never happens
+/// in a run lets other things happen more often.
+#[derive(Clone, Copy, Debug)]
+pub struct Freedoms {
+    /// Time from post to the node, and back, at least; each way.
+    pub latency_min: Nanos,
+    /// What is added to it at most.
+    pub latency_spread: Nanos,
+    /// How often, of 1000, a READ is torn.
+    pub read_torn_per_mille: u64,
+    /// How often, of 1000, a WRITE of several words is.
+    pub write_torn_per_mille: u64,
+    /// Time between the first and the last word of a torn verb at most.
+    pub tear_spread: Nanos,
+    /// How often, of 1000, a READ or atomic is late enough for later verbs to overtake it.
+    pub overtaken_per_mille: u64,
+    /// How often, of 1000, there is a pause between two verbs.
+    pub pause_per_mille: u64,
+}
+
+impl Freedoms {
+    /// A network without surprises.
+    pub const CALM: Self = Self {
+        latency_min: 900,
+        latency_spread: 100,
+        read_torn_per_mille: 0,
+        write_torn_per_mille: 0,
+        tear_spread: 0,
+        overtaken_per_mille: 0,
+        pause_per_mille: 0,
+    };
+
+    /// Draws how wild a run is.
+    pub fn draw(random: &mut Random) -> Self {
+        let some = |random: &mut Random| *random.choose(&[0, 20, 200, 600, 1000]);
+        Self {
+            latency_min: random.between(1, 1000),
+            latency_spread: *random.choose(&[0, 100, 2_000, 20_000]),
+            read_torn_per_mille: some(random),
+            write_torn_per_mille: some(random),
+            tear_spread: *random.choose(&[50, 1_000, 10_000]),
+            overtaken_per_mille: some(random),
+            pause_per_mille: some(random),
+        }
+    }
+
+    /// Time of one way.
+    pub(super) fn latency(&self, random: &mut Random) -> Nanos {
+        self.latency_min + random.magnitude(self.latency_spread)
+    }
+}
+
+/// The moments that F2 counts from, for verbs to one node: when all verbs of a kind so far are
+/// done.
+struct Queue {
+    writes: Nanos,
+    atomics: Nanos,
+    reads: Nanos,
+}
+
+/// Draws the pieces of a batch that arrives at its nodes at `arrival`, and the moment when all of
+/// them are done.
+pub(super) fn draw(
+    verbs: &[Verb],
+    arrival: Nanos,
+    freedoms: &Freedoms,
+    random: &mut Random,
+) -> (Vec<Piece>, Nanos) {
+    let mut pieces = Vec::with_capacity(verbs.len());
+    let mut queues: Vec<(u8, Queue)> = Vec::new();
+    for (verb_index, verb) in verbs.iter().enumerate() {
+        let node = verb.addr.node().0;
+        let known = queues.iter().position(|(other, _)| *other == node);
+        let known = known.unwrap_or_else(|| {
+            let arrival = arrival + random.magnitude(freedoms.latency_spread);
+            queues.push((node, Queue::new(arrival)));
+            queues.len() - 1
+        });
+        let queue = &mut queues[known].1;
+        let mut start = queue.earliest(verb);
+        if random.chance(freedoms.pause_per_mille) {
+            start += random.magnitude(freedoms.tear_spread);
+        }
+        if verb.kind != VerbKind::Write && random.chance(freedoms.overtaken_per_mille) {
+            start += random.magnitude(freedoms.tear_spread);
+        }
+        let end = tear(verb, verb_index, start, freedoms, random, &mut pieces);
+        queue.note(verb, end);
+    }
+    let ends = queues.iter().map(|(_, queue)| queue.end());
+    (pieces, ends.max().unwrap_or(arrival))
+}
+
+impl Queue {
+    fn new(arrival: Nanos) -> Self {
+        Self {
+            writes: arrival,
+            atomics: arrival,
+            reads: arrival,
+        }
+    }
+
+    /// F2: a READ sees all earlier verbs; WRITE, CAS and FAA come after earlier WRITEs, and after
+    /// the rest if they are fenced.
+    fn earliest(&self, verb: &Verb) -> Nanos {
+        match verb.kind {
+            VerbKind::Read => self.writes.max(self.atomics),
+            _ if verb.fence => self.end(),
+            _ => self.writes,
+        }
+    }
+
+    fn note(&mut self, verb: &Verb, end: Nanos) {
+        let known = match verb.kind {
+            VerbKind::Read => &mut self.reads,
+            VerbKind::Write => &mut self.writes,
+            VerbKind::CompareSwap | VerbKind::FetchAdd => &mut self.atomics,
+        };
+        *known = end.max(*known);
+    }
+
+    fn end(&self) -> Nanos {
+        self.writes.max(self.atomics).max(self.reads)
+    }
+}
+
+/// F3: cuts a verb into pieces in any order; returns when the last takes effect.
+fn tear(
+    verb: &Verb,
+    verb_index: usize,
+    start: Nanos,
+    freedoms: &Freedoms,
+    random: &mut Random,
+    pieces: &mut Vec<Piece>,
+) -> Nanos {
+    let word_count = verb.word_count as usize;
+    let torn_per_mille = match verb.kind {
+        VerbKind::Read => freedoms.read_torn_per_mille,
+        VerbKind::Write => freedoms.write_torn_per_mille,
+        VerbKind::CompareSwap | VerbKind::FetchAdd => 0,
+    };
+    if word_count < 2 || !random.chance(torn_per_mille) {
+        pieces.push(Piece {
+            at: start,
+            verb_index,
+            words: 0..word_count,
+        });
+        return start;
+    }
+    // Large READs are not worth an event per word.
+    let longest = word_count.div_ceil(24) as u64;
+    let (mut from, mut end) = (0, start);
+    while from < word_count {
+        let slack = random.below(3);
+        let length = random.between(1, longest + slack) as usize;
+        let to = word_count.min(from + length);
+        let at = start + random.magnitude(freedoms.tear_spread);
+        end = end.max(at);
+        pieces.push(Piece {
+            at,
+            verb_index,
+            words: from..to,
+        });
+        from = to;
+    }
+    end
+}

@@ -1,0 +1,117 @@
+//! What clients did and saw.
+
+/// One operation on a table, as a client means it. Values are drawn so that no two writes of a run
+/// write the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads a key.
+    Get(u64),
+    /// Reads keys with one batch.
+    MultiGet(Vec<u64>),
+    /// Writes a key whether present or not.
+    Put(u64, u64),
+    /// Writes a key if absent.
+    Insert(u64, u64),
+    /// Writes a key if present.
+    Update(u64, u64),
+    /// Removes a key.
+    Delete(u64),
+    /// Gives a key a value (`None`: removes it) if it is what the client saw of it last.
+    CompareSwap(u64, Option<u64>),
+    /// Reads so many records from a key on.
+    Scan(u64, usize),
+    /// Fills the table, if it is empty, with all these.
+    Load(Vec<(u64, u64)>),
+}
+
+/// What an operation told its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Values of the keys that were read, in their order.
+    Values(Vec<Option<u64>>),
+    /// What was there before a write, and what is there after it.
+    Changed {
+        /// Before.
+        from: Option<u64>,
+        /// After.
+        to: Option<u64>,
+    },
+    /// Records of a scan, and whether it stopped at the end of the table.
+    Records(Vec<(u64, u64)>, bool),
+    /// The table was filled.
+    Loaded,
+    /// It failed, and says that nothing has changed.
+    Nothing(String),
+    /// It failed, and nobody knows what it did.
+    Unknown(String),
+}
+
+/// One operation of a history.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Whose.
+    pub client: u32,
+    /// What.
+    pub operation: Operation,
+    /// What a compare-and-swap compared with.
+    pub expected: Option<u64>,
+    /// When it was called: events of a history are numbered, calls and answers alike.
+    pub called: u64,
+    /// When it was answered; `None`: never.
+    pub answered: Option<u64>,
+    /// With what.
+    pub answer: Option<Answer>,
+}
+
+/// Operations in the order of their calls.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The operations.
+    pub events: Vec<Event>,
+    moment: u64,
+}
+
+impl History {
+    /// Notes a call; returns its number, for the answer.
+    pub fn call(&mut self, client: u32, operation: Operation, expected: Option<u64>) -> usize {
+        self.moment += 1;
+        self.events.push(Event {
+            client,
+            operation,
+            expected,
+            called: self.moment,
+            answered: None,
+            answer: None,
+        });
+        self.events.len() - 1
+    }
+
+    /// Notes an answer.
+    pub fn answer(&mut self, call: usize, answer: Answer) {
+        self.moment += 1;
+        let event = &mut self.events[call];
+        event.answered = Some(self.moment);
+        event.answer = Some(answer);
+    }
+
+    /// The operations for a reader, one per line.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.events.iter().map(|event| {
+            let answered = event
+                .answered
+                .map_or("-".to_owned(), |moment| moment.to_string());
+            let answer = match &event.answer {
+                Some(answer) => format!("{answer:x?}"),
+                None => "no answer".to_owned(),
+            };
+            let expected = match event.operation {
+                Operation::CompareSwap(..) => format!(" expecting {:x?}", event.expected),
+                _ => String::new(),
+            };
+            format!(
+                "{:>4}..{answered:<4} client {} {:x?}{expected} -> {answer}",
+                event.called, event.client, event.operation,
+            )
+        })
+    }
+}

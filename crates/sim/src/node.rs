@@ -1,0 +1,179 @@
+//! The memory node of a run: the real session table and the real sweep, in the simulated world.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, channel};
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::load::create_table;
+use farleaf_index::{IndexError, LayerKind};
+use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_node::sessions::{AgentEvent, Sessions};
+use farleaf_node::sweep::Keeper;
+use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
+use farleaf_region::{RegionLayout, Superblock};
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
+
+use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
+use crate::fabric::executor::sleep;
+use crate::fabric::world::{ClientId, Nanos, SharedWorld};
+
+/// Enough for every table that a run makes.
+pub const REGION_SIZE_BYTES: u64 = 3 << 20;
+/// Time between two looks of the agent, in virtual time.
+const AGENT_TICK: Nanos = 20_000;
+
+/// The node.
+pub struct Node {
+    /// Where everything happens.
+    pub world: SharedWorld,
+    /// Its region's parts.
+    pub layout: RegionLayout,
+    sessions: RefCell<Sessions<StillEndpoint>>,
+    events: Receiver<AgentEvent>,
+}
+
+impl core::fmt::Debug for Node {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Node").finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// A node with a fresh region.
+    ///
+    /// # Panics
+    /// The region is too small, which it is not.
+    pub fn new(world: &SharedWorld) -> Rc<Self> {
+        let superblock = Superblock::new(REGION_SIZE_BYTES, 1).expect("large enough");
+        let still = StillEndpoint::new(world);
+        let mut batch = Batch::new();
+        batch.write(
+            RegionLayout::superblock_addr(NodeId(0)),
+            &superblock.encode(),
+        );
+        block_on(still.execute(&mut batch), || 0).expect("inside the region");
+        let layout = RegionLayout {
+            node: NodeId(0),
+            superblock,
+        };
+        let (sender, events) = channel();
+        Rc::new(Self {
+            world: SharedWorld::clone(world),
+            layout,
+            sessions: RefCell::new(Sessions::new(still, layout, sender)),
+            events,
+        })
+    }
+
+    /// A session for a client.
+    ///
+    /// # Panics
+    /// There are more sessions than a region has, which no run opens.
+    pub fn register(&self, client: ClientId) -> OwnerWord {
+        let opened = self.sessions.borrow_mut().open(client.0);
+        opened.expect("a run opens few sessions")
+    }
+
+    /// F6 and S2: lets no verb of the client take effect any more, and says so.
+    pub fn fence(&self, client: ClientId, owner: OwnerWord) {
+        self.world.borrow_mut().fence(client);
+        self.sessions.borrow_mut().close(owner);
+    }
+
+    /// Makes a table while the world stands still.
+    ///
+    /// # Errors
+    /// The region is full.
+    pub fn create_table(
+        &self,
+        kind: LayerKind,
+        slots: u64,
+        fill_percent: u8,
+    ) -> Result<CatalogEntry, IndexError> {
+        let endpoint = StillEndpoint::new(&self.world);
+        let owner = self.register(ClientId(u32::MAX));
+        let id = TableId(1);
+        let access = LeafAccess {
+            endpoint: &endpoint,
+            layout: &self.layout,
+            geometry: LeafGeometry::new(slots).expect("drawn from those that there are"),
+            table: id,
+            owner,
+        };
+        let table = block_on(create_table(&access), || 0)?;
+        let record = TableRecord {
+            id,
+            name: "simulated".to_owned(),
+            slots: access.geometry.slots(),
+            search_layer: kind.number(),
+            fill_percent,
+            epsilon_milli: 16_000,
+            first_leaf: table.first_leaf,
+        };
+        let root = table.root;
+        let place = self.layout.catalog_entry(0);
+        let mut batch = Batch::new();
+        batch.write(place.offset(1), &record.encode_body(root));
+        batch.write_word(place, live_word(id));
+        block_on(endpoint.execute(&mut batch), || 0)?;
+        block_on(table.give_back(&access, true), || 0)?;
+        self.sessions.borrow_mut().close(owner);
+        Ok(CatalogEntry {
+            index: 0,
+            state: EntryState::Live,
+            record,
+            dropped_at: SequenceNumber::default(),
+            root,
+            pending_root: RemoteAddr::NULL,
+        })
+    }
+
+    /// The catalog's entry of the table, as it is now; `None` when the node has lost it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn entry(&self) -> Result<Option<CatalogEntry>, IndexError> {
+        let keeper = self.keeper(StillEndpoint::new(&self.world), OwnerWord::FREE);
+        let entries = block_on(keeper.catalog(), || 0)?;
+        Ok(entries.into_iter().next())
+    }
+
+    /// The node's own way into its region.
+    pub fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
+        Keeper {
+            endpoint,
+            layout: self.layout,
+            owner,
+        }
+    }
+
+    /// The agent: sweeps when it hears of a death, until `is_over`. Its verbs take time and are
+    /// torn like everybody's.
+    pub async fn run_agent(&self, is_over: impl Fn() -> bool) {
+        let endpoint = SimEndpoint::new(&self.world);
+        let owner = self.register(endpoint.client());
+        let keeper = self.keeper(endpoint, owner);
+        let mut is_due = false;
+        while !is_over() {
+            sleep(&self.world, AGENT_TICK).await;
+            is_due |= self.hears_of_deaths();
+            if is_due {
+                // A sweep that fails, or waits for nobody any longer (W6), is tried again.
+                let swept = keeper.sweep().await;
+                is_due = !swept.is_ok_and(|report| report.given_up_count == 0);
+            }
+        }
+        self.fence(keeper.endpoint.client(), owner);
+    }
+
+    /// Whether a session has been fenced that may hold something.
+    fn hears_of_deaths(&self) -> bool {
+        let mut has_died = false;
+        while let Ok(event) = self.events.try_recv() {
+            has_died |= matches!(event, AgentEvent::Fenced(_));
+        }
+        has_died
+    }
+}

@@ -1,0 +1,223 @@
+//! Bugs that can be planted, to see that the checkers find them: a judge who never finds anybody
+//! guilty is no judge.
+//!
+//! Four of them are an order of WRITEs that D2 or D3 forbid; the simulated endpoint posts batches
+//! in that order. Three are checks left out; the protocol code asks its endpoint
+//! ([`Endpoint::leaves_out`](farleaf_fabric::Endpoint::leaves_out)), and every endpoint but this
+//! one says no.
+
+use core::fmt;
+use core::str::FromStr;
+
+use farleaf_fabric::{ProtocolCheck, Verb, VerbKind};
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plant {
+    /// Torn images are believed (D4).
+    CrcIgnored,
+    /// A writer does not look again where the key belongs, once it has the lock (D5).
+    FencesNotRevalidated,
+    /// A torn leaf counts as one without the key (D4).
+    TornLeafAsAbsent,
+    /// The state is written before the slots that it lists (D2).
+    StateBeforeSlots,
+    /// The lock is given back before the state is written (D2).
+    UnlockBeforeState,
+    /// The left leaf shrinks before its new sibling is written (D3).
+    HighBeforeSibling,
+    /// A split writes a record into a slot that the old state lists (D3).
+    SplitReusesListedSlot,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::CrcIgnored,
+        Self::FencesNotRevalidated,
+        Self::TornLeafAsAbsent,
+        Self::StateBeforeSlots,
+        Self::UnlockBeforeState,
+        Self::HighBeforeSibling,
+        Self::SplitReusesListedSlot,
+    ];
+
+    /// The name for users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CrcIgnored => "crc-ignored",
+            Self::FencesNotRevalidated => "fences-not-revalidated",
+            Self::TornLeafAsAbsent => "torn-leaf-as-absent",
+            Self::StateBeforeSlots => "state-before-slots",
+            Self::UnlockBeforeState => "unlock-before-state",
+            Self::HighBeforeSibling => "high-before-sibling",
+            Self::SplitReusesListedSlot => "split-reuses-listed-slot",
+        }
+    }
+
+    /// The check that is left out, if that is the bug.
+    pub(crate) fn left_out(self) -> Option<ProtocolCheck> {
+        match self {
+            Self::CrcIgnored => Some(ProtocolCheck::LeafIsIntact),
+            Self::FencesNotRevalidated => Some(ProtocolCheck::KeyBelongsToLockedLeaf),
+            Self::TornLeafAsAbsent => Some(ProtocolCheck::TornIsNotAbsent),
+            _ => None,
+        }
+    }
+
+    /// Puts the verbs of a batch into the wrong order, if that is the bug.
+    pub(crate) fn reorder(self, verbs: &mut [Verb], words: &[u64]) {
+        let Some(commit) = Commit::of(verbs, words) else {
+            return;
+        };
+        match self {
+            Self::StateBeforeSlots => {
+                let first = verbs.iter().position(|verb| commit.is_slot(verb));
+                if let Some(first) = first.filter(|first| *first < commit.state) {
+                    verbs[first..=commit.state].rotate_right(1);
+                }
+            }
+            Self::UnlockBeforeState => verbs.swap(commit.state, commit.state + 1),
+            Self::HighBeforeSibling if is_whole_leaf(&verbs[0]) => {
+                verbs[..=commit.state].rotate_left(1);
+            }
+            Self::SplitReusesListedSlot => {
+                // The split's own state, and after it a record with a state of its own.
+                let place = verbs[commit.state].addr;
+                let own = verbs[..commit.state]
+                    .iter()
+                    .position(|verb| verb.addr == place);
+                if let Some(own) = own {
+                    verbs[own..commit.state].rotate_left(1);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The end of a change of a leaf: its state, and right after it the unlock.
+struct Commit {
+    /// Which verb writes the state.
+    state: usize,
+    /// Index of the leaf's first word, its lock.
+    leaf: u64,
+}
+
+/// Words of the largest leaf.
+const LEAF_SIZE_WORDS_MAX: u64 = 37;
+/// Words of the smallest.
+const LEAF_SIZE_WORDS_MIN: u32 = 21;
+/// Words of a leaf before its slots.
+const SLOTS_WORD: u64 = 5;
+
+impl Commit {
+    fn of(verbs: &[Verb], words: &[u64]) -> Option<Self> {
+        let is_word = |verb: &Verb| verb.kind == VerbKind::Write && verb.word_count == 1;
+        let is_unlock = |index: usize| {
+            let (state, lock) = (&verbs[index], &verbs[index + 1]);
+            is_word(state)
+                && is_word(lock)
+                && words[lock.start as usize] == 0
+                && lock.addr.offset(1) == state.addr
+        };
+        let state = (0..verbs.len().checked_sub(1)?)
+            .rev()
+            .find(|index| is_unlock(*index))?;
+        let leaf = verbs[state + 1].addr.index();
+        Some(Self { state, leaf })
+    }
+
+    fn is_slot(&self, verb: &Verb) -> bool {
+        let first = self.leaf + SLOTS_WORD;
+        let slots = first..self.leaf + LEAF_SIZE_WORDS_MAX;
+        verb.kind == VerbKind::Write && slots.contains(&verb.addr.index())
+    }
+}
+
+fn is_whole_leaf(verb: &Verb) -> bool {
+    verb.kind == VerbKind::Write && verb.word_count >= LEAF_SIZE_WORDS_MIN
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no planted bug has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no bug that can be planted; there are {names}", names = names())]
+pub struct UnknownPlant(pub String);
+
+fn names() -> String {
+    let names = Plant::ALL.map(|plant| format!("'{plant}'"));
+    names.join(", ")
+}
+
+impl FromStr for Plant {
+    type Err = UnknownPlant;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPlant> {
+        Self::ALL
+            .into_iter()
+            .find(|plant| plant.name() == name)
+            .ok_or_else(|| UnknownPlant(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_fabric::Batch;
+    use farleaf_types::{NodeId, WordAddr};
+
+    fn at(index: u64) -> WordAddr {
+        WordAddr::new(NodeId(0), index)
+    }
+
+    /// Offsets of the words that a planted batch writes, in its order.
+    fn order(plant: Plant, offsets: &[u64]) -> Vec<u64> {
+        let mut batch = Batch::new();
+        for offset in offsets {
+            let value = u64::from(*offset != 0);
+            match offset {
+                1000 => batch.write(at(1000), &[1; 21]),
+                offset => batch.write_word(at(80 + offset), value),
+            }
+        }
+        let (verbs, words, _) = batch.parts_mut();
+        let (mut verbs, words) = (verbs.to_vec(), words.to_vec());
+        plant.reorder(&mut verbs, &words);
+        let offsets = verbs.iter().map(|verb| verb.addr.index());
+        offsets
+            .map(|index| if index < 1000 { index - 80 } else { index })
+            .collect()
+    }
+
+    #[test]
+    fn plants_change_the_order_that_they_are_named_after() {
+        let insert = [5, 13, 1, 0];
+        assert_eq!(order(Plant::StateBeforeSlots, &insert), [1, 5, 13, 0]);
+        assert_eq!(order(Plant::UnlockBeforeState, &insert), [5, 13, 0, 1]);
+        assert_eq!(order(Plant::HighBeforeSibling, &insert), insert);
+        let split = [1000, 4, 3, 1, 5, 13, 1, 0];
+        assert_eq!(
+            order(Plant::HighBeforeSibling, &split),
+            [4, 3, 1, 5, 13, 1, 1000, 0]
+        );
+        assert_eq!(
+            order(Plant::SplitReusesListedSlot, &split),
+            [1000, 4, 3, 5, 13, 1, 1, 0]
+        );
+        assert_eq!(order(Plant::CrcIgnored, &split), split);
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for plant in Plant::ALL {
+            assert_eq!(plant.name().parse(), Ok(plant));
+        }
+        assert!("no-such-bug".parse::<Plant>().is_err());
+    }
+}

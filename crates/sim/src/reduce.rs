@@ -1,0 +1,205 @@
+//! Makes a plan that breaks a promise smaller, as long as it still breaks one.
+//!
+//! Greedy, and coarse to fine: whole clients, faults and kinds of misbehaviour first, then halves
+//! of what a client does, then single operations. A smaller plan is another run, in which the same
+//! race may need another draw of delays; so each is tried with a few seeds.
+
+use crate::fabric::Freedoms;
+use crate::history::Operation;
+use crate::plan::Plan;
+
+/// Draws of delays that a smaller plan is tried with.
+const SEED_COUNT: u64 = 6;
+
+/// The smallest plan found that `is_broken` says yes to, after at most `attempt_count_max` calls of
+/// it.
+pub fn reduce(plan: &Plan, attempt_count_max: u64, is_broken: impl FnMut(&Plan) -> bool) -> Plan {
+    let mut reduction = Reduction {
+        plan: plan.clone(),
+        left: attempt_count_max,
+        is_broken,
+    };
+    loop {
+        let before = size(&reduction.plan);
+        reduction.drop_faults();
+        reduction.drop_clients();
+        reduction.calm_down();
+        reduction.drop_operations();
+        reduction.drop_records();
+        if reduction.left == 0 || size(&reduction.plan) == before {
+            return reduction.plan;
+        }
+    }
+}
+
+/// What reduction makes smaller.
+fn size(plan: &Plan) -> usize {
+    let lanes: usize = plan.clients.iter().map(|client| client.lanes.len()).sum();
+    plan.operation_count() * 4 + plan.faults.len() * 4 + lanes + plan.table.loaded.len()
+}
+
+struct Reduction<F> {
+    plan: Plan,
+    left: u64,
+    is_broken: F,
+}
+
+impl<F: FnMut(&Plan) -> bool> Reduction<F> {
+    /// Takes a candidate if it is broken with some seed.
+    fn offer(&mut self, candidate: &Plan) -> bool {
+        for seed in 0..SEED_COUNT {
+            if self.left == 0 {
+                return false;
+            }
+            self.left -= 1;
+            let mut candidate = candidate.clone();
+            candidate.seed = candidate.seed.wrapping_add(seed);
+            if (self.is_broken)(&candidate) {
+                self.plan = candidate;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn drop_faults(&mut self) {
+        let mut index = 0;
+        while index < self.plan.faults.len() {
+            let mut candidate = self.plan.clone();
+            candidate.faults.remove(index);
+            if !self.offer(&candidate) {
+                index += 1;
+            }
+        }
+    }
+
+    /// Empties clients and lanes. Clients keep their numbers, which faults name.
+    fn drop_clients(&mut self) {
+        for client in 0..self.plan.clients.len() {
+            if self.plan.clients[client].lanes.is_empty() {
+                continue;
+            }
+            let mut candidate = self.plan.clone();
+            candidate.clients[client].lanes.clear();
+            if self.offer(&candidate) {
+                continue;
+            }
+            let mut lane = 0;
+            while lane < self.plan.clients[client].lanes.len() {
+                let mut candidate = self.plan.clone();
+                candidate.clients[client].lanes.remove(lane);
+                if !self.offer(&candidate) {
+                    lane += 1;
+                }
+            }
+        }
+    }
+
+    fn calm_down(&mut self) {
+        let calmer: [fn(&mut Freedoms); 4] = [
+            |freedoms| freedoms.read_torn_per_mille = 0,
+            |freedoms| freedoms.write_torn_per_mille = 0,
+            |freedoms| freedoms.overtaken_per_mille = 0,
+            |freedoms| freedoms.pause_per_mille = 0,
+        ];
+        for calm in calmer {
+            let mut candidate = self.plan.clone();
+            calm(&mut candidate.freedoms);
+            if format!("{:?}", candidate.freedoms) != format!("{:?}", self.plan.freedoms) {
+                self.offer(&candidate);
+            }
+        }
+    }
+
+    fn drop_operations(&mut self) {
+        for client in 0..self.plan.clients.len() {
+            for lane in 0..self.plan.clients[client].lanes.len() {
+                self.thin_out(|plan| &mut plan.clients[client].lanes[lane]);
+            }
+        }
+    }
+
+    fn drop_records(&mut self) {
+        self.thin_out(|plan| &mut plan.table.loaded);
+        for client in 0..self.plan.clients.len() {
+            for lane in 0..self.plan.clients[client].lanes.len() {
+                let is_load = |plan: &Plan| {
+                    let first = plan.clients[client].lanes[lane].first();
+                    matches!(first, Some(Operation::Load(_)))
+                };
+                if is_load(&self.plan) {
+                    self.thin_out(|plan| match &mut plan.clients[client].lanes[lane][0] {
+                        Operation::Load(records) => records,
+                        _ => unreachable!("loads stay first"),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Leaves out pieces of a list: halves first, then ever smaller ones.
+    fn thin_out<T>(&mut self, list: impl Fn(&mut Plan) -> &mut Vec<T>) {
+        let mut piece = list(&mut self.plan.clone()).len().div_ceil(2);
+        while piece > 0 {
+            let mut from = 0;
+            loop {
+                let mut candidate = self.plan.clone();
+                let items = list(&mut candidate);
+                if from >= items.len() {
+                    break;
+                }
+                items.drain(from..items.len().min(from + piece));
+                if !self.offer(&candidate) {
+                    from += piece;
+                }
+            }
+            if piece == 1 {
+                return;
+            }
+            piece = piece.div_ceil(2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Profile;
+
+    /// Whatever does not matter goes: here, all but one delete.
+    #[test]
+    fn what_does_not_matter_goes() {
+        let has_delete = |plan: &Plan| {
+            let operations = plan
+                .clients
+                .iter()
+                .flat_map(|client| &client.lanes)
+                .flatten();
+            operations
+                .filter(|operation| matches!(operation, Operation::Delete(_)))
+                .count()
+                > 0
+        };
+        let plan = (0..100)
+            .map(|seed| Plan::draw(seed, Profile::Crashes))
+            .find(|plan| has_delete(plan) && plan.operation_count() > 100)
+            .expect("some seed");
+        let reduced = reduce(&plan, 100_000, has_delete);
+        assert_eq!(reduced.operation_count(), 1);
+        assert!(reduced.faults.is_empty() && reduced.table.loaded.is_empty());
+        assert!(has_delete(&reduced));
+    }
+
+    /// It stops when it has tried as often as it may, with a plan that is broken.
+    #[test]
+    fn it_stops_in_time() {
+        let plan = Plan::draw(1, Profile::Crashes);
+        let mut calls = 0;
+        let reduced = reduce(&plan, 10, |_| {
+            calls += 1;
+            false
+        });
+        assert_eq!(calls, 10);
+        assert_eq!(reduced.operation_count(), plan.operation_count());
+    }
+}
