@@ -26,7 +26,7 @@ const VERSION: &str = concat!(
 #[command(name = "farleaf", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves (not for
-    /// `serve`, `bench` and `sim`, which make their own)
+    /// commands that make their own)
     #[arg(
         long,
         global = true,

@@ -98,6 +98,6 @@ fn a_run_is_golden() {
     let verdict = run(&plan, None, false);
     assert_eq!(
         format!("{:016x}", verdict.fingerprint.0),
-        "df1b546c873a7b15"
+        "e8ee7e55d8f3cfb6"
     );
 }
