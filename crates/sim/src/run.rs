@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use farleaf_executor::block_on;
 
+use crate::check::region::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{Ended, Tasks, sleep, sleep_until_during};
@@ -408,7 +409,8 @@ fn last_look(stage: &Stage) -> Result<Answer, Box<dyn core::error::Error>> {
     let owner = node.register(client);
     let entry = node.entry()?.ok_or("the table is gone")?;
     let session = block_on(Session::open(endpoint, owner, node.layout, entry), || 0)?;
-    for violation in check::region::check(node, &session)? {
+    let region = Region::read(node, &session)?.ok_or("the table is gone")?;
+    for violation in region.check() {
         stage.complain(violation);
     }
     let everything = Operation::Scan(0, RECORD_COUNT_MAX);

@@ -4,13 +4,20 @@
 //! |---|---|
 //! | [`linearizability`] | every key behaves like one register (D9) |
 //! | [`scans`] | scans are in order, and miss nothing that was there throughout (D9) |
-//! | [`region`] | ranges tile the keys (D6), no lock stays (D8), no leaf and no chunk is lost |
+//! | [`tiling`] | ranges tile the keys (D6) |
+//! | [`locks`] | no lock stays after the sweep (D8) |
+//! | [`leaks`] | every leaf and every chunk is in use or free |
 //! | [`counters`] | what operations report as their cost is what was executed for them (F9) |
+//!
+//! [`region`] reads the region once for those that look at it.
 
 pub mod counters;
+pub mod leaks;
 pub mod linearizability;
+pub mod locks;
 pub mod region;
 pub mod scans;
+pub mod tiling;
 
 use core::fmt;
 

@@ -1,20 +1,21 @@
-//! What must hold of a region in which nobody works any more and which was swept: ranges tile the
-//! keys (D6), no lock stays (D8), and every leaf and every chunk is either in use or free.
-
-use std::collections::BTreeSet;
+//! A region in which nobody works any more and which was swept, read while the world stands still:
+//! what the checks of tiling, locks and leaks look at.
 
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
 use farleaf_index::IndexError;
+use farleaf_index::operation::LeafReport;
 use farleaf_leaf::LeafGeometry;
+use farleaf_region::RegionLayout;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, WordAddr};
+use farleaf_region::chunk::ChunkEntry;
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{OwnerWord, RemoteAddr, WordAddr};
 
-use super::Violation;
+use super::{Violation, leaks, locks, tiling};
 use crate::fabric::endpoint::StillEndpoint;
+use crate::fabric::world::SharedWorld;
 use crate::node::Node;
 use crate::session::Session;
 
@@ -22,153 +23,78 @@ use crate::session::Session;
 const LEAF_COUNT_MAX: usize = 100_000;
 
 /// Everything that is looked at.
-struct Audit<'a> {
-    node: &'a Node,
-    entry: CatalogEntry,
-    chunks: Vec<ChunkEntry>,
-    linked: Vec<RemoteAddr>,
-    violations: Vec<Violation>,
+#[derive(Debug)]
+pub struct Region {
+    world: SharedWorld,
+    /// Its parts.
+    pub layout: RegionLayout,
+    /// The table.
+    pub entry: CatalogEntry,
+    /// All chunks that were ever handed out.
+    pub chunks: Vec<ChunkEntry>,
+    /// The table's leaves, in the order of their links; if that has no end, its beginning.
+    pub leaves: Vec<LeafReport>,
 }
 
-/// Checks the whole region. `session`: one that has just been opened, to walk with.
-///
-/// # Errors
-/// Something cannot be read, which is a violation by itself.
-pub fn check(node: &Node, session: &Session<StillEndpoint>) -> Result<Vec<Violation>, IndexError> {
-    let Some(entry) = node.entry()? else {
-        let gone = Violation::new("region", "the table is gone");
-        return Ok(vec![gone]);
-    };
-    let allocator = ChunkAllocator::new(session.endpoint(), &node.layout, OwnerWord::FREE);
-    let mut audit = Audit {
-        node,
-        entry,
-        chunks: block_on(allocator.entries(), || 0)?,
-        linked: Vec::new(),
-        violations: Vec::new(),
-    };
-    audit.expect(audit.word(node.layout.catalog_lock()) == 0, "locks", || {
-        "the catalog is locked".to_owned()
-    });
-    audit.check_tiling(session)?;
-    audit.check_chunks();
-    Ok(audit.violations)
-}
-
-impl Audit<'_> {
-    fn expect(&mut self, holds: bool, promise: &'static str, how: impl FnOnce() -> String) {
-        if !holds {
-            self.violations.push(Violation::new(promise, how()));
+impl Region {
+    /// Reads the region. `session`: one that has just been opened, to walk with. `None`: there is no
+    /// table.
+    ///
+    /// # Errors
+    /// Something cannot be read, which breaks a promise by itself.
+    pub fn read(node: &Node, session: &Session<StillEndpoint>) -> Result<Option<Self>, IndexError> {
+        let Some(entry) = node.entry()? else {
+            return Ok(None);
+        };
+        let allocator = ChunkAllocator::new(session.endpoint(), &node.layout, OwnerWord::FREE);
+        let chunks = block_on(allocator.entries(), || 0)?;
+        let index = session.index();
+        let (mut batch, mut survey) = (Batch::new(), index.survey());
+        let mut leaves = Vec::new();
+        while let Some(leaf) = block_on(index.survey_next(&mut batch, &mut survey), || 0)? {
+            leaves.push(leaf);
+            if leaves.len() > LEAF_COUNT_MAX {
+                break;
+            }
         }
+        Ok(Some(Self {
+            world: SharedWorld::clone(&node.world),
+            layout: node.layout,
+            entry,
+            chunks,
+            leaves,
+        }))
     }
 
-    fn word(&self, at: WordAddr) -> u64 {
-        self.node.world.borrow().words(at, 1)[0]
+    /// All checks.
+    pub fn check(&self) -> Vec<Violation> {
+        [tiling::check(self), locks::check(self), leaks::check(self)].concat()
     }
 
-    fn geometry(&self) -> LeafGeometry {
+    /// A word, as it is.
+    pub fn word(&self, at: WordAddr) -> u64 {
+        self.world.borrow().words(at, 1)[0]
+    }
+
+    /// Whether all these words are zero.
+    pub fn is_zero(&self, from: WordAddr, word_count: usize) -> bool {
+        let world = self.world.borrow();
+        world.words(from, word_count).iter().all(|word| *word == 0)
+    }
+
+    /// The shape of the table's leaves.
+    ///
+    /// # Panics
+    /// The catalog names a geometry that there is not.
+    pub fn geometry(&self) -> LeafGeometry {
         LeafGeometry::new(self.entry.record.slots.into()).expect("made here")
     }
 
-    /// D6.
-    fn check_tiling(&mut self, session: &Session<StillEndpoint>) -> Result<(), IndexError> {
-        let index = session.index();
-        let (mut batch, mut survey) = (Batch::new(), index.survey());
-        let mut next_low = Some(0);
-        while let Some(leaf) = block_on(index.survey_next(&mut batch, &mut survey), || 0)? {
-            let follows = Some(leaf.low) == next_low && leaf.low <= leaf.high;
-            self.expect(follows, "tiling", || {
-                format!(
-                    "{} begins at {:#x}, not at {next_low:x?}",
-                    leaf.addr, leaf.low
-                )
-            });
-            self.expect(leaf.is_sound, "tiling", || {
-                format!("{} has a key twice or outside of its fences", leaf.addr)
-            });
-            self.expect(leaf.lock == 0, "locks", || {
-                format!("{} is locked by {:#x}", leaf.addr, leaf.lock)
-            });
-            next_low = leaf.high.checked_add(1);
-            self.linked.push(leaf.addr);
-            if self.linked.len() > LEAF_COUNT_MAX {
-                self.expect(false, "tiling", || {
-                    "the chain of leaves has no end".to_owned()
-                });
-                return Ok(());
-            }
-        }
-        self.expect(next_low.is_none(), "tiling", || {
-            format!("the last leaf ends before {next_low:x?}")
-        });
-        Ok(())
-    }
-
-    /// No chunk is leased or of nobody, what is free is zero, and what holds leaves is accounted
-    /// for, leaf by leaf.
-    fn check_chunks(&mut self) {
-        let root = self.entry.root.spare();
-        for index in 0..self.chunks.len() {
-            let chunk = self.chunks[index];
-            let place = ChunkIndex(index as u64);
-            self.expect(chunk.owner.is_free(), "chunks", || {
-                format!("chunk {index} is still leased by {}", chunk.owner)
-            });
-            match chunk.purpose {
-                Some(ChunkPurpose::Free) => self.check_zero(place),
-                Some(ChunkPurpose::Run { generation, .. }) => {
-                    self.expect(generation == root, "chunks", || {
-                        format!("chunk {index} is of load {generation}, which never happened")
-                    });
-                }
-                Some(ChunkPurpose::Snapshot { generation }) => {
-                    let is_used = generation == root || generation == 0;
-                    self.expect(is_used, "chunks", || {
-                        format!("chunk {index} is of load {generation}, which never happened")
-                    });
-                }
-                Some(ChunkPurpose::Leaves { .. }) => self.check_leaves(place, &chunk),
-                None => self.expect(false, "chunks", || {
-                    format!("chunk {index} is for something unknown")
-                }),
-            }
-        }
-    }
-
-    /// A4.
-    fn check_zero(&mut self, chunk: ChunkIndex) {
-        let start = self.node.layout.chunk_start(chunk).word_at(0);
-        let word_count = (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize;
-        let is_zero = {
-            let world = self.node.world.borrow();
-            world.words(start, word_count).iter().all(|word| *word == 0)
-        };
-        self.expect(is_zero, "chunks", || {
-            format!("{chunk:?} is free and not zero")
-        });
-    }
-
-    /// A leaf is linked, free, or the retired first one; and nobody holds it.
-    fn check_leaves(&mut self, chunk: ChunkIndex, entry: &ChunkEntry) {
+    /// Every place of a chunk at which there may be a leaf.
+    pub fn places(&self, chunk: ChunkIndex) -> impl Iterator<Item = RemoteAddr> + use<> {
         let geometry = self.geometry();
-        let linked: BTreeSet<RemoteAddr> = self.linked.iter().copied().collect();
-        let free: BTreeSet<u64> = entry.free.iter(geometry.chunk_leaf_count()).collect();
-        let start = self.node.layout.chunk_start(chunk);
-        for number in 0..geometry.chunk_leaf_count() {
-            let leaf = start.offset_blocks(number * geometry.stride_blocks());
-            let lock = self.word(geometry.lock(leaf));
-            self.expect(lock == 0, "locks", || {
-                format!("{leaf} is locked by {lock:#x}")
-            });
-            let is_linked = linked.contains(&leaf);
-            let is_kept = is_linked || leaf == self.entry.record.first_leaf;
-            let is_free = free.contains(&number);
-            self.expect(!(is_free && is_linked), "leaves", || {
-                format!("{leaf} is free and in use")
-            });
-            self.expect(is_free || is_kept, "leaves", || {
-                format!("{leaf} is neither free nor in use")
-            });
-        }
+        let start = self.layout.chunk_start(chunk);
+        (0..geometry.chunk_leaf_count())
+            .map(move |number| start.offset_blocks(number * geometry.stride_blocks()))
     }
 }
