@@ -101,6 +101,13 @@ thread_local! {
     static SLEEP_COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Whether the future that this thread's driver polls rests: it backs off, and so nothing that it
+/// has begun is under way. Asked right after polling it, by a future around it, which may then drop
+/// it.
+pub fn is_resting() -> bool {
+    matches!(DRIVER.get(), Driver::PollingResting(_))
+}
+
 /// How many tasks rested in a turn, and the least that any of them asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resting {
@@ -204,6 +211,21 @@ mod tests {
             [0, 5, 9, 12, u32::MAX].map(polls_until_ready),
             [1, 2, 2, 2, 2]
         );
+    }
+
+    /// What is given up while it rests has nothing under way.
+    #[test]
+    fn who_rests_can_be_asked() {
+        let scope = RestScope::enter();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut yielding = pin!(yield_now());
+        assert!(yielding.as_mut().poll(&mut context).is_pending());
+        assert!(!is_resting());
+        let mut resting = pin!(backoff(30));
+        assert!(resting.as_mut().poll(&mut context).is_pending());
+        assert!(is_resting());
+        scope.take();
+        assert!(!is_resting(), "each poll anew");
     }
 
     #[test]

@@ -75,7 +75,7 @@ mod task_set;
 #[expect(unsafe_code, reason = "builds wakers out of a number")]
 mod waker;
 
-pub use backoff::{RestScope, backoff, yield_now};
+pub use backoff::{RestScope, backoff, is_resting, yield_now};
 pub use block_on::{block_on, block_on_with_policy};
 pub use executor::{Executor, Spawner};
 pub use idle::IdlePolicy;

@@ -28,6 +28,23 @@ pub enum IndexError {
     SnapshotDamaged(Box<SnapshotDamage>),
 }
 
+impl IndexError {
+    /// The fabric's failure behind it, in whichever layer it was met.
+    pub fn fabric_failure(&self) -> Option<&BatchError> {
+        let region = match self {
+            Self::Fabric(failure) | Self::Leaf(LeafError::Fabric(failure)) => {
+                return Some(failure);
+            }
+            Self::Region(region) | Self::Leaf(LeafError::Region(region)) => region,
+            _ => return None,
+        };
+        match &**region {
+            RegionError::Fabric(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}
+
 /// What is wrong with a search layer's snapshot.
 #[derive(Debug, Error)]
 #[error("the snapshot at {addr} of {table} is damaged: {what}")]
@@ -76,15 +93,14 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// F5: the load may or may not be in the table, and the session still owns its chunks.
+    /// F5: the load may or may not be in the table, and the session may own chunks, known to it or
+    /// not.
     pub fn is_outcome_unknown(&self) -> bool {
         let Self::Index(error) = self else {
             return false;
         };
-        let (IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error))) = error else {
-            return false;
-        };
-        matches!(error.kind(), BatchErrorKind::Unknown { .. })
+        let failure = error.fabric_failure();
+        failure.is_some_and(|failure| matches!(failure.kind(), BatchErrorKind::Unknown { .. }))
     }
 }
 
@@ -103,5 +119,31 @@ impl From<LeafError> for LoadError {
 impl From<BatchError> for LoadError {
     fn from(error: BatchError) -> Self {
         Self::Index(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F5: a claim of chunks fails as an error of the region; its outcome is as unknown as that of
+    /// a leaf's batch.
+    #[test]
+    fn an_unknown_outcome_is_seen_through_every_layer() {
+        let unknown = || {
+            let reason = "the connection broke".to_owned();
+            BatchError::new(BatchErrorKind::Unknown { reason }, 0)
+        };
+        let errors: [LoadError; 4] = [
+            unknown().into(),
+            LeafError::from(unknown()).into(),
+            RegionError::from(unknown()).into(),
+            LeafError::from(RegionError::from(unknown())).into(),
+        ];
+        for error in errors {
+            assert!(error.is_outcome_unknown(), "{error:?}");
+        }
+        assert!(!LoadError::TableNotEmpty.is_outcome_unknown());
+        assert!(!LoadError::Index(IndexError::Outdated).is_outcome_unknown());
     }
 }

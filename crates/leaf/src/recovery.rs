@@ -8,6 +8,7 @@
 
 use core::cell::Cell;
 
+use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -18,8 +19,9 @@ use crate::{Contradiction, LeafError};
 
 /// So many looks at a leaf that nobody holds and that is not intact before it is called damaged.
 const DAMAGED_LOOK_COUNT: u32 = 16;
-/// Retired leaves that are followed in a row at the most. Each names one of a later load, and loads
-/// are numbered with 16 bits, so that no correct table has so many.
+/// Retired leaves that are followed in a row at the most. Today a table's first leaf is the only one
+/// that is ever retired in favour of another, and only once (B2); the bound leaves room for those
+/// who will move leaves, one hop per move that a session has slept through.
 pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
 
 /// What recovery needs of a leaf that it does not hold.
@@ -162,7 +164,8 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         if self.layout.chunk_of(addr).is_none() {
             return Err(self.contradiction(from, Contradiction::LinkToNowhere));
         }
-        for _ in 0..DAMAGED_LOOK_COUNT {
+        let mut previous: Option<Vec<u64>> = None;
+        for attempt in 0.. {
             batch.clear();
             let lock = batch.read(self.geometry.lock(addr), 1);
             let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
@@ -174,11 +177,18 @@ impl<E: Endpoint> LeafAccess<'_, E> {
                 let (low, link) = (image.low(), image.link());
                 return Ok(Neighbour { low, link });
             }
+            // F2 orders neither READ: beside a living writer both may have been unlucky.
+            let seen = batch.words(read).to_vec();
+            if attempt >= DAMAGED_LOOK_COUNT && previous.as_ref() == Some(&seen) {
+                return Err(LeafError::Damaged {
+                    addr,
+                    table: self.table,
+                });
+            }
+            previous = Some(seen);
+            backoff(attempt.min(8)).await;
         }
-        Err(LeafError::Damaged {
-            addr,
-            table: self.table,
-        })
+        unreachable!("there is always another attempt")
     }
 
     /// That a leaf contradicts another one.

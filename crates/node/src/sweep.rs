@@ -21,6 +21,8 @@
 //! - **W6.** A living client may be stopped with a lock in hand. A search that has waited for too
 //!   long is given up, and with it the table (its root cannot be told) or the chunk (its leaves
 //!   cannot) for this sweep. Nothing of it is freed: it stays the node's, and is for the next (W5).
+//! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on to
+//!   the other leaves, chunks and tables. No further sweep is due for that: it would find the same.
 
 use core::cell::Cell;
 use std::rc::Rc;
@@ -31,7 +33,7 @@ use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
-use farleaf_leaf::{LeafAccess, LeafBuffer, LeafGeometry};
+use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafGeometry};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
@@ -64,6 +66,25 @@ pub struct SweepReport {
     pub leaf_count: u64,
     /// Tables and chunks that were given up for now (W6); another sweep is due.
     pub given_up_count: u64,
+    /// Leaves, tables and chunks that damage kept from being swept (W7).
+    pub damaged_count: u64,
+}
+
+impl SweepReport {
+    /// W7: counts damage, and goes on; anything else ends the sweep.
+    fn note_damage(&mut self, error: IndexError) -> Result<(), IndexError> {
+        let is_damage = matches!(
+            error,
+            IndexError::SnapshotDamaged(_)
+                | IndexError::Leaf(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
+        );
+        if !is_damage {
+            return Err(error);
+        }
+        self.damaged_count += 1;
+        tracing::error!(%error, "cannot sweep what dead sessions left here");
+        Ok(())
+    }
 }
 
 /// A live table, as a sweep sees it.
@@ -167,7 +188,8 @@ impl<E: Endpoint> Keeper<E> {
         let chunks = allocator.entries().await?;
         for table in &known.tables {
             let leaves = self.leaf_places(&table.access, &table.state, &chunks);
-            report.lock_count += self.sweep_locks(&table.access, &leaves).await?;
+            self.sweep_locks(&table.access, &leaves, &mut report)
+                .await?;
         }
         for (index, owner) in left {
             if patience.is_over() {
@@ -211,39 +233,52 @@ impl<E: Endpoint> Keeper<E> {
                 unknown.push(table);
                 continue;
             };
-            // The search for the root waits for the first leaf, and so for the node itself (W5).
-            report.lock_count += self
-                .sweep_locks(&access, &[entry.record.first_leaf])
-                .await?;
-            let Some(root) = patience.wait(finish_root(&access, entry)).await else {
-                report.given_up_count += 1;
-                let leaf = entry.record.first_leaf;
-                tracing::warn!(%table, %leaf, "{GIVEN_UP}");
-                unknown.push(table);
-                continue;
-            };
-            let root = root?;
-            let snapshot = read_snapshot(
-                &self.endpoint,
-                &self.layout,
-                access.geometry,
-                entry.record.id,
-                root,
-            );
-            let directory = snapshot.await?;
-            let layer = Layer::new(LayerKind::Learned, directory.into());
-            tables.push(SweptTable {
-                access,
-                first_leaf: entry.record.first_leaf,
-                root,
-                state: IndexState::new(layer, Rc::default()),
-            });
+            match self.know_table(entry, access, patience, report).await {
+                Ok(Some(known)) => tables.push(known),
+                Ok(None) => {
+                    report.given_up_count += 1;
+                    let leaf = entry.record.first_leaf;
+                    tracing::warn!(%table, %leaf, "{GIVEN_UP}");
+                    unknown.push(table);
+                }
+                Err(error) => {
+                    report.note_damage(error)?;
+                    unknown.push(table);
+                }
+            }
         }
         Ok(Known {
             catalog,
             tables,
             unknown,
         })
+    }
+
+    /// The root and the directory of a live table; `None`: it was given up (W6).
+    async fn know_table<'a>(
+        &'a self,
+        entry: &CatalogEntry,
+        access: LeafAccess<'a, E>,
+        patience: &Patience<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Option<SweptTable<'a, E>>, IndexError> {
+        let first_leaf = entry.record.first_leaf;
+        // The search for the root waits for the first leaf, and so for the node itself (W5).
+        self.sweep_locks(&access, &[first_leaf], report).await?;
+        let Some(root) = patience.wait(finish_root(&access, entry)).await else {
+            return Ok(None);
+        };
+        let root = root?;
+        let (geometry, table) = (access.geometry, entry.record.id);
+        let snapshot = read_snapshot(&self.endpoint, &self.layout, geometry, table, root);
+        let directory = snapshot.await?;
+        let layer = Layer::new(LayerKind::Learned, directory.into());
+        Ok(Some(SweptTable {
+            access,
+            first_leaf,
+            root,
+            state: IndexState::new(layer, Rc::default()),
+        }))
     }
 
     /// C1: a dead holder's catalog lock needs no repair.
@@ -316,8 +351,8 @@ impl<E: Endpoint> Keeper<E> {
         &self,
         access: &LeafAccess<'_, E>,
         leaves: &[RemoteAddr],
-    ) -> Result<u64, IndexError> {
-        let mut lock_count = 0;
+        report: &mut SweepReport,
+    ) -> Result<(), IndexError> {
         let mut batch = Batch::new();
         for part in leaves.chunks(LOCK_BATCH_COUNT) {
             batch.clear();
@@ -336,12 +371,14 @@ impl<E: Endpoint> Keeper<E> {
                     // What a sweep leaves locked is for the next one (W5).
                     let broken = Cell::new(false);
                     let recovery = access.recover(&mut batch, leaf, owner, &broken);
-                    let recovered = recovery.await?;
-                    lock_count += u64::from(recovered);
+                    match recovery.await {
+                        Ok(recovered) => report.lock_count += u64::from(recovered),
+                        Err(error) => report.note_damage(error.into())?,
+                    }
                 }
             }
         }
-        Ok(lock_count)
+        Ok(())
     }
 
     /// W3 and W4: what becomes of a chunk that has been taken over; `None`: it stays the node's.
@@ -372,11 +409,8 @@ impl<E: Endpoint> Keeper<E> {
         let committed = |generation: u16| generation == table.root.spare();
         Ok(match entry.purpose {
             Some(purpose @ ChunkPurpose::Leaves { .. }) => {
-                let free = self.sort_leaves(table, chunk, patience).await?;
-                match free {
-                    Some(free) => report.leaf_count += free.count(),
-                    None => report.given_up_count += 1,
-                }
+                let free = self.sort_leaves(table, chunk, patience, report).await?;
+                report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
                 free.map(|free| (purpose, free))
             }
             Some(purpose @ ChunkPurpose::Run { generation, .. }) if committed(generation) => {
@@ -398,6 +432,7 @@ impl<E: Endpoint> Keeper<E> {
         table: &SweptTable<'_, E>,
         chunk: ChunkIndex,
         patience: &Patience<'_>,
+        report: &mut SweepReport,
     ) -> Result<Option<FreeLeaves>, IndexError> {
         let access = &table.access;
         let mut free = FreeLeaves::default();
@@ -417,10 +452,16 @@ impl<E: Endpoint> Keeper<E> {
             let (low, is_retired) = (image.low(), image.is_retired());
             let Some(arrived) = patience.wait(index.leaf_of(&mut batch, low)).await else {
                 tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
+                report.given_up_count += 1;
                 return Ok(None);
             };
-            if arrived? == place {
-                continue;
+            match arrived {
+                Ok(arrived) if arrived == place => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    report.note_damage(error)?;
+                    return Ok(None);
+                }
             }
             if !is_retired {
                 let mut leaf = LeafBuffer::new(access.geometry, 0, 0, RemoteAddr::NULL.retired());

@@ -9,10 +9,11 @@
 //! - Hence, once a leaf was met that begins before the key, none begins behind it on this way: only
 //!   a hint can be too far right. The next hint then is of a trained leaf further left, at the last
 //!   of the first one, which begins at 0.
-//! - Along retired leaves each names one of a later load, and loads are numbered with 16 bits.
+//! - A retired leaf names one that was made later, and that may itself be retired by now; a table's
+//!   first leaf is the only one that ever is, and once (B2).
 //!
 //! So a way of links to the right is bounded by the leaves there are, hops to the left by the
-//! trained leaves left of the first hint, and hops from retired leaves by the number of loads.
+//! trained leaves left of the first hint, and hops from retired leaves by how often leaves are retired.
 
 use farleaf_leaf::recovery::RETIRED_HOP_COUNT_MAX;
 use farleaf_leaf::{Contradiction, Look};
