@@ -9,19 +9,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Where the system names the files that this process has open.
 const OPEN_FILES: &str = "/proc/self/fd";
 
-/// From now on SIGINT and SIGTERM end the process as they always do, but remove the files of its
-/// private pools first.
+/// From now on SIGHUP, SIGINT and SIGTERM end the process as they always do, but remove the files
+/// of its private pools first.
 ///
 /// # Errors
 /// The system has no signal handler or no thread left.
 pub(crate) fn remove_at_signals() -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let thread = thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || {
         for signal in signals.forever() {

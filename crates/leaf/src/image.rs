@@ -71,6 +71,13 @@ impl<'a> LeafImage<'a> {
         state as u32 == self.checksum(addr, table, state >> 32)
     }
 
+    /// Whether no state was ever committed here: one that was has a version, and a checksum of
+    /// that.
+    #[inline]
+    pub fn was_never_written(&self) -> bool {
+        self.words[STATE] == 0
+    }
+
     /// Version (16 bits) and bitmap (16 bits) stand in `version_and_bitmap`'s lower half.
     #[inline]
     fn checksum(&self, addr: RemoteAddr, table: TableId, version_and_bitmap: u64) -> u32 {

@@ -19,9 +19,9 @@ use crate::{Contradiction, LeafError};
 
 /// So many looks at a leaf that nobody holds and that is not intact before it is called damaged.
 const DAMAGED_LOOK_COUNT: u32 = 16;
-/// Retired leaves that are followed in a row at the most. Today a table's first leaf is the only one
-/// that is ever retired in favour of another, and only once (B2); the bound leaves room for those
-/// who will move leaves, one hop per move that a session has slept through.
+/// Retired leaves that are followed in a row at the most. Today a table's first leaf is the only
+/// one that is ever retired in favour of another, and only once (B2); the bound leaves room for
+/// those who will move leaves, one hop per move that a session has slept through.
 pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
 
 /// What recovery needs of a leaf that it does not hold.
@@ -34,7 +34,8 @@ struct Neighbour {
 impl<E: Endpoint> LeafAccess<'_, E> {
     /// D8: takes the lock over from `dead`, whose session is fenced, repairs the leaf and unlocks
     /// it. Returns false when somebody else was faster. Costs about four round trips, and waits for
-    /// no lock. `broken` is as for [`lock`](Self::lock).
+    /// no lock. Memory that was never a leaf is unlocked and stays as it is. `broken` is as for
+    /// [`lock`](Self::lock).
     ///
     /// # Errors
     /// A leaf to the right is damaged, or contradicts this one: the lock is `dead`'s again, so that
@@ -61,7 +62,12 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let image = LeafImage::new(self.geometry, batch.words(read));
         let intact = image.is_intact(addr, self.table);
         let mut leaf = LeafBuffer::copy_of(image);
-        let recovered = if intact {
+        let recovered = if image.was_never_written() {
+            // Nothing that could be made of it would be a leaf.
+            batch.clear();
+            self.change(addr).unlock(batch);
+            self.endpoint.execute(batch).await.map_err(LeafError::from)
+        } else if intact {
             self.finish_takeover(batch, addr, &mut leaf).await
         } else {
             self.repair(batch, addr, &mut leaf).await
