@@ -64,14 +64,15 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
         .mut_subcommands(without_empty_variables)
 }
 
-/// `serve`, `bench` and `sim` make pools of their own: an address would be ignored, and is refused.
-/// That of the environment stands there for the other commands.
+/// `serve`, `bench`, `sim` and `figures` make pools of their own: an address would be ignored, and
+/// is refused. That of the environment stands there for the other commands.
 fn refuse_needless_pool(matches: &ArgMatches) {
     let given = matches.value_source("pool") == Some(ValueSource::CommandLine);
     let instead = match matches.subcommand_name() {
         Some("serve") => "`serve` starts a pool; name it with --name NAME",
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates a pool of its own",
+        Some("figures") => "`figures` simulates pools of its own",
         _ => return,
     };
     if given {
@@ -106,15 +107,20 @@ fn refuse(message: String) -> ! {
 }
 
 impl Arguments {
-    /// What is logged. A server tells what happens to it; other commands only what goes wrong.
-    pub(crate) fn log_level(&self) -> Level {
-        let quiet = !matches!(self.command, Command::Serve(_));
-        match self.verbose + u8::from(!quiet) {
+    /// What is logged. A server tells what happens to it; other commands only what goes wrong;
+    /// simulations nothing, as what goes wrong in them happens to nobody.
+    pub(crate) fn log_level(&self) -> Option<Level> {
+        let told = self.verbose.saturating_add(match self.command {
+            Command::Serve(_) => 1,
+            Command::Sim(_) if self.verbose == 0 => return None,
+            _ => 0,
+        });
+        Some(match told {
             0 => Level::WARN,
             1 => Level::INFO,
             2 => Level::DEBUG,
             _ => Level::TRACE,
-        }
+        })
     }
 }
 

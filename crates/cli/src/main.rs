@@ -31,7 +31,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = arguments::read();
-    log::start(arguments.log_level());
+    if let Some(level) = arguments.log_level() {
+        log::start(level);
+    }
     match command::run(&arguments) {
         Ok(ending) => ending.into(),
         Err(error) => failure::tell(&error),

@@ -33,6 +33,8 @@ pub struct Campaign {
 /// A run that broke a promise.
 #[derive(Clone, Debug)]
 pub struct Finding {
+    /// Which run it was, from 0.
+    pub number: u64,
     /// Its seed.
     pub seed: u64,
     /// What it broke.
@@ -42,13 +44,13 @@ pub struct Finding {
 /// What became of a campaign.
 #[derive(Clone, Debug)]
 pub struct CampaignReport {
-    /// Runs that were made, each twice.
+    /// Runs that were made, each twice; up to the finding, if there is one.
     pub run_count: u64,
     /// Operations in them.
     pub operation_count: u64,
     /// Virtual time in them, in nanoseconds.
     pub simulated_ns: u64,
-    /// The run with the smallest seed that broke a promise.
+    /// The first run that broke a promise.
     pub finding: Option<Finding>,
 }
 
@@ -83,7 +85,11 @@ pub fn run_campaign(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> Campa
                 let mut findings = findings
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
-                findings.push(Finding { seed, violations });
+                findings.push(Finding {
+                    number,
+                    seed,
+                    violations,
+                });
             }
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -96,11 +102,17 @@ pub fn run_campaign(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> Campa
     let findings = findings
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let finding = findings.into_iter().min_by_key(|finding| finding.number);
+    // Runs with smaller numbers were begun before, and are done; later ones do not count.
+    let run_count = match &finding {
+        Some(finding) => finding.number + 1,
+        None => done.into_inner(),
+    };
     CampaignReport {
-        run_count: done.into_inner(),
+        run_count,
         operation_count: operations.into_inner(),
         simulated_ns: simulated.into_inner(),
-        finding: findings.into_iter().min_by_key(|finding| finding.seed),
+        finding,
     }
 }
 
@@ -108,7 +120,10 @@ pub fn run_campaign(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> Campa
 pub fn run_twice(plan: &Plan, plant: Option<Plant>) -> Verdict {
     let mut first = run_safely(plan, plant, false);
     let second = run_safely(plan, plant, false);
-    if first.fingerprint != second.fingerprint {
+    let are_same = first.fingerprint == second.fingerprint
+        && first.history.lines().eq(second.history.lines())
+        && first.violations == second.violations;
+    if !are_same {
         let how = format!(
             "two runs of one plan differ: {:x} and {:x}",
             first.fingerprint.0, second.fingerprint.0
@@ -151,9 +166,9 @@ pub fn explain(
             .map(|violation| violation.promise)
             .collect()
     };
-    let broken = promises(&run_safely(&plan, plant, false));
+    let broken = promises(&run_twice(&plan, plant));
     let reduced = reduce(&plan, attempt_count_max, |candidate| {
-        let found = promises(&run_safely(candidate, plant, false));
+        let found = promises(&run_twice(candidate, plant));
         found.iter().any(|promise| broken.contains(promise))
     });
     let verdict = run_safely(&reduced, plant, true);

@@ -46,6 +46,9 @@ pub enum Answer {
     Unknown(String),
 }
 
+/// Whose the last scan of a run is: the judge's.
+pub const FINAL_CHECK: u32 = u32::MAX;
+
 /// One operation of a history.
 #[derive(Clone, Debug)]
 pub struct Event {
@@ -108,9 +111,13 @@ impl History {
                 Operation::CompareSwap(..) => format!(" expecting {:x?}", event.expected),
                 _ => String::new(),
             };
+            let client = match event.client {
+                FINAL_CHECK => "final check".to_owned(),
+                client => format!("client {client}"),
+            };
             format!(
-                "{:>4}..{answered:<4} client {} {:x?}{expected} -> {answer}",
-                event.called, event.client, event.operation,
+                "{:>4}..{answered:<4} {client} {:x?}{expected} -> {answer}",
+                event.called, event.operation,
             )
         })
     }

@@ -7,6 +7,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`fabric`] | a fabric in virtual time that uses every freedom of the contract |
+//! | [`nic`] | a network that takes time, and does nothing else: for performance |
+//! | [`experiment`] | many clients on loaded tables over that network, measured |
+//! | [`figures`] | the figures of papers, drawn from experiments |
 //! | [`random`] | where all chance comes from |
 //! | [`plan`] | one run as a value: table, clients, operations, faults |
 //! | [`node`], [`session`] | the memory node and the clients of a run: the real code |
@@ -21,8 +24,11 @@
 
 pub mod campaign;
 pub mod check;
+pub mod experiment;
 pub mod fabric;
+pub mod figures;
 pub mod history;
+pub mod nic;
 pub mod node;
 pub mod plan;
 pub mod plant;

@@ -150,22 +150,25 @@ impl Node {
     }
 
     /// The agent: sweeps when it hears of a death, until `is_over`. Its verbs take time and are
-    /// torn like everybody's.
-    pub async fn run_agent(&self, is_over: impl Fn() -> bool) {
+    /// torn like everybody's. Returns the last failure of a sweep, if there was one.
+    pub async fn run_agent(&self, is_over: impl Fn() -> bool) -> Option<IndexError> {
         let endpoint = SimEndpoint::new(&self.world);
         let owner = self.register(endpoint.client());
         let keeper = self.keeper(endpoint, owner);
-        let mut is_due = false;
+        let (mut is_due, mut failed) = (false, None);
         while !is_over() {
             sleep(&self.world, AGENT_TICK).await;
             is_due |= self.hears_of_deaths();
             if is_due {
                 // A sweep that fails, or waits for nobody any longer (W6), is tried again.
-                let swept = keeper.sweep().await;
-                is_due = !swept.is_ok_and(|report| report.given_up_count == 0);
+                match keeper.sweep().await {
+                    Ok(report) => is_due = report.given_up_count > 0,
+                    Err(error) => failed = Some(error),
+                }
             }
         }
         self.fence(keeper.endpoint.client(), owner);
+        failed
     }
 
     /// Whether a session has been fenced that may hold something.

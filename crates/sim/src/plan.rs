@@ -64,7 +64,7 @@ pub enum When {
         client: usize,
         /// Which, of those that are large enough.
         number: u64,
-        /// How many verbs are enough. Splits have more than all else.
+        /// How many verbs are enough.
         verb_count_min: usize,
     },
 }
@@ -225,7 +225,7 @@ impl Plan {
         let keys = draw_keys(&mut random);
         let mut weights = Weights::draw(&mut random);
         let mut table = draw_table(&mut random, &keys);
-        if random.chance(400) {
+        if random.chance(600) {
             weights = weights.growing();
             table.fill_percent = 100;
         }
@@ -369,8 +369,8 @@ fn draw_operation(
     }
 }
 
-/// Sibling, link, high, state, unlock: no other batch of a client has so many verbs that change
-/// something.
+/// Sibling, link, high, state, unlock: splits have so many verbs that change something, loads, and
+/// the return of leaves.
 const SPLIT_VERB_COUNT_MIN: usize = 5;
 
 fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
@@ -384,11 +384,11 @@ fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
             };
             let duration = fenced_after + random.magnitude(300_000);
             let mishap = match random.below(10) {
-                0..4 => Mishap::Death {
+                0..5 => Mishap::Death {
                     client,
                     fenced_after,
                 },
-                4..6 => Mishap::Pause { client, duration },
+                5 => Mishap::Pause { client, duration },
                 6..8 => Mishap::Zombie {
                     client,
                     fenced_after,
@@ -405,7 +405,7 @@ fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
 
 /// A moment, mostly in the middle of something that the client does.
 fn draw_when(random: &mut Random, client: usize) -> When {
-    match random.below(4) {
+    match random.below(6) {
         0 => When::At(random.magnitude(400_000)),
         1 => When::During {
             client,

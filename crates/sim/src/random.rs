@@ -14,12 +14,6 @@ impl Random {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// Another stream, which no number drawn from this one later changes.
-    #[must_use]
-    pub fn fork(&mut self) -> Self {
-        Self::new(self.bits())
-    }
-
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()

@@ -96,10 +96,11 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
     }
 
     fn calm_down(&mut self) {
-        let calmer: [fn(&mut Freedoms); 4] = [
+        let calmer: [fn(&mut Freedoms); 5] = [
             |freedoms| freedoms.read_torn_per_mille = 0,
             |freedoms| freedoms.write_torn_per_mille = 0,
             |freedoms| freedoms.overtaken_per_mille = 0,
+            |freedoms| freedoms.stall_per_mille = 0,
             |freedoms| freedoms.pause_per_mille = 0,
         ];
         for calm in calmer {

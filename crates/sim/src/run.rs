@@ -1,5 +1,6 @@
 //! One run of a plan, from an empty region to the verdict.
 
+use core::fmt;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use crate::check::{self, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{Ended, Tasks, sleep, sleep_until_during};
 use crate::fabric::world::{ClientId, Fingerprint, Nanos, TaskId, World};
-use crate::history::{Answer, History, Operation};
+use crate::history::{Answer, FINAL_CHECK, History, Operation};
 use crate::node::{Node, REGION_SIZE_BYTES};
 use crate::plan::{Fault, Mishap, Plan, When};
 use crate::plant::Plant;
@@ -110,7 +111,12 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         let stage = Rc::clone(&stage);
         let named = Rc::clone(&stage);
         let agent = async move {
-            stage.node.run_agent(|| stage.busy.get() == 0).await;
+            let is_over = || stage.busy.get() == 0;
+            let failed = stage.node.run_agent(is_over).await;
+            if let Some(error) = failed.filter(|_| !stage.is_lost.get()) {
+                let how = format!("a sweep failed: {error}");
+                stage.complain(Violation::new("errors", how));
+            }
         };
         let agent = tasks.spawn(agent);
         named.agent.set(Some(agent));
@@ -135,6 +141,15 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
 }
 
 impl Stage {
+    /// Something failed that may fail only for a client that something has happened to.
+    fn complain_of(&self, number: usize, what: &str, error: &dyn fmt::Debug) {
+        let was_spared = self.actors.borrow()[number].was_spared;
+        if was_spared && !self.is_lost.get() {
+            let how = format!("client {number}: {what}: {error:?}");
+            self.complain(Violation::new("errors", how));
+        }
+    }
+
     fn complain(&self, violation: Violation) {
         let mut world = self.node.world.borrow_mut();
         world.note(|| violation.to_string());
@@ -181,23 +196,31 @@ fn start_client(
         let node = &opening.node;
         let owner = node.register(endpoint.client());
         opening.actors.borrow_mut()[number].owner = Some(owner);
-        // A node that has restarted has no table.
-        let Ok(Some(entry)) = node.entry() else {
-            return opening.end(number);
+        let entry = match node.entry() {
+            Ok(Some(entry)) => entry,
+            found => {
+                // A node that has restarted has no table.
+                opening.complain_of(number, "the table cannot be found", &found.err());
+                return opening.end(number);
+            }
         };
         let session = match Session::open(endpoint, owner, node.layout, entry).await {
             Ok(session) => Rc::new(session),
-            Err(_) => return opening.end(number),
+            Err(error) => {
+                opening.complain_of(number, "the table cannot be opened", &error);
+                return opening.end(number);
+            }
         };
         if lanes.is_empty() {
             return close(&opening, number, &session).await;
         }
+        let is_alone = lanes.len() == 1;
         let lane_count = Rc::new(Cell::new(lanes.len()));
         for lane in lanes {
             let (stage, session) = (Rc::clone(&opening), Rc::clone(&session));
             let lane_count = Rc::clone(&lane_count);
             let task = crew.spawn(async move {
-                work(&stage, number, &session, lane).await;
+                work(&stage, number, &session, (lane, is_alone)).await;
                 lane_count.set(lane_count.get() - 1);
                 if lane_count.get() == 0 {
                     close(&stage, number, &session).await;
@@ -229,7 +252,7 @@ async fn work(
     stage: &Stage,
     number: usize,
     session: &Session<SimEndpoint>,
-    operations: Vec<Operation>,
+    (operations, is_alone): (Vec<Operation>, bool),
 ) {
     for operation in operations {
         if session.is_broken() {
@@ -239,6 +262,15 @@ async fn work(
             Operation::CompareSwap(key, _) => session.seen(*key),
             _ => None,
         };
+        let was_lost = stage.is_lost.get();
+        if was_lost && !is_alone {
+            // Another lane may be in the middle of an operation, which must not go on (F6).
+            return;
+        }
+        if was_lost {
+            // With all that it knows, and a lock word of its own, it meets a memory that is empty.
+            session.endpoint().reconnect();
+        }
         let call = stage
             .history
             .borrow_mut()
@@ -256,8 +288,12 @@ async fn work(
         stage.note(|| format!("client {number} is told {answer:x?}"));
         stage.print(&answer);
         let is_unknown = matches!(answer, Answer::Unknown(_));
+        if was_lost && !matches!(answer, Answer::Unknown(_) | Answer::Nothing(_)) {
+            let how = format!("{operation:x?} was answered from empty memory: {answer:x?}");
+            stage.complain(Violation::new("made up", how));
+        }
         stage.history.borrow_mut().answer(call, answer);
-        if is_unknown {
+        if is_unknown && !stage.is_lost.get() {
             // F6: whoever does not know what it did posts nothing any more.
             return;
         }
@@ -278,9 +314,14 @@ impl Stage {
 
 /// Gives back what is leased, if the session may, and closes it.
 async fn close(stage: &Stage, number: usize, session: &Session<SimEndpoint>) {
-    if !session.is_broken() {
-        // What cannot be given back is swept.
-        let _ = session.give_back().await;
+    if session.is_broken() {
+        stage.complain_of(number, "the session broke", &"nothing befell it");
+    } else {
+        match session.give_back().await {
+            // What cannot be given back is swept.
+            Err(error) => stage.complain_of(number, "leaves cannot be given back", &error),
+            Ok(()) => session.note_drained().await,
+        }
     }
     let was_spared = stage.actors.borrow()[number].was_spared;
     if was_spared && !session.is_broken() {
@@ -372,7 +413,7 @@ fn conclude(stage: &Stage, plan: &Plan) {
             Ok(last) => {
                 let mut history = stage.history.borrow_mut();
                 let everything = Operation::Scan(0, RECORD_COUNT_MAX);
-                let call = history.call(u32::MAX, everything, None);
+                let call = history.call(FINAL_CHECK, everything, None);
                 history.answer(call, last);
             }
             Err(error) => {

@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, BatchErrorKind, Endpoint, OperationKind};
 use farleaf_index::load::{LoadPlan, bulk_load, finish_root};
 use farleaf_index::operation::{Decision, ScanCursor};
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind, LoadError};
 use farleaf_leaf::{LeafAccess, LeafError, LeafGeometry};
 use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_region::{RegionError, RegionLayout};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -76,11 +77,6 @@ impl<E: Endpoint> Session<E> {
         &self.endpoint
     }
 
-    /// In whose name it works.
-    pub fn owner(&self) -> OwnerWord {
-        self.owner
-    }
-
     /// Whether it must stop (F6).
     pub fn is_broken(&self) -> bool {
         self.broken.get()
@@ -114,6 +110,19 @@ impl<E: Endpoint> Session<E> {
     pub async fn give_back(&self) -> Result<(), RegionError> {
         let mut lease = self.state.take_lease();
         lease.give_back(&self.access()).await
+    }
+
+    /// Says, as the last thing before it closes, that it holds nothing: nobody need sweep after it.
+    pub async fn note_drained(&self) {
+        let Some((session, _)) = self.owner.holder() else {
+            return;
+        };
+        let mut batch = Batch::new();
+        let heartbeat = heartbeat_addr(&self.layout, session);
+        batch.write_word(heartbeat, HEARTBEAT_DRAINED);
+        // If that fails it is swept like one that died.
+        let _ = self.endpoint.execute(&mut batch).await;
+        self.record(OperationKind::Control, &mut batch);
     }
 
     /// Does an operation, and tells what it answered; `Err`: with something that must not happen.
@@ -244,12 +253,16 @@ impl<E: Endpoint> Session<E> {
         match loaded {
             Ok(_) => Ok(Answer::Loaded),
             Err(LoadError::TableNotEmpty) => Ok(Answer::Nothing("not empty".to_owned())),
-            Err(LoadError::Index(error)) => {
-                // Chunks may be owned that nobody knows of.
-                self.broken.set(true);
-                classify(&error)
+            Err(error) => {
+                // As the library does: chunks may be owned that nobody knows of.
+                if error.is_outcome_unknown() {
+                    self.broken.set(true);
+                }
+                match error {
+                    LoadError::Index(error) => classify(&error),
+                    error => Err(error.to_string()),
+                }
             }
-            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -288,7 +301,7 @@ fn layer_kind(entry: &CatalogEntry) -> LayerKind {
 /// What an error means for a history. `Err`: none that may happen in a run.
 fn classify(error: &IndexError) -> Result<Answer, String> {
     let text = error.to_string();
-    if let Some(failure) = fabric_failure(error) {
+    if let Some(failure) = error.fabric_failure() {
         return match failure.kind() {
             BatchErrorKind::Unknown { .. } => Ok(Answer::Unknown(text)),
             _ => Err(text),
@@ -299,19 +312,5 @@ fn classify(error: &IndexError) -> Result<Answer, String> {
         IndexError::Region(region) if is_full(region) => Ok(Answer::Nothing(text)),
         IndexError::Leaf(LeafError::Region(region)) if is_full(region) => Ok(Answer::Nothing(text)),
         _ => Err(text),
-    }
-}
-
-fn fabric_failure(error: &IndexError) -> Option<&BatchError> {
-    let region = match error {
-        IndexError::Fabric(failure) | IndexError::Leaf(LeafError::Fabric(failure)) => {
-            return Some(failure);
-        }
-        IndexError::Region(region) | IndexError::Leaf(LeafError::Region(region)) => region,
-        _ => return None,
-    };
-    match &**region {
-        RegionError::Fabric(failure) => Some(failure),
-        _ => None,
     }
 }

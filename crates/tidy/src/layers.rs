@@ -50,7 +50,7 @@ pub const LAYERS: &[Layer] = &[
         ],
     ),
     layer("bench", &["types", "executor", "store"]),
-    layer("sim", UP_TO_STORE),
+    layer("sim", UP_TO_BENCH),
     Layer {
         // A test makes a region of another format version, by writing over its superblock.
         may_use_in_tests: &["fabric"],

@@ -3,12 +3,14 @@
 pub(crate) mod bench;
 mod connection;
 pub(crate) mod del;
+pub(crate) mod figures;
 pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod sim;
+mod sim_network;
 pub(crate) mod stats;
 pub(crate) mod table;
 
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Bench(Box<bench::BenchArguments>),
     /// Simulate: disasters that must do no harm
     Sim(sim::SimArguments),
+    /// Draw the figures of papers, over modelled NICs
+    Figures(figures::FiguresArguments),
 }
 
 /// Does it.
@@ -59,5 +63,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Stats(stats) => stats::run(pool, stats),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
+        Command::Figures(figures) => figures::run(figures),
     }
 }

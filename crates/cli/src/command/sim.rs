@@ -5,15 +5,20 @@ use std::num::NonZero;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use farleaf_sim::campaign::{Campaign, CampaignReport, Finding, explain, run_campaign};
+use farleaf_sim::campaign::{Campaign, CampaignReport, Finding, explain, run_campaign, run_safely};
 use farleaf_sim::plan::{Plan, Profile};
 use farleaf_sim::plant::Plant;
 use farleaf_sim::run::Verdict;
 
+use crate::command::sim_network::{self, NetworkArguments};
 use crate::failure::Ending;
+use crate::log::say;
 use crate::output::print;
 use crate::progress::count_bar;
 use crate::quantity::{count, parse_key, parse_positive_count};
+
+/// More threads than any machine has use for.
+const THREAD_COUNT_MAX: u64 = 1024;
 
 /// What to simulate.
 #[derive(Debug, Args)]
@@ -27,6 +32,9 @@ enum SimCommand {
     /// Try many seeded disasters against the real code, and name the seed of any that breaks a
     /// promise (status 1)
     Check(CheckArguments),
+
+    /// Put raw READ and CAS rates of the modelled NICs beside published ones (status 1 if far off)
+    Network(NetworkArguments),
 }
 
 /// How many disasters, and which.
@@ -57,7 +65,7 @@ pub(crate) struct CheckArguments {
     plant: Option<Plant>,
 
     /// Threads [default: as many as there are processors]
-    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     #[arg(allow_negative_numbers = true)]
     threads: Option<u64>,
 
@@ -66,7 +74,7 @@ pub(crate) struct CheckArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     reduce: u64,
 
-    /// Print everything that happens in a finding, verb by verb
+    /// Print everything that happens in a finding, or in the run if there is only one, verb by verb
     #[arg(long)]
     trace: bool,
 }
@@ -75,6 +83,7 @@ pub(crate) struct CheckArguments {
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         SimCommand::Check(check) => run_check(check),
+        SimCommand::Network(network) => sim_network::run(network),
     }
 }
 
@@ -91,24 +100,59 @@ fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
         plant: arguments.plant,
         thread_count: arguments
             .threads
-            .map_or(processors, |threads| threads.min(1024) as usize),
+            .map_or(processors, |threads| threads as usize),
     };
+    if arguments.seed.is_none() {
+        // Told at once: whoever stops the runs would not learn it.
+        say(format_args!("seeds from {} on", campaign.first_seed));
+    }
     let bar = count_bar("runs", campaign.run_count);
     // A panic of the code under test is a finding; it is told with the others.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let report = run_campaign(&campaign, |done| bar.set_position(done));
     bar.finish_and_clear();
-    print(summary(&campaign, &report, begun.elapsed()))?;
-    let ending = match &report.finding {
-        None => Ending::Done,
-        Some(finding) => {
-            print(explanation(arguments, finding))?;
-            Ending::Lacking
-        }
-    };
+    let mut text = summary(&campaign, &report, begun.elapsed());
+    if let Some(finding) = &report.finding {
+        text += &explanation(arguments, finding);
+    } else if arguments.trace && campaign.run_count == 1 {
+        text += &lines_of(&story(
+            campaign.first_seed,
+            campaign.profile,
+            campaign.plant,
+        ));
+    }
     std::panic::set_hook(hook);
-    Ok(ending)
+    let printed = print(text);
+    if report.finding.is_some() {
+        // A finding is one whether or not anybody reads of it.
+        return Ok(Ending::Lacking);
+    }
+    printed.map(|()| Ending::Done)
+}
+
+/// Everything that happens in a run that breaks nothing.
+fn story(seed: u64, profile: Profile, plant: Option<Plant>) -> Vec<String> {
+    let verdict = run_safely(&Plan::draw(seed, profile), plant, true);
+    let indented = |line: String| format!("  {line}");
+    let mut lines = vec!["\nIts history (keys and values in hexadecimal):".to_owned()];
+    lines.extend(verdict.history.lines().map(indented));
+    lines.push("\nEverything that happens in it (words in hexadecimal):".to_owned());
+    lines.extend(verdict.trace.into_iter().map(indented));
+    lines
+}
+
+fn lines_of(lines: &[String]) -> String {
+    let mut text = lines.join("\n");
+    text.push('\n');
+    text
+}
+
+fn parse_threads(text: &str) -> Result<u64, String> {
+    match parse_positive_count(text).map_err(|error| error.to_string())? {
+        threads if threads <= THREAD_COUNT_MAX => Ok(threads),
+        _ => Err(format!("expected at most {THREAD_COUNT_MAX}")),
+    }
 }
 
 /// A seed that was probably never used; its length is one that people can copy.
@@ -154,6 +198,9 @@ fn explanation(arguments: &CheckArguments, finding: &Finding) -> String {
         lines.push("Everything that happens in it (words in hexadecimal):".to_owned());
         lines.extend(verdict.trace.iter().map(|it| indented(it)));
     }
+    if arguments.trace {
+        return lines_of(&lines);
+    }
     let plant = plant.map_or(String::new(), |plant| format!(" --plant {plant}"));
     lines.push(String::new());
     lines.push("To see it happen, verb by verb:".to_owned());
@@ -161,8 +208,7 @@ fn explanation(arguments: &CheckArguments, finding: &Finding) -> String {
         "  farleaf sim check --seed {} --runs 1 --profile {profile}{plant} --reduce {} --trace",
         finding.seed, arguments.reduce
     ));
-    lines.push(String::new());
-    lines.join("\n")
+    lines_of(&lines)
 }
 
 fn smallest(plan: &Plan, verdict: &Verdict) -> Vec<String> {

@@ -8,7 +8,7 @@
 //! answered change tells what it found, so that mostly one order is possible at all. And a read
 //! whose answer fits can be placed at once: it stands in nobody's way.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Violation;
 use crate::history::{Answer, Event, History, Operation};
@@ -112,7 +112,7 @@ pub fn check(history: &History, initial: &BTreeMap<u64, u64>, keys: &[u64]) -> V
     broken
         .map(|(key, events)| {
             let how = format!(
-                "the operations on key {key:#x} fit in no order: {}",
+                "the operations on key {key:#x} fit in no order:{}",
                 describe(events)
             );
             Violation::new("linearizability", how)
@@ -186,7 +186,8 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
     }
 }
 
-/// A scan has read every key of its range: those that it did not return were not there.
+/// A scan has read every key of its range: those that it did not return were not there, and what it
+/// returned was, also if nobody is known to touch it.
 fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
     let Some(Answer::Records(records, is_end)) = &event.answer else {
         return Vec::new();
@@ -198,8 +199,10 @@ fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
     };
     let found: BTreeMap<u64, u64> = records.iter().copied().collect();
     let covered = keys.iter().filter(|key| (from..=last).contains(*key));
-    covered
-        .map(|key| (*key, Effect::Read(found.get(key).copied())))
+    let read: BTreeSet<u64> = covered.chain(found.keys()).copied().collect();
+    let effects = read.into_iter();
+    effects
+        .map(|key| (key, Effect::Read(found.get(&key).copied())))
         .collect()
 }
 
@@ -358,6 +361,46 @@ mod tests {
         );
         let twice = [lost, read(4, Some(9)), delete, read(8, Some(9))];
         assert!(!is_linearizable(&twice, None), "once only");
+    }
+
+    /// What a whole history says of its keys, one operation of each kind.
+    #[test]
+    fn every_kind_of_operation_counts() {
+        let broken = |operation: Operation, answer: Answer| {
+            let mut history = History::default();
+            let call = history.call(0, operation, None);
+            history.answer(call, answer);
+            let initial = BTreeMap::from([(1, 10), (2, 20)]);
+            !check(&history, &initial, &[1, 2, 3]).is_empty()
+        };
+        let values = |values: &[Option<u64>]| Answer::Values(values.to_vec());
+        let records = |records: &[(u64, u64)], is_end| Answer::Records(records.to_vec(), is_end);
+        let changed = |from, to| Answer::Changed { from, to };
+        assert!(!broken(Operation::Get(1), values(&[Some(10)])));
+        assert!(broken(Operation::Get(1), values(&[None])));
+        assert!(broken(
+            Operation::MultiGet(vec![1, 2]),
+            values(&[Some(10), Some(10)])
+        ));
+        assert!(!broken(Operation::Put(1, 5), changed(Some(10), Some(5))));
+        assert!(broken(Operation::Put(1, 5), changed(None, Some(5))));
+        assert!(broken(Operation::Insert(3, 5), changed(Some(1), Some(1))));
+        assert!(broken(Operation::Update(1, 5), changed(None, None)));
+        assert!(broken(Operation::Delete(2), changed(None, None)));
+        assert!(broken(
+            Operation::CompareSwap(2, None),
+            changed(Some(10), None)
+        ));
+        assert!(!broken(Operation::Load(vec![(3, 1)]), Answer::Loaded));
+        assert!(broken(Operation::Load(vec![(2, 1)]), Answer::Loaded));
+        let scan = || Operation::Scan(0, 9);
+        assert!(!broken(scan(), records(&[(1, 10), (2, 20)], true)));
+        assert!(broken(scan(), records(&[(2, 20)], true)), "1 was there");
+        assert!(broken(scan(), records(&[(1, 10)], true)), "2 was there");
+        assert!(
+            broken(scan(), records(&[(1, 10), (7, 99)], false)),
+            "7 never was"
+        );
     }
 
     /// The oracle: tries every order of every subset that has all that was answered.

@@ -7,7 +7,7 @@
 //! | [`tiling`] | ranges tile the keys (D6) |
 //! | [`locks`] | no lock stays after the sweep (D8) |
 //! | [`leaks`] | every leaf and every chunk is in use or free |
-//! | [`counters`] | what operations report as their cost is what was executed for them (F9) |
+//! | [`counters`] | endpoints count every verb that is executed for them (F9) |
 //!
 //! [`region`] reads the region once for those that look at it.
 

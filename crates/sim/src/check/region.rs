@@ -37,8 +37,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// Reads the region. `session`: one that has just been opened, to walk with. `None`: there is no
-    /// table.
+    /// Reads the region. `session`: one that has just been opened, to walk with. `None`: there is
+    /// no table.
     ///
     /// # Errors
     /// Something cannot be read, which breaks a promise by itself.

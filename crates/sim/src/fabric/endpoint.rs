@@ -1,5 +1,6 @@
 //! A client's way into the world.
 
+use core::cell::Cell;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -7,7 +8,7 @@ use core::task::{Context, Poll};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, ProtocolCheck};
 use farleaf_types::NodeId;
 
-use super::world::{ClientId, SharedWorld};
+use super::world::{ClientId, ClientLife, SharedWorld};
 use crate::plant::Plant;
 
 /// One client's endpoint, whose batches take virtual time and meet everything that the contract
@@ -15,7 +16,7 @@ use crate::plant::Plant;
 #[derive(Debug)]
 pub struct SimEndpoint {
     world: SharedWorld,
-    client: ClientId,
+    client: Cell<ClientId>,
     counters: Counters,
     plant: Option<Plant>,
 }
@@ -31,7 +32,7 @@ impl SimEndpoint {
         let client = world.borrow_mut().add_client();
         Self {
             world: SharedWorld::clone(world),
-            client,
+            client: Cell::new(client),
             counters: Counters::default(),
             plant,
         }
@@ -39,7 +40,16 @@ impl SimEndpoint {
 
     /// Whose verbs it posts.
     pub fn client(&self) -> ClientId {
-        self.client
+        self.client.get()
+    }
+
+    /// Gets a new connection if the old one broke: in the world's eyes it is another client from
+    /// now on.
+    pub fn reconnect(&self) {
+        let mut world = self.world.borrow_mut();
+        if world.life(self.client.get()) == ClientLife::Broken {
+            self.client.set(world.add_client());
+        }
     }
 }
 
@@ -95,7 +105,7 @@ impl Future for Execution<'_> {
             if let Some(plant) = this.endpoint.plant {
                 plant.reorder(&mut verbs, words);
             }
-            this.posted = Some(world.post(this.endpoint.client, task, verbs, words));
+            this.posted = Some(world.post(this.endpoint.client.get(), task, verbs, words));
             return Poll::Pending;
         };
         let Some(landed) = world.take_landed(posted) else {

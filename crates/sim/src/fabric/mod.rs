@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`world`] | virtual time, the nodes' memory, batches in flight, clients |
+//! | `fingerprint` | whether the same happened in two runs |
+//! | `modelled` | batches that take the time of a modelled network instead |
 //! | `schedule` | when the verbs of one batch take effect, piece by piece (F2, F3) |
 //! | [`endpoint`] | one client's way in, and one that nothing can happen to |
 //! | [`executor`] | tasks in virtual time |
@@ -22,6 +24,8 @@ pub mod endpoint;
 pub mod executor;
 pub mod world;
 
+mod fingerprint;
+mod modelled;
 mod schedule;
 
 pub use schedule::Freedoms;

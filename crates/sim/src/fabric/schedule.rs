@@ -34,7 +34,13 @@ pub struct Freedoms {
     pub overtaken_per_mille: u64,
     /// How often, of 1000, there is a pause between two verbs.
     pub pause_per_mille: u64,
+    /// How often, of 1000 such pauses, it is a long one: a process that is stopped between two
+    /// stores (F2 bounds no delay).
+    pub stall_per_mille: u64,
 }
+
+/// Longer than anybody waits without doing something about it.
+const STALL_MAX: Nanos = 3_000_000;
 
 impl Freedoms {
     /// A network without surprises.
@@ -46,6 +52,7 @@ impl Freedoms {
         tear_spread: 0,
         overtaken_per_mille: 0,
         pause_per_mille: 0,
+        stall_per_mille: 0,
     };
 
     /// Draws how wild a run is.
@@ -59,6 +66,7 @@ impl Freedoms {
             tear_spread: *random.choose(&[50, 1_000, 10_000]),
             overtaken_per_mille: some(random),
             pause_per_mille: some(random),
+            stall_per_mille: *random.choose(&[0, 0, 2, 50]),
         }
     }
 
@@ -97,7 +105,13 @@ pub(super) fn draw(
         let queue = &mut queues[known].1;
         let mut start = queue.earliest(verb);
         if random.chance(freedoms.pause_per_mille) {
-            start += random.magnitude(freedoms.tear_spread);
+            let is_stall = random.chance(freedoms.stall_per_mille);
+            let longest = if is_stall {
+                STALL_MAX
+            } else {
+                freedoms.tear_spread
+            };
+            start += random.magnitude(longest);
         }
         if verb.kind != VerbKind::Write && random.chance(freedoms.overtaken_per_mille) {
             start += random.magnitude(freedoms.tear_spread);

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
 use farleaf_types::{NodeId, WordAddr};
 
+pub use super::fingerprint::Fingerprint;
+use super::modelled::{Modelled, Moment};
 use super::schedule::{self, Freedoms, Piece};
 use crate::random::Random;
 
@@ -40,6 +42,8 @@ pub(super) enum Due {
     Piece { batch: u64, piece_index: usize },
     /// A batch is reported complete.
     Complete { batch: u64 },
+    /// What becomes of a batch of a modelled world.
+    Modelled { batch: u64, moment: Moment },
     /// A task is polled.
     Poll(TaskId),
 }
@@ -97,7 +101,7 @@ pub struct World {
     now: Nanos,
     sequence: u64,
     due: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
-    nodes: Vec<Vec<u64>>,
+    pub(super) nodes: Vec<Vec<u64>>,
     flights: BTreeMap<u64, Flight>,
     next_flight: u64,
     clients: Vec<ClientLife>,
@@ -110,41 +114,34 @@ pub struct World {
     watches: Vec<Watch>,
     fingerprint: Fingerprint,
     trace: Option<Vec<String>>,
+    /// Present: batches take the time that a network takes, and nothing befalls them.
+    pub(super) modelled: Option<Modelled>,
 }
 
 /// The world, as its clients share it.
 pub type SharedWorld = Rc<RefCell<World>>;
 
-/// A number that two runs share only if the same happened in both, in the same order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint(pub u64);
-
-impl Fingerprint {
-    /// FNV-1a over words, with a final mix by the caller's eyes.
-    pub fn add(&mut self, word: u64) {
-        for byte in word.to_le_bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        }
-    }
-}
-
-impl Default for Fingerprint {
-    fn default() -> Self {
-        Self(0xCBF2_9CE4_8422_2325)
-    }
-}
-
 impl World {
     /// A world with one zeroed region of this size per node.
     pub fn new(region_word_counts: &[usize], freedoms: Freedoms, random: Random) -> SharedWorld {
-        Rc::new(RefCell::new(Self {
+        let nodes = region_word_counts.iter().map(|count| vec![0; *count]);
+        let world = Self::with_nodes(nodes.collect(), freedoms, random);
+        Rc::new(RefCell::new(world))
+    }
+
+    pub(super) fn with_modelled(nodes: Vec<Vec<u64>>, modelled: Modelled, random: Random) -> Self {
+        Self {
+            modelled: Some(modelled),
+            ..Self::with_nodes(nodes, Freedoms::CALM, random)
+        }
+    }
+
+    fn with_nodes(nodes: Vec<Vec<u64>>, freedoms: Freedoms, random: Random) -> Self {
+        Self {
             now: 0,
             sequence: 0,
             due: BinaryHeap::new(),
-            nodes: region_word_counts
-                .iter()
-                .map(|count| vec![0; *count])
-                .collect(),
+            nodes,
             flights: BTreeMap::new(),
             next_flight: 0,
             clients: Vec::new(),
@@ -155,7 +152,8 @@ impl World {
             watches: Vec::new(),
             fingerprint: Fingerprint::default(),
             trace: None,
-        }))
+            modelled: None,
+        }
     }
 
     /// What time it is.
@@ -273,7 +271,8 @@ impl World {
         let Some(flight) = self.flights.get_mut(&batch) else {
             return;
         };
-        let whole = (0..flight.verbs.len()).take_while(|verb| {
+        let accepted_count = flight.refused.unwrap_or(flight.verbs.len());
+        let whole = (0..accepted_count).take_while(|verb| {
             let pieces = flight.pieces.iter().zip(&flight.is_done);
             pieces
                 .filter(|(piece, _)| piece.verb_index == *verb)
@@ -311,6 +310,7 @@ impl World {
                 Some(task) => Step::Poll(task),
                 None => Step::Happened,
             },
+            Due::Modelled { batch, moment } => self.step_modelled(batch, moment),
             Due::Poll(task) => Step::Poll(task),
         }
     }
@@ -333,6 +333,9 @@ impl World {
         verbs: Vec<Verb>,
         words: &[u64],
     ) -> u64 {
+        if self.modelled.is_some() {
+            return self.post_modelled(client, task, &verbs, words);
+        }
         let batch = self.next_flight;
         self.next_flight += 1;
         let refused = verbs.iter().position(|verb| !self.is_inside(verb));
@@ -424,7 +427,7 @@ impl World {
     }
 
     /// F7.
-    fn is_inside(&self, verb: &Verb) -> bool {
+    pub(super) fn is_inside(&self, verb: &Verb) -> bool {
         let size = self.region_word_count(verb.addr.node());
         let end = verb.addr.index().checked_add(verb.word_count.into());
         matches!((size, end), (Some(size), Some(end)) if end <= size)
@@ -439,6 +442,9 @@ impl World {
 
     /// What a batch brought back, once it is complete.
     pub(super) fn take_landed(&mut self, batch: u64) -> Option<Landed> {
+        if self.modelled.is_some() {
+            return self.take_landed_modelled(batch);
+        }
         if !self.flights.get(&batch)?.is_complete {
             return None;
         }
@@ -472,7 +478,7 @@ impl World {
             };
             Err(BatchError::new(kind, index))
         } else {
-            self.verb_counts[flight.client.0 as usize] += flight.verbs.len() as u64;
+            self.count_verbs(flight.client, flight.verbs.len() as u64);
             Ok(())
         };
         Some(Landed {
@@ -480,6 +486,10 @@ impl World {
             cost,
             result,
         })
+    }
+
+    pub(super) fn count_verbs(&mut self, client: ClientId, verb_count: u64) {
+        self.verb_counts[client.0 as usize] += verb_count;
     }
 
     fn take_effect(&mut self, batch: u64, piece_index: usize) {
@@ -560,7 +570,12 @@ impl World {
 }
 
 /// Executes words of a verb on `memory`, which begins at its place; its data begins at `data`.
-fn execute(kind: VerbKind, words: &core::ops::Range<usize>, memory: &mut [u64], data: &mut [u64]) {
+pub(super) fn execute(
+    kind: VerbKind,
+    words: &core::ops::Range<usize>,
+    memory: &mut [u64],
+    data: &mut [u64],
+) {
     match kind {
         VerbKind::Read => data[words.clone()].copy_from_slice(&memory[words.clone()]),
         VerbKind::Write => memory[words.clone()].copy_from_slice(&data[words.clone()]),

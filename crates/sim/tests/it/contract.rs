@@ -58,6 +58,7 @@ fn a_wild_world_keeps_the_contract() {
         tear_spread: 2_000,
         overtaken_per_mille: 500,
         pause_per_mille: 300,
+        stall_per_mille: 0,
     };
     run_all(|| Simulated::new(wild, 2));
 }

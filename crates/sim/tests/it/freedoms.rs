@@ -23,6 +23,7 @@ fn wild() -> Freedoms {
         tear_spread: 1_000,
         overtaken_per_mille: 500,
         pause_per_mille: 500,
+        stall_per_mille: 0,
     }
 }
 

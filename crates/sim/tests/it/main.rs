@@ -4,9 +4,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `campaigns` | many runs of the real code, with and without planted bugs |
+//! | `checkers` | a promise broken by hand is seen |
 //! | `contract` | the conformance suite over the simulated fabric |
+//! | `figures` | a tiny run writes all files, and the page needs nothing else |
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
+//! | `network` | the modelled network and experiments on it |
 
 mod campaigns;
+mod checkers;
 mod contract;
+mod figures;
 mod freedoms;
+mod network;

@@ -1,0 +1,119 @@
+//! `farleaf figures`: the figures of papers, over modelled NICs.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use farleaf_sim::figures::config::{Experiments, ROLEX_EXPERIMENTS};
+use farleaf_sim::figures::measure::Suite;
+use farleaf_sim::figures::write::write;
+use farleaf_sim::nic::profile::load_profile;
+
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::{count, parse_positive_count};
+
+/// Whose figures.
+#[derive(Debug, Args)]
+pub(crate) struct FiguresArguments {
+    #[command(subcommand)]
+    command: FiguresCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum FiguresCommand {
+    /// Draw the figures of ROLEX (FAST'23): a folder with CSV, SVG and one page, index.html. Real
+    /// code over modelled NICs, in virtual time: no number is of hardware
+    Rolex(RolexArguments),
+}
+
+/// Which experiments, how large, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct RolexArguments {
+    /// A small size, for a look: under two minutes instead of many
+    #[arg(long)]
+    quick: bool,
+
+    /// The folder, which is made if it is not there; files in it are replaced
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "FOLDER",
+        default_value = "figures-rolex"
+    )]
+    output: PathBuf,
+
+    /// What to run, in TOML [default: experiments/rolex.toml of the repository, built in]
+    #[arg(long, value_name = "FILE")]
+    experiments: Option<PathBuf>,
+
+    /// The testbed: `rolex`, `xstore`, or a file [default: the one that the experiments name]
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+
+    /// Threads [default: as many as there are processors]; the results do not depend on them
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    threads: Option<u64>,
+}
+
+/// Does it.
+pub(crate) fn run(arguments: &FiguresArguments) -> anyhow::Result<Ending> {
+    match &arguments.command {
+        FiguresCommand::Rolex(rolex) => run_rolex(rolex),
+    }
+}
+
+fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
+    let experiments = experiments(arguments.experiments.as_deref())?;
+    let profile = arguments.profile.as_deref();
+    let profile = profile.unwrap_or(&experiments.profile);
+    let model = load_profile(profile).map_err(|error| BadArgument(error.to_string()))?;
+    let (size_name, size) = if arguments.quick {
+        ("quick", experiments.size.quick)
+    } else {
+        ("full", experiments.size.full)
+    };
+    let suite = Suite {
+        experiments,
+        size_name,
+        size,
+        model,
+    };
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = arguments.threads;
+    let thread_count = threads.map_or(processors, |threads| threads.min(1024) as usize);
+    // Found out before many minutes of work, not after.
+    std::fs::create_dir_all(&arguments.output)
+        .with_context(|| format!("cannot make folder {}", arguments.output.display()))?;
+    let begun = Instant::now();
+    let bar = count_bar("operations", suite.unit_count());
+    let measured = suite.measure(thread_count, &|done| bar.inc(done))?;
+    bar.finish_and_clear();
+    let page = write(&suite, &measured, &arguments.output)?;
+    print(format!(
+        "{} experiments, modelled on {}, in {:.0} s\n{}\n",
+        count(measured.point_count() as u64),
+        suite.model.name,
+        begun.elapsed().as_secs_f64(),
+        page.display()
+    ))?;
+    Ok(Ending::Done)
+}
+
+fn experiments(path: Option<&Path>) -> anyhow::Result<Experiments> {
+    let (text, origin) = match path {
+        None => (ROLEX_EXPERIMENTS.to_owned(), "experiments".to_owned()),
+        Some(path) => {
+            let shown = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read experiments {shown}"))?;
+            (text, shown)
+        }
+    };
+    let read = Experiments::parse(&text, &origin);
+    read.map_err(|error| BadArgument(error.to_string()).into())
+}

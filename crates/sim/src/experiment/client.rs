@@ -1,0 +1,242 @@
+//! One thread of one compute node: a session on each table, a processor, and operations in flight.
+
+use core::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use farleaf_bench::report::OperationCost;
+use farleaf_bench::workload::{Operation, OperationKind, OperationStream};
+use farleaf_fabric::{Batch, Cost};
+use farleaf_index::operation::{Decision, ScanCursor};
+use farleaf_index::{Index, IndexError, IndexState, Layer};
+use farleaf_leaf::LeafAccess;
+
+use super::image::{Image, TABLE, value_of};
+use super::run::Shared;
+use crate::fabric::endpoint::SimEndpoint;
+use crate::fabric::executor::sleep;
+use crate::nic::model::ComputeNodes;
+
+/// What operations cost a thread's processor, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessorCosts {
+    operation: f64,
+    doorbell: f64,
+    verb: f64,
+    byte_read: f64,
+}
+
+impl ProcessorCosts {
+    pub(super) fn new(compute: &ComputeNodes) -> Self {
+        Self {
+            operation: compute.operation_ns.value,
+            doorbell: compute.doorbell_ns.value,
+            verb: compute.verb_ns.value,
+            byte_read: compute.checksum_ns_per_kib.value / 1024.0,
+        }
+    }
+
+    fn of(&self, cost: &Cost) -> u64 {
+        let doorbells = self.doorbell * cost.doorbells as f64;
+        let verbs = self.verb * cost.verbs as f64;
+        let bytes = self.byte_read * cost.bytes_read as f64;
+        (self.operation + doorbells + verbs + bytes).round() as u64
+    }
+}
+
+/// A thread.
+pub(super) struct Thread<'a> {
+    shared: &'a Shared<'a>,
+    endpoint: SimEndpoint,
+    index: usize,
+    states: Vec<IndexState>,
+    stream: RefCell<OperationStream>,
+    costs: ProcessorCosts,
+    /// When its processor has done what it has been given.
+    processor_free_at: Cell<u64>,
+}
+
+impl<'a> Thread<'a> {
+    pub(super) fn new(
+        shared: &'a Shared<'a>,
+        endpoint: SimEndpoint,
+        index: usize,
+        stream: OperationStream,
+        costs: ProcessorCosts,
+    ) -> Self {
+        let image = shared.image;
+        let layers = image.partitions.iter().map(|partition| {
+            let layer = Layer::new(image.plan.layer, partition.directory.clone());
+            IndexState::new(layer, Rc::new(Cell::new(false)))
+        });
+        Self {
+            shared,
+            endpoint,
+            index,
+            states: layers.collect(),
+            stream: RefCell::new(stream),
+            costs,
+            processor_free_at: Cell::new(0),
+        }
+    }
+
+    /// Bytes that it holds to find leaves.
+    fn metadata_bytes(&self) -> u64 {
+        self.states.iter().map(IndexState::metadata_bytes).sum()
+    }
+
+    /// Does one operation after the other until the experiment is over.
+    pub(super) async fn work(self: Rc<Self>) {
+        let mut batch = Batch::new();
+        let mut records = Vec::new();
+        while !self.shared.is_over() {
+            let Some(operation) = self.stream.borrow_mut().next() else {
+                return self.shared.fail("the keys to insert ran out".to_owned());
+            };
+            let begun = self.now();
+            if let Err(what) = self.perform(operation, &mut batch, &mut records).await {
+                return self.shared.fail(what);
+            }
+            let cost = batch.take_cost();
+            self.think(self.costs.of(&cost)).await;
+            let latency_ns = self.now() - begun;
+            let cost = OperationCost {
+                round_trips: cost.round_trips,
+                bytes_read: cost.bytes_read,
+                bytes_written: cost.bytes_written,
+                leaves_read: cost.leaves_read,
+            };
+            let sample = (operation.kind(), latency_ns, cost);
+            self.shared.count(sample, || self.metadata_bytes());
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.world.borrow().now()
+    }
+
+    /// Takes the processor for so long, after all that it has been given before.
+    async fn think(&self, duration_ns: u64) {
+        let now = self.now();
+        let free_at = self.processor_free_at.get().max(now) + duration_ns;
+        self.processor_free_at.set(free_at);
+        if free_at > now {
+            sleep(self.shared.world, free_at - now).await;
+        }
+    }
+
+    fn index_of(&self, partition: usize) -> Index<'_, SimEndpoint> {
+        let image: &Image = self.shared.image;
+        let part = &image.partitions[partition];
+        let access = LeafAccess {
+            endpoint: &self.endpoint,
+            layout: &part.layout,
+            geometry: image.geometry,
+            table: TABLE,
+            owner: part.owners[self.index],
+        };
+        Index::new(access, &self.states[partition])
+    }
+
+    fn partition_of(&self, key: u64) -> usize {
+        let bounds = &self.shared.image.bounds;
+        bounds.partition_point(|bound| *bound <= key)
+    }
+
+    async fn perform(
+        &self,
+        operation: Operation,
+        batch: &mut Batch,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), String> {
+        let keys = &self.shared.image.keys;
+        match operation {
+            Operation::Read(index) => self.read(batch, keys.key(index)).await,
+            Operation::Update(index) => self.update(batch, keys.key(index)).await,
+            Operation::Insert(insert_index) => {
+                let key = keys.inserts()[insert_index as usize];
+                self.insert(batch, key).await?;
+                self.shared.ledger.acknowledge(insert_index);
+                Ok(())
+            }
+            Operation::Scan { index, length } => {
+                records.clear();
+                self.scan(batch, keys.key(index), length as usize, records)
+                    .await
+            }
+            Operation::ReadModifyWrite(index) => {
+                self.read(batch, keys.key(index)).await?;
+                self.update(batch, keys.key(index)).await
+            }
+        }
+    }
+
+    async fn read(&self, batch: &mut Batch, key: u64) -> Result<(), String> {
+        let index = self.index_of(self.partition_of(key));
+        match index.get(batch, key).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(lost(key)),
+            Err(error) => Err(failed(OperationKind::Read, key, &error)),
+        }
+    }
+
+    async fn update(&self, batch: &mut Batch, key: u64) -> Result<(), String> {
+        let index = self.index_of(self.partition_of(key));
+        let modified = index.modify(batch, key, |found| match found {
+            Some(value) => (Decision::Set(value.wrapping_add(1)), true),
+            None => (Decision::Keep, false),
+        });
+        match modified.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(lost(key)),
+            Err(error) => Err(failed(OperationKind::Update, key, &error)),
+        }
+    }
+
+    async fn insert(&self, batch: &mut Batch, key: u64) -> Result<(), String> {
+        let index = self.index_of(self.partition_of(key));
+        let modified = index.modify(batch, key, |found| match found {
+            None => (Decision::Set(value_of(key)), true),
+            Some(_) => (Decision::Keep, false),
+        });
+        match modified.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("insert of key {key} found it present")),
+            Err(error) => Err(failed(OperationKind::Insert, key, &error)),
+        }
+    }
+
+    /// From one table on into the next, until there are enough records.
+    async fn scan(
+        &self,
+        batch: &mut Batch,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), String> {
+        let first = self.partition_of(from);
+        for partition in first..self.states.len() {
+            let mut cursor = ScanCursor::from(from);
+            let wanted = limit - records.len();
+            let index = self.index_of(partition);
+            let scanned = index.scan(batch, &mut cursor, wanted, records).await;
+            if let Err(error) = scanned {
+                return Err(failed(OperationKind::Scan, from, &error));
+            }
+            if records.len() >= limit {
+                break;
+            }
+        }
+        match records.first() {
+            Some((key, _)) if *key == from => Ok(()),
+            _ => Err(lost(from)),
+        }
+    }
+}
+
+fn lost(key: u64) -> String {
+    format!("key {key} is in a table and was not found")
+}
+
+fn failed(kind: OperationKind, key: u64, error: &IndexError) -> String {
+    format!("{kind} of key {key} failed: {error}")
+}

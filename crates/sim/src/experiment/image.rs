@@ -1,0 +1,277 @@
+//! Memory nodes with loaded tables, made once and used for many experiments.
+//!
+//! The load is the real bulk load through endpoints that the world stands still for. An experiment
+//! then begins with a copy of the memory, so that none sees what another wrote.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::directory::Directory;
+use farleaf_index::hint::SearchLayer;
+use farleaf_index::load::{LoadPlan, bulk_load, create_table, finish_root};
+use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::{IndexError, Layer};
+use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_node::sessions::Sessions;
+use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
+use farleaf_region::{RegionLayout, Superblock};
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
+
+use super::ExperimentError;
+use super::keys::Keys;
+use super::plan::TablePlan;
+use crate::fabric::Freedoms;
+use crate::fabric::endpoint::StillEndpoint;
+use crate::fabric::world::{SharedWorld, World};
+use crate::random::Random;
+
+/// Room of a region beside records: chunks that sessions lease, snapshots, and what rounding takes.
+const SPARE_BYTES: u64 = 12 << 20;
+/// Chunks that one session leases at a time take no more.
+const SPARE_BYTES_PER_SESSION: u64 = 384 << 10;
+
+/// One memory node's table, and who may use it.
+#[derive(Clone, Debug)]
+pub(super) struct Partition {
+    pub(super) layout: RegionLayout,
+    pub(super) directory: Arc<Directory>,
+    /// One session a thread.
+    pub(super) owners: Vec<OwnerWord>,
+}
+
+/// Loaded tables.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub(super) plan: TablePlan,
+    pub(super) geometry: LeafGeometry,
+    /// Each node's memory up to its last word that is not 0, and how many words it has in all.
+    memory: Vec<Vec<u64>>,
+    word_count: usize,
+    pub(super) partitions: Vec<Partition>,
+    /// The smallest key of each partition but the first.
+    pub(super) bounds: Vec<u64>,
+    pub(super) keys: Arc<Keys>,
+}
+
+/// The one table of each node.
+pub(super) const TABLE: TableId = TableId(1);
+
+impl Image {
+    /// Makes the tables on so many memory nodes, with sessions for so many threads. Some 0.3 us a
+    /// record.
+    ///
+    /// # Errors
+    /// The plan has no sense, or something failed that must not.
+    pub fn load(
+        plan: &TablePlan,
+        node_count: usize,
+        thread_count: usize,
+    ) -> Result<Self, ExperimentError> {
+        let keys = Keys::generate(&plan.keys, plan.record_count, plan.insert_count, plan.seed)?;
+        Self::load_keys(plan, Arc::new(keys), node_count, thread_count)
+    }
+
+    /// The same with keys that are there already, and are those of the plan.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_keys(
+        plan: &TablePlan,
+        keys: Arc<Keys>,
+        node_count: usize,
+        thread_count: usize,
+    ) -> Result<Self, ExperimentError> {
+        let geometry =
+            LeafGeometry::new(plan.slots).map_err(|_| ExperimentError::BadSlots(plan.slots))?;
+        let size_bytes = region_size_bytes(plan, geometry, node_count, thread_count);
+        let region_word_counts = vec![(size_bytes / 8) as usize; node_count];
+        let world = World::new(&region_word_counts, Freedoms::CALM, Random::new(plan.seed));
+        let loaded = keys.loaded();
+        let part_size = loaded.len().div_ceil(node_count).max(1);
+        let mut partitions = Vec::with_capacity(node_count);
+        let mut bounds = Vec::with_capacity(node_count);
+        for index in 0..node_count {
+            let from = (index * part_size).min(loaded.len());
+            let part = &loaded[from..(from + part_size).min(loaded.len())];
+            if index > 0 {
+                bounds.push(part.first().copied().unwrap_or(u64::MAX));
+            }
+            let node = NodeId(index as u8);
+            partitions.push(load_node(
+                &world,
+                plan,
+                geometry,
+                node,
+                (size_bytes, thread_count),
+                part,
+            )?);
+        }
+        let mut memory = world.borrow_mut().take_memory();
+        for words in &mut memory {
+            let used = words.iter().rposition(|word| *word != 0);
+            words.truncate(used.map_or(0, |last| last + 1));
+            words.shrink_to_fit();
+        }
+        Ok(Self {
+            plan: plan.clone(),
+            geometry,
+            memory,
+            word_count: (size_bytes / 8) as usize,
+            partitions,
+            bounds,
+            keys,
+        })
+    }
+
+    /// A copy of the nodes' memory. What no table uses yet is not copied, and takes no room until
+    /// it is written.
+    pub(super) fn copy_memory(&self) -> Vec<Vec<u64>> {
+        let copies = self.memory.iter().map(|used| {
+            let mut words = vec![0; self.word_count];
+            words[..used.len()].copy_from_slice(used);
+            words
+        });
+        copies.collect()
+    }
+
+    /// Its keys.
+    pub fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
+    /// What it was made from.
+    pub fn plan(&self) -> &TablePlan {
+        &self.plan
+    }
+
+    /// Leaves of all tables, as loaded.
+    pub fn leaf_count(&self) -> u64 {
+        let leaves = self.partitions.iter();
+        leaves.map(|it| u64::from(it.directory.leaf_count())).sum()
+    }
+
+    /// Bytes that a session on all tables holds to find leaves, before it has met any synonym.
+    pub fn metadata_bytes(&self) -> u64 {
+        let layers = self.partitions.iter().map(|partition| {
+            Layer::new(self.plan.layer, Arc::clone(&partition.directory)).metadata_bytes()
+        });
+        layers.sum()
+    }
+
+    /// Models of all tables.
+    pub fn model_count(&self) -> usize {
+        let models = self.partitions.iter();
+        models.map(|it| it.directory.model_count()).sum()
+    }
+}
+
+/// Room for all records, as full as the load makes leaves, and for inserts into leaves that split
+/// at
+/// half.
+fn region_size_bytes(
+    plan: &TablePlan,
+    geometry: LeafGeometry,
+    node_count: usize,
+    thread_count: usize,
+) -> u64 {
+    let per_leaf = (plan.slots * u64::from(plan.fill_percent) / 100).max(1);
+    let leaf_bytes = geometry.stride_words() as u64 * 8;
+    let node_count = node_count as u64;
+    let loaded = (plan.record_count as u64)
+        .div_ceil(node_count)
+        .div_ceil(per_leaf);
+    // A split of a leaf by an insert makes one; at the worst all inserts go to one node.
+    let splits =
+        (plan.insert_count as u64).min(loaded * 2 + plan.insert_count as u64 * 3 / per_leaf);
+    let sessions = thread_count as u64 * SPARE_BYTES_PER_SESSION;
+    // Models, and the 2^8 entries of 8 bytes of each one's synonym leaf table. The tighter the
+    // error
+    // bound, the more models; room that is not written takes no memory.
+    let leaves_per_model = (plan.epsilon_keys / 2.0).max(1.0);
+    let models = (loaded as f64 / leaves_per_model) as u64 * (256 * 8 + 64);
+    ((loaded * 9 / 8 + splits) * leaf_bytes + models + sessions + SPARE_BYTES)
+        .next_multiple_of(4096)
+}
+
+fn load_node(
+    world: &SharedWorld,
+    plan: &TablePlan,
+    geometry: LeafGeometry,
+    node: NodeId,
+    (size_bytes, thread_count): (u64, usize),
+    keys: &[u64],
+) -> Result<Partition, ExperimentError> {
+    let superblock = Superblock::new(size_bytes, 1)?;
+    let layout = RegionLayout { node, superblock };
+    let still = StillEndpoint::new(world);
+    let mut batch = Batch::new();
+    batch.write(RegionLayout::superblock_addr(node), &superblock.encode());
+    block_on(still.execute(&mut batch), || 0).map_err(IndexError::from)?;
+    let (sender, _events) = channel();
+    let mut sessions = Sessions::new(StillEndpoint::new(world), layout, sender);
+    let owner = sessions.open(0).map_err(ExperimentError::Session)?;
+    let access = LeafAccess {
+        endpoint: &still,
+        layout: &layout,
+        geometry,
+        table: TABLE,
+        owner,
+    };
+    let entry = make_table(&access, plan)?;
+    let load = LoadPlan {
+        kind: plan.layer,
+        fill_percent: plan.fill_percent,
+        epsilon_keys: plan.epsilon_keys,
+    };
+    let records = keys.iter().map(|key| (*key, value_of(*key)));
+    block_on(bulk_load(access, &entry, load, records, |_| ()), || 0)?;
+    let root = block_on(finish_root(&access, &entry), || 0).map_err(IndexError::from)?;
+    let snapshot = read_snapshot(&still, &layout, geometry, TABLE, root);
+    let directory = block_on(snapshot, || 0)?;
+    sessions.close(owner);
+    let owners = (0..thread_count).map(|thread| sessions.open(thread as u32 + 1));
+    let owners: Result<Vec<OwnerWord>, String> = owners.collect();
+    Ok(Partition {
+        layout,
+        directory: Arc::new(directory),
+        owners: owners.map_err(ExperimentError::Session)?,
+    })
+}
+
+/// An empty table and its catalog entry.
+fn make_table(
+    access: &LeafAccess<'_, StillEndpoint>,
+    plan: &TablePlan,
+) -> Result<CatalogEntry, IndexError> {
+    let table = block_on(create_table(access), || 0)?;
+    let record = TableRecord {
+        id: TABLE,
+        name: "modelled".to_owned(),
+        slots: access.geometry.slots(),
+        search_layer: plan.layer.number(),
+        fill_percent: plan.fill_percent,
+        epsilon_milli: (plan.epsilon_keys * 1000.0) as u32,
+        first_leaf: table.first_leaf,
+    };
+    let place = access.layout.catalog_entry(0);
+    let mut batch = Batch::new();
+    batch.write(place.offset(1), &record.encode_body(table.root));
+    batch.write_word(place, live_word(TABLE));
+    block_on(access.endpoint.execute(&mut batch), || 0)?;
+    block_on(table.give_back(access, true), || 0)?;
+    Ok(CatalogEntry {
+        index: 0,
+        state: EntryState::Live,
+        record,
+        dropped_at: SequenceNumber::default(),
+        root: table.root,
+        pending_root: RemoteAddr::NULL,
+    })
+}
+
+/// The value that a key is loaded with.
+pub(super) fn value_of(key: u64) -> u64 {
+    key.rotate_left(17) ^ 0x5EED
+}

@@ -1,0 +1,63 @@
+//! Experiments: the real operations over a modelled network, measured in virtual time.
+//!
+//! The keys are split evenly over the memory nodes, each of which holds one table: key ranges, so
+//! that
+//! scans stay scans. Every client thread has a session on each table, as a process of the library
+//! would, and one or more operations in flight. Clients draw operations as YCSB does
+//! (`farleaf-bench`), one after the other without a pause.
+//!
+//! An operation's time is the network's ([`crate::nic`]) and its thread's: the processor's part is
+//! charged when the operation's last reply is there, on a core that each thread has for itself.
+//! What
+//! an operation answers is checked: a loaded key that is not found ends the experiment with an
+//! error.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`plan`] | one experiment as a value |
+//! | [`keys`] | which keys are loaded, asked for and inserted |
+//! | [`image`](mod@image) | memory nodes with loaded tables, to be used for many experiments |
+//! | `client` | one thread of one compute node |
+//! | [`run`](mod@run) | an experiment, run to its end |
+
+pub mod image;
+pub mod keys;
+pub mod plan;
+pub mod run;
+
+mod client;
+
+use farleaf_bench::dataset::DatasetError;
+use farleaf_bench::workload::WorkloadError;
+use farleaf_index::{IndexError, LoadError};
+use farleaf_region::SuperblockError;
+
+/// Why an experiment has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// The keys cannot be made.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The workload cannot run on them.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The region cannot be laid out.
+    #[error(transparent)]
+    Region(#[from] SuperblockError),
+    /// A session cannot be opened, for this reason.
+    #[error("a memory node refused a session: {0}")]
+    Session(String),
+    /// The tables cannot be made, or read.
+    #[error(transparent)]
+    Table(#[from] IndexError),
+    /// The records cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// An operation failed, or answered what it must not.
+    #[error("{0}")]
+    Wrong(String),
+    /// There is no such leaf.
+    #[error("leaves have 8, 12 or 16 slots, not {0}")]
+    BadSlots(u64),
+}

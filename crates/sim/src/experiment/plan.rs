@@ -1,0 +1,78 @@
+//! One experiment as a value.
+
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::workload::{Mix, OperationKind, WorkloadLetter, WorkloadSpec};
+use farleaf_index::LayerKind;
+
+use super::keys::KeySource;
+
+/// The tables of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TablePlan {
+    /// How clients find leaves.
+    pub layer: LayerKind,
+    /// Slots per leaf: 8, 12 or 16.
+    pub slots: u64,
+    /// How full the load makes leaves, in percent.
+    pub fill_percent: u8,
+    /// Error bound of the models, in keys.
+    pub epsilon_keys: f64,
+    /// Where keys come from.
+    pub keys: KeySource,
+    /// How many are loaded, over all memory nodes.
+    pub record_count: usize,
+    /// How many more the tables must have room for.
+    pub insert_count: usize,
+    /// Of the keys, and of everything that clients draw.
+    pub seed: u64,
+}
+
+/// What is done with them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkPlan {
+    /// The kinds of operations, and which records they are for.
+    pub workload: WorkloadSpec,
+    /// Instead of the workload's own.
+    pub distribution: Option<Distribution>,
+    /// Threads of each compute node.
+    pub threads_per_node: usize,
+    /// Operations that each thread has under way.
+    pub in_flight_count: usize,
+    /// Operations before the first window.
+    pub warm_up_count: u64,
+    /// Operations of each window that is measured.
+    pub window_counts: Vec<u64>,
+}
+
+impl WorkPlan {
+    /// Operations in all.
+    pub fn operation_count(&self) -> u64 {
+        self.warm_up_count + self.window_counts.iter().sum::<u64>()
+    }
+
+    /// Insert keys that it may need: what is expected and ten standard deviations more, and one for
+    /// each operation that is under way at the end.
+    pub fn insert_count(&self, thread_count: usize) -> u64 {
+        let share = self.workload.mix.share(OperationKind::Insert);
+        let expected = self.operation_count() as f64 * share;
+        if expected == 0.0 {
+            return 0;
+        }
+        let under_way = (thread_count * self.in_flight_count) as f64;
+        (expected + 10.0 * expected.sqrt() + under_way).ceil() as u64
+    }
+}
+
+/// A workload of reads and others in these shares, of 1 together; zipfian if it says nothing else.
+pub fn mixed(read: f64, update: f64, insert: f64) -> WorkloadSpec {
+    WorkloadSpec {
+        mix: Mix {
+            read,
+            update,
+            insert,
+            scan: 0.0,
+            read_modify_write: 0.0,
+        },
+        ..WorkloadSpec::of(WorkloadLetter::C)
+    }
+}

@@ -1,0 +1,20 @@
+//! Whether the same happened in two runs.
+
+/// A number that two runs share only if the same happened in both, in the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// FNV-1a over words, with a final mix by the caller's eyes.
+    pub fn add(&mut self, word: u64) {
+        for byte in word.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+    }
+}
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}

@@ -1,0 +1,251 @@
+//! Batches in a modelled world: nothing is torn or lost, and all that takes time is the network's
+//! queues and wires ([`crate::nic`]).
+//!
+//! It shares time, memory, tasks and endpoints with the world that judges correctness, and nothing
+//! else: its batches have no pieces, no cuts and no fences to remember, which is why it does some
+//! million verbs a second. A batch is a row of moments: it arrives at each node, its verbs take
+//! effect
+//! one after the other, the reply is back, it is complete.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+
+use farleaf_fabric::{Cost, Verb, VerbKind};
+
+use super::world::{ClientId, Due, Landed, Nanos, SharedWorld, Step, TaskId, World, execute};
+use crate::nic::network::{Network, NetworkMark, Utilisation};
+use crate::random::Random;
+
+/// What becomes of a batch next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Moment {
+    /// Its verbs to a node are there.
+    Arrived(u8),
+    /// A verb takes effect.
+    Effect(u32),
+    /// The reply of a node is back.
+    Replied(u8),
+    /// Everything is back from a node.
+    Received,
+}
+
+/// A batch in flight.
+#[derive(Debug, Default)]
+struct Flight {
+    client: Option<ClientId>,
+    task: Option<TaskId>,
+    verbs: Vec<Verb>,
+    words: Vec<u64>,
+    /// Nodes that it has gone to and is not back from.
+    node_count: usize,
+    /// How many it went to.
+    doorbells: u64,
+}
+
+/// The network, and what is on its way through it.
+#[derive(Debug)]
+pub(super) struct Modelled {
+    network: Network,
+    flights: Vec<Flight>,
+    free: Vec<u64>,
+}
+
+impl World {
+    /// A world whose batches take the time that a network takes, with these memories of nodes.
+    pub fn modelled(nodes: Vec<Vec<u64>>, network: Network, random: Random) -> SharedWorld {
+        let modelled = Modelled {
+            network,
+            flights: Vec::new(),
+            free: Vec::new(),
+        };
+        Rc::new(RefCell::new(Self::with_modelled(nodes, modelled, random)))
+    }
+
+    /// The nodes' memories, for a world to come; this one has none afterwards.
+    pub fn take_memory(&mut self) -> Vec<Vec<u64>> {
+        core::mem::take(&mut self.nodes)
+    }
+
+    /// Puts a client onto a compute node of the network; see [`Network::place`].
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn place_client(&mut self, client: ClientId, compute_node: usize, thread: usize) {
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        modelled.network.place(client, compute_node, thread);
+    }
+
+    /// What the network has done until now.
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn network_mark(&self) -> NetworkMark {
+        let modelled = self.modelled.as_ref().expect("a modelled world");
+        modelled.network.mark(self.now())
+    }
+
+    /// How busy the network was since a mark.
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn utilisation_since(&self, mark: &NetworkMark) -> Utilisation {
+        let modelled = self.modelled.as_ref().expect("a modelled world");
+        modelled.network.utilisation_since(mark, self.now())
+    }
+
+    /// Posts a batch whose verbs are all inside the nodes' regions.
+    pub(super) fn post_modelled(
+        &mut self,
+        client: ClientId,
+        task: Option<TaskId>,
+        verbs: &[Verb],
+        words: &[u64],
+    ) -> u64 {
+        assert!(
+            verbs.iter().all(|verb| self.is_inside(verb)),
+            "modelled clients stay inside their regions"
+        );
+        let now = self.now();
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        let batch = modelled.free.pop().unwrap_or_else(|| {
+            modelled.flights.push(Flight::default());
+            modelled.flights.len() as u64 - 1
+        });
+        let flight = &mut modelled.flights[batch as usize];
+        (flight.client, flight.task) = (Some(client), task);
+        flight.verbs.clear();
+        flight.verbs.extend_from_slice(verbs);
+        flight.words.clear();
+        flight.words.extend_from_slice(words);
+        let mut arrivals = Vec::with_capacity(1);
+        for (index, verb) in verbs.iter().enumerate() {
+            let node = verb.addr.node().0;
+            let is_first = verbs[..index].iter().all(|it| it.addr.node().0 != node);
+            if is_first {
+                let at = modelled
+                    .network
+                    .depart(now, client, of_node(&flight.verbs, node));
+                arrivals.push((node, at));
+            }
+        }
+        flight.node_count = arrivals.len();
+        flight.doorbells = arrivals.len() as u64;
+        for (node, at) in arrivals {
+            let moment = Moment::Arrived(node);
+            self.schedule(at, Due::Modelled { batch, moment });
+        }
+        batch
+    }
+
+    /// Lets happen what is due.
+    pub(super) fn step_modelled(&mut self, batch: u64, moment: Moment) -> Step {
+        let now = self.now();
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        let flight = &mut modelled.flights[batch as usize];
+        let client = flight.client.expect("in flight");
+        let (at, next) = match moment {
+            Moment::Arrived(node) => {
+                self.arrive(batch, client, node);
+                return Step::Happened;
+            }
+            Moment::Effect(verb_index) => {
+                let verb = flight.verbs[verb_index as usize];
+                let node = verb.addr.node().0;
+                let later = &flight.verbs[verb_index as usize + 1..];
+                let is_last = later.iter().all(|it| it.addr.node().0 != node);
+                let memory = &mut self.nodes[usize::from(node)];
+                let words = &mut flight.words[verb.start as usize..];
+                let all = 0..verb.word_count as usize;
+                execute(
+                    verb.kind,
+                    &all,
+                    &mut memory[verb.addr.index() as usize..],
+                    words,
+                );
+                if !is_last {
+                    return Step::Happened;
+                }
+                let verbs = of_node(&flight.verbs, node);
+                let at = modelled.network.reply(now, client, node, verbs);
+                (at, Moment::Replied(node))
+            }
+            Moment::Replied(node) => {
+                let verbs = of_node(&flight.verbs, node);
+                let at = modelled.network.receive(now, client, verbs);
+                (at, Moment::Received)
+            }
+            Moment::Received => {
+                flight.node_count -= 1;
+                return match flight.task.filter(|_| flight.node_count == 0) {
+                    Some(task) => Step::Poll(task),
+                    None => Step::Happened,
+                };
+            }
+        };
+        self.schedule(
+            at,
+            Due::Modelled {
+                batch,
+                moment: next,
+            },
+        );
+        Step::Happened
+    }
+
+    fn arrive(&mut self, batch: u64, client: ClientId, node: u8) {
+        let now = self.now();
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        let flight = &modelled.flights[batch as usize];
+        let mut moments: Vec<Nanos> = Vec::with_capacity(flight.verbs.len());
+        let verbs = of_node(&flight.verbs, node);
+        modelled
+            .network
+            .arrive(now, client, node, verbs, |at| moments.push(at));
+        let indexes: Vec<u32> = (0..flight.verbs.len() as u32)
+            .filter(|index| flight.verbs[*index as usize].addr.node().0 == node)
+            .collect();
+        for (index, at) in indexes.into_iter().zip(moments) {
+            let moment = Moment::Effect(index);
+            self.schedule(at, Due::Modelled { batch, moment });
+        }
+    }
+
+    /// What a batch brought back, once it is complete.
+    pub(super) fn take_landed_modelled(&mut self, batch: u64) -> Option<Landed> {
+        let modelled = self.modelled.as_mut()?;
+        let flight = &mut modelled.flights[batch as usize];
+        if flight.node_count > 0 {
+            return None;
+        }
+        modelled.free.push(batch);
+        let mut cost = Cost {
+            round_trips: 1,
+            doorbells: flight.doorbells,
+            verbs: flight.verbs.len() as u64,
+            ..Cost::default()
+        };
+        for verb in &flight.verbs {
+            let bytes = u64::from(verb.word_count) * 8;
+            match verb.kind {
+                VerbKind::Read => cost.bytes_read += bytes,
+                VerbKind::Write => cost.bytes_written += bytes,
+                VerbKind::CompareSwap | VerbKind::FetchAdd => cost.atomics += 1,
+            }
+        }
+        let (client, verb_count) = (flight.client, flight.verbs.len() as u64);
+        let words = flight.words.clone();
+        if let Some(client) = client {
+            self.count_verbs(client, verb_count);
+        }
+        Some(Landed {
+            words,
+            cost,
+            result: Ok(()),
+        })
+    }
+}
+
+/// The verbs of a batch that go to one node, in their order.
+fn of_node(verbs: &[Verb], node: u8) -> impl Iterator<Item = &Verb> {
+    verbs.iter().filter(move |verb| verb.addr.node().0 == node)
+}

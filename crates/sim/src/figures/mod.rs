@@ -1,0 +1,27 @@
+//! Figures of papers, drawn from experiments over modelled NICs.
+//!
+//! What is run is said by a TOML file (`experiments/rolex.toml` in the repository), not by code.
+//! The
+//! result is one folder: a CSV file a figure, an SVG file a chart, and one HTML page that has
+//! everything in it and needs no other file. The page says, at its head and under each chart, that
+//! its numbers are modelled, and lists every parameter with its source. Where the paper prints a
+//! number it stands beside ours; where it prints none, there is none.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | which experiments, of which size, from TOML |
+//! | `points` | all experiments of the figures, each as a value |
+//! | [`measure`](mod@measure) | they are run, on several threads |
+//! | `report` | what they found, as charts and tables |
+//! | `chart` | a chart as SVG |
+//! | `page` | the page |
+//! | [`write`](mod@write) | the folder |
+
+pub mod config;
+pub mod measure;
+pub mod write;
+
+mod chart;
+mod page;
+mod points;
+mod report;

@@ -1,0 +1,154 @@
+//! The page: one HTML file that needs no other.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::config::Defaults;
+use super::measure::Suite;
+use super::report::FigureReport;
+
+const STYLE: &str = "
+body { font: 15px/1.5 sans-serif; max-width: 1340px; margin: 2em auto; padding: 0 1em; color: #222; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2.4em; }
+.modelled { border: 2px solid #b04a00; background: #fff4e8; padding: .6em 1em; }
+.charts { display: flex; flex-wrap: wrap; gap: 12px; }
+.charts svg { max-width: 100%; height: auto; border: 1px solid #ddd; }
+table { border-collapse: collapse; margin: 1em 0; font-size: 13px; }
+th, td { border: 1px solid #ccc; padding: .25em .6em; text-align: left; vertical-align: top; }
+th { background: #f3f3f3; } td.number { text-align: right; } td.lines { white-space: pre-line; }
+summary { cursor: pointer; } .note { color: #444; max-width: 60em; }
+";
+
+/// What the page says of each chart.
+pub(super) struct DrawnFigure<'a> {
+    pub(super) report: &'a FigureReport<'a>,
+    pub(super) charts: Vec<String>,
+}
+
+/// The page as HTML.
+pub(super) fn page(suite: &Suite, figures: &[DrawnFigure<'_>]) -> String {
+    let experiments = &suite.experiments;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { (experiments.title) ", modelled" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (experiments.title) }
+                (head(suite))
+                @for figure in figures {
+                    (section(figure))
+                }
+                (parameters(suite))
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn head(suite: &Suite) -> Markup {
+    let size = suite.size;
+    html! {
+        p.modelled {
+            strong { "Modelled, not measured on hardware." }
+            " The store's real code ran in virtual time over a model of this testbed: "
+            (suite.model.testbed) ". The model's parameters, each with its source, are at the end "
+            "of this page. Round trips and bytes are counted, and do not depend on the model; "
+            "throughput and latency do."
+        }
+        p.note {
+            "Size: " (suite.size_name) ". " (size.record_count) " records are loaded, split by key "
+            "range over the memory nodes; the paper's sets are of 100 million and more. After "
+            (size.warm_up_operation_count) " operations, " (size.window_operation_count)
+            " are measured. " (defaults(&suite.experiments.defaults))
+            " Seed " (suite.experiments.seed) "; the same seed gives the same page."
+        }
+    }
+}
+
+fn defaults(it: &Defaults) -> String {
+    format!(
+        "Where a figure does not vary it: leaves of {} slots, filled to {} %, models with an error \
+         of {} keys, {} keys, {} requests, {} threads on each compute node with {} operations in \
+         flight each.",
+        it.slots,
+        it.fill_percent,
+        it.epsilon_keys,
+        it.keys,
+        it.distribution,
+        it.threads_per_node,
+        it.in_flight_count
+    )
+}
+
+fn section(drawn: &DrawnFigure<'_>) -> Markup {
+    let report = drawn.report;
+    html! {
+        h2 id=(report.figure.id) { (report.figure.title) " (modelled)" }
+        @if !report.figure.note.is_empty() {
+            p.note { (report.figure.note) }
+        }
+        div.charts {
+            @for svg in &drawn.charts {
+                (PreEscaped(svg))
+            }
+        }
+        @if !report.beside.is_empty() {
+            table {
+                tr { th { "What" } th { "The paper" } th { "Ours, modelled or counted" } }
+                @for beside in &report.beside {
+                    tr { td { (beside.what) } td { (beside.paper) } td { (beside.ours) } }
+                }
+            }
+        } @else {
+            p.note { "Of this figure we know no number that the paper prints." }
+        }
+        details {
+            summary { "All values (also in " (report.figure.id) ".csv)" }
+            (values(report))
+        }
+    }
+}
+
+fn values(report: &FigureReport<'_>) -> Markup {
+    html! {
+        table {
+            tr {
+                th { "Chart" } th { "At" } th { "Layer" }
+                @for name in &report.header { th { (name) } }
+            }
+            @for row in &report.rows {
+                tr {
+                    td { (row.chart) } td { (row.place) } td { (row.layer) }
+                    @for cell in &row.cells {
+                        @let is_number = cell.parse::<f64>().is_ok();
+                        td.number[is_number].lines[!is_number] { (cell) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn parameters(suite: &Suite) -> Markup {
+    let model = &suite.model;
+    html! {
+        h2 { "Parameters of the model" }
+        p.note { "Testbed: " (model.testbed) ". NIC: " (model.nic.name) "." }
+        table {
+            tr { th { "Parameter" } th { "Value" } th { "Source" } }
+            @for (key, parameter) in model.parameters() {
+                tr {
+                    td { (key) } td.number { (parameter.value) } td { (parameter.source) }
+                }
+            }
+        }
+        p.note {
+            "Not modelled: congestion in the switch, packet loss, caches of the NIC for queue pairs "
+            "and translations, a limit of outstanding READs per queue pair, the memory bus, and "
+            "other work on any processor. Retraining and reclaiming do not run."
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! All experiments of the figures, each as a value.
+
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
+use farleaf_index::LayerKind;
+
+use super::config::{Experiments, Figure, FigureKind, RunSize};
+use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
+use crate::nic::model::NetworkModel;
+
+/// Where a measure stands in a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Place {
+    /// Over a name.
+    Category(String),
+    /// Over a number.
+    Number(f64),
+    /// Over the records inserted until the end of each window, in percent of those loaded.
+    Growth { percent_per_window: f64 },
+}
+
+/// One experiment of one figure.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) figure_index: usize,
+    /// The chart's title, under which the figure's points are gathered.
+    pub(super) chart: String,
+    pub(super) layer: LayerKind,
+    pub(super) place: Place,
+    pub(super) table: TablePlan,
+    /// None: only the tables are made.
+    pub(super) work: Option<WorkPlan>,
+}
+
+/// What all points are made from.
+struct Maker<'a> {
+    experiments: &'a Experiments,
+    size: RunSize,
+    points: Vec<Point>,
+    machine_count: usize,
+    thread_limit: usize,
+}
+
+/// All points, figure by figure.
+pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkModel) -> Vec<Point> {
+    // A memory node has sessions for so many threads.
+    let machine_count = model.compute.node_count.value as usize;
+    let mut maker = Maker {
+        experiments,
+        size,
+        points: Vec::new(),
+        machine_count,
+        thread_limit: (1000 / machine_count).max(1),
+    };
+    for (index, figure) in experiments.figure.iter().enumerate() {
+        for layer in &experiments.layers {
+            maker.add_figure(index, figure, *layer);
+        }
+    }
+    let mut points = maker.points;
+    // Tables that are alike but for their room for inserts are made once, with room for all.
+    let insert_counts: Vec<usize> = points
+        .iter()
+        .map(|point| {
+            let alike = points.iter().filter(|other| {
+                let other = TablePlan {
+                    insert_count: point.table.insert_count,
+                    ..other.table.clone()
+                };
+                other == point.table
+            });
+            let counts = alike.map(|other| other.table.insert_count);
+            counts.max().unwrap_or(0)
+        })
+        .collect();
+    for (point, insert_count) in points.iter_mut().zip(insert_counts) {
+        point.table.insert_count = insert_count;
+    }
+    points
+}
+
+impl Maker<'_> {
+    fn table(&self, layer: LayerKind) -> TablePlan {
+        let defaults = &self.experiments.defaults;
+        TablePlan {
+            layer,
+            slots: defaults.slots,
+            fill_percent: defaults.fill_percent,
+            epsilon_keys: defaults.epsilon_keys,
+            keys: defaults.keys.clone(),
+            record_count: self.size.record_count,
+            insert_count: 0,
+            seed: self.experiments.seed,
+        }
+    }
+
+    fn work(&self, workload: WorkloadSpec, distribution: Distribution) -> WorkPlan {
+        let defaults = &self.experiments.defaults;
+        // "Latest" is what D is about; nothing else is asked of it.
+        let is_latest = workload.distribution == Distribution::Latest;
+        WorkPlan {
+            workload,
+            distribution: (!is_latest).then_some(distribution),
+            threads_per_node: defaults.threads_per_node.min(self.thread_limit),
+            in_flight_count: defaults.in_flight_count,
+            warm_up_count: self.size.warm_up_operation_count,
+            window_counts: vec![self.size.window_operation_count],
+        }
+    }
+
+    fn letter(&self, letter: WorkloadLetter) -> WorkPlan {
+        let distribution = self.experiments.defaults.distribution;
+        self.work(WorkloadSpec::of(letter), distribution)
+    }
+
+    fn push(&mut self, index: usize, chart: &str, place: Place, table: TablePlan, work: WorkPlan) {
+        let thread_count = self.machine_count * work.threads_per_node;
+        let insert_count = work.insert_count(thread_count) as usize;
+        self.points.push(Point {
+            figure_index: index,
+            chart: chart.to_owned(),
+            layer: table.layer,
+            place,
+            table: TablePlan {
+                insert_count,
+                ..table
+            },
+            work: Some(work),
+        });
+    }
+
+    fn add_figure(&mut self, index: usize, figure: &Figure, layer: LayerKind) {
+        let table = self.table(layer);
+        match &figure.kind {
+            FigureKind::Workloads {
+                workloads,
+                distributions,
+            } => {
+                for distribution in distributions {
+                    for letter in workloads {
+                        let place = Place::Category(letter.to_string());
+                        let work = self.work(WorkloadSpec::of(*letter), *distribution);
+                        self.push(index, distribution.name(), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Growth {
+                insert_percent,
+                window_count,
+            } => self.add_growth(index, *insert_percent, *window_count, table),
+            FigureKind::Ratios { read_percents } => {
+                for percent in read_percents {
+                    let reads = f64::from(*percent) / 100.0;
+                    let workload = mixed(reads, 1.0 - reads, 0.0);
+                    let work = self.work(workload, self.experiments.defaults.distribution);
+                    let place = Place::Number((*percent).into());
+                    self.push(index, "reads and updates", place, table.clone(), work);
+                }
+            }
+            FigureKind::Threads {
+                threads_per_node,
+                workloads,
+            } => {
+                for letter in workloads {
+                    for threads in threads_per_node {
+                        let work = WorkPlan {
+                            threads_per_node: (*threads).min(self.thread_limit),
+                            ..self.letter(*letter)
+                        };
+                        let place = Place::Number(*threads as f64);
+                        self.push(index, &ycsb(*letter), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Keys { workloads, .. }
+            | FigureKind::Epsilon { workloads, .. }
+            | FigureKind::Slots { workloads, .. } => {
+                self.add_tables(index, workloads, &varied(&figure.kind, &table));
+            }
+            FigureKind::Metadata {
+                record_per_mille,
+                fill_percents,
+            } => {
+                for fill_percent in fill_percents {
+                    for per_mille in record_per_mille {
+                        self.add_metadata(index, *per_mille, *fill_percent, &table);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same work on tables that differ: a chart a workload.
+    fn add_tables(
+        &mut self,
+        index: usize,
+        workloads: &[WorkloadLetter],
+        tables: &[(String, TablePlan)],
+    ) {
+        for letter in workloads {
+            for (name, table) in tables {
+                let place = Place::Category(name.clone());
+                let work = self.letter(*letter);
+                self.push(index, &ycsb(*letter), place, table.clone(), work);
+            }
+        }
+    }
+
+    fn add_metadata(&mut self, index: usize, per_mille: u64, fill_percent: u8, table: &TablePlan) {
+        let records = self.size.record_count as u64 * per_mille / 1000;
+        let table = TablePlan {
+            record_count: records.max(1000) as usize,
+            fill_percent,
+            ..table.clone()
+        };
+        self.points.push(Point {
+            figure_index: index,
+            chart: format!("leaves filled to {fill_percent} %"),
+            layer: table.layer,
+            place: Place::Category(thousands(table.record_count)),
+            table,
+            work: None,
+        });
+    }
+
+    fn add_growth(&mut self, index: usize, percent: u64, windows: u64, table: TablePlan) {
+        let records = self.size.record_count as u64;
+        let window = (records * percent / 100 / windows).max(1);
+        let workload = mixed(0.0, 0.0, 1.0);
+        let work = WorkPlan {
+            // The first window begins when every thread has inserted something.
+            warm_up_count: (window / 10).max(1),
+            window_counts: vec![window; windows as usize],
+            ..self.work(workload, Distribution::Uniform)
+        };
+        let place = Place::Growth {
+            percent_per_window: percent as f64 / windows as f64,
+        };
+        self.push(index, "inserts", place, table, work);
+    }
+}
+
+/// The tables of a figure that varies tables, each with what is written under it.
+fn varied(kind: &FigureKind, table: &TablePlan) -> Vec<(String, TablePlan)> {
+    let changed = |name: String, change: &dyn Fn(&mut TablePlan)| {
+        let mut table = table.clone();
+        change(&mut table);
+        (name, table)
+    };
+    match kind {
+        FigureKind::Keys { keys, .. } => {
+            let tables = keys.iter();
+            let tables = tables.map(|it| changed(it.to_string(), &|table| table.keys = it.clone()));
+            tables.collect()
+        }
+        FigureKind::Epsilon { epsilon_keys, .. } => {
+            let tables = epsilon_keys.iter();
+            let tables =
+                tables.map(|it| changed(it.to_string(), &|table| table.epsilon_keys = *it));
+            tables.collect()
+        }
+        FigureKind::Slots { slots, .. } => {
+            let tables = slots.iter();
+            let tables = tables.map(|it| changed(it.to_string(), &|table| table.slots = *it));
+            tables.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn ycsb(letter: WorkloadLetter) -> String {
+    format!("YCSB {letter}")
+}
+
+/// A count in thousands or millions, as a category's name.
+fn thousands(count: usize) -> String {
+    if count >= 1_000_000 {
+        format!("{} M", count as f64 / 1e6)
+    } else {
+        format!("{} k", count as f64 / 1e3)
+    }
+}

@@ -1,0 +1,370 @@
+//! The parameters of a modelled network, read from TOML, each beside its source.
+
+use serde::{Deserialize, Serialize};
+
+/// A number and where it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// In the unit that the key's name ends with.
+    pub value: f64,
+    /// Who says so; or why it is estimated so.
+    pub source: String,
+}
+
+/// Compute nodes: the clients' machines, and what operations cost their processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComputeNodes {
+    /// How many there are.
+    pub node_count: Parameter,
+    /// NICs of each; its threads are spread over them.
+    pub nics_per_node: Parameter,
+    /// Client threads of each, one a core.
+    pub threads_per_node: Parameter,
+    /// A thread's time for one operation, whatever it costs on the fabric: the request, the search
+    /// in the models.
+    pub operation_ns: Parameter,
+    /// A thread's time to ring one doorbell and to poll its completion.
+    pub doorbell_ns: Parameter,
+    /// A thread's time to write one verb's work queue element.
+    pub verb_ns: Parameter,
+    /// A thread's time to check 1024 bytes that were read.
+    pub checksum_ns_per_kib: Parameter,
+}
+
+/// Memory nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryNodes {
+    /// How many there are.
+    pub node_count: Parameter,
+    /// NICs of each; clients are spread over them.
+    pub nics_per_node: Parameter,
+    /// Cores of each for background work. No get, scan or put of today waits for one.
+    pub cores_per_node: Parameter,
+    /// A core's time to retrain one key. For the retraining to come; nothing uses it yet.
+    pub retrain_ns_per_key: Parameter,
+}
+
+/// One NIC, of either kind of node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NicParameters {
+    /// What it is called.
+    pub name: String,
+    /// Of its port, in each direction.
+    pub bandwidth_gbit_per_s: Parameter,
+    /// READs and WRITEs that its pipeline does, as requester and as responder together.
+    pub verb_rate_per_s: Parameter,
+    /// CAS and FAA that its pipeline does as responder, on different words.
+    pub atomic_rate_per_s: Parameter,
+    /// How long an atomic keeps its slot of the locking table.
+    pub atomic_same_slot_ns: Parameter,
+    /// Slots of the locking table; word `n` of a region is in slot `n` modulo this.
+    pub atomic_slot_count: Parameter,
+    /// What one doorbell takes of the requester's pipeline.
+    pub doorbell_ns: Parameter,
+    /// From NIC to NIC: wire, switch, and the buses at both ends, when nobody else is there.
+    pub one_way_ns: Parameter,
+    /// Payload of one packet at the most.
+    pub mtu_bytes: Parameter,
+    /// What each packet of a request has beside its payload.
+    pub request_header_bytes: Parameter,
+    /// What each packet of a reply has beside its payload.
+    pub response_header_bytes: Parameter,
+}
+
+/// What a published rate is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// READs of some size.
+    Read,
+    /// CAS on words of different slots.
+    CasSpread,
+    /// CAS on one word.
+    CasOneWord,
+}
+
+/// How a published figure got into a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// The source states it for such a NIC.
+    Stated,
+    /// It follows from what the source states.
+    Derived,
+    /// It is another NIC's.
+    Assumed,
+}
+
+impl core::fmt::Display for Standing {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Stated => "stated",
+            Self::Derived => "derived",
+            Self::Assumed => "assumed",
+        })
+    }
+}
+
+/// A rate that such NICs were found to have, for one memory node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedRate {
+    /// Of what.
+    pub measure: Measure,
+    /// Size of each verb's data.
+    pub size_bytes: u64,
+    /// Verbs per second.
+    pub rate_per_s: f64,
+    /// How the figure got here.
+    pub by: Standing,
+    /// Who found it.
+    pub source: String,
+}
+
+/// A testbed: its machines, its NICs, and what is published of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkModel {
+    /// Its name.
+    pub name: String,
+    /// Whose it is, for people.
+    pub testbed: String,
+    /// The clients' machines.
+    pub compute: ComputeNodes,
+    /// The memory nodes.
+    pub memory: MemoryNodes,
+    /// Every machine's NICs.
+    pub nic: NicParameters,
+    /// What the model is checked against.
+    #[serde(default)]
+    pub published: Vec<PublishedRate>,
+}
+
+/// Why a profile is refused.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// It is no TOML, or a key is missing, unknown, or of the wrong type; with the line.
+    #[error("{0}")]
+    Syntax(String),
+    /// A number that no testbed has.
+    #[error("{key} = {value}: must be {expected}")]
+    OutOfRange {
+        /// The key, with its table.
+        key: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        expected: String,
+    },
+    /// A number without a source.
+    #[error(
+        "{key}: its source is empty; say where the number comes from, or why it is estimated so"
+    )]
+    NoSource {
+        /// The key, with its table.
+        key: &'static str,
+    },
+}
+
+/// What numbers a parameter may have.
+#[derive(Clone, Copy)]
+enum Range {
+    /// A whole number in it.
+    Count(f64, f64),
+    /// Any in it.
+    Amount(f64, f64),
+}
+
+impl NetworkModel {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// It is not as it must be; the error names the key.
+    pub fn parse(text: &str) -> Result<Self, ModelError> {
+        let read = toml::from_str(text);
+        let model: Self = read.map_err(|error: toml::de::Error| {
+            ModelError::Syntax(error.to_string().trim_end().to_owned())
+        })?;
+        for (key, parameter, range) in model.ranges() {
+            check(key, parameter, range)?;
+        }
+        for published in &model.published {
+            let rate = Parameter {
+                value: published.rate_per_s,
+                source: published.source.clone(),
+            };
+            check("published.rate_per_s", &rate, Range::Amount(1.0, 1e12))?;
+            let size = Parameter {
+                value: published.size_bytes as f64,
+                ..rate
+            };
+            check("published.size_bytes", &size, Range::Count(8.0, 65536.0))?;
+        }
+        Ok(model)
+    }
+
+    /// Every parameter under its key.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'static str, &Parameter)> {
+        let ranges = self.ranges().into_iter();
+        ranges.map(|(key, parameter, _)| (key, parameter))
+    }
+
+    /// The threads of all compute nodes.
+    pub fn thread_count(&self) -> usize {
+        (self.compute.node_count.value * self.compute.threads_per_node.value) as usize
+    }
+
+    fn ranges(&self) -> [(&'static str, &Parameter, Range); 21] {
+        let (compute, memory, nic) = (&self.compute, &self.memory, &self.nic);
+        let machines = Range::Count(1.0, 64.0);
+        let rate = Range::Amount(1.0, 1e12);
+        let nanos = Range::Amount(0.0, 1e6);
+        let bytes = Range::Count(0.0, 1024.0);
+        [
+            ("compute.node_count", &compute.node_count, machines),
+            (
+                "compute.nics_per_node",
+                &compute.nics_per_node,
+                Range::Count(1.0, 8.0),
+            ),
+            (
+                "compute.threads_per_node",
+                &compute.threads_per_node,
+                Range::Count(1.0, 256.0),
+            ),
+            ("compute.operation_ns", &compute.operation_ns, nanos),
+            ("compute.doorbell_ns", &compute.doorbell_ns, nanos),
+            ("compute.verb_ns", &compute.verb_ns, nanos),
+            (
+                "compute.checksum_ns_per_kib",
+                &compute.checksum_ns_per_kib,
+                nanos,
+            ),
+            ("memory.node_count", &memory.node_count, machines),
+            (
+                "memory.nics_per_node",
+                &memory.nics_per_node,
+                Range::Count(1.0, 8.0),
+            ),
+            (
+                "memory.cores_per_node",
+                &memory.cores_per_node,
+                Range::Count(1.0, 256.0),
+            ),
+            (
+                "memory.retrain_ns_per_key",
+                &memory.retrain_ns_per_key,
+                nanos,
+            ),
+            (
+                "nic.bandwidth_gbit_per_s",
+                &nic.bandwidth_gbit_per_s,
+                Range::Amount(0.1, 1e4),
+            ),
+            ("nic.verb_rate_per_s", &nic.verb_rate_per_s, rate),
+            ("nic.atomic_rate_per_s", &nic.atomic_rate_per_s, rate),
+            ("nic.atomic_same_slot_ns", &nic.atomic_same_slot_ns, nanos),
+            (
+                "nic.atomic_slot_count",
+                &nic.atomic_slot_count,
+                Range::Count(1.0, 1e6),
+            ),
+            ("nic.doorbell_ns", &nic.doorbell_ns, nanos),
+            ("nic.one_way_ns", &nic.one_way_ns, nanos),
+            ("nic.mtu_bytes", &nic.mtu_bytes, Range::Count(64.0, 65536.0)),
+            ("nic.request_header_bytes", &nic.request_header_bytes, bytes),
+            (
+                "nic.response_header_bytes",
+                &nic.response_header_bytes,
+                bytes,
+            ),
+        ]
+    }
+}
+
+fn check(key: &'static str, parameter: &Parameter, range: Range) -> Result<(), ModelError> {
+    if parameter.source.trim().is_empty() {
+        return Err(ModelError::NoSource { key });
+    }
+    let value = parameter.value;
+    let (is_right, kind, from, to) = match range {
+        Range::Count(from, to) => (value.fract() == 0.0, "a whole number", from, to),
+        Range::Amount(from, to) => (true, "a number", from, to),
+    };
+    if is_right && (from..=to).contains(&value) {
+        return Ok(());
+    }
+    Err(ModelError::OutOfRange {
+        key,
+        value,
+        expected: format!("{kind} from {from} to {to}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLEX: &str = include_str!("../../profiles/rolex.toml");
+
+    /// What a profile with this change is refused with.
+    fn refusal(from: &str, to: &str) -> String {
+        assert!(ROLEX.contains(from), "nothing to replace");
+        NetworkModel::parse(&ROLEX.replacen(from, to, 1))
+            .expect_err("refused")
+            .to_string()
+    }
+
+    /// Promise: a number that no testbed has is refused, with its key and what it may be.
+    #[test]
+    fn numbers_out_of_range_are_named() {
+        let error = refusal("mtu_bytes = { value = 4096", "mtu_bytes = { value = 0");
+        assert_eq!(
+            error,
+            "nic.mtu_bytes = 0: must be a whole number from 64 to 65536"
+        );
+        let error = refusal("node_count = { value = 3", "node_count = { value = 2.5");
+        assert!(
+            error.starts_with("compute.node_count = 2.5: must be a whole"),
+            "{error}"
+        );
+        let error = refusal("doorbell_ns = { value = 6", "doorbell_ns = { value = nan");
+        assert!(error.starts_with("nic.doorbell_ns = NaN"), "{error}");
+    }
+
+    /// Promise: no number is taken without a source.
+    #[test]
+    fn a_number_without_a_source_is_refused() {
+        let error = refusal(
+            "source = \"ROLEX (FAST'23), testbed: 3 compute nodes\"",
+            "source = \" \"",
+        );
+        assert!(
+            error.starts_with("compute.node_count: its source is empty"),
+            "{error}"
+        );
+    }
+
+    /// Promise: a key that is missing, misspelt or of the wrong type is named, with its line.
+    #[test]
+    fn keys_that_are_wrong_are_named() {
+        let error = refusal("one_way_ns", "one_way_nanoseconds");
+        assert!(
+            error.contains("one_way_nanoseconds") && error.contains("line"),
+            "{error}"
+        );
+        let error = refusal(
+            "mtu_bytes = { value = 4096",
+            "mtu_bytes = { value = \"4096\"",
+        );
+        assert!(
+            error.contains("line") && error.contains("string"),
+            "{error}"
+        );
+    }
+}

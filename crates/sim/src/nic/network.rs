@@ -1,0 +1,291 @@
+//! Machines and their NICs: when a batch is where.
+
+use farleaf_fabric::{Verb, VerbKind};
+
+use super::model::NetworkModel;
+use super::queue::{Picos, Queue, from_nanos, picos, to_nanos};
+use crate::fabric::world::{ClientId, Nanos};
+
+/// What an atomic's request carries beside the headers: 28 bytes of `AtomicETH` in the place of 16
+/// of
+/// RETH (InfiniBand Architecture Specification).
+const ATOMIC_REQUEST_EXTRA_BYTES: u64 = 12;
+/// What an atomic's reply carries beside the headers: the word that was there.
+const ATOMIC_RESPONSE_EXTRA_BYTES: u64 = 8;
+
+/// The model's numbers as the queues need them.
+#[derive(Clone, Debug)]
+struct Costs {
+    verb: Picos,
+    atomic: Picos,
+    same_slot: Picos,
+    doorbell: Picos,
+    one_way: Picos,
+    byte: f64,
+    mtu_bytes: u64,
+    request_header_bytes: u64,
+    response_header_bytes: u64,
+}
+
+/// One NIC.
+#[derive(Clone, Debug)]
+struct Nic {
+    pipeline: Queue,
+    transmit: Queue,
+    receive: Queue,
+    /// When each slot of the locking table is free.
+    slots: Vec<Picos>,
+}
+
+/// Where a client is: its machine's NIC, and the one at the other end.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    compute_nic: usize,
+    memory_nic: usize,
+}
+
+/// How busy NICs were, as shares of the time between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Utilisation {
+    /// The memory nodes' pipelines, the busiest NIC's.
+    pub memory_pipeline: f64,
+    /// The memory nodes' way out: what READs bring.
+    pub memory_transmit: f64,
+    /// The memory nodes' way in: requests, and what WRITEs bring.
+    pub memory_receive: f64,
+    /// The compute nodes' pipelines.
+    pub compute_pipeline: f64,
+}
+
+/// What NICs had done at some moment.
+#[derive(Clone, Debug)]
+pub struct NetworkMark {
+    at: Picos,
+    memory: Vec<[Picos; 3]>,
+    compute: Vec<[Picos; 3]>,
+}
+
+/// All machines and the switch between them.
+#[derive(Clone, Debug)]
+pub struct Network {
+    costs: Costs,
+    /// NICs of each memory node, side by side.
+    memory: Vec<Nic>,
+    memory_nic_count: usize,
+    compute: Vec<Nic>,
+    compute_nic_count: usize,
+    places: Vec<Place>,
+}
+
+impl Network {
+    /// The machines of a model, idle.
+    pub fn new(model: &NetworkModel) -> Self {
+        let nic = &model.nic;
+        let period = |rate_per_s: f64| picos(1e9 / rate_per_s);
+        let fresh = Nic {
+            pipeline: Queue::default(),
+            transmit: Queue::default(),
+            receive: Queue::default(),
+            slots: vec![0; nic.atomic_slot_count.value as usize],
+        };
+        let memory_nic_count = model.memory.nics_per_node.value as usize;
+        let compute_nic_count = model.compute.nics_per_node.value as usize;
+        let memory_count = model.memory.node_count.value as usize * memory_nic_count;
+        let compute_count = model.compute.node_count.value as usize * compute_nic_count;
+        Self {
+            costs: Costs {
+                verb: period(nic.verb_rate_per_s.value),
+                atomic: period(nic.atomic_rate_per_s.value),
+                same_slot: picos(nic.atomic_same_slot_ns.value),
+                doorbell: picos(nic.doorbell_ns.value),
+                one_way: picos(nic.one_way_ns.value),
+                // Bits per nanosecond are Gbit/s.
+                byte: 8000.0 / nic.bandwidth_gbit_per_s.value,
+                mtu_bytes: nic.mtu_bytes.value as u64,
+                request_header_bytes: nic.request_header_bytes.value as u64,
+                response_header_bytes: nic.response_header_bytes.value as u64,
+            },
+            memory: vec![fresh.clone(); memory_count],
+            memory_nic_count,
+            compute: vec![fresh; compute_count],
+            compute_nic_count,
+            places: Vec::new(),
+        }
+    }
+
+    /// Puts a client onto a compute node, as its `thread`-th thread: threads are spread over the
+    /// NICs
+    /// at both ends. Both wrap around. A client that was put nowhere is on the first.
+    pub fn place(&mut self, client: ClientId, compute_node: usize, thread: usize) {
+        let index = client.0 as usize;
+        let first = Place {
+            compute_nic: 0,
+            memory_nic: 0,
+        };
+        if self.places.len() <= index {
+            self.places.resize(index + 1, first);
+        }
+        let node = compute_node % (self.compute.len() / self.compute_nic_count);
+        self.places[index] = Place {
+            compute_nic: node * self.compute_nic_count + thread % self.compute_nic_count,
+            memory_nic: thread % self.memory_nic_count,
+        };
+    }
+
+    fn memory_nic(&self, client: ClientId, node: u8) -> usize {
+        let place = self.places.get(client.0 as usize);
+        let nic = place.map_or(0, |place| place.memory_nic);
+        usize::from(node) * self.memory_nic_count + nic
+    }
+
+    fn compute_nic(&self, client: ClientId) -> usize {
+        let place = self.places.get(client.0 as usize);
+        place.map_or(0, |place| place.compute_nic)
+    }
+
+    /// Verbs to one node are posted now: when the last of them reaches the other NIC.
+    pub(crate) fn depart<'a>(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        verbs: impl Iterator<Item = &'a Verb>,
+    ) -> Nanos {
+        let index = self.compute_nic(client);
+        let (nic, costs) = (&mut self.compute[index], &self.costs);
+        let posted = nic.pipeline.serve(from_nanos(now), costs.doorbell);
+        let mut sent = posted;
+        for verb in verbs {
+            let issued = nic.pipeline.serve(posted, costs.verb);
+            sent = nic
+                .transmit
+                .serve(issued, costs.wire(costs.request_bytes(verb)));
+        }
+        to_nanos(sent + costs.one_way)
+    }
+
+    /// Verbs have reached a node now: when each takes effect, in their order.
+    pub(crate) fn arrive<'a>(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        node: u8,
+        verbs: impl Iterator<Item = &'a Verb>,
+        mut effect_at: impl FnMut(Nanos),
+    ) {
+        let index = self.memory_nic(client, node);
+        let (nic, costs) = (&mut self.memory[index], &self.costs);
+        let mut previous = 0;
+        for verb in verbs {
+            let bytes = costs.request_bytes(verb);
+            let received = nic.receive.serve(from_nanos(now), costs.wire(bytes));
+            let mut done;
+            if verb.kind == VerbKind::Read || verb.kind == VerbKind::Write {
+                done = nic.pipeline.serve(received, costs.verb).max(previous);
+            } else {
+                done = nic.pipeline.serve(received, costs.atomic).max(previous);
+                let slot_count = nic.slots.len() as u64;
+                let slot = &mut nic.slots[(verb.addr.index() % slot_count) as usize];
+                done = done.max(*slot);
+                *slot = done + costs.same_slot;
+            }
+            previous = done;
+            effect_at(to_nanos(done));
+        }
+    }
+
+    /// All verbs have taken effect now: when the reply reaches the compute node.
+    pub(crate) fn reply<'a>(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        node: u8,
+        verbs: impl Iterator<Item = &'a Verb>,
+    ) -> Nanos {
+        let index = self.memory_nic(client, node);
+        let costs = &self.costs;
+        let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
+        let sent = self.memory[index]
+            .transmit
+            .serve(from_nanos(now), costs.wire(bytes));
+        to_nanos(sent + costs.one_way)
+    }
+
+    /// The reply has reached the compute node now: when it is complete there.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        verbs: impl Iterator<Item = &'a Verb>,
+    ) -> Nanos {
+        let index = self.compute_nic(client);
+        let costs = &self.costs;
+        let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
+        let receive = &mut self.compute[index].receive;
+        to_nanos(receive.serve(from_nanos(now), costs.wire(bytes)))
+    }
+
+    /// What has been done until now, to be compared with later.
+    pub fn mark(&self, now: Nanos) -> NetworkMark {
+        let of = |nics: &[Nic]| {
+            let busy = nics
+                .iter()
+                .map(|nic| [nic.pipeline.busy(), nic.transmit.busy(), nic.receive.busy()]);
+            busy.collect()
+        };
+        NetworkMark {
+            at: from_nanos(now),
+            memory: of(&self.memory),
+            compute: of(&self.compute),
+        }
+    }
+
+    /// How busy the busiest NICs were since a mark.
+    pub fn utilisation_since(&self, mark: &NetworkMark, now: Nanos) -> Utilisation {
+        let later = self.mark(now);
+        let duration = (later.at.saturating_sub(mark.at)).max(1) as f64;
+        let busiest = |now: &[[Picos; 3]], then: &[[Picos; 3]], part: usize| {
+            let served = now.iter().zip(then);
+            let served = served.map(|(now, then)| now[part] - then[part]);
+            (served.max().unwrap_or(0) as f64 / duration).min(1.0)
+        };
+        Utilisation {
+            memory_pipeline: busiest(&later.memory, &mark.memory, 0),
+            memory_transmit: busiest(&later.memory, &mark.memory, 1),
+            memory_receive: busiest(&later.memory, &mark.memory, 2),
+            compute_pipeline: busiest(&later.compute, &mark.compute, 0),
+        }
+    }
+}
+
+impl Costs {
+    #[inline]
+    fn wire(&self, bytes: u64) -> Picos {
+        (bytes as f64 * self.byte) as Picos
+    }
+
+    fn packets(&self, payload_bytes: u64) -> u64 {
+        payload_bytes.div_ceil(self.mtu_bytes).max(1)
+    }
+
+    fn request_bytes(&self, verb: &Verb) -> u64 {
+        let payload = u64::from(verb.word_count) * 8;
+        match verb.kind {
+            VerbKind::Read => self.request_header_bytes,
+            VerbKind::Write => payload + self.packets(payload) * self.request_header_bytes,
+            VerbKind::CompareSwap | VerbKind::FetchAdd => {
+                self.request_header_bytes + ATOMIC_REQUEST_EXTRA_BYTES
+            }
+        }
+    }
+
+    fn response_bytes(&self, verb: &Verb) -> u64 {
+        let payload = u64::from(verb.word_count) * 8;
+        match verb.kind {
+            VerbKind::Read => payload + self.packets(payload) * self.response_header_bytes,
+            VerbKind::Write => self.response_header_bytes,
+            VerbKind::CompareSwap | VerbKind::FetchAdd => {
+                self.response_header_bytes + ATOMIC_RESPONSE_EXTRA_BYTES
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The model's self-check: raw READ and CAS rates, beside published ones.
+//!
+//! All clients of the testbed keep one memory node busy with batches of one verb, without anything
+//! in between. The rate that comes out is bound by whichever stage is the narrowest: the pipeline
+//! for
+//! small READs, the wire for large ones, the locking table for CAS on one word.
+
+use core::cell::Cell;
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_types::{NodeId, WordAddr};
+
+use super::model::{Measure, NetworkModel, PublishedRate};
+use super::network::Network;
+use crate::fabric::endpoint::SimEndpoint;
+use crate::fabric::executor::{Ended, Tasks};
+use crate::fabric::world::{Nanos, SharedWorld, World};
+use crate::random::Random;
+
+/// READ sizes that are measured, in bytes.
+pub const READ_SIZES_BYTES: [u64; 10] = [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+
+/// How far the model may be from what was published, in percent.
+pub const TOLERANCE_PERCENT: f64 = 15.0;
+
+/// Batches that one thread has under way.
+const IN_FLIGHT_COUNT: usize = 16;
+/// Words of the region that is read and written: more than one NIC has locking slots.
+const REGION_WORD_COUNT: usize = 1 << 16;
+/// Verbs before the measured ones, and measured ones.
+const VERB_COUNTS: (u64, u64) = (20_000, 60_000);
+
+/// What a probe asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Of what.
+    pub measure: Measure,
+    /// Size of each READ; 8 for CAS.
+    pub size_bytes: u64,
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeResult {
+    /// What was asked for.
+    pub probe: Probe,
+    /// Verbs per second that one memory node does, with all clients at it.
+    pub rate_per_s: f64,
+    /// Time of one verb when nobody else is there.
+    pub unloaded_ns: Nanos,
+    /// What was published of it.
+    pub published: Option<PublishedRate>,
+}
+
+impl ProbeResult {
+    /// The model's rate over the published one.
+    pub fn ratio(&self) -> Option<f64> {
+        let published = self.published.as_ref()?;
+        Some(self.rate_per_s / published.rate_per_s)
+    }
+
+    /// Whether it is as near to what was published as [`TOLERANCE_PERCENT`] asks; so is what nobody
+    /// has published.
+    pub fn is_near(&self) -> bool {
+        self.ratio()
+            .is_none_or(|ratio| (ratio - 1.0).abs() * 100.0 <= TOLERANCE_PERCENT)
+    }
+}
+
+/// READs of all sizes, and CAS on spread words and on one; some seconds.
+pub fn self_check(model: &NetworkModel) -> Vec<ProbeResult> {
+    let reads = READ_SIZES_BYTES.into_iter().map(|size_bytes| Probe {
+        measure: Measure::Read,
+        size_bytes,
+    });
+    let atomics = [Measure::CasSpread, Measure::CasOneWord].map(|measure| Probe {
+        measure,
+        size_bytes: 8,
+    });
+    let probes = reads.chain(atomics);
+    probes
+        .map(|probe| ProbeResult {
+            probe,
+            rate_per_s: rate(model, probe),
+            unloaded_ns: unloaded(model, probe),
+            published: published(model, probe).cloned(),
+        })
+        .collect()
+}
+
+fn published(model: &NetworkModel, probe: Probe) -> Option<&PublishedRate> {
+    model.published.iter().find(|published| {
+        published.measure == probe.measure && published.size_bytes == probe.size_bytes
+    })
+}
+
+/// What the verbs of a run share.
+struct Tally {
+    done: Cell<u64>,
+    begun_at: Cell<Nanos>,
+    ended_at: Cell<Nanos>,
+}
+
+/// Verbs per second.
+fn rate(model: &NetworkModel, probe: Probe) -> f64 {
+    let world = world(model);
+    let tally = Tally {
+        done: Cell::new(0),
+        begun_at: Cell::new(0),
+        ended_at: Cell::new(0),
+    };
+    let tasks = Tasks::new(&world);
+    let machine_count = model.compute.node_count.value as usize;
+    let thread_count = model.compute.threads_per_node.value as usize;
+    for machine in 0..machine_count {
+        for thread in 0..thread_count {
+            for turn in 0..IN_FLIGHT_COUNT {
+                let endpoint = SimEndpoint::new(&world);
+                // The NICs of one node do not know of each other's atomics: a word is one NIC's.
+                let nic = match probe.measure {
+                    Measure::CasOneWord => 0,
+                    Measure::Read | Measure::CasSpread => thread,
+                };
+                world
+                    .borrow_mut()
+                    .place_client(endpoint.client(), machine, nic);
+                let number = (machine * thread_count + thread) * IN_FLIGHT_COUNT + turn;
+                tasks.spawn(ask(&world, endpoint, probe, number as u64, &tally));
+            }
+        }
+    }
+    let ended = tasks.run(u64::MAX);
+    assert_eq!(ended, Ended::Done, "the verbs are counted");
+    let duration_ns = (tally.ended_at.get() - tally.begun_at.get()).max(1);
+    VERB_COUNTS.1 as f64 * 1e9 / duration_ns as f64
+}
+
+fn world(model: &NetworkModel) -> SharedWorld {
+    let regions = vec![vec![0; REGION_WORD_COUNT]; model.memory.node_count.value as usize];
+    World::modelled(regions, Network::new(model), Random::new(1))
+}
+
+async fn ask(world: &SharedWorld, endpoint: SimEndpoint, probe: Probe, number: u64, tally: &Tally) {
+    let mut batch = Batch::new();
+    let mut random = Random::new(number);
+    while tally.done.get() < VERB_COUNTS.0 + VERB_COUNTS.1 {
+        batch.clear();
+        add(&mut batch, probe, &mut random);
+        if endpoint.execute(&mut batch).await.is_err() {
+            return;
+        }
+        tally.done.set(tally.done.get() + 1);
+        if tally.done.get() == VERB_COUNTS.0 {
+            tally.begun_at.set(world.borrow().now());
+        }
+        if tally.done.get() == VERB_COUNTS.0 + VERB_COUNTS.1 {
+            tally.ended_at.set(world.borrow().now());
+        }
+    }
+}
+
+fn add(batch: &mut Batch, probe: Probe, random: &mut Random) {
+    let size_words = probe.size_bytes.div_ceil(8);
+    let at = |word: u64| WordAddr::new(NodeId(0), word);
+    let anywhere = random.below(REGION_WORD_COUNT as u64 - size_words);
+    match probe.measure {
+        Measure::Read => {
+            batch.read(at(anywhere), size_words as usize);
+        }
+        Measure::CasSpread => {
+            batch.compare_swap(at(anywhere), 0, 0);
+        }
+        Measure::CasOneWord => {
+            batch.compare_swap(at(0), 0, 0);
+        }
+    }
+}
+
+/// Time of one verb in an idle network.
+pub fn unloaded(model: &NetworkModel, probe: Probe) -> Nanos {
+    let world = world(model);
+    let took = Cell::new(0);
+    let endpoint = SimEndpoint::new(&world);
+    let tasks = Tasks::new(&world);
+    tasks.spawn(async {
+        let mut batch = Batch::new();
+        add(&mut batch, probe, &mut Random::new(1));
+        let begun = world.borrow().now();
+        if endpoint.execute(&mut batch).await.is_ok() {
+            took.set(world.borrow().now() - begun);
+        }
+    });
+    tasks.run(u64::MAX);
+    drop(tasks);
+    took.get()
+}

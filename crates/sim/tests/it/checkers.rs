@@ -1,0 +1,148 @@
+//! That the checks of a region see what they are there for: each promise is broken by hand once.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::LayerKind;
+use farleaf_leaf::LeafBuffer;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_sim::check::region::Region;
+use farleaf_sim::fabric::Freedoms;
+use farleaf_sim::fabric::endpoint::StillEndpoint;
+use farleaf_sim::fabric::world::World;
+use farleaf_sim::history::{Answer, Operation};
+use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
+use farleaf_sim::random::Random;
+use farleaf_sim::session::Session;
+
+/// A region with a table of a few leaves, swept.
+struct Scene {
+    node: Rc<Node>,
+    session: Session<StillEndpoint>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let size_words = REGION_SIZE_BYTES as usize / 8;
+        let world = World::new(&[size_words], Freedoms::CALM, Random::new(1));
+        let node = Node::new(&world);
+        let entry = node
+            .create_table(LayerKind::Learned, 8, 75)
+            .expect("it fits");
+        let endpoint = StillEndpoint::new(&world);
+        let owner = node.register(endpoint.client());
+        let session = Session::open(endpoint, owner, node.layout, entry);
+        let session = block_on(session, || 0).expect("it opens");
+        for key in 0..40 {
+            let put = Operation::Put(key, key + 1);
+            let put = block_on(session.perform(&put, None), || 0);
+            assert!(matches!(put, Ok(Answer::Changed { .. })));
+        }
+        block_on(session.give_back(), || 0).expect("it gives back");
+        Self { node, session }
+    }
+
+    /// The promises that are broken.
+    fn broken(&self) -> BTreeSet<&'static str> {
+        let Ok(region) = Region::read(&self.node, &self.session) else {
+            return BTreeSet::from(["region"]);
+        };
+        let violations = region.expect("there is a table").check();
+        violations
+            .iter()
+            .map(|violation| violation.promise)
+            .collect()
+    }
+
+    fn execute(&self, post: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch::new();
+        post(&mut batch);
+        block_on(self.session.endpoint().execute(&mut batch), || 0).expect("inside");
+    }
+
+    fn first_leaf(&self) -> farleaf_types::RemoteAddr {
+        let entry = self.node.entry().expect("readable").expect("there");
+        entry.record.first_leaf
+    }
+}
+
+#[test]
+fn a_sound_region_breaks_nothing() {
+    assert_eq!(Scene::new().broken(), BTreeSet::new());
+}
+
+#[test]
+fn a_lock_that_stays_is_seen() {
+    let scene = Scene::new();
+    let lock = scene.session.access().geometry.lock(scene.first_leaf());
+    scene.execute(|batch| batch.write_word(lock, 7));
+    assert_eq!(scene.broken(), BTreeSet::from(["locks"]));
+}
+
+/// The walk along the links meets the gap by itself.
+#[test]
+fn a_gap_between_leaves_is_seen() {
+    let scene = Scene::new();
+    let (access, leaf) = (scene.session.access(), scene.first_leaf());
+    let broken = std::cell::Cell::new(false);
+    let mut batch = Batch::new();
+    let read = access.read_intact(&mut batch, leaf, &broken);
+    let mut image: LeafBuffer = block_on(read, || 0).expect("intact");
+    let (key, high) = (image.image().key(0), image.image().high());
+    image.set_high(high - 1);
+    scene.execute(|batch| access.change(leaf).write_new(batch, &mut image));
+    assert_eq!(scene.broken(), BTreeSet::from(["region"]));
+    image.set_high(high);
+    image.set_record(1, key, 1);
+    scene.execute(|batch| access.change(leaf).write_new(batch, &mut image));
+    assert_eq!(scene.broken(), BTreeSet::from(["tiling"]), "a key twice");
+}
+
+#[test]
+fn leaves_and_chunks_that_nobody_has_are_seen() {
+    let scene = Scene::new();
+    let access = scene.session.access();
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let leaf_count = access.geometry.chunk_leaf_count();
+    let slots = access.geometry.slots();
+    let leased = allocator.lease_leaves(access.table, slots, leaf_count);
+    let (chunk, _): (ChunkIndex, FreeLeaves) = block_on(leased, || 0).expect("there is room");
+    assert_eq!(scene.broken(), BTreeSet::from(["locks"]), "it is leased");
+    let range = ChunkRange {
+        first: chunk,
+        count: 1,
+    };
+    let purpose = ChunkPurpose::Leaves { slots };
+    let given = allocator.give_back(range, purpose, access.table, FreeLeaves::default());
+    block_on(given, || 0).expect("inside");
+    assert_eq!(
+        scene.broken(),
+        BTreeSet::from(["leaks"]),
+        "its leaves are lost"
+    );
+}
+
+#[test]
+fn a_free_chunk_that_is_not_zero_is_seen() {
+    let scene = Scene::new();
+    let access = scene.session.access();
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let purpose = ChunkPurpose::Snapshot { generation: 9 };
+    let claimed = allocator.claim(1, purpose, access.table);
+    let range: ChunkRange = block_on(claimed, || 0).expect("there is room");
+    let free = FreeLeaves::default();
+    let given = allocator.give_back(range, ChunkPurpose::Free, access.table, free);
+    block_on(given, || 0).expect("inside");
+    assert_eq!(
+        scene.broken(),
+        BTreeSet::new(),
+        "given back as it was found"
+    );
+    let inside = access.layout.chunk_start(range.first).word_at(99);
+    scene.execute(|batch| batch.write_word(inside, 1));
+    assert_eq!(scene.broken(), BTreeSet::from(["leaks"]));
+}

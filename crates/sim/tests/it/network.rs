@@ -1,0 +1,174 @@
+//! The modelled network: its self-check, the laws of its queues, and experiments on it.
+
+use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
+use farleaf_index::LayerKind;
+use farleaf_sim::experiment::image::Image;
+use farleaf_sim::experiment::plan::{TablePlan, WorkPlan, mixed};
+use farleaf_sim::experiment::run::{Measurement, run};
+use farleaf_sim::nic::model::{Measure, NetworkModel};
+use farleaf_sim::nic::probe::{Probe, ProbeResult, READ_SIZES_BYTES, self_check, unloaded};
+use farleaf_sim::nic::profile::load_profile;
+
+fn profile(name: &str) -> NetworkModel {
+    load_profile(name).expect("embedded")
+}
+
+/// Promise: in both profiles every rate that is published is met within the stated tolerance, and
+/// none of the profile's own limits is exceeded.
+#[test]
+fn modelled_rates_are_near_published_ones_and_within_the_limits() {
+    for name in ["rolex", "xstore"] {
+        let model = profile(name);
+        let nics = model.memory.nics_per_node.value;
+        let results = self_check(&model);
+        assert_eq!(results.len(), READ_SIZES_BYTES.len() + 2);
+        let compared = results.iter().filter(|it| it.published.is_some()).count();
+        assert_eq!(compared, model.published.len(), "{name}: each is measured");
+        for result in &results {
+            assert!(result.is_near(), "{name}: {result:?}");
+            assert!(
+                result.rate_per_s <= limit(&model, result) * nics * 1.001,
+                "{result:?}"
+            );
+        }
+    }
+}
+
+/// What the narrowest stage of one NIC lets through.
+fn limit(model: &NetworkModel, result: &ProbeResult) -> f64 {
+    let nic = &model.nic;
+    let reply_bytes = result.probe.size_bytes as f64 + nic.response_header_bytes.value;
+    let link = nic.bandwidth_gbit_per_s.value * 1e9 / 8.0 / reply_bytes;
+    match result.probe.measure {
+        Measure::Read => link.min(nic.verb_rate_per_s.value),
+        Measure::CasSpread => nic.atomic_rate_per_s.value,
+        Measure::CasOneWord => 1e9 / nic.atomic_same_slot_ns.value,
+    }
+}
+
+/// Promise: a verb that meets nobody takes the sum of its parts, and not a rounding more.
+#[test]
+fn an_unloaded_verb_takes_the_sum_of_its_parts() {
+    let model = profile("rolex");
+    let nic = &model.nic;
+    for size_bytes in [8_u64, 512, 4096] {
+        let byte_ns = 8.0 / nic.bandwidth_gbit_per_s.value;
+        let reply_ns = (size_bytes as f64 + nic.response_header_bytes.value) * byte_ns;
+        let parts = nic.doorbell_ns.value
+            + 2.0 * 1e9 / nic.verb_rate_per_s.value
+            + 2.0 * nic.request_header_bytes.value * byte_ns
+            + 2.0 * nic.one_way_ns.value
+            + 2.0 * reply_ns;
+        let probe = Probe {
+            measure: Measure::Read,
+            size_bytes,
+        };
+        let took = unloaded(&model, probe) as f64;
+        // Each of four stages ends at a whole nanosecond.
+        assert!(
+            (parts..=parts + 4.0).contains(&took),
+            "{size_bytes}: {took} for {parts}"
+        );
+    }
+}
+
+fn image(model: &NetworkModel, layer: LayerKind, threads_per_node: usize) -> Image {
+    let plan = TablePlan {
+        layer,
+        slots: 16,
+        fill_percent: 75,
+        epsilon_keys: 16.0,
+        keys: "uniform".parse().expect("known"),
+        record_count: 20_000,
+        insert_count: 20_000,
+        seed: 1,
+    };
+    let thread_count = model.compute.node_count.value as usize * threads_per_node;
+    let node_count = model.memory.node_count.value as usize;
+    Image::load(&plan, node_count, thread_count).expect("loads")
+}
+
+fn work(workload: WorkloadSpec, threads_per_node: usize) -> WorkPlan {
+    WorkPlan {
+        workload,
+        distribution: None,
+        threads_per_node,
+        in_flight_count: 2,
+        warm_up_count: 1_000,
+        window_counts: vec![5_000, 5_000],
+    }
+}
+
+fn measured(model: &NetworkModel, layer: LayerKind, workload: WorkloadSpec) -> Vec<Measurement> {
+    let image = image(model, layer, 4);
+    run(&image, &work(workload, 4), model).expect("runs")
+}
+
+/// Promise: the same experiment gives the same numbers, to the last digit.
+#[test]
+fn an_experiment_is_deterministic() {
+    let model = profile("rolex");
+    let workload = WorkloadSpec::of(WorkloadLetter::D);
+    let first = measured(&model, LayerKind::Learned, workload);
+    let again = measured(&model, LayerKind::Learned, workload);
+    assert_eq!(first, again);
+    assert_eq!(first.len(), 2);
+}
+
+/// Promise: all workloads run on both layers without losing a key, with the round trips that the
+/// layers promise, and no NIC does more than it can.
+#[test]
+fn all_workloads_run_on_both_layers() {
+    let model = profile("rolex");
+    for layer in [LayerKind::Learned, LayerKind::Rolex] {
+        for letter in WorkloadLetter::ALL {
+            let windows = measured(&model, layer, WorkloadSpec::of(letter));
+            for window in windows {
+                assert_eq!(window.operation_count, 5_000);
+                let threads_in_flight = 3.0 * 4.0 * 2.0;
+                let fastest_ns = 2.0 * model.nic.one_way_ns.value;
+                let ceiling = threads_in_flight * 1e9 / fastest_ns;
+                assert!(
+                    window.operations_per_s < ceiling,
+                    "{layer} {letter}: {window:?}"
+                );
+                assert!(window.memory_transmit_use < 1.0);
+            }
+        }
+    }
+}
+
+/// Promise: a get is one round trip on both layers; ROLEX reads its range of leaves for it, the
+/// learned layer little more than one leaf.
+#[test]
+fn gets_cost_what_the_layers_promise() {
+    let model = profile("rolex");
+    let gets = |layer| {
+        let windows = measured(&model, layer, WorkloadSpec::of(WorkloadLetter::C));
+        windows[1].kinds[&OperationKind::Read]
+    };
+    let (learned, rolex) = (gets(LayerKind::Learned), gets(LayerKind::Rolex));
+    assert!(learned.round_trips_mean < 1.05, "{learned:?}");
+    assert!(rolex.round_trips_mean < 1.05, "{rolex:?}");
+    assert!(learned.bytes_read_mean * 2.0 < rolex.bytes_read_mean);
+    assert!(learned.latency_ns.p50 >= 2 * model.nic.one_way_ns.value as u64);
+}
+
+/// Promise: however many clients there are, READs bring no more than the links carry.
+#[test]
+fn more_threads_never_exceed_the_link() {
+    let model = profile("rolex");
+    let image = image(&model, LayerKind::Rolex, 24);
+    let plan = WorkPlan {
+        in_flight_count: 16,
+        ..work(mixed(1.0, 0.0, 0.0), 24)
+    };
+    let window = &run(&image, &plan, &model).expect("runs")[1];
+    let bytes_per_s = window.operations_per_s * window.kinds[&OperationKind::Read].bytes_read_mean;
+    let links = 3.0 * model.nic.bandwidth_gbit_per_s.value * 1e9 / 8.0;
+    assert!(bytes_per_s < links, "{bytes_per_s} of {links}");
+    assert!(
+        window.memory_transmit_use > 0.9,
+        "the link is what binds: {window:?}"
+    );
+}
