@@ -21,8 +21,9 @@
 //! - **W6.** A living client may be stopped with a lock in hand. A search that has waited for too
 //!   long is given up, and with it the table (its root cannot be told) or the chunk (its leaves
 //!   cannot) for this sweep. Nothing of it is freed: it stays the node's, and is for the next (W5).
-//! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on to
-//!   the other leaves, chunks and tables. No further sweep is due for that: it would find the same.
+//! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on
+//!   to the other leaves, chunks and tables. No further sweep is due for that: it would find the
+//!   same.
 
 use core::cell::Cell;
 use std::rc::Rc;

@@ -13,7 +13,8 @@
 //!   first leaf is the only one that ever is, and once (B2).
 //!
 //! So a way of links to the right is bounded by the leaves there are, hops to the left by the
-//! trained leaves left of the first hint, and hops from retired leaves by how often leaves are retired.
+//! trained leaves left of the first hint, and hops from retired leaves by how often leaves are
+//! retired.
 
 use farleaf_leaf::recovery::RETIRED_HOP_COUNT_MAX;
 use farleaf_leaf::{Contradiction, Look};
