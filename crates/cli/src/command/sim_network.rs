@@ -31,20 +31,28 @@ pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
     }
     print(rates(&results))?;
     let is_near = results.iter().all(ProbeResult::is_near);
-    let verdict = if is_near {
-        "All modelled rates are"
-    } else {
-        "NOT all modelled rates are"
-    };
-    print(format!(
-        "{verdict} within {TOLERANCE_PERCENT} % of the published ones. Everything here is modelled, in \
-         virtual time.\n"
-    ))?;
+    print(verdict(&results, is_near))?;
     Ok(if is_near {
         Ending::Done
     } else {
         Ending::Lacking
     })
+}
+
+fn verdict(results: &[ProbeResult], is_near: bool) -> String {
+    let published = results.iter().filter_map(|it| it.published.as_ref());
+    let (fitted, checks): (Vec<_>, Vec<_>) = published.partition(|it| it.is_fitted);
+    let verdict = match (checks.len() + fitted.len(), is_near) {
+        (0, _) => "Nothing is published to compare with".to_owned(),
+        (_, true) => format!("All are within {TOLERANCE_PERCENT} % of what is published"),
+        (_, false) => format!("NOT all are within {TOLERANCE_PERCENT} % of what is published"),
+    };
+    format!(
+        "{verdict}: {} rates that the parameters were set by (fitted), and {} that check them. \
+         Latencies are not compared. Everything here is modelled, in virtual time.\n",
+        fitted.len(),
+        checks.len()
+    )
 }
 
 fn rates(results: &[ProbeResult]) -> String {
@@ -64,7 +72,10 @@ fn rates(results: &[ProbeResult]) -> String {
             result.unloaded_ns.to_string(),
             published.map_or_else(none, |it| millions(it.rate_per_s)),
             result.ratio().map_or_else(none, |it| format!("{it:.2}")),
-            published.map_or_else(String::new, |it| it.by.to_string()),
+            published.map_or_else(String::new, |it| {
+                let fitted = if it.is_fitted { ", fitted" } else { "" };
+                format!("{}{fitted}", it.by)
+            }),
         ]
     });
     let header = [

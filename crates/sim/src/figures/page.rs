@@ -55,7 +55,7 @@ fn head(suite: &Suite) -> Markup {
             strong { "Modelled, not measured on hardware." }
             " The store's real code ran in virtual time over a model of this testbed: "
             (suite.model.testbed) ". The model's parameters, each with its source, are at the end "
-            "of this page. Round trips and bytes are counted, and do not depend on the model; "
+            "of this page. Round trips and bytes are counted; they depend on the model only where clients contend, by how often they try again; "
             "throughput and latency do."
         }
         p.note {

@@ -195,7 +195,10 @@ fn rows(result: &PointResult) -> Vec<Row> {
             .map(|(place, _, per_key)| {
                 let cells = vec![
                     format!("{per_key:.3}"),
-                    format!("{:.3}", leaf_table_per_key(result)),
+                    match point.layer {
+                        LayerKind::Rolex => format!("{:.3}", leaf_table_per_key(result)),
+                        LayerKind::Learned => "-".to_owned(),
+                    },
                     result.leaf_count.to_string(),
                     format!("{:.0}", keys_per_model(result)),
                 ];
@@ -234,7 +237,10 @@ fn kinds(window: &Measurement) -> String {
     kinds.join("\n")
 }
 
-/// The stage of a NIC that is nearest to its limit.
+/// From this share of its time on a stage counts as what bounds the throughput.
+const BUSY_SHARE: f64 = 0.95;
+
+/// The stage of a NIC that is nearest to its limit, if any is near it.
 fn busiest(window: &Measurement) -> String {
     let stages = [
         (window.memory_transmit_use, "memory node's link out"),
@@ -246,7 +252,14 @@ fn busiest(window: &Measurement) -> String {
         .into_iter()
         .max_by(|one, other| one.0.total_cmp(&other.0));
     busiest.map_or_else(String::new, |(share, name)| {
-        format!("{name}, {:.0} %", share * 100.0)
+        let percent = share * 100.0;
+        if share < BUSY_SHARE {
+            format!(
+                "none of those measured ({name}, {percent:.0} %): locks, processors, clients' links"
+            )
+        } else {
+            format!("{name}, {percent:.0} %")
+        }
     })
 }
 

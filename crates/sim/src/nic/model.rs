@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::probe::READ_SIZES_BYTES;
+
 /// A number and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,6 +123,10 @@ pub struct PublishedRate {
     pub rate_per_s: f64,
     /// How the figure got here.
     pub by: Standing,
+    /// The model's parameters were set by it: that it comes out shows only that the queues add
+    /// nothing of their own.
+    #[serde(default)]
+    pub is_fitted: bool,
     /// Who found it.
     pub source: String,
 }
@@ -160,6 +166,15 @@ pub enum ModelError {
         value: f64,
         /// What it may be.
         expected: String,
+    },
+    /// A published rate that the self-check does not measure, and so would not compare.
+    #[error(
+        "published.size_bytes = {size_bytes}: the self-check measures READs of 8 to 4096 bytes, powers \
+         of two, and atomics of 8"
+    )]
+    NotMeasured {
+        /// The size.
+        size_bytes: u64,
     },
     /// A number without a source.
     #[error(
@@ -204,6 +219,15 @@ impl NetworkModel {
                 ..rate
             };
             check("published.size_bytes", &size, Range::Count(8.0, 65536.0))?;
+            let is_measured = match published.measure {
+                Measure::Read => READ_SIZES_BYTES.contains(&published.size_bytes),
+                Measure::CasSpread | Measure::CasOneWord => published.size_bytes == 8,
+            };
+            if !is_measured {
+                return Err(ModelError::NotMeasured {
+                    size_bytes: published.size_bytes,
+                });
+            }
         }
         Ok(model)
     }
@@ -335,6 +359,17 @@ mod tests {
         );
         let error = refusal("doorbell_ns = { value = 6", "doorbell_ns = { value = nan");
         assert!(error.starts_with("nic.doorbell_ns = NaN"), "{error}");
+    }
+
+    /// Promise: what would be compared with nothing is refused, with the reason.
+    #[test]
+    fn a_published_rate_that_is_not_measured_is_refused() {
+        let text = include_str!("../../profiles/rolex.toml").replace("= 4096", "= 4000");
+        let error = NetworkModel::parse(&text).expect_err("not measured");
+        assert!(matches!(
+            error,
+            ModelError::NotMeasured { size_bytes: 4000 }
+        ));
     }
 
     /// Promise: no number is taken without a source.
