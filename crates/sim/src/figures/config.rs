@@ -270,6 +270,7 @@ impl Experiments {
         let read: Result<Self, toml::de::Error> = toml::from_str(text);
         let experiments = read.map_err(|error| refused(error.to_string().trim_end().to_owned()))?;
         experiments.check().map_err(refused)?;
+        check_figure_keys(text).map_err(refused)?;
         Ok(experiments)
     }
 
@@ -313,6 +314,54 @@ impl Experiments {
         }
         Ok(())
     }
+}
+
+/// The keys that a figure of some kind has.
+const FIGURE_KEYS: [&str; 16] = [
+    "id",
+    "title",
+    "note",
+    "paper",
+    "kind",
+    "workloads",
+    "distributions",
+    "insert_percent",
+    "window_count",
+    "read_percents",
+    "keys",
+    "threads_per_node",
+    "epsilon_keys",
+    "slots",
+    "record_per_mille",
+    "fill_percents",
+];
+
+/// Refuses what a reader that takes a figure's keys by its kind lets pass: keys that no figure has,
+/// and empty lists.
+fn check_figure_keys(text: &str) -> Result<(), String> {
+    let Ok(file) = text.parse::<toml::Table>() else {
+        return Ok(());
+    };
+    let figures = file.get("figure").and_then(toml::Value::as_array);
+    for figure in figures
+        .into_iter()
+        .flatten()
+        .filter_map(toml::Value::as_table)
+    {
+        let id = figure.get("id").and_then(toml::Value::as_str).unwrap_or("");
+        for (key, value) in figure {
+            if !FIGURE_KEYS.contains(&key.as_str()) {
+                return Err(format!("{key} of figure '{id}': there is no such key"));
+            }
+            let is_empty = value.as_array().is_some_and(Vec::is_empty);
+            if is_empty && key != "paper" {
+                return Err(format!(
+                    "{key} of figure '{id}': there must be one at least"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), String> {
@@ -377,6 +426,16 @@ mod tests {
                 "slots = [8, 12, 16]",
                 "slots = [7]",
                 "slots of figure 'figure-11b' = 7",
+            ),
+            (
+                "slots = [8, 12, 16]",
+                "slots = []",
+                "slots of figure 'figure-11b': there must be one at least",
+            ),
+            (
+                "kind = \"slots\"",
+                "kind = \"slots\"\nnots = 1",
+                "nots of figure",
             ),
             ("id = \"figure-9\"", "id = \"../x\"", "figure.id = '../x'"),
             ("kind = \"slots\"", "kind = \"slits\"", "slits"),

@@ -360,9 +360,10 @@ fn csv(suite: &Suite, results: &[&PointResult]) -> String {
                 .as_ref()
                 .map_or((0, 0), |work| (work.threads_per_node, work.in_flight_count));
             let head = format!(
-                "{},{},{place},{},{},{},{},{},{},{},{threads},{in_flight},{window}",
-                suite.model.name,
-                point.chart,
+                "{},{},{},{},{},{},{},{},{},{},{threads},{in_flight},{window}",
+                quoted(&suite.model.name),
+                quoted(&point.chart),
+                quoted(&place),
                 point.layer,
                 distribution.unwrap_or(""),
                 quoted(&table.keys.to_string()),
