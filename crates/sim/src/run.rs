@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farleaf_executor::block_on;
+use farleaf_fabric::Endpoint;
+use farleaf_types::{NodeId, OwnerWord};
 
 use crate::check::region::Region;
 use crate::check::{self, Violation};
@@ -18,7 +20,6 @@ use crate::plan::{Fault, Mishap, Plan, When};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::session::Session;
-use farleaf_types::{NodeId, OwnerWord};
 
 /// Things that happen in a run at the most; a run that goes on is one in which somebody waits for
 /// ever.
@@ -325,7 +326,6 @@ async fn close(stage: &Stage, number: usize, session: &Session<SimEndpoint>) {
     }
     let was_spared = stage.actors.borrow()[number].was_spared;
     if was_spared && !session.is_broken() {
-        use farleaf_fabric::Endpoint;
         let client = session.endpoint().client();
         let executed = stage.node.world.borrow().verb_count(client);
         if let Some(violation) = check::counters::check(session.endpoint().counters(), executed) {

@@ -1,6 +1,7 @@
 //! Leaves that contradict each other: every operation ends with an error that says where, instead
 //! of going from leaf to leaf for ever, and holds no lock then.
 
+use farleaf_executor::block_on;
 use farleaf_index::IndexError;
 use farleaf_leaf::{Contradiction, LeafError};
 use farleaf_region::catalog::CatalogEntry;
@@ -132,6 +133,36 @@ fn a_recovery_that_meets_a_contradiction_changes_nothing() {
         );
         assert_eq!(lock(&of.pool, &of.entry, of.addrs[0]), dead);
         assert!(!client.broken.get(), "nothing is held");
+    });
+}
+
+/// W7: a leaf that cannot be recovered does not keep the sweep from what comes after it.
+#[test]
+fn a_sweep_goes_on_past_damage() {
+    ends(|| {
+        let mut of = Neighbours::from(2);
+        let dead = of.pool.register();
+        let [low, next, _] = of.lows;
+        of.overwrite(1, (low, next), of.addrs[2]);
+        tear(&of.pool, &of.entry, of.addrs[0]);
+        set_lock(&of.pool, &of.entry, of.addrs[0], dead);
+        set_lock(&of.pool, &of.entry, of.addrs[2], dead);
+        of.pool.fence(dead);
+        let owner = of.pool.register();
+        let keeper = of.pool.keeper(of.pool.endpoint(), owner);
+        let report = block_on(keeper.sweep(), || 0).expect("damage does not end it");
+        let counts = (
+            report.damaged_count,
+            report.lock_count,
+            report.given_up_count,
+        );
+        assert_eq!(counts, (1, 1, 0), "no other sweep is due");
+        assert_eq!(
+            lock(&of.pool, &of.entry, of.addrs[0]),
+            dead,
+            "still to be told"
+        );
+        assert!(lock(&of.pool, &of.entry, of.addrs[2]).is_free());
     });
 }
 

@@ -5,7 +5,7 @@
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// FNV-1a over words, with a final mix by the caller's eyes.
+    /// Goes on with a word, by FNV-1a over its bytes.
     pub fn add(&mut self, word: u64) {
         for byte in word.to_le_bytes() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
