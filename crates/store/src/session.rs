@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_fabric::{Batch, Cost, Endpoint, KindCounters, OperationKind};
+use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, KindCounters, OperationKind};
 use farleaf_index::load::finish_root;
 use farleaf_index::{IndexState, Layer};
 use farleaf_leaf::{LeafAccess, LeafError, LeafGeometry};
@@ -181,6 +181,14 @@ impl SessionCore {
         self.broken.set(true);
     }
 
+    /// Executes and counts a batch that is no operation's on a table (F9).
+    pub(crate) fn control(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        let executed = self.drive(self.endpoint.execute(batch));
+        let counters = self.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        executed
+    }
+
     /// Counts what an operation cost and takes its batch back.
     #[inline]
     pub(crate) fn finish(&self, kind: OperationKind, mut batch: Box<Batch>) {
@@ -301,7 +309,7 @@ impl SessionCore {
         let layout = &self.pool.0.layout;
         let mut batch = Batch::new();
         let word = batch.read(layout.catalog_entry(table.entry.index), 1);
-        self.drive(self.endpoint.execute(&mut batch))?;
+        self.control(&mut batch)?;
         if batch.words(word)[0] == live_word(table.entry.record.id) {
             return Ok(());
         }
@@ -327,7 +335,7 @@ impl SessionCore {
         if words.is_empty() {
             return Ok(());
         }
-        self.drive(self.endpoint.execute(&mut batch))?;
+        self.control(&mut batch)?;
         for (table, word) in words {
             let id = table.entry.record.id;
             if batch.words(word)[0] != live_word(id) && !table.dropped.replace(true) {
@@ -399,7 +407,7 @@ impl SessionCore {
             heartbeat_addr(&self.pool.0.layout, session),
             HEARTBEAT_DRAINED,
         );
-        Ok(self.drive(self.endpoint.execute(&mut batch))?)
+        Ok(self.control(&mut batch)?)
     }
 }
 

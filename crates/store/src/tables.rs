@@ -2,7 +2,7 @@
 
 use farleaf_executor::{backoff, block_on};
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::load::create_table;
 use farleaf_leaf::LeafAccess;
 use farleaf_region::catalog::{
@@ -42,6 +42,9 @@ fn read_entries(
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
         let read = batch.read(layout.catalog_entry(0), word_count);
         block_on(endpoint.execute(&mut batch), || 0)?;
+        endpoint
+            .counters()
+            .record(OperationKind::Control, &batch.take_cost());
         let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
         let entries: Result<Vec<_>, RegionError> = entries
             .filter_map(|(index, words)| CatalogEntry::decode(index as u64, words).transpose())
@@ -107,7 +110,7 @@ impl SessionCore {
         let layout = &self.pool.0.layout;
         let mut batch = Batch::new();
         let slot = batch.fetch_add(layout.table_num(), 1);
-        self.drive(self.endpoint.execute(&mut batch))?;
+        self.control(&mut batch)?;
         let id = TableId(batch.previous(slot) as u32 + 1);
         let access = LeafAccess {
             endpoint: &self.endpoint,
@@ -131,9 +134,8 @@ impl SessionCore {
         batch.clear();
         batch.write(entry.offset(1), &record.encode_body(table.root));
         batch.write_word(entry, live_word(id));
-        let written = self.drive(self.endpoint.execute(&mut batch));
         // F5: an unknown outcome is left to the sweep, when the session has ended.
-        written?;
+        self.control(&mut batch)?;
         self.drive(table.give_back(&access, true))?;
         self.owns_chunks.set(false);
         Ok(CatalogEntry {
@@ -153,7 +155,7 @@ impl SessionCore {
             let mut batch = Batch::new();
             let place = self.pool.0.layout.catalog_entry(entry.index);
             batch.write_word(place, dropped_word(entry.record.id));
-            Ok(self.drive(self.endpoint.execute(&mut batch))?)
+            Ok(self.control(&mut batch)?)
         })
     }
 
@@ -173,7 +175,7 @@ impl SessionCore {
         for attempt in 0.. {
             batch.clear();
             let swap = batch.compare_swap(lock, expected.word(), self.owner.word());
-            self.drive(self.endpoint.execute(&mut batch))?;
+            self.control(&mut batch)?;
             let previous = OwnerWord::from_word(batch.previous(swap));
             if previous == expected {
                 break;
@@ -185,18 +187,17 @@ impl SessionCore {
         let result = work();
         batch.clear();
         batch.write_word(lock, OwnerWord::FREE.word());
-        self.drive(self.endpoint.execute(&mut batch))?;
+        self.control(&mut batch)?;
         result
     }
 
     fn is_fenced(&self, owner: OwnerWord) -> Result<bool, Error> {
         let (layout, mut batch) = (&self.pool.0.layout, Batch::new());
-        Ok(self.drive(session::is_owner_fenced(
-            &self.endpoint,
-            layout,
-            &mut batch,
-            owner,
-        ))?)
+        let fenced = session::is_owner_fenced(&self.endpoint, layout, &mut batch, owner);
+        let fenced = self.drive(fenced);
+        let counters = self.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        Ok(fenced?)
     }
 }
 
