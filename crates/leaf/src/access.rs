@@ -216,7 +216,8 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     ///
     /// # Errors
     /// [`LeafError::Damaged`] or [`LeafError::Contradiction`]: the lock was given back, if it was
-    /// had. Or the fabric failed.
+    /// had. [`LeafError::SessionBroken`]: another operation was cut off while this one waited. Or
+    /// the fabric failed.
     #[inline]
     pub async fn lock(
         &self,
@@ -290,6 +291,9 @@ impl<E: Endpoint> LeafAccess<'_, E> {
                 Box::pin(self.recover(batch, addr, owner, broken)).await?;
             } else {
                 backoff(attempt).await;
+            }
+            if broken.get() {
+                return Err(LeafError::SessionBroken);
             }
             batch.cost_mut().retries += 1;
             batch.clear();

@@ -41,6 +41,10 @@ pub enum LeafError {
         /// What contradicts.
         what: Contradiction,
     },
+    /// Another operation of the session was cut off, or failed half way: whatever waits for a lock
+    /// stops waiting, for it may be that operation's. Nothing has changed.
+    #[error("the session is closed: an operation on it was cancelled or failed half way")]
+    SessionBroken,
     /// The leaf was retired without a successor.
     #[error("{table} was dropped")]
     TableDropped {

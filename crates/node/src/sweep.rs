@@ -266,7 +266,9 @@ impl<E: Endpoint> Keeper<E> {
         let first_leaf = entry.record.first_leaf;
         // The search for the root waits for the first leaf, and so for the node itself (W5).
         self.sweep_locks(&access, &[first_leaf], report).await?;
-        let Some(root) = patience.wait(finish_root(&access, entry)).await else {
+        let broken = Cell::new(false);
+        let finished = finish_root(&access, entry, &broken);
+        let Some(root) = patience.wait(finished).await else {
             return Ok(None);
         };
         let root = root?;

@@ -1,19 +1,22 @@
 //! A table's operations as futures.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
-use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, OperationKind};
+use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
 use farleaf_index::operation::{Decision, ScanCursor};
 use farleaf_index::{Index, IndexError};
 
-use crate::Error;
 use crate::at_once::{GetBegun, MultiGetBegun};
 use crate::begin::Begun;
+use crate::host::Host;
 use crate::options::TableInfo;
 use crate::session::{SessionCore, TableState};
 use crate::table::{Insertion, Swap, Update};
+use crate::{Error, Pool};
 
 /// A table's operations as futures, for having many of them under way on one thread. On `mem` and
 /// `shm` a future is ready at its first poll, unless it has to wait for another client's lock.
@@ -21,13 +24,18 @@ use crate::table::{Insertion, Swap, Update};
 /// Dropping the future of a write before it is done may leave a leaf locked: the session is then
 /// closed to further operations, and others recover the leaf when it has been dropped. Spawn writes
 /// on an executor rather than racing them against time-outs.
-#[derive(Clone)]
-pub struct AsyncTable {
-    pub(crate) session: Rc<SessionCore>,
+pub struct AsyncTable<H: Host = Pool> {
+    pub(crate) session: Rc<SessionCore<H>>,
     pub(crate) state: Rc<TableState>,
 }
 
-impl fmt::Debug for AsyncTable {
+impl<H: Host> Clone for AsyncTable<H> {
+    fn clone(&self) -> Self {
+        Self::new(Rc::clone(&self.session), Rc::clone(&self.state))
+    }
+}
+
+impl<H: Host> fmt::Debug for AsyncTable<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncTable")
             .field("info", &self.state.info)
@@ -35,17 +43,20 @@ impl fmt::Debug for AsyncTable {
     }
 }
 
+/// What rarely has to be awaited is boxed: a future is as large as the largest one inside it.
+pub(crate) type Rare<'a, R> = Pin<Box<dyn Future<Output = Result<R, Error>> + 'a>>;
+
 /// One operation under way.
-pub(crate) struct Operation<'a> {
-    table: &'a AsyncTable,
+pub(crate) struct Operation<'a, H: Host> {
+    table: &'a AsyncTable<H>,
     pub(crate) batch: Box<Batch>,
-    pub(crate) index: Index<'a, MappedEndpoint>,
+    pub(crate) index: Index<'a, H::Endpoint>,
     _begun: Begun<'a>,
 }
 
-impl Operation<'_> {
-    /// Counts what it cost. `None`: the session's root was out of date, and is no more; the
-    /// operation has done nothing and has to be begun again.
+impl<H: Host> Operation<'_, H> {
+    /// Counts what it cost. If it failed, [`AsyncTable::refresh_after`] tells whether it has to be
+    /// begun again.
     #[expect(
         clippy::inline_always,
         reason = "a call would hand the operation over by memory"
@@ -55,17 +66,14 @@ impl Operation<'_> {
         self,
         kind: OperationKind,
         result: Result<R, IndexError>,
-    ) -> Result<Option<R>, Error> {
+    ) -> Result<R, IndexError> {
         self.table.session.finish(kind, self.batch);
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(error) => self.table.refresh_after(error).map(|()| None),
-        }
+        result
     }
 }
 
-impl AsyncTable {
-    pub(crate) fn new(session: Rc<SessionCore>, state: Rc<TableState>) -> Self {
+impl<H: Host> AsyncTable<H> {
+    pub(crate) fn new(session: Rc<SessionCore<H>>, state: Rc<TableState>) -> Self {
         Self { session, state }
     }
 
@@ -74,12 +82,20 @@ impl AsyncTable {
         &self.state.info
     }
 
-    /// Takes the newest root if that is what an operation failed for.
+    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more; the
+    /// operation has done nothing and has to be begun again.
     #[cold]
-    fn refresh_after(&self, error: IndexError) -> Result<(), Error> {
+    pub(crate) fn refresh_after(&self, error: IndexError) -> Rare<'_, ()> {
         match error {
-            IndexError::Outdated => self.session.refresh(&self.state),
-            other => Err(Error::from(other).of_table(&self.state.info.name)),
+            IndexError::Outdated => Box::pin(async {
+                // P1: what the operation that failed had noted is gone.
+                let _begun = self.session.begin_slowly(&self.state).await?;
+                self.session.refresh(&self.state).await
+            }),
+            other => {
+                let error = Error::from(other).of_table(&self.state.info.name);
+                Box::pin(std::future::ready(Err(error)))
+            }
         }
     }
 
@@ -89,13 +105,17 @@ impl AsyncTable {
         reason = "a call would build the operation in memory twice"
     )]
     #[inline(always)]
-    pub(crate) fn begin(&self) -> Result<Operation<'_>, Error> {
-        Ok(self.operation(self.session.begin(&self.state)?))
+    pub(crate) async fn begin(&self) -> Result<Operation<'_, H>, Error> {
+        let begun = match self.session.begin_at_once(&self.state) {
+            Some(begun) => begun,
+            None => self.session.begin_slowly(&self.state).await?,
+        };
+        Ok(self.operation(begun))
     }
 
     #[expect(clippy::inline_always, reason = "as for `begin`")]
     #[inline(always)]
-    pub(crate) fn operation<'a>(&'a self, begun: Begun<'a>) -> Operation<'a> {
+    pub(crate) fn operation<'a>(&'a self, begun: Begun<'a>) -> Operation<'a, H> {
         Operation {
             table: self,
             batch: self.session.take_batch(),
@@ -105,7 +125,7 @@ impl AsyncTable {
     }
 
     #[inline]
-    pub(crate) fn index(&self) -> Index<'_, MappedEndpoint> {
+    pub(crate) fn index(&self) -> Index<'_, H::Endpoint> {
         Index::new(self.session.access(&self.state), &self.state.index)
     }
 
@@ -225,13 +245,14 @@ impl AsyncTable {
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
         loop {
-            let mut operation = self.begin()?;
+            let mut operation = self.begin().await?;
             let result = operation
                 .index
                 .modify(&mut operation.batch, key, &mut decide)
                 .await;
-            if let Some(done) = operation.finish(kind, result)? {
-                return Ok(done);
+            match operation.finish(kind, result) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
     }
@@ -262,13 +283,14 @@ impl AsyncTable {
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
         loop {
-            let mut operation = self.begin()?;
+            let mut operation = self.begin().await?;
             let done = operation
                 .index
                 .scan(&mut operation.batch, cursor, wanted, records)
                 .await;
-            if let Some(done) = operation.finish(OperationKind::Scan, done)? {
-                return Ok(done);
+            match operation.finish(OperationKind::Scan, done) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
     }
@@ -280,10 +302,11 @@ impl AsyncTable {
     /// As for [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
         loop {
-            let mut operation = self.begin()?;
+            let mut operation = self.begin().await?;
             let estimate = operation.index.estimate_len(&mut operation.batch).await;
-            if let Some(done) = operation.finish(OperationKind::Control, estimate)? {
-                return Ok(done);
+            match operation.finish(OperationKind::Control, estimate) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
     }
@@ -292,5 +315,54 @@ impl AsyncTable {
     /// synonyms; what sessions of a process share is counted whole.
     pub fn metadata_bytes(&self) -> u64 {
         self.state.index.metadata_bytes()
+    }
+}
+
+/// Loading.
+impl<H: Host> AsyncTable<H> {
+    /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All
+    /// of it appears at once, or nothing. `progress` is told now and then how many records have
+    /// been taken. An empty sequence changes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Load`](crate::ErrorKind::Load): the sequence does not ascend, or the table has
+    /// records or had many.
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
+    /// under way. What was loaded is gone with the table.
+    pub async fn bulk_load(
+        &self,
+        records: impl IntoIterator<Item = (u64, u64)>,
+        progress: impl FnMut(u64),
+    ) -> Result<LoadSummary, Error> {
+        let (session, state) = (&self.session, &self.state);
+        let begun = session.begin_slowly(state).await?;
+        session.check_live(state).await?;
+        session.chunk_owner_count.update(|count| count + 1);
+        let plan = LoadPlan {
+            kind: state.info.options.layer,
+            fill_percent: state.info.options.fill_percent,
+            epsilon_keys: state.info.options.epsilon_keys,
+        };
+        let access = session.access(state);
+        let (records, broken) = (records.into_iter(), &session.broken);
+        let loaded = bulk_load(access, &state.entry, plan, broken, records, progress).await;
+        if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
+            session.mark_broken();
+        } else {
+            session.chunk_owner_count.update(|count| count - 1);
+        }
+        let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
+        // Whoever loads knows that there is a new root without meeting the retired first leaf.
+        let refreshed = match loaded {
+            Ok(_) => session.refresh(state).await,
+            Err(_) => Ok(()),
+        };
+        drop(begun);
+        refreshed?;
+        let summary = loaded?;
+        // A load takes long; were it dropped meanwhile, everything went where nobody looks.
+        session.check_live(state).await?;
+        Ok(summary)
     }
 }

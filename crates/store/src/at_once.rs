@@ -6,6 +6,7 @@ use farleaf_fabric::OperationKind;
 use farleaf_index::operation::{Elsewhere, GetAtOnce, MultiGetAtOnce};
 
 use crate::begin::Begun;
+use crate::host::Host;
 use crate::{AsyncTable, Error};
 
 /// What is left of a read.
@@ -28,7 +29,7 @@ pub(crate) enum MultiGetBegun<'a> {
     Unfinished(Rest<'a, Vec<Elsewhere>>),
 }
 
-impl AsyncTable {
+impl<H: Host> AsyncTable<H> {
     #[inline]
     pub(crate) fn get_at_once(&self, key: u64) -> GetBegun<'_> {
         let Some(begun) = self.session.begin_briefly(&self.state) else {
@@ -58,15 +59,17 @@ impl AsyncTable {
             let mut operation = self.operation(begun);
             let batch = &mut operation.batch;
             let value = operation.index.get_elsewhere(batch, key, elsewhere).await;
-            if let Some(done) = operation.finish(OperationKind::Get, value)? {
-                return Ok(done);
+            match operation.finish(OperationKind::Get, value) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
         loop {
-            let mut operation = self.begin()?;
+            let mut operation = self.begin().await?;
             let value = operation.index.get(&mut operation.batch, key).await;
-            if let Some(done) = operation.finish(OperationKind::Get, value)? {
-                return Ok(done);
+            match operation.finish(OperationKind::Get, value) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
     }
@@ -107,16 +110,18 @@ impl AsyncTable {
             let index = operation.index;
             let done = index.multi_get_elsewhere(batch, keys, values, &elsewhere);
             let done = done.await;
-            if let Some(done) = operation.finish(OperationKind::MultiGet, done)? {
-                return Ok(done);
+            match operation.finish(OperationKind::MultiGet, done) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
         loop {
-            let mut operation = self.begin()?;
+            let mut operation = self.begin().await?;
             let index = operation.index;
             let done = index.multi_get(&mut operation.batch, keys, values).await;
-            if let Some(done) = operation.finish(OperationKind::MultiGet, done)? {
-                return Ok(done);
+            match operation.finish(OperationKind::MultiGet, done) {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
             }
         }
     }
@@ -274,7 +279,7 @@ mod tests {
         let open = || stale(&pool, "t");
         let (session, table) = split_after(&pool, &TableOptions::default(), open);
         let shared = table.asynchronous();
-        let operation = shared.begin().expect("nothing to follow");
+        let operation = session.block_on(shared.begin()).expect("nothing to follow");
         let asked = asked();
         for (index, key) in asked.iter().enumerate() {
             if index == asked.len() / 2 {
@@ -300,7 +305,7 @@ mod tests {
         session.create_table("another", &options).expect("a table");
         session.drop_table("another").expect("it is there");
         let started = Instant::now();
-        while pool.0.process.note.sequence_after_note() == SequenceNumber(0) {
+        while pool.0.share.process.note.sequence_after_note() == SequenceNumber(0) {
             assert!(started.elapsed() < Duration::from_secs(20), "no new number");
             std::thread::sleep(Duration::from_millis(1));
         }

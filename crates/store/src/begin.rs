@@ -67,6 +67,11 @@ impl Unfinished {
         }
     }
 
+    /// Whether no operation is unfinished.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.current_count.get() + self.older_count.get() == 0
+    }
+
     pub(crate) fn note(&self) -> &Arc<SessionNote> {
         &self.note
     }
@@ -76,7 +81,7 @@ impl Unfinished {
     #[inline]
     pub(crate) fn begin(&self) -> (Begun<'_>, Option<SequenceNumber>) {
         let followed = self.followed.get();
-        if self.current_count.get() + self.older_count.get() == 0 {
+        if self.is_idle() {
             self.note.set_oldest(followed);
         }
         self.current_count.set(self.current_count.get() + 1);
@@ -96,7 +101,7 @@ impl Unfinished {
     #[inline]
     pub(crate) fn begin_briefly(&self) -> Option<BegunBriefly<'_>> {
         let followed = self.followed.get();
-        let is_alone = self.current_count.get() + self.older_count.get() == 0;
+        let is_alone = self.is_idle();
         if is_alone {
             self.note.set_oldest(followed);
         }

@@ -178,6 +178,7 @@ impl From<IndexError> for Error {
             IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error)) => {
                 ErrorKind::Fabric(error)
             }
+            IndexError::Leaf(LeafError::SessionBroken) => ErrorKind::SessionBroken,
             other => ErrorKind::Index(other),
         };
         kind.into()

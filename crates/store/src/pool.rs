@@ -1,29 +1,26 @@
 //! A pool, as one process has it open.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use farleaf_executor::block_on;
-use farleaf_fabric::Control;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmClient};
-use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::Directory;
-use farleaf_index::snapshot::read_snapshot;
-use farleaf_leaf::LeafGeometry;
+use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
 use farleaf_node::{MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
 use farleaf_region::{RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
+use farleaf_types::{NodeId, OwnerWord};
 
 use crate::options::{EmbeddedFabric, PoolOptions};
-use crate::process::ProcessThread;
-use crate::session::Session;
-use crate::{Error, ErrorKind, tables};
+use crate::host::Host;
+use crate::process::{Barrier, ProcessKeeper, ProcessThread};
+use crate::session::{Session, read_catalog};
+use crate::share::PoolShare;
+use crate::{Error, ErrorKind};
 
 /// A pool that this process has open. Clones are the same pool; sessions keep it open.
 #[derive(Clone, Debug)]
@@ -53,19 +50,29 @@ pub struct PoolUsage {
     pub table_count: u64,
 }
 
-/// A root word and the directory that was read through it.
-type CachedDirectory = (RemoteAddr, Arc<Directory>);
-
 #[derive(Debug)]
 pub(crate) struct PoolInner {
-    pub(crate) address: String,
+    pub(crate) share: PoolShare,
     pub(crate) region: Arc<MappedRegion>,
-    pub(crate) layout: RegionLayout,
     pub(crate) control: Arc<dyn Control>,
-    pub(crate) process: ProcessThread,
-    directories: Mutex<HashMap<TableId, CachedDirectory>>,
+    _process: ProcessThread,
     /// A node in this process; stopped after everything above is gone.
     node: Option<ShmNode>,
+}
+
+impl Host for Pool {
+    type Endpoint = MappedEndpoint;
+
+    const CLOSES_DROPPED_SESSIONS: bool = true;
+
+    #[inline]
+    fn share(&self) -> &PoolShare {
+        &self.0.share
+    }
+
+    fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        self.0.control.close_session(owner)
+    }
 }
 
 impl Pool {
@@ -149,16 +156,14 @@ impl Pool {
             node: NodeId(0),
             superblock,
         };
-        let process =
-            ProcessThread::start(Arc::clone(&region), layout).map_err(ErrorKind::Thread)?;
-        let directories = Mutex::default();
+        let share = PoolShare::new(address, layout);
+        let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
+        let process = ProcessThread::start(keeper).map_err(ErrorKind::Thread)?;
         Ok(Self(Arc::new(PoolInner {
-            address,
+            share,
             region,
-            layout,
             control,
-            process,
-            directories,
+            _process: process,
             node,
         })))
     }
@@ -171,11 +176,15 @@ impl Pool {
         Session::open(self.clone())
     }
 
+    pub(crate) fn endpoint(&self) -> MappedEndpoint {
+        MappedEndpoint::new(Arc::clone(&self.0.region))
+    }
+
     /// What the pool is.
     pub fn info(&self) -> PoolInfo {
         PoolInfo {
-            address: self.0.address.clone(),
-            size_bytes: self.0.layout.superblock.size_bytes,
+            address: self.0.share.address.clone(),
+            size_bytes: self.0.share.layout.superblock.size_bytes,
             page_kind: self.0.node.as_ref().map(ShmNode::page_kind),
         }
     }
@@ -185,8 +194,8 @@ impl Pool {
     /// # Errors
     /// The fabric failed.
     pub fn usage(&self) -> Result<PoolUsage, Error> {
-        let endpoint = MappedEndpoint::new(Arc::clone(&self.0.region));
-        let layout = &self.0.layout;
+        let endpoint = self.endpoint();
+        let layout = &self.0.share.layout;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
         let chunks = block_on(allocator.entries(), || 0)?;
         let used = chunks
@@ -206,45 +215,8 @@ impl Pool {
             size_bytes: layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
             used_bytes: used.count() as u64 * CHUNK_SIZE_BYTES,
             session_count: alive.count() as u64,
-            table_count: tables::read_catalog(&endpoint, layout)?.len() as u64,
+            table_count: block_on(read_catalog(&endpoint, layout), || 0)?.len() as u64,
         })
-    }
-}
-
-impl PoolInner {
-    /// The directory behind a root, read once per process.
-    pub(crate) fn directory(
-        &self,
-        endpoint: &MappedEndpoint,
-        geometry: LeafGeometry,
-        table: TableId,
-        root: RemoteAddr,
-    ) -> Result<Arc<Directory>, Error> {
-        // Held while it is read, so that it is read once; opening a table is rare.
-        let mut cached = self
-            .directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, directory)) = cached.get(&table)
-            && *known == root
-        {
-            return Ok(Arc::clone(directory));
-        }
-        let directory = block_on(
-            read_snapshot(endpoint, &self.layout, geometry, table, root),
-            || 0,
-        )?;
-        let directory = Arc::new(directory);
-        cached.insert(table, (root, Arc::clone(&directory)));
-        Ok(directory)
-    }
-
-    /// Forgets a dropped table's directory.
-    pub(crate) fn forget(&self, table: TableId) {
-        self.directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&table);
     }
 }
 

@@ -73,12 +73,12 @@ impl Table {
     /// As for [`get`](Self::get).
     pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
         let table = self.asynchronous();
-        // So that no retired leaf is met on the way.
-        let begun = table.session.begin(&table.state)?;
-        table.session.refresh(&table.state)?;
-        drop(begun);
         let walk = async {
-            let mut operation = table.begin()?;
+            // So that no retired leaf is met on the way.
+            let begun = table.session.begin_slowly(&table.state).await?;
+            table.session.refresh(&table.state).await?;
+            drop(begun);
+            let mut operation = table.begin().await?;
             let mut survey = operation.index.survey();
             let walked = loop {
                 match operation
@@ -91,7 +91,8 @@ impl Table {
                     Err(error) => break Err(error),
                 }
             };
-            operation.finish(OperationKind::Control, walked).map(|_| ())
+            let walked = operation.finish(OperationKind::Control, walked);
+            walked.map_err(|error| Error::from(error).of_table(&table.info().name))
         };
         table.session.drive(walk)
     }
@@ -103,8 +104,8 @@ impl Table {
     pub fn memory_bytes(&self) -> Result<u64, Error> {
         let table = self.asynchronous();
         let session = &table.session;
-        let layout = &session.pool.0.layout;
-        let allocator = ChunkAllocator::new(&session.endpoint, layout, session.owner);
+        let allocator =
+            ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
         let chunks = session.drive(allocator.entries())?;
         let own = chunks
             .iter()

@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::pin::pin;
 
-use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
+use farleaf_index::load::LoadSummary;
 
 use crate::at_once::{GetBegun, MultiGetBegun};
 use crate::options::TableInfo;
@@ -181,47 +181,17 @@ impl Table {
         self.0.session.drive(pin!(self.0.len_estimate()))
     }
 
-    /// Fills an empty table from a sequence that ascends by key, and trains its search layer. All
-    /// of it appears at once, or nothing. `progress` is told now and then how many records have
-    /// been taken. An empty sequence changes nothing.
+    /// See [`AsyncTable::bulk_load`].
     ///
     /// # Errors
-    /// [`ErrorKind::Load`](crate::ErrorKind::Load): the sequence does not ascend, or the table has
-    /// records or had many.
-    /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
-    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
-    /// under way. What was loaded is gone with the table.
+    /// See [`AsyncTable::bulk_load`].
     pub fn bulk_load(
         &self,
         records: impl IntoIterator<Item = (u64, u64)>,
         progress: impl FnMut(u64),
     ) -> Result<LoadSummary, Error> {
-        let (session, state) = (&self.0.session, &self.0.state);
-        let begun = session.begin(state)?;
-        session.check_live(state)?;
-        session.owns_chunks.set(true);
-        let plan = LoadPlan {
-            kind: state.info.options.layer,
-            fill_percent: state.info.options.fill_percent,
-            epsilon_keys: state.info.options.epsilon_keys,
-        };
-        let access = session.access(state);
-        let load = bulk_load(access, &state.entry, plan, records.into_iter(), progress);
-        let loaded = session.drive(load);
-        let is_unknown = matches!(&loaded, Err(error) if error.is_outcome_unknown());
-        if is_unknown {
-            session.mark_broken();
-        }
-        session.owns_chunks.set(is_unknown);
-        let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
-        // Whoever loads knows that there is a new root without meeting the retired first leaf.
-        let refreshed = loaded.is_ok().then(|| session.refresh(state));
-        drop(begun);
-        refreshed.transpose()?;
-        let summary = loaded?;
-        // A load takes long; were it dropped meanwhile, everything went where nobody looks.
-        session.check_live(state)?;
-        Ok(summary)
+        let session = &self.0.session;
+        session.drive(pin!(self.0.bulk_load(records, progress)))
     }
 
     /// See [`AsyncTable::metadata_bytes`].

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{LeafAccess, LeafError, LeafImage};
+use farleaf_leaf::{Critical, LeafAccess, LeafError, LeafImage};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_types::RemoteAddr;
@@ -20,10 +20,10 @@ pub(super) async fn is_untouched<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     entry: &CatalogEntry,
+    broken: &Cell<bool>,
 ) -> Result<bool, LeafError> {
-    let broken = Cell::new(false);
     let first_leaf = entry.record.first_leaf;
-    let leaf = access.read_intact(batch, first_leaf, &broken).await?;
+    let leaf = access.read_intact(batch, first_leaf, broken).await?;
     Ok(may_be_replaced(leaf.image()))
 }
 
@@ -49,15 +49,15 @@ pub(super) async fn commit<E: Endpoint>(
     entry: &CatalogEntry,
     first_new_leaf: RemoteAddr,
     root: RemoteAddr,
+    broken: &Cell<bool>,
 ) -> Result<(), LoadError> {
     let mut batch = Batch::new();
     let first_leaf = entry.record.first_leaf;
     let mut leaf = access.blank();
-    // Whoever loads is told by the error: only if the fabric fails can the lock be held behind it.
-    let broken = Cell::new(false);
     access
-        .lock(&mut batch, first_leaf, None, &mut leaf, &broken)
+        .lock(&mut batch, first_leaf, None, &mut leaf, broken)
         .await?;
+    let critical = Critical::enter(broken);
     let untouched = may_be_replaced(leaf.image());
     batch.clear();
     let change = access.change(first_leaf);
@@ -70,6 +70,7 @@ pub(super) async fn commit<E: Endpoint>(
         change.unlock(&mut batch);
     }
     access.endpoint.execute(&mut batch).await?;
+    critical.passed();
     access
         .endpoint
         .counters()
@@ -88,18 +89,18 @@ fn install_root(batch: &mut Batch, layout: &RegionLayout, entry: &CatalogEntry, 
 
 /// B4: if the first leaf is retired and the root is older than the pending one, swaps the root.
 /// Returns the root that is in force; of a table that was dropped, that of `entry`. A few round
-/// trips; called when a retired leaf was met.
+/// trips; called when a retired leaf was met. `broken` is as for [`LeafAccess::lock`].
 ///
 /// # Errors
 /// The first leaf is damaged, or the fabric failed.
 pub async fn finish_root<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     entry: &CatalogEntry,
+    broken: &Cell<bool>,
 ) -> Result<RemoteAddr, LeafError> {
     let mut batch = Batch::new();
-    let broken = Cell::new(false);
     let leaf = access
-        .read_intact(&mut batch, entry.record.first_leaf, &broken)
+        .read_intact(&mut batch, entry.record.first_leaf, broken)
         .await?;
     // Read after the first leaf: if that is retired, the pending root is the one of B3.
     batch.clear();

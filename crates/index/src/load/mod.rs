@@ -25,6 +25,8 @@ pub use commit::finish_root;
 pub use create::{NewTable, create_table};
 pub use cut::{Cutter, FillTarget};
 
+use core::cell::Cell;
+
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
@@ -74,7 +76,7 @@ impl LoadPlan {
 }
 
 /// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written. Memory: one model's records at a time, and a byte
+/// and then how many records have been written. `broken` is as for [`LeafAccess::lock`]. Memory: one model's records at a time, and a byte
 /// per leaf. An empty sequence changes nothing.
 ///
 /// # Errors
@@ -86,11 +88,12 @@ pub async fn bulk_load<E: Endpoint>(
     access: LeafAccess<'_, E>,
     entry: &CatalogEntry,
     plan: LoadPlan,
+    broken: &Cell<bool>,
     records: impl Iterator<Item = (u64, u64)>,
     mut progress: impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
     let mut batch = Batch::new();
-    let begun = begin(&access, &mut batch, entry).await;
+    let begun = begin(&access, &mut batch, entry, broken).await;
     let counters = access.endpoint.counters();
     counters.record(OperationKind::BulkLoad, &batch.take_cost());
     let generation = begun?;
@@ -103,7 +106,7 @@ pub async fn bulk_load<E: Endpoint>(
     let mut snapshot_range = None;
     let loaded = load_into(
         &access,
-        (entry, plan, generation),
+        (entry, plan, generation, broken),
         (&mut extents, &mut snapshot_range),
         records,
         &mut progress,
@@ -134,8 +137,9 @@ async fn begin<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     entry: &CatalogEntry,
+    broken: &Cell<bool>,
 ) -> Result<u16, LoadError> {
-    if !commit::is_untouched(access, batch, entry).await? {
+    if !commit::is_untouched(access, batch, entry, broken).await? {
         return Err(LoadError::TableNotEmpty);
     }
     Ok(commit::draw_generation(access, batch).await?)
@@ -143,7 +147,7 @@ async fn begin<E: Endpoint>(
 
 async fn load_into<E: Endpoint>(
     access: &LeafAccess<'_, E>,
-    (entry, plan, generation): (&CatalogEntry, LoadPlan, u16),
+    (entry, plan, generation, broken): (&CatalogEntry, LoadPlan, u16, &Cell<bool>),
     (extents, snapshot_range): (&mut RunExtents, &mut Option<ChunkRange>),
     records: impl Iterator<Item = (u64, u64)>,
     progress: &mut impl FnMut(u64),
@@ -194,7 +198,7 @@ async fn load_into<E: Endpoint>(
     let (root, range) =
         write_snapshot(access.endpoint, &allocator, access.layout, contents).await?;
     *snapshot_range = Some(range);
-    commit::commit(access, entry, first_leaf, root).await?;
+    commit::commit(access, entry, first_leaf, root, broken).await?;
     progress(record_count);
     Ok(summary)
 }

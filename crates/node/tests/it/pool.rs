@@ -181,7 +181,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
 
     /// B4: follows to the newest root, or from retired leaves if this is the newest.
     fn refresh(&mut self) -> Result<(), IndexError> {
-        let root = block_on(finish_root(&self.access(), &self.entry), || 0)?;
+        let root = block_on(finish_root(&self.access(), &self.entry, &Cell::default()), || 0)?;
         if root == self.root {
             self.state.follow_retired();
             return Ok(());
@@ -259,10 +259,12 @@ impl<'a, E: Endpoint> Client<'a, E> {
             fill_percent: self.entry.record.fill_percent,
             epsilon_keys: 16.0,
         };
+        let broken = Cell::default();
         let loaded = bulk_load(
             self.access(),
             &self.entry,
             plan,
+            &broken,
             records.iter().copied(),
             |_| (),
         );

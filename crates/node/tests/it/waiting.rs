@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use core::cell::Cell;
+
 use farleaf_executor::block_on;
 use farleaf_index::load::finish_root;
 use farleaf_node::agent;
@@ -184,7 +186,7 @@ fn c5_a_dropped_table_has_no_root() {
     assert!(dropped.dropped_at.0 > 0, "G1");
     assert!(dropped.root.is_null() && dropped.pending_root.is_null());
     let client = pool.client(owner, &entry);
-    let finished = block_on(finish_root(&client.access(), &entry), || 0);
+    let finished = block_on(finish_root(&client.access(), &entry, &Cell::default()), || 0);
     let root = finished.expect("whoever works on it still may go on");
     assert_eq!(root, entry.root);
     let dropped = pool.catalog().pop().expect("it is not free yet");

@@ -226,8 +226,12 @@ fn load_node(
         epsilon_keys: plan.epsilon_keys,
     };
     let records = keys.iter().map(|key| (*key, value_of(*key)));
-    block_on(bulk_load(access, &entry, load, records, |_| ()), || 0)?;
-    let root = block_on(finish_root(&access, &entry), || 0).map_err(IndexError::from)?;
+    let broken = Cell::default();
+    block_on(
+        bulk_load(access, &entry, load, &broken, records, |_| ()),
+        || 0,
+    )?;
+    let root = block_on(finish_root(&access, &entry, &broken), || 0).map_err(IndexError::from)?;
     let snapshot = read_snapshot(&still, &layout, geometry, TABLE, root);
     let directory = block_on(snapshot, || 0)?;
     sessions.close(owner);

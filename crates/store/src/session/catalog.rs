@@ -1,10 +1,9 @@
 //! The catalog, from a session's side (rules C1 to C3).
 
-use farleaf_executor::{backoff, block_on};
-use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::load::create_table;
-use farleaf_leaf::LeafAccess;
+use farleaf_leaf::{Critical, LeafAccess};
 use farleaf_region::catalog::{
     CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
     live_word,
@@ -13,26 +12,27 @@ use farleaf_region::session;
 use farleaf_region::{RegionError, RegionLayout};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
+use super::base::SessionCore;
+use crate::host::Host;
 use crate::options::{TableInfo, TableOptions, check_name};
-use crate::session::SessionCore;
 use crate::{Error, ErrorKind};
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 
 /// All live tables.
-pub(crate) fn read_catalog(
-    endpoint: &MappedEndpoint,
+pub(crate) async fn read_catalog<E: Endpoint>(
+    endpoint: &E,
     layout: &RegionLayout,
 ) -> Result<Vec<CatalogEntry>, Error> {
-    let mut entries = read_entries(endpoint, layout)?;
+    let mut entries = read_entries(endpoint, layout).await?;
     entries.retain(|entry| entry.state == EntryState::Live);
     Ok(entries)
 }
 
 /// All entries that are not free.
-fn read_entries(
-    endpoint: &MappedEndpoint,
+async fn read_entries<E: Endpoint>(
+    endpoint: &E,
     layout: &RegionLayout,
 ) -> Result<Vec<CatalogEntry>, Error> {
     let mut batch = Batch::new();
@@ -41,10 +41,10 @@ fn read_entries(
         batch.clear();
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
         let read = batch.read(layout.catalog_entry(0), word_count);
-        block_on(endpoint.execute(&mut batch), || 0)?;
-        endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        let executed = endpoint.execute(&mut batch).await;
+        let counters = endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        executed?;
         let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
         let entries: Result<Vec<_>, RegionError> = entries
             .filter_map(|(index, words)| CatalogEntry::decode(index as u64, words).transpose())
@@ -57,29 +57,29 @@ fn read_entries(
     }
 }
 
-impl SessionCore {
-    pub(crate) fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
-        let entries = read_catalog(&self.endpoint, &self.pool.0.layout)?;
+impl<H: Host> SessionCore<H> {
+    pub(super) async fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
+        let entries = read_catalog(&self.endpoint, self.layout()).await?;
         let found = entries.into_iter().find(|entry| entry.record.name == name);
         found.ok_or_else(|| {
             ErrorKind::TableNotFound {
                 name: name.to_owned(),
-                pool: self.pool.0.address.clone(),
+                pool: self.share().address.clone(),
             }
             .into()
         })
     }
 
     /// C2.
-    pub(crate) fn create_entry(
+    pub(super) async fn create_entry(
         &self,
         name: &str,
         options: &TableOptions,
     ) -> Result<CatalogEntry, Error> {
         check_name(name)?;
         options.check()?;
-        self.with_catalog_lock(|| {
-            let entries = read_entries(&self.endpoint, &self.pool.0.layout)?;
+        self.with_catalog_lock(async {
+            let entries = read_entries(&self.endpoint, self.layout()).await?;
             let known = entries
                 .iter()
                 .find(|entry| entry.state == EntryState::Live && entry.record.name == name);
@@ -97,20 +97,21 @@ impl SessionCore {
                 .ok_or(RegionError::CatalogFull {
                     table_count_max: TABLE_COUNT_MAX,
                 })?;
-            self.write_entry(index, name, options)
+            self.write_entry(index, name, options).await
         })
+        .await
     }
 
-    fn write_entry(
+    async fn write_entry(
         &self,
         index: u64,
         name: &str,
         options: &TableOptions,
     ) -> Result<CatalogEntry, Error> {
-        let layout = &self.pool.0.layout;
+        let layout = self.layout();
         let mut batch = Batch::new();
         let slot = batch.fetch_add(layout.table_num(), 1);
-        self.control(&mut batch)?;
+        self.control(&mut batch).await?;
         let id = TableId(batch.previous(slot) as u32 + 1);
         let access = LeafAccess {
             endpoint: &self.endpoint,
@@ -119,8 +120,12 @@ impl SessionCore {
             table: id,
             owner: self.owner,
         };
-        self.owns_chunks.set(true);
-        let table = self.drive(create_table(&access))?;
+        self.chunk_owner_count.update(|count| count + 1);
+        let created = create_table(&access).await;
+        if matches!(&created, Err(error) if error.fabric_failure().is_none()) {
+            self.chunk_owner_count.update(|count| count - 1);
+        }
+        let table = created?;
         let record = TableRecord {
             id,
             name: name.to_owned(),
@@ -135,9 +140,9 @@ impl SessionCore {
         batch.write(entry.offset(1), &record.encode_body(table.root));
         batch.write_word(entry, live_word(id));
         // F5: an unknown outcome is left to the sweep, when the session has ended.
-        self.control(&mut batch)?;
-        self.drive(table.give_back(&access, true))?;
-        self.owns_chunks.set(false);
+        self.control(&mut batch).await?;
+        table.give_back(&access, true).await?;
+        self.chunk_owner_count.update(|count| count - 1);
         Ok(CatalogEntry {
             index,
             state: EntryState::Live,
@@ -149,52 +154,65 @@ impl SessionCore {
     }
 
     /// C3.
-    pub(crate) fn drop_entry(&self, name: &str) -> Result<(), Error> {
-        self.with_catalog_lock(|| {
-            let entry = self.find_table(name)?;
+    pub(super) async fn drop_entry(&self, name: &str) -> Result<(), Error> {
+        self.with_catalog_lock(async {
+            let entry = self.find_table(name).await?;
             let mut batch = Batch::new();
-            let place = self.pool.0.layout.catalog_entry(entry.index);
+            let place = self.layout().catalog_entry(entry.index);
             batch.write_word(place, dropped_word(entry.record.id));
-            Ok(self.control(&mut batch)?)
+            Ok(self.control(&mut batch).await?)
         })
+        .await
     }
 
-    pub(crate) fn list(&self) -> Result<Vec<TableInfo>, Error> {
-        let entries = read_catalog(&self.endpoint, &self.pool.0.layout)?;
+    pub(super) async fn list(&self) -> Result<Vec<TableInfo>, Error> {
+        let entries = read_catalog(&self.endpoint, self.layout()).await?;
         entries
             .iter()
             .map(|entry| TableInfo::from_record(&entry.record))
             .collect()
     }
 
-    /// C1.
-    fn with_catalog_lock<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
-        let lock = self.pool.0.layout.catalog_lock();
+    /// C1. If it is cut off, or the fabric fails, the session may hold the lock: it is broken then.
+    async fn with_catalog_lock<R>(
+        &self,
+        work: impl Future<Output = Result<R, Error>>,
+    ) -> Result<R, Error> {
+        let lock = self.layout().catalog_lock();
         let mut batch = Batch::new();
         let mut expected = OwnerWord::FREE;
         for attempt in 0.. {
             batch.clear();
+            let critical = Critical::enter(&self.broken);
             let swap = batch.compare_swap(lock, expected.word(), self.owner.word());
-            self.control(&mut batch)?;
+            self.control(&mut batch).await?;
             let previous = OwnerWord::from_word(batch.previous(swap));
             if previous == expected {
+                // Nothing is awaited before the next critical time begins.
+                critical.passed();
                 break;
             }
-            let fenced = !previous.is_free() && self.is_fenced(previous)?;
+            critical.passed();
+            let fenced = !previous.is_free() && self.is_fenced(previous).await?;
             expected = if fenced { previous } else { OwnerWord::FREE };
-            self.drive(backoff(attempt));
+            backoff(attempt).await;
+            if self.is_broken() {
+                return Err(ErrorKind::SessionBroken.into());
+            }
         }
-        let result = work();
+        let critical = Critical::enter(&self.broken);
+        let result = work.await;
         batch.clear();
         batch.write_word(lock, OwnerWord::FREE.word());
-        self.control(&mut batch)?;
+        self.control(&mut batch).await?;
+        critical.passed();
         result
     }
 
-    fn is_fenced(&self, owner: OwnerWord) -> Result<bool, Error> {
-        let (layout, mut batch) = (&self.pool.0.layout, Batch::new());
-        let fenced = session::is_owner_fenced(&self.endpoint, layout, &mut batch, owner);
-        let fenced = self.drive(fenced);
+    async fn is_fenced(&self, owner: OwnerWord) -> Result<bool, Error> {
+        let mut batch = Batch::new();
+        let fenced = session::is_owner_fenced(&self.endpoint, self.layout(), &mut batch, owner);
+        let fenced = fenced.await;
         let counters = self.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         Ok(fenced?)

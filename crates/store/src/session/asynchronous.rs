@@ -1,0 +1,121 @@
+//! A session's calls as futures.
+
+use std::rc::Rc;
+
+use farleaf_fabric::{Cost, KindCounters, OperationKind};
+use farleaf_types::OwnerWord;
+
+use super::base::SessionCore;
+use crate::host::Host;
+use crate::options::{TableInfo, TableOptions};
+use crate::{AsyncTable, Error, Pool};
+
+/// One thread's way into a pool, with futures: many of them can be under way at once. Clones are
+/// the same session, which lasts as long as any of them or of its tables.
+///
+/// Dropping a future of it before it is done may leave something locked: the session is then closed
+/// to further operations, and others recover what it held when it is closed.
+#[derive(Debug)]
+pub struct AsyncSession<H: Host = Pool>(Rc<SessionCore<H>>);
+
+impl<H: Host> Clone for AsyncSession<H> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<H: Host> AsyncSession<H> {
+    /// The session that the memory node has registered as `owner`, with an endpoint of its own.
+    pub fn new(host: H, endpoint: H::Endpoint, owner: OwnerWord) -> Self {
+        Self(Rc::new(SessionCore::new(host, endpoint, owner)))
+    }
+
+    pub(crate) fn core(&self) -> &Rc<SessionCore<H>> {
+        &self.0
+    }
+
+    /// Makes an empty table and opens it.
+    ///
+    /// # Errors
+    /// The name is taken or bad, an option is out of range, or the pool is full.
+    pub async fn create_table(
+        &self,
+        name: &str,
+        options: &TableOptions,
+    ) -> Result<AsyncTable<H>, Error> {
+        let _begun = self.0.begin().await?;
+        let entry = self.0.create_entry(name, options).await?;
+        self.0.open_entry(entry).await
+    }
+
+    /// Opens a table: reads its directory, unless this process has it already.
+    ///
+    /// # Errors
+    /// There is no such table, or it is damaged.
+    pub async fn open_table(&self, name: &str) -> Result<AsyncTable<H>, Error> {
+        let _begun = self.0.begin().await?;
+        let entry = self.0.find_table(name).await?;
+        self.0.open_entry(entry).await
+    }
+
+    /// Drops a table. Whoever has it open gets
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped) soon; its memory is free when no
+    /// operation on it is under way any more anywhere.
+    ///
+    /// # Errors
+    /// There is no such table.
+    pub async fn drop_table(&self, name: &str) -> Result<(), Error> {
+        let _begun = self.0.begin().await?;
+        self.0.drop_entry(name).await
+    }
+
+    /// All tables, in no order.
+    ///
+    /// # Errors
+    /// The fabric failed, or the catalog is damaged.
+    pub async fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
+        self.0.list().await
+    }
+
+    /// What the session stands on.
+    pub fn host(&self) -> &H {
+        &self.0.host
+    }
+
+    /// What the session posts with.
+    pub fn endpoint(&self) -> &H::Endpoint {
+        &self.0.endpoint
+    }
+
+    /// What operations of this kind have cost on this session (F9).
+    pub fn counters(&self, kind: OperationKind) -> KindCounters {
+        farleaf_fabric::Endpoint::counters(&self.0.endpoint).kind(kind)
+    }
+
+    /// What the operation that ended last has cost. With several operations under way, it is the
+    /// right one directly after the await that ended it.
+    pub fn last_cost(&self) -> Cost {
+        self.0.last_cost.get()
+    }
+
+    /// Whether an operation was cut off, or failed, where it may have held something: the session
+    /// does nothing any more, and wants to be closed.
+    pub fn is_broken(&self) -> bool {
+        self.0.is_broken()
+    }
+
+    /// Whether nothing else keeps the session alive.
+    pub(crate) fn is_last(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
+    /// Gives back what is leased and closes, whatever else keeps the session: operations that begin
+    /// afterwards are refused. No operation may be under way.
+    ///
+    /// # Errors
+    /// What it leased could not be given back, or the memory node cannot be reached; the node then
+    /// sweeps it when the process ends.
+    pub async fn close(&self) -> Result<(), Error> {
+        self.0.shut().await
+    }
+}

@@ -1,0 +1,228 @@
+//! What a session is made of, and how it ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind};
+use farleaf_index::{IndexState, Layer};
+use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_region::RegionLayout;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+
+use crate::begin::Unfinished;
+use crate::host::{Host, PoolShare};
+use crate::options::TableInfo;
+use crate::{AsyncTable, Error};
+
+#[derive(Debug)]
+pub(crate) struct SessionCore<H: Host> {
+    pub(crate) endpoint: H::Endpoint,
+    pub(crate) owner: OwnerWord,
+    pub(crate) unfinished: Unfinished,
+    pub(crate) last_cost: Cell<Cost>,
+    pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a batch is larger than a pointer and is moved twice per operation"
+    )]
+    batches: RefCell<Vec<Box<Batch>>>,
+    /// Tables that were dropped while the session had them open; operations that began before may
+    /// still lease leaves for them.
+    pub(super) dropped_tables: RefCell<Vec<Rc<TableState>>>,
+    /// Something was cut off between taking a lock and giving it back, or the session is closed: it
+    /// posts nothing any more (F6).
+    pub(crate) broken: Rc<Cell<bool>>,
+    /// Loads and creations that are under way or were cut off: chunks may be owned that no lease
+    /// knows of.
+    pub(crate) chunk_owner_count: Cell<u32>,
+    shut: Cell<bool>,
+    /// Declared last: the pool stays open until the session has closed.
+    pub(crate) host: H,
+}
+
+/// What a session keeps of a table.
+#[derive(Debug)]
+pub(crate) struct TableState {
+    pub(crate) info: TableInfo,
+    pub(crate) entry: CatalogEntry,
+    pub(crate) geometry: LeafGeometry,
+    pub(crate) index: IndexState,
+    /// The root that the index's layer was made from.
+    pub(super) root: Cell<RemoteAddr>,
+    pub(crate) dropped: Cell<bool>,
+}
+
+impl<H: Host> SessionCore<H> {
+    pub(crate) fn new(host: H, endpoint: H::Endpoint, owner: OwnerWord) -> Self {
+        let process = &host.share().process;
+        let note = process.add(owner);
+        let unfinished = Unfinished::new(Arc::clone(&process.note), note);
+        Self {
+            endpoint,
+            owner,
+            unfinished,
+            last_cost: Cell::default(),
+            tables: RefCell::default(),
+            batches: RefCell::default(),
+            dropped_tables: RefCell::default(),
+            broken: Rc::default(),
+            chunk_owner_count: Cell::new(0),
+            shut: Cell::new(false),
+            host,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn share(&self) -> &PoolShare {
+        self.host.share()
+    }
+
+    #[inline]
+    pub(crate) fn layout(&self) -> &RegionLayout {
+        &self.host.share().layout
+    }
+
+    pub(crate) fn drive<F: Future>(&self, future: F) -> F::Output {
+        block_on(future, || self.endpoint.poll_completions())
+    }
+
+    /// A batch from the session's stock.
+    #[expect(
+        clippy::unnecessary_box_returns,
+        reason = "moving a batch costs more than finding it"
+    )]
+    #[inline]
+    pub(crate) fn take_batch(&self) -> Box<Batch> {
+        self.batches.borrow_mut().pop().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    /// F6: nobody knows what the session's last batch did; it may hold a lock or a chunk. It posts
+    /// nothing any more.
+    pub(crate) fn mark_broken(&self) {
+        self.broken.set(true);
+    }
+
+    /// Executes and counts a batch that is no operation's on a table (F9).
+    pub(crate) async fn control(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        let executed = self.endpoint.execute(batch).await;
+        let counters = self.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        executed
+    }
+
+    /// Counts what an operation cost and takes its batch back.
+    #[inline]
+    pub(crate) fn finish(&self, kind: OperationKind, mut batch: Box<Batch>) {
+        self.record(kind, batch.take_cost());
+        self.batches.borrow_mut().push(batch);
+    }
+
+    /// Counts what an operation cost.
+    #[inline]
+    pub(crate) fn record(&self, kind: OperationKind, cost: Cost) {
+        self.endpoint.counters().record(kind, &cost);
+        self.last_cost.set(cost);
+    }
+
+    #[inline]
+    pub(crate) fn access<'a>(&'a self, table: &TableState) -> LeafAccess<'a, H::Endpoint> {
+        LeafAccess {
+            endpoint: &self.endpoint,
+            layout: self.layout(),
+            geometry: table.geometry,
+            table: table.entry.record.id,
+            owner: self.owner,
+        }
+    }
+
+    pub(super) async fn open_entry(
+        self: &Rc<Self>,
+        entry: CatalogEntry,
+    ) -> Result<AsyncTable<H>, Error> {
+        let id = entry.record.id;
+        let known = self.tables.borrow().get(&id).cloned();
+        let state = if let Some(state) = known {
+            state
+        } else {
+            let state = Rc::new(self.table_state(entry).await?);
+            // Another future of the session may have opened it meanwhile: there is one state.
+            let mut tables = self.tables.borrow_mut();
+            Rc::clone(tables.entry(id).or_insert(state))
+        };
+        Ok(AsyncTable::new(Rc::clone(self), state))
+    }
+
+    async fn table_state(&self, entry: CatalogEntry) -> Result<TableState, Error> {
+        let info = TableInfo::from_record(&entry.record)?;
+        let geometry = info.options.check()?;
+        let (root, id) = (entry.root, entry.record.id);
+        let directory = self.share().directory(&self.endpoint, geometry, id, root);
+        let layer = Layer::new(info.options.layer, directory.await?);
+        let index = IndexState::new(layer, Rc::clone(&self.broken));
+        let (root, dropped) = (Cell::new(root), Cell::new(false));
+        Ok(TableState {
+            info,
+            entry,
+            geometry,
+            index,
+            root,
+            dropped,
+        })
+    }
+
+    /// Gives everything back and closes; the second time it does nothing. Operations that begin
+    /// afterwards are refused.
+    pub(crate) async fn shut(&self) -> Result<(), Error> {
+        if self.shut.replace(true) {
+            return Ok(());
+        }
+        let was_broken = self.broken.replace(true);
+        let mut given_back = Ok(());
+        let open: Vec<_> = self.tables.take().into_values().collect();
+        for table in open.into_iter().chain(self.dropped_tables.take()) {
+            let mut lease = table.index.take_lease();
+            if !was_broken {
+                let result = lease.give_back(&self.access(&table)).await;
+                given_back = given_back.and(result);
+            }
+        }
+        // After this the process writes nothing to the session's block.
+        self.share().process.remove(self.unfinished.note()).await;
+        if !was_broken && self.chunk_owner_count.get() == 0 && given_back.is_ok() {
+            self.write_drained().await?;
+        }
+        self.host.close_session(self.owner)?;
+        Ok(given_back?)
+    }
+
+    async fn write_drained(&self) -> Result<(), Error> {
+        let Some((session, _)) = self.owner.holder() else {
+            return Ok(());
+        };
+        let mut batch = Batch::new();
+        batch.write_word(heartbeat_addr(self.layout(), session), HEARTBEAT_DRAINED);
+        Ok(self.control(&mut batch).await?)
+    }
+}
+
+impl<H: Host> Drop for SessionCore<H> {
+    fn drop(&mut self) {
+        if !H::CLOSES_DROPPED_SESSIONS {
+            return;
+        }
+        if let Err(error) = self.drive(self.shut()) {
+            tracing::warn!(owner = %self.owner, %error, "a session did not close cleanly");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What an operation does before it begins: P1, and if something has changed, P4 and B4.
+
+use std::rc::Rc;
+
+use farleaf_fabric::Batch;
+use farleaf_index::load::finish_root;
+use farleaf_index::{IndexError, Layer};
+use farleaf_region::catalog::live_word;
+
+use super::base::{SessionCore, TableState};
+use crate::async_table::Rare;
+use crate::begin::{Begun, BegunBriefly};
+use crate::host::Host;
+use crate::{Error, ErrorKind};
+
+impl<H: Host> SessionCore<H> {
+    /// Begins an operation on a table. `None`: something has changed, and
+    /// [`begin_slowly`](Self::begin_slowly) sees to it.
+    #[inline]
+    pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<Begun<'_>> {
+        let (begun, behind) = self.unfinished.begin();
+        (behind.is_none() && !table.dropped.get() && !self.is_broken()).then_some(begun)
+    }
+
+    /// [`begin_at_once`](Self::begin_at_once) for an operation that ends, or is kept, before
+    /// anything else of the session runs.
+    #[inline]
+    pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
+        if table.dropped.get() || self.is_broken() {
+            return None;
+        }
+        self.unfinished.begin_briefly()
+    }
+
+    /// Begins an operation on a table, whatever has changed.
+    #[cold]
+    pub(crate) fn begin_slowly<'a>(&'a self, table: &'a TableState) -> Rare<'a, Begun<'a>> {
+        Box::pin(async {
+            let begun = self.begin().await?;
+            if table.dropped.get() {
+                return Err(dropped(table));
+            }
+            Ok(begun)
+        })
+    }
+
+    /// Begins an operation that is not on a table: P1, and P4 if the session is behind.
+    pub(crate) async fn begin(&self) -> Result<Begun<'_>, Error> {
+        if self.is_broken() {
+            // Others recover what it holds as soon as it counts as fenced; which it may only when
+            // nothing of it is under way (F6).
+            if self.unfinished.is_idle() {
+                self.shut().await?;
+            }
+            return Err(ErrorKind::SessionBroken.into());
+        }
+        let (begun, behind) = self.unfinished.begin();
+        let Some(sequence) = behind else {
+            return Ok(begun);
+        };
+        self.look_for_dropped().await?;
+        Ok(self.unfinished.follow(begun, sequence))
+    }
+
+    /// P4.
+    async fn look_for_dropped(&self) -> Result<(), Error> {
+        let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
+        let mut batch = Batch::new();
+        let words: Vec<_> = tables
+            .iter()
+            .map(|table| {
+                let entry = self.layout().catalog_entry(table.entry.index);
+                (table, batch.read(entry, 1))
+            })
+            .collect();
+        self.control(&mut batch).await?;
+        for (table, word) in words {
+            let id = table.entry.record.id;
+            if batch.words(word)[0] != live_word(id) && !table.dropped.replace(true) {
+                self.tables.borrow_mut().remove(&id);
+                self.share().forget(id);
+                self.dropped_tables.borrow_mut().push(Rc::clone(table));
+                let mut lease = table.index.take_lease();
+                lease.give_back(&self.access(table)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the catalog whether a table is still there, for operations that are worth a round trip:
+    /// a drop shows there before its number has been drawn.
+    pub(crate) async fn check_live(&self, table: &TableState) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        let word = batch.read(self.layout().catalog_entry(table.entry.index), 1);
+        self.control(&mut batch).await?;
+        if batch.words(word)[0] == live_word(table.entry.record.id) {
+            return Ok(());
+        }
+        Err(dropped(table))
+    }
+
+    /// Takes the newest root, and finishes it if its loader did not (B4).
+    pub(crate) async fn refresh(&self, table: &TableState) -> Result<(), Error> {
+        let access = self.access(table);
+        let root = finish_root(&access, &table.entry, &self.broken).await;
+        let root = root.map_err(IndexError::from)?;
+        if root == table.root.get() {
+            table.index.follow_retired();
+            return Ok(());
+        }
+        let id = table.entry.record.id;
+        let share = self.share();
+        let directory = share.directory(&self.endpoint, table.geometry, id, root);
+        let layer = Layer::new(table.info.options.layer, directory.await?);
+        table.index.replace_layer(layer);
+        table.root.set(root);
+        Ok(())
+    }
+}
+
+fn dropped(table: &TableState) -> Error {
+    ErrorKind::TableDropped {
+        name: table.info.name.clone(),
+    }
+    .into()
+}

@@ -1,0 +1,105 @@
+//! One thread's way into a pool: as blocking calls here, as futures in [`AsyncSession`], and what
+//! both stand on in [`SessionCore`].
+
+mod asynchronous;
+mod base;
+mod catalog;
+mod follow;
+
+use std::future::Future;
+
+use farleaf_fabric::{Cost, KindCounters, OperationKind};
+
+pub use asynchronous::AsyncSession;
+pub(crate) use base::{SessionCore, TableState};
+pub(crate) use catalog::read_catalog;
+
+use crate::Error;
+use crate::options::{TableInfo, TableOptions};
+use crate::pool::Pool;
+use crate::table::Table;
+
+/// One thread's way into a pool. Tables opened through it keep it alive; when the last of them and
+/// the session itself are dropped, it gives back what it leased and closes.
+#[derive(Debug)]
+pub struct Session(AsyncSession);
+
+impl Session {
+    pub(crate) fn open(pool: Pool) -> Result<Self, Error> {
+        let owner = pool.0.control.register_session()?;
+        let endpoint = pool.endpoint();
+        Ok(Self(AsyncSession::new(pool, endpoint, owner)))
+    }
+
+    /// The same session, with futures.
+    pub fn asynchronous(&self) -> &AsyncSession {
+        &self.0
+    }
+
+    /// See [`AsyncSession::create_table`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::create_table`].
+    pub fn create_table(&self, name: &str, options: &TableOptions) -> Result<Table, Error> {
+        let table = self.block_on(self.0.create_table(name, options));
+        table.map(Table::new)
+    }
+
+    /// See [`AsyncSession::open_table`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::open_table`].
+    pub fn open_table(&self, name: &str) -> Result<Table, Error> {
+        self.block_on(self.0.open_table(name)).map(Table::new)
+    }
+
+    /// See [`AsyncSession::drop_table`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::drop_table`].
+    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+        self.block_on(self.0.drop_table(name))
+    }
+
+    /// See [`AsyncSession::list_tables`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::list_tables`].
+    pub fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
+        self.block_on(self.0.list_tables())
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Pool {
+        self.0.host()
+    }
+
+    /// What operations of this kind have cost on this session (F9).
+    pub fn counters(&self, kind: OperationKind) -> KindCounters {
+        self.0.counters(kind)
+    }
+
+    /// What the operation that ended last has cost. With several operations under way, it is the
+    /// right one directly after the await that ended it.
+    pub fn last_cost(&self) -> Cost {
+        self.0.last_cost()
+    }
+
+    /// Runs a future of this session's tables to its end.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.core().drive(future)
+    }
+
+    /// Closes the session if nothing else keeps it alive, and tells whether that went well;
+    /// dropping it does the same and logs what went wrong.
+    ///
+    /// # Errors
+    /// What it leased could not be given back, or the memory node cannot be reached; the node then
+    /// sweeps it when the process ends.
+    pub fn close(self) -> Result<(), Error> {
+        if !self.0.is_last() {
+            return Ok(());
+        }
+        self.block_on(self.0.close())
+    }
+}
