@@ -22,6 +22,36 @@ pub enum Operation {
     Scan(u64, usize),
     /// Fills the table, if it is empty, with all these.
     Load(Vec<(u64, u64)>),
+    /// Makes the table that comes and goes, and opens it.
+    Create,
+    /// Drops the table that comes and goes.
+    Drop,
+    /// Opens the table that comes and goes.
+    Open,
+    /// The same on the table that comes and goes, as the client has it open.
+    Other(Box<Operation>),
+}
+
+impl Operation {
+    /// What it does, whichever table it is on.
+    pub fn on_table(&self) -> &Self {
+        match self {
+            Self::Other(inner) => inner,
+            operation => operation,
+        }
+    }
+
+    /// The key that it writes, if it writes one.
+    pub fn written_key(&self) -> Option<u64> {
+        match self {
+            Self::Put(key, _)
+            | Self::Insert(key, _)
+            | Self::Update(key, _)
+            | Self::Delete(key)
+            | Self::CompareSwap(key, _) => Some(*key),
+            _ => None,
+        }
+    }
 }
 
 /// What an operation told its client.
@@ -40,6 +70,16 @@ pub enum Answer {
     Records(Vec<(u64, u64)>, bool),
     /// The table was filled.
     Loaded,
+    /// The table with this number was made.
+    Created(u32),
+    /// There was one already.
+    Exists,
+    /// The table with this number was opened.
+    Opened(u32),
+    /// There was none.
+    Absent,
+    /// The table is gone.
+    Dropped,
     /// It failed, and says that nothing has changed.
     Nothing(String),
     /// It failed, and nobody knows what it did.
@@ -56,6 +96,8 @@ pub struct Event {
     pub client: u32,
     /// What.
     pub operation: Operation,
+    /// The number of the table that it was on; `None`: it was on the catalog.
+    pub table: Option<u32>,
     /// What a compare-and-swap compared with.
     pub expected: Option<u64>,
     /// When it was called: events of a history are numbered, calls and answers alike.
@@ -76,11 +118,17 @@ pub struct History {
 
 impl History {
     /// Notes a call; returns its number, for the answer.
-    pub fn call(&mut self, client: u32, operation: Operation, expected: Option<u64>) -> usize {
+    pub fn call(
+        &mut self,
+        client: u32,
+        operation: Operation,
+        (table, expected): (Option<u32>, Option<u64>),
+    ) -> usize {
         self.moment += 1;
         self.events.push(Event {
             client,
             operation,
+            table,
             expected,
             called: self.moment,
             answered: None,
@@ -97,6 +145,30 @@ impl History {
         event.answer = Some(answer);
     }
 
+    /// Numbers of the tables that operations were on, ascending.
+    pub fn tables(&self) -> Vec<u32> {
+        let mut tables: Vec<u32> = self.events.iter().filter_map(|event| event.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+
+    /// The operations on one table, as if there were no other.
+    pub fn of_table(&self, table: u32) -> Self {
+        let on_it = self
+            .events
+            .iter()
+            .filter(|event| event.table == Some(table));
+        let events = on_it.map(|event| Event {
+            operation: event.operation.on_table().clone(),
+            ..event.clone()
+        });
+        Self {
+            events: events.collect(),
+            moment: self.moment,
+        }
+    }
+
     /// The operations for a reader, one per line.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.events.iter().map(|event| {
@@ -107,7 +179,11 @@ impl History {
                 Some(answer) => format!("{answer:x?}"),
                 None => "no answer".to_owned(),
             };
-            let expected = match event.operation {
+            let table = match (&event.operation, event.table) {
+                (Operation::Other(_), Some(table)) => format!(" on table {table}"),
+                _ => String::new(),
+            };
+            let expected = match event.operation.on_table() {
                 Operation::CompareSwap(..) => format!(" expecting {:x?}", event.expected),
                 _ => String::new(),
             };
@@ -116,7 +192,7 @@ impl History {
                 client => format!("client {client}"),
             };
             format!(
-                "{:>4}..{answered:<4} {client} {:x?}{expected} -> {answer}",
+                "{:>4}..{answered:<4} {client} {:x?}{table}{expected} -> {answer}",
                 event.called, event.operation,
             )
         })

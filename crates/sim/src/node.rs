@@ -18,9 +18,12 @@ use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
 use crate::fabric::world::{ClientId, Nanos, SharedWorld};
+use crate::plant::Plant;
 
 /// Enough for every table that a run makes.
 pub const REGION_SIZE_BYTES: u64 = 3 << 20;
+/// Name of the table that a run begins with.
+pub const TABLE_NAME: &str = "simulated";
 /// Time between two looks of the agent, in virtual time.
 const AGENT_TICK: Nanos = 20_000;
 
@@ -67,6 +70,19 @@ impl Node {
         })
     }
 
+    /// From now on whoever needs memory gets what was given back before, as in a pool that has been
+    /// full: what is used too early is somebody else's.
+    ///
+    /// # Panics
+    /// The region has no such word, which it has.
+    pub fn hand_out_all(&self) {
+        let still = StillEndpoint::new(&self.world);
+        let mut batch = Batch::new();
+        let chunk_count = self.layout.superblock.chunk_count;
+        batch.write_word(self.layout.alloc_num(), chunk_count);
+        block_on(still.execute(&mut batch), || 0).expect("inside the region");
+    }
+
     /// A session for a client.
     ///
     /// # Panics
@@ -94,7 +110,11 @@ impl Node {
     ) -> Result<CatalogEntry, IndexError> {
         let endpoint = StillEndpoint::new(&self.world);
         let owner = self.register(ClientId(u32::MAX));
-        let id = TableId(1);
+        let mut batch = Batch::new();
+        // As a session would: the numbers of tables and of loads come from one counter.
+        let slot = batch.fetch_add(self.layout.table_num(), 1);
+        block_on(endpoint.execute(&mut batch), || 0)?;
+        let id = TableId(batch.previous(slot) as u32 + 1);
         let access = LeafAccess {
             endpoint: &endpoint,
             layout: &self.layout,
@@ -105,7 +125,7 @@ impl Node {
         let table = block_on(create_table(&access), || 0)?;
         let record = TableRecord {
             id,
-            name: "simulated".to_owned(),
+            name: TABLE_NAME.to_owned(),
             slots: access.geometry.slots(),
             search_layer: kind.number(),
             fill_percent,
@@ -114,7 +134,7 @@ impl Node {
         };
         let root = table.root;
         let place = self.layout.catalog_entry(0);
-        let mut batch = Batch::new();
+        batch.clear();
         batch.write(place.offset(1), &record.encode_body(root));
         batch.write_word(place, live_word(id));
         block_on(endpoint.execute(&mut batch), || 0)?;
@@ -149,15 +169,22 @@ impl Node {
         }
     }
 
-    /// The agent: sweeps when it hears of a death, until `is_over`. Its verbs take time and are
-    /// torn like everybody's. Returns the last failure of a sweep, if there was one.
-    pub async fn run_agent(&self, is_over: impl Fn() -> bool) -> Option<IndexError> {
-        let endpoint = SimEndpoint::new(&self.world);
+    /// The agent: frees what was dropped, and sweeps when it hears of a death, until `is_over`. Its
+    /// verbs take time and are torn like everybody's. Returns the last failure, if there was one.
+    pub async fn run_agent(
+        &self,
+        plant: Option<Plant>,
+        is_over: impl Fn() -> bool,
+    ) -> Option<IndexError> {
+        let endpoint = SimEndpoint::with_plant(&self.world, plant);
         let owner = self.register(endpoint.client());
         let keeper = self.keeper(endpoint, owner);
         let (mut is_due, mut failed) = (false, None);
         while !is_over() {
             sleep(&self.world, AGENT_TICK).await;
+            if let Err(error) = keeper.reclaim().await {
+                failed = Some(error.into());
+            }
             is_due |= self.hears_of_deaths();
             if is_due {
                 // A sweep that fails, or waits for nobody any longer (W6), is tried again.

@@ -43,6 +43,13 @@ pub enum Mishap {
         /// Which client.
         client: usize,
     },
+    /// One of the client's lanes is dropped where it stands; the session and the other lanes go on.
+    Cancel {
+        /// Which client.
+        client: usize,
+        /// Which lane.
+        lane: usize,
+    },
     /// The node's agent does not run for so long.
     AgentPause {
         /// How long.
@@ -89,6 +96,8 @@ pub struct TablePlan {
     pub fill_percent: u8,
     /// What it holds before anybody begins.
     pub loaded: Vec<(u64, u64)>,
+    /// Whether all memory has been handed out once, so that what is freed is used again at once.
+    pub is_memory_reused: bool,
 }
 
 /// One client: lanes of operations, each done one after the other, all lanes at once, on one
@@ -238,6 +247,11 @@ impl Plan {
             let records = some_records(&mut random, &keys, &mut next_value);
             clients[0].lanes[0].insert(0, Operation::Load(records));
         }
+        if random.chance(400) {
+            for lane in clients.iter_mut().flat_map(|client| &mut client.lanes) {
+                visit_other_table(&mut random, lane);
+            }
+        }
         let faults = match profile {
             Profile::Calm => Vec::new(),
             Profile::Crashes => draw_faults(&mut random, clients.len()),
@@ -268,7 +282,7 @@ impl Plan {
             .flatten();
         let mut keys: Vec<u64> = self.table.loaded.iter().map(|(key, _)| *key).collect();
         for operation in operations {
-            match operation {
+            match operation.on_table() {
                 Operation::Get(key)
                 | Operation::Put(key, _)
                 | Operation::Insert(key, _)
@@ -277,7 +291,11 @@ impl Plan {
                 | Operation::CompareSwap(key, _) => keys.push(*key),
                 Operation::MultiGet(asked) => keys.extend(asked),
                 Operation::Load(records) => keys.extend(records.iter().map(|(key, _)| key)),
-                Operation::Scan(..) => {}
+                Operation::Scan(..)
+                | Operation::Create
+                | Operation::Drop
+                | Operation::Open
+                | Operation::Other(_) => {}
             }
         }
         keys.sort_unstable();
@@ -319,6 +337,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
         slots: *random.choose(&[8, 8, 12, 16]),
         fill_percent: *random.choose(&[50, 75, 100]),
         loaded,
+        is_memory_reused: random.chance(500),
     }
 }
 
@@ -369,6 +388,25 @@ fn draw_operation(
     }
 }
 
+/// Sends a part of a lane's operations to the table that comes and goes, and lets it come and go.
+fn visit_other_table(random: &mut Random, lane: &mut Vec<Operation>) {
+    let (visit, change) = (random.below(600), random.below(200));
+    let mut visited = Vec::with_capacity(lane.len());
+    for operation in lane.drain(..) {
+        if random.chance(change) {
+            let changes = [Operation::Create, Operation::Drop, Operation::Open];
+            visited.push(random.choose(&changes).clone());
+        }
+        let is_load = matches!(operation, Operation::Load(_));
+        if !is_load && random.chance(visit) {
+            visited.push(Operation::Other(Box::new(operation)));
+        } else {
+            visited.push(operation);
+        }
+    }
+    *lane = visited;
+}
+
 /// Sibling, link, high, state, unlock: splits have so many verbs that change something, loads, and
 /// the return of leaves.
 const SPLIT_VERB_COUNT_MIN: usize = 5;
@@ -383,7 +421,7 @@ fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
                 _ => random.magnitude(200_000),
             };
             let duration = fenced_after + random.magnitude(300_000);
-            let mishap = match random.below(10) {
+            let mishap = match random.below(11) {
                 0..5 => Mishap::Death {
                     client,
                     fenced_after,
@@ -395,6 +433,10 @@ fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
                     duration,
                 },
                 8 => Mishap::Break { client },
+                9 => Mishap::Cancel {
+                    client,
+                    lane: random.below(3) as usize,
+                },
                 _ => Mishap::AgentPause { duration },
             };
             let when = draw_when(random, client);
@@ -453,6 +495,11 @@ mod tests {
             "Zombie",
             "Break",
             "AgentPause",
+            "Cancel",
+            "Create",
+            "Drop",
+            "Open",
+            "Other(",
             "Rolex",
             "Learned",
         ];

@@ -1,128 +1,134 @@
-//! One client's session on the table: the real operations, over the simulated fabric.
+//! One client's session: the library's own, over the simulated fabric.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
-use farleaf_fabric::{Batch, BatchErrorKind, Endpoint, OperationKind};
-use farleaf_index::load::{LoadPlan, bulk_load, finish_root};
-use farleaf_index::operation::{Decision, ScanCursor};
-use farleaf_index::snapshot::read_snapshot;
-use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind, LoadError};
-use farleaf_leaf::{LeafAccess, LeafError, LeafGeometry};
-use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
-use farleaf_region::{RegionError, RegionLayout};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf::host::{Host, PoolShare};
+use farleaf::{
+    AsyncSession, AsyncTable, Error, ErrorKind, Insertion, LoadError, Swap, TableOptions, Update,
+};
+use farleaf_fabric::{BatchErrorKind, ControlError, Endpoint};
+use farleaf_types::OwnerWord;
 
+use crate::fabric::world::ClientId;
 use crate::history::{Answer, Operation};
+use crate::node::{Node, TABLE_NAME};
 
-/// Roots that an operation meets at the most: the first and the loaded one, and room for retired
-/// leaves met before and after.
-const REFRESH_COUNT_MAX: u32 = 4;
+/// The table that comes and goes.
+const OTHER_NAME: &str = "other";
 
-/// A session.
-#[derive(Debug)]
-pub struct Session<E> {
-    endpoint: E,
-    owner: OwnerWord,
-    layout: RegionLayout,
-    entry: CatalogEntry,
-    geometry: LeafGeometry,
-    state: IndexState,
-    root: Cell<RemoteAddr>,
-    broken: Rc<Cell<bool>>,
-    /// The last value that it saw of each key.
-    seen: RefCell<BTreeMap<u64, Option<u64>>>,
+/// A client's process, as its session sees it.
+pub struct SimHost<E> {
+    share: PoolShare,
+    node: Rc<Node>,
+    client: ClientId,
+    endpoint: PhantomData<E>,
 }
 
-impl<E: Endpoint> Session<E> {
-    /// Opens the table.
+impl<E> Debug for SimHost<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SimHost").field(&self.client).finish()
+    }
+}
+
+impl<E> SimHost<E> {
+    /// The process of a client whose session posts as this one.
+    pub fn new(node: &Rc<Node>, client: ClientId) -> Self {
+        Self {
+            share: PoolShare::new("sim".to_owned(), node.layout),
+            node: Rc::clone(node),
+            client,
+            endpoint: PhantomData,
+        }
+    }
+}
+
+impl<E: Endpoint + Debug> Host for SimHost<E> {
+    type Endpoint = E;
+
+    /// A client whose tasks are dropped has died.
+    const CLOSES_DROPPED_SESSIONS: bool = false;
+
+    fn share(&self) -> &PoolShare {
+        &self.share
+    }
+
+    fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        self.node.fence(self.client, owner);
+        Ok(())
+    }
+}
+
+/// A session with the table of the run, and the one that comes and goes.
+#[derive(Debug)]
+pub struct Session<E: Endpoint + Debug> {
+    session: AsyncSession<SimHost<E>>,
+    table: AsyncTable<SimHost<E>>,
+    other: RefCell<Option<AsyncTable<SimHost<E>>>>,
+    /// The last value that it saw of each key of each table.
+    seen: RefCell<BTreeMap<(u32, u64), Option<u64>>>,
+}
+
+impl<E: Endpoint + Debug> Session<E> {
+    /// Opens the run's table in a session.
     ///
     /// # Errors
-    /// Its directory cannot be read.
-    ///
-    /// # Panics
-    /// The catalog names a geometry that there is not.
-    pub async fn open(
-        endpoint: E,
-        owner: OwnerWord,
-        layout: RegionLayout,
-        entry: CatalogEntry,
-    ) -> Result<Self, IndexError> {
-        let geometry = LeafGeometry::new(entry.record.slots.into()).expect("made here");
-        let snapshot = read_snapshot(&endpoint, &layout, geometry, entry.record.id, entry.root);
-        let directory = snapshot.await?;
-        let broken = Rc::new(Cell::new(false));
-        let state = IndexState::new(
-            Layer::new(layer_kind(&entry), directory.into()),
-            Rc::clone(&broken),
-        );
-        let root = Cell::new(entry.root);
+    /// It is not there, or its directory cannot be read.
+    pub async fn open(session: AsyncSession<SimHost<E>>) -> Result<Self, Error> {
+        let table = session.open_table(TABLE_NAME).await?;
         Ok(Self {
-            endpoint,
-            owner,
-            layout,
-            entry,
-            geometry,
-            state,
-            root,
-            broken,
+            session,
+            table,
+            other: RefCell::default(),
             seen: RefCell::default(),
         })
     }
 
     /// Its endpoint.
     pub fn endpoint(&self) -> &E {
-        &self.endpoint
+        self.session.endpoint()
     }
 
     /// Whether it must stop (F6).
     pub fn is_broken(&self) -> bool {
-        self.broken.get()
+        self.session.is_broken()
     }
 
-    /// What it saw last of a key.
-    pub fn seen(&self, key: u64) -> Option<u64> {
-        self.seen.borrow().get(&key).copied().flatten()
-    }
-
-    /// Access to the table's leaves.
-    pub fn access(&self) -> LeafAccess<'_, E> {
-        LeafAccess {
-            endpoint: &self.endpoint,
-            layout: &self.layout,
-            geometry: self.geometry,
-            table: self.entry.record.id,
-            owner: self.owner,
-        }
-    }
-
-    /// The table, as this session works on it.
-    pub fn index(&self) -> Index<'_, E> {
-        Index::new(self.access(), &self.state)
-    }
-
-    /// Gives the leased leaves back.
+    /// Gives back what it leased and closes.
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn give_back(&self) -> Result<(), RegionError> {
-        let mut lease = self.state.take_lease();
-        lease.give_back(&self.access()).await
+    pub async fn close(&self) -> Result<(), Error> {
+        self.session.close().await
     }
 
-    /// Says, as the last thing before it closes, that it holds nothing: nobody need sweep after it.
-    pub async fn note_drained(&self) {
-        let Some((session, _)) = self.owner.holder() else {
-            return;
-        };
-        let mut batch = Batch::new();
-        let heartbeat = heartbeat_addr(&self.layout, session);
-        batch.write_word(heartbeat, HEARTBEAT_DRAINED);
-        // If that fails it is swept like one that died.
-        let _ = self.endpoint.execute(&mut batch).await;
-        self.record(OperationKind::Control, &mut batch);
+    /// Whether an operation needs the table that comes and goes, and the session has none open.
+    pub fn must_open(&self, operation: &Operation) -> bool {
+        matches!(operation, Operation::Other(_)) && self.other.borrow().is_none()
+    }
+
+    /// The number of the table that an operation is on; `None` if it is on the catalog.
+    pub fn table_of(&self, operation: &Operation) -> Option<u32> {
+        match operation {
+            Operation::Create | Operation::Drop | Operation::Open => None,
+            Operation::Other(_) => Some(self.other.borrow().as_ref()?.info().id),
+            _ => Some(self.table.info().id),
+        }
+    }
+
+    /// What a compare-and-swap is to compare with: what the session saw last of the key.
+    pub fn expected(&self, operation: &Operation) -> Option<u64> {
+        let table = self.table_of(operation)?;
+        match operation.on_table() {
+            Operation::CompareSwap(key, _) => {
+                let seen = self.seen.borrow();
+                seen.get(&(table, *key)).copied().flatten()
+            }
+            _ => None,
+        }
     }
 
     /// Does an operation, and tells what it answered; `Err`: with something that must not happen.
@@ -131,186 +137,153 @@ impl<E: Endpoint> Session<E> {
         operation: &Operation,
         expected: Option<u64>,
     ) -> Result<Answer, String> {
-        let answer = match operation {
-            Operation::Load(records) => return self.load(records).await,
-            Operation::Scan(from, limit) => self.scan(*from, *limit).await,
-            Operation::Get(key) => self.multi_get(&[*key], OperationKind::Get).await,
-            Operation::MultiGet(keys) => self.multi_get(keys, OperationKind::MultiGet).await,
-            Operation::Put(key, value) => self.modify(*key, |_| Decision::Set(*value)).await,
-            Operation::Insert(key, value) => {
-                let decide = |found: Option<u64>| match found {
-                    None => Decision::Set(*value),
-                    Some(_) => Decision::Keep,
+        let done = match operation {
+            Operation::Create => self.create().await,
+            Operation::Drop => self.session.drop_table(OTHER_NAME).await.map(|()| {
+                self.other.take();
+                Answer::Dropped
+            }),
+            Operation::Open => self.open_other().await,
+            Operation::Other(inner) => {
+                let table = self.other.borrow().clone();
+                let Some(table) = table else {
+                    return Err("the table that comes and goes is not open".to_owned());
                 };
-                self.modify(*key, decide).await
+                let done = self.perform_on(&table, inner, expected).await;
+                if matches!(&done, Err(error) if is_dropped(error)) {
+                    self.forget(table.info().id);
+                }
+                done
             }
-            Operation::Update(key, value) => {
-                let decide = |found: Option<u64>| match found {
-                    Some(_) => Decision::Set(*value),
-                    None => Decision::Keep,
-                };
-                self.modify(*key, decide).await
-            }
-            Operation::Delete(key) => self.modify(*key, |_| Decision::Remove).await,
-            Operation::CompareSwap(key, new) => {
-                let decide = |found: Option<u64>| match (found == expected, new) {
-                    (false, _) => Decision::Keep,
-                    (true, Some(new)) => Decision::Set(*new),
-                    (true, None) => Decision::Remove,
-                };
-                self.modify(*key, decide).await
-            }
+            _ => self.perform_on(&self.table, operation, expected).await,
         };
-        answer.or_else(|error| classify(&error))
+        done.or_else(|error| classify(operation.on_table(), &error))
     }
 
-    async fn modify(
+    /// Another future of the session may have opened the next one meanwhile.
+    fn forget(&self, table: u32) {
+        let mut other = self.other.borrow_mut();
+        if other.as_ref().is_some_and(|open| open.info().id == table) {
+            *other = None;
+        }
+    }
+
+    async fn create(&self) -> Result<Answer, Error> {
+        let options = TableOptions::default();
+        match self.session.create_table(OTHER_NAME, &options).await {
+            Ok(table) => {
+                let id = table.info().id;
+                self.other.replace(Some(table));
+                Ok(Answer::Created(id))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::TableExists { .. }) => {
+                Ok(Answer::Exists)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn open_other(&self) -> Result<Answer, Error> {
+        let table = self.session.open_table(OTHER_NAME).await?;
+        let id = table.info().id;
+        self.other.replace(Some(table));
+        Ok(Answer::Opened(id))
+    }
+
+    async fn perform_on(
         &self,
-        key: u64,
-        decide: impl Fn(Option<u64>) -> Decision,
-    ) -> Result<Answer, IndexError> {
-        let mut batch = Batch::new();
-        for _ in 0..REFRESH_COUNT_MAX {
-            let index = self.index();
-            let modified = index.modify(&mut batch, key, |found| {
-                let decision = decide(found);
-                let to = match decision {
-                    Decision::Keep => found,
-                    Decision::Set(value) => Some(value),
-                    Decision::Remove => None,
-                };
-                (decision, (found, to))
-            });
-            let modified = modified.await;
-            self.record(OperationKind::Put, &mut batch);
-            match modified {
-                Err(IndexError::Outdated) => self.refresh().await?,
-                Err(error) => return Err(error),
-                Ok((from, to)) => {
-                    self.seen.borrow_mut().insert(key, to);
-                    return Ok(Answer::Changed { from, to });
+        table: &AsyncTable<SimHost<E>>,
+        operation: &Operation,
+        expected: Option<u64>,
+    ) -> Result<Answer, Error> {
+        let changed = |from: Option<u64>, to: Option<u64>| Answer::Changed { from, to };
+        let answer = match operation {
+            Operation::Get(key) => Answer::Values(vec![table.get(*key).await?]),
+            Operation::MultiGet(keys) => Answer::Values(table.multi_get(keys).await?),
+            Operation::Put(key, value) => changed(table.put(*key, *value).await?, Some(*value)),
+            Operation::Insert(key, value) => match table.insert(*key, *value).await? {
+                Insertion::Inserted => changed(None, Some(*value)),
+                Insertion::AlreadyPresent(found) => changed(Some(found), Some(found)),
+            },
+            Operation::Update(key, value) => match table.update(*key, *value).await? {
+                Update::Updated(found) => changed(Some(found), Some(*value)),
+                Update::Absent => changed(None, None),
+            },
+            Operation::Delete(key) => changed(table.delete(*key).await?, None),
+            Operation::CompareSwap(key, new) => {
+                match table.compare_and_swap(*key, expected, *new).await? {
+                    Swap::Swapped => changed(expected, *new),
+                    Swap::Differs(found) => changed(found, found),
                 }
             }
-        }
-        Err(IndexError::Outdated)
-    }
-
-    async fn multi_get(&self, keys: &[u64], kind: OperationKind) -> Result<Answer, IndexError> {
-        let mut batch = Batch::new();
-        let mut values = Vec::new();
-        for _ in 0..REFRESH_COUNT_MAX {
-            let read = match (kind, keys) {
-                (OperationKind::Get, [key]) => {
-                    let value = self.index().get(&mut batch, *key).await;
-                    value.map(|value| values = vec![value])
-                }
-                _ => self.index().multi_get(&mut batch, keys, &mut values).await,
-            };
-            self.record(kind, &mut batch);
-            match read {
-                Err(IndexError::Outdated) => self.refresh().await?,
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    let mut seen = self.seen.borrow_mut();
-                    seen.extend(keys.iter().copied().zip(values.iter().copied()));
-                    return Ok(Answer::Values(values));
-                }
+            Operation::Scan(from, limit) => {
+                let mut records = Vec::new();
+                table.scan_into(*from, *limit, &mut records).await?;
+                // Fewer than asked for means: there are no more.
+                let is_end = records.len() < *limit;
+                Answer::Records(records, is_end)
             }
-        }
-        Err(IndexError::Outdated)
-    }
-
-    async fn scan(&self, from: u64, limit: usize) -> Result<Answer, IndexError> {
-        let mut batch = Batch::new();
-        let (mut cursor, mut records) = (ScanCursor::from(from), Vec::new());
-        for _ in 0..REFRESH_COUNT_MAX {
-            let index = self.index();
-            let wanted = limit - records.len().min(limit);
-            let scanned = index.scan(&mut batch, &mut cursor, wanted, &mut records);
-            let scanned = scanned.await;
-            self.record(OperationKind::Scan, &mut batch);
-            match scanned {
-                Err(IndexError::Outdated) => self.refresh().await?,
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    let is_end = cursor.is_finished() && records.len() <= limit;
-                    records.truncate(limit);
-                    return Ok(Answer::Records(records, is_end));
-                }
+            Operation::Load(records) => {
+                table.bulk_load(records.iter().copied(), |_| ()).await?;
+                Answer::Loaded
             }
-        }
-        Err(IndexError::Outdated)
-    }
-
-    async fn load(&self, records: &[(u64, u64)]) -> Result<Answer, String> {
-        let plan = LoadPlan {
-            kind: layer_kind(&self.entry),
-            fill_percent: self.entry.record.fill_percent,
-            epsilon_keys: 16.0,
+            Operation::Create | Operation::Drop | Operation::Open | Operation::Other(_) => {
+                unreachable!("these are on no table")
+            }
         };
-        let records = records.iter().copied();
-        let loaded = bulk_load(self.access(), &self.entry, plan, records, |_| ()).await;
-        match loaded {
-            Ok(_) => Ok(Answer::Loaded),
-            Err(LoadError::TableNotEmpty) => Ok(Answer::Nothing("not empty".to_owned())),
-            Err(error) => {
-                // As the library does: chunks may be owned that nobody knows of.
-                if error.is_outcome_unknown() {
-                    self.broken.set(true);
-                }
-                match error {
-                    LoadError::Index(error) => classify(&error),
-                    error => Err(error.to_string()),
+        self.remember(table.info().id, operation, &answer);
+        Ok(answer)
+    }
+
+    fn remember(&self, table: u32, operation: &Operation, answer: &Answer) {
+        let mut seen = self.seen.borrow_mut();
+        match (operation, answer) {
+            (Operation::Get(key), Answer::Values(values)) => {
+                seen.insert((table, *key), values[0]);
+            }
+            (Operation::MultiGet(keys), Answer::Values(values)) => {
+                let keys = keys.iter().map(|key| (table, *key));
+                seen.extend(keys.zip(values.iter().copied()));
+            }
+            (operation, Answer::Changed { to, .. }) => {
+                if let Some(key) = operation.written_key() {
+                    seen.insert((table, key), *to);
                 }
             }
+            _ => {}
         }
-    }
-
-    /// B4: takes the newest root, or follows retired leaves if this is the newest.
-    async fn refresh(&self) -> Result<(), IndexError> {
-        let root = finish_root(&self.access(), &self.entry).await?;
-        if root == self.root.get() {
-            self.state.follow_retired();
-            return Ok(());
-        }
-        let access = self.access();
-        let snapshot = read_snapshot(
-            &self.endpoint,
-            &self.layout,
-            access.geometry,
-            access.table,
-            root,
-        );
-        let directory = snapshot.await?;
-        self.state
-            .replace_layer(Layer::new(layer_kind(&self.entry), directory.into()));
-        self.root.set(root);
-        Ok(())
-    }
-
-    fn record(&self, kind: OperationKind, batch: &mut Batch) {
-        self.endpoint.counters().record(kind, &batch.take_cost());
     }
 }
 
-/// The search layer of a table.
-fn layer_kind(entry: &CatalogEntry) -> LayerKind {
-    LayerKind::from_number(entry.record.search_layer).expect("made here")
+fn is_dropped(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TableDropped { .. })
 }
 
 /// What an error means for a history. `Err`: none that may happen in a run.
-fn classify(error: &IndexError) -> Result<Answer, String> {
+fn classify(operation: &Operation, error: &Error) -> Result<Answer, String> {
     let text = error.to_string();
-    if let Some(failure) = error.fabric_failure() {
+    let failure = match error.kind() {
+        ErrorKind::Fabric(failure) => Some(failure),
+        ErrorKind::Index(error) => error.fabric_failure(),
+        ErrorKind::Load(LoadError::Index(error)) => error.fabric_failure(),
+        _ => None,
+    };
+    if let Some(failure) = failure {
         return match failure.kind() {
             BatchErrorKind::Unknown { .. } => Ok(Answer::Unknown(text)),
             _ => Err(text),
         };
     }
-    let is_full = |error: &RegionError| matches!(error, RegionError::Full { .. });
-    match error {
-        IndexError::Region(region) if is_full(region) => Ok(Answer::Nothing(text)),
-        IndexError::Leaf(LeafError::Region(region)) if is_full(region) => Ok(Answer::Nothing(text)),
+    match error.kind() {
+        ErrorKind::TableNotFound { .. } => Ok(Answer::Absent),
+        // What a load has put into a table that was dropped meanwhile may be there.
+        ErrorKind::TableDropped { .. } if matches!(operation, Operation::Load(_)) => {
+            Ok(Answer::Unknown(text))
+        }
+        ErrorKind::TableDropped { .. }
+        | ErrorKind::SessionBroken
+        | ErrorKind::Full(_)
+        | ErrorKind::Load(LoadError::TableNotEmpty) => Ok(Answer::Nothing(text)),
         _ => Err(text),
     }
 }

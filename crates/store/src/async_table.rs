@@ -245,7 +245,12 @@ impl<H: Host> AsyncTable<H> {
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
         loop {
-            let mut operation = self.begin().await?;
+            // Not `begin`: that would cost every operation a hundred instructions.
+            let begun = match self.session.begin_at_once(&self.state) {
+                Some(begun) => begun,
+                None => self.session.begin_slowly(&self.state).await?,
+            };
+            let mut operation = self.operation(begun);
             let result = operation
                 .index
                 .modify(&mut operation.batch, key, &mut decide)
@@ -283,7 +288,12 @@ impl<H: Host> AsyncTable<H> {
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), Error> {
         loop {
-            let mut operation = self.begin().await?;
+            // Not `begin`: that would cost every operation a hundred instructions.
+            let begun = match self.session.begin_at_once(&self.state) {
+                Some(begun) => begun,
+                None => self.session.begin_slowly(&self.state).await?,
+            };
+            let mut operation = self.operation(begun);
             let done = operation
                 .index
                 .scan(&mut operation.batch, cursor, wanted, records)

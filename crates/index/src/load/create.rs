@@ -1,6 +1,6 @@
 //! A new table: one empty leaf over all keys, and a snapshot that leads to it.
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::{LeafAccess, LeafBuffer};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
@@ -39,7 +39,10 @@ pub async fn create_table<E: Endpoint>(access: &LeafAccess<'_, E>) -> Result<New
     let mut leaf = LeafBuffer::new(access.geometry, 0, u64::MAX, RemoteAddr::NULL);
     let mut batch = Batch::new();
     access.change(first_leaf).write_new(&mut batch, &mut leaf);
-    access.endpoint.execute(&mut batch).await?;
+    let executed = access.endpoint.execute(&mut batch).await;
+    let counters = access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    executed?;
     let model = Model {
         first_key: 0,
         slope: 0.0,

@@ -18,6 +18,10 @@ use crate::history::{Answer, Event, History, Operation};
 pub enum Effect {
     /// It found this.
     Read(Option<u64>),
+    /// It found something, it does not say what.
+    Found,
+    /// It found something and removed it.
+    Removed,
     /// It found one thing and left another.
     Change {
         /// Before.
@@ -65,6 +69,7 @@ impl Effect {
     fn fits(self, value: Option<u64>) -> bool {
         match self {
             Self::Read(found) | Self::Change { from: found, .. } => found == value,
+            Self::Found | Self::Removed => value.is_some(),
             Self::Perhaps(_) => true,
         }
     }
@@ -72,7 +77,8 @@ impl Effect {
     /// The value after it.
     fn apply(self, value: Option<u64>) -> Option<u64> {
         match self {
-            Self::Read(_) => value,
+            Self::Read(_) | Self::Found => value,
+            Self::Removed => None,
             Self::Change { to, .. } => to,
             Self::Perhaps(attempt) => match attempt {
                 Attempt::Put(new) => Some(new),
@@ -169,6 +175,8 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
             },
         ),
         Operation::Scan(from, _) => scanned(event, *from, keys),
+        // On the catalog, or not unwrapped: see `History::of_table`.
+        Operation::Create | Operation::Drop | Operation::Open | Operation::Other(_) => Vec::new(),
         Operation::Load(records) => {
             let loaded = |value: u64| match &event.answer {
                 Some(Answer::Loaded) => Some(Effect::Change {
@@ -368,7 +376,7 @@ mod tests {
     fn every_kind_of_operation_counts() {
         let broken = |operation: Operation, answer: Answer| {
             let mut history = History::default();
-            let call = history.call(0, operation, None);
+            let call = history.call(0, operation, (Some(1), None));
             history.answer(call, answer);
             let initial = BTreeMap::from([(1, 10), (2, 20)]);
             !check(&history, &initial, &[1, 2, 3]).is_empty()

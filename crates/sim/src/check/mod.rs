@@ -7,6 +7,7 @@
 //! | [`tiling`] | ranges tile the keys (D6) |
 //! | [`locks`] | no lock stays after the sweep (D8) |
 //! | [`leaks`] | every leaf and every chunk is in use or free |
+//! | [`names`] | the name of a table that comes and goes is one register (C2, C3) |
 //! | [`counters`] | endpoints count every verb that is executed for them (F9) |
 //!
 //! [`region`] reads the region once for those that look at it.
@@ -15,6 +16,7 @@ pub mod counters;
 pub mod leaks;
 pub mod linearizability;
 pub mod locks;
+pub mod names;
 pub mod region;
 pub mod scans;
 pub mod tiling;

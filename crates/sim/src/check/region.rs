@@ -3,9 +3,12 @@
 
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_index::IndexError;
+use std::rc::Rc;
+
 use farleaf_index::operation::LeafReport;
-use farleaf_leaf::LeafGeometry;
+use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
+use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::RegionLayout;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::CatalogEntry;
@@ -48,7 +51,23 @@ impl Region {
         };
         let allocator = ChunkAllocator::new(session.endpoint(), &node.layout, OwnerWord::FREE);
         let chunks = block_on(allocator.entries(), || 0)?;
-        let index = session.index();
+        let geometry = LeafGeometry::new(entry.record.slots.into()).expect("made here");
+        let id = entry.record.id;
+        let snapshot = read_snapshot(session.endpoint(), &node.layout, geometry, id, entry.root);
+        let directory = block_on(snapshot, || 0)?;
+        let state = IndexState::new(
+            Layer::new(LayerKind::Learned, directory.into()),
+            Rc::default(),
+        );
+        state.follow_retired();
+        let access = LeafAccess {
+            endpoint: session.endpoint(),
+            layout: &node.layout,
+            geometry,
+            table: id,
+            owner: OwnerWord::FREE,
+        };
+        let index = Index::new(access, &state);
         let (mut batch, mut survey) = (Batch::new(), index.survey());
         let mut leaves = Vec::new();
         while let Some(leaf) = block_on(index.survey_next(&mut batch, &mut survey), || 0)? {

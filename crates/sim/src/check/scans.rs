@@ -33,7 +33,7 @@ mod tests {
 
     fn scanned(from: u64, limit: usize, records: &[(u64, u64)]) -> usize {
         let mut history = History::default();
-        let call = history.call(0, Operation::Scan(from, limit), None);
+        let call = history.call(0, Operation::Scan(from, limit), (Some(1), None));
         history.answer(call, Answer::Records(records.to_vec(), false));
         check(&history).len()
     }

@@ -3,6 +3,7 @@
 //! The load is the real bulk load through endpoints that the world stands still for. An experiment
 //! then begins with a copy of the memory, so that none sees what another wrote.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 

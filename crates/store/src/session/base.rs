@@ -1,7 +1,7 @@
 //! What a session is made of, and how it ends.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct SessionCore<H: Host> {
     pub(crate) owner: OwnerWord,
     pub(crate) unfinished: Unfinished,
     pub(crate) last_cost: Cell<Cost>,
-    pub(super) tables: RefCell<HashMap<TableId, Rc<TableState>>>,
+    pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,
     #[expect(
         clippy::vec_box,
         reason = "a batch is larger than a pointer and is moved twice per operation"

@@ -1,0 +1,174 @@
+//! C2 and C3: the name of the table that comes and goes behaves like one register, whose value is
+//! the number of the table.
+
+use std::collections::BTreeSet;
+
+use super::Violation;
+use super::linearizability::{Attempt, Effect, KeyEvent, is_linearizable};
+use crate::history::{Answer, Event, History, Operation};
+
+/// More tables than any run makes: numbers that stand for tables that nobody ever saw.
+const UNSEEN_TABLE_NUMBER: u64 = 1 << 40;
+
+/// Checks the operations on the catalog.
+pub fn check(history: &History) -> Option<Violation> {
+    let on_catalog: Vec<&Event> = history
+        .events
+        .iter()
+        .filter(|event| event.table.is_none())
+        .collect();
+    let created = ids(&on_catalog, |answer| match answer {
+        Answer::Created(id) => Some(*id),
+        _ => None,
+    });
+    let opened = ids(&on_catalog, |answer| match answer {
+        Answer::Opened(id) => Some(*id),
+        _ => None,
+    });
+    let unclaimed: Vec<u64> = opened.difference(&created).copied().collect();
+    let unanswered = on_catalog
+        .iter()
+        .filter(|event| event.operation == Operation::Create && is_unknown(event));
+    let mut makers = vec![None; unanswered.count()];
+    if unclaimed.len() <= makers.len() && fits(&on_catalog, &unclaimed, &mut makers) {
+        return None;
+    }
+    let lines = on_catalog.iter().map(|event| {
+        let (operation, answer) = (&event.operation, &event.answer);
+        let (called, answered) = (event.called, event.answered.unwrap_or(u64::MAX));
+        format!("\n      {called}..{answered} {operation:?} -> {answer:?}")
+    });
+    let lines: String = lines.collect();
+    let how = format!("the operations on the catalog fit in no order:{lines}");
+    Some(Violation::new("catalog", how))
+}
+
+fn ids(events: &[&Event], id: impl Fn(&Answer) -> Option<u32>) -> BTreeSet<u64> {
+    let answers = events.iter().filter_map(|event| event.answer.as_ref());
+    answers.filter_map(id).map(u64::from).collect()
+}
+
+fn is_unknown(event: &Event) -> bool {
+    matches!(event.answer, None | Some(Answer::Unknown(_)))
+}
+
+/// Whether some creation without an answer made each of the tables that were opened and that nobody
+/// is known to have made. `makers`: which table each of those creations made.
+fn fits(events: &[&Event], unclaimed: &[u64], makers: &mut [Option<u64>]) -> bool {
+    let Some((id, rest)) = unclaimed.split_first() else {
+        return is_linearizable(&key_events(events, makers), None);
+    };
+    for maker in 0..makers.len() {
+        if makers[maker].is_some() {
+            continue;
+        }
+        makers[maker] = Some(*id);
+        if fits(events, rest, makers) {
+            return true;
+        }
+        makers[maker] = None;
+    }
+    false
+}
+
+fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
+    let mut unanswered = 0;
+    let key_event = |event: &&Event| {
+        let attempt = match event.operation {
+            Operation::Create => {
+                let unseen = UNSEEN_TABLE_NUMBER + unanswered as u64;
+                let maker = makers.get(unanswered).copied().flatten();
+                unanswered += usize::from(is_unknown(event));
+                Some(Attempt::Insert(maker.unwrap_or(unseen)))
+            }
+            Operation::Drop => Some(Attempt::Delete),
+            _ => None,
+        };
+        let effect = match event.answer.as_ref() {
+            Some(Answer::Created(id)) => Effect::Change {
+                from: None,
+                to: Some((*id).into()),
+            },
+            Some(Answer::Exists) => Effect::Found,
+            Some(Answer::Opened(id)) => Effect::Read(Some((*id).into())),
+            Some(Answer::Absent) => Effect::Read(None),
+            Some(Answer::Dropped) => Effect::Removed,
+            None | Some(Answer::Unknown(_)) => Effect::Perhaps(attempt?),
+            // It says that nothing has changed.
+            _ => return None,
+        };
+        let answered = match effect {
+            Effect::Perhaps(_) => u64::MAX,
+            _ => event.answered.unwrap_or(u64::MAX),
+        };
+        Some(KeyEvent {
+            called: event.called,
+            answered,
+            effect,
+        })
+    };
+    events.iter().filter_map(key_event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused(operations: &[(Operation, Option<Answer>)]) -> bool {
+        let mut history = History::default();
+        for (operation, answer) in operations {
+            let call = history.call(0, operation.clone(), (None, None));
+            if let Some(answer) = answer {
+                history.answer(call, answer.clone());
+            }
+        }
+        check(&history).is_some()
+    }
+
+    /// What no order explains is found: a name that two tables have, one that is lost, one that
+    /// comes back.
+    #[test]
+    fn answers_that_contradict_each_other_are_found() {
+        use Operation::{Create, Drop, Open};
+        let created = |id| (Create, Some(Answer::Created(id)));
+        let opened = |id| (Open, Some(Answer::Opened(id)));
+        let dropped = (Drop, Some(Answer::Dropped));
+        let absent = (Open, Some(Answer::Absent));
+        assert!(!is_refused(&[
+            created(2),
+            opened(2),
+            dropped.clone(),
+            absent.clone()
+        ]));
+        assert!(!is_refused(&[
+            absent.clone(),
+            created(2),
+            (Create, Some(Answer::Exists))
+        ]));
+        assert!(is_refused(&[created(2), created(3)]), "two at once");
+        assert!(is_refused(&[created(2), absent.clone()]), "lost");
+        assert!(
+            is_refused(&[created(2), dropped.clone(), opened(2)]),
+            "back again"
+        );
+        assert!(is_refused(&[(Create, Some(Answer::Exists))]), "never made");
+        assert!(is_refused(&[opened(2)]), "from nowhere");
+        assert!(is_refused(&[created(2), dropped.clone(), dropped]), "twice");
+    }
+
+    /// A creation without an answer may have made what others open, once.
+    #[test]
+    fn a_creation_without_answer_explains_one_table() {
+        use Operation::{Create, Drop, Open};
+        let unknown = (Create, Some(Answer::Unknown(String::new())));
+        let opened = |id| (Open, Some(Answer::Opened(id)));
+        let dropped = (Drop, Some(Answer::Dropped));
+        assert!(!is_refused(&[unknown.clone(), opened(2), dropped.clone()]));
+        assert!(!is_refused(&[(Create, None), (Open, Some(Answer::Absent))]));
+        let twice = [unknown.clone(), opened(2), dropped, opened(3)];
+        assert!(is_refused(&twice));
+        let mut two = vec![unknown];
+        two.extend(twice);
+        assert!(!is_refused(&two));
+    }
+}
