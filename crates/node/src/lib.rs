@@ -5,7 +5,9 @@
 //! | [`sessions`] | registration and fencing of sessions (F6) |
 //! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
+//! | [`audit`] | whether a region in which nobody works keeps its promises |
 //! | [`agent`] | the thread that does both |
+//! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host |
@@ -16,6 +18,8 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod audit;
+mod catalog;
 pub mod embedded;
 mod patience;
 pub mod reclaim;

@@ -30,19 +30,20 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafGeometry};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX};
+use farleaf_region::catalog::{CatalogEntry, EntryState};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session;
 use farleaf_region::{RegionError, RegionLayout};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
+use crate::catalog::read_catalog;
 use crate::patience::Patience;
 
 /// Lock words read with one batch.
@@ -122,7 +123,9 @@ impl<E: Endpoint> Keeper<E> {
     /// # Errors
     /// The fabric failed.
     pub async fn catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
-        let entries = self.read_catalog().await?.into_iter();
+        let entries = read_catalog(&self.endpoint, &self.layout)
+            .await?
+            .into_iter();
         Ok(entries.filter_map(|entry| entry.ok()?).collect())
     }
 
@@ -131,28 +134,16 @@ impl<E: Endpoint> Keeper<E> {
     async fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
         let mut attempt = 0;
         loop {
-            let entries: Result<Vec<_>, _> = self.read_catalog().await?.into_iter().collect();
+            let entries: Result<Vec<_>, _> = read_catalog(&self.endpoint, &self.layout)
+                .await?
+                .into_iter()
+                .collect();
             match entries {
                 Ok(entries) => return Ok(entries.into_iter().flatten().collect()),
                 Err(error) if attempt == TORN_ENTRY_COUNT_MAX => return Err(error),
                 Err(_) => attempt += 1,
             }
         }
-    }
-
-    async fn read_catalog(
-        &self,
-    ) -> Result<Vec<Result<Option<CatalogEntry>, RegionError>>, RegionError> {
-        let mut batch = Batch::new();
-        let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
-        let read = batch.read(self.layout.catalog_entry(0), word_count);
-        self.endpoint.execute(&mut batch).await?;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
-        let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
-        let decode = |(index, words)| CatalogEntry::decode(index as u64, words);
-        Ok(entries.map(decode).collect())
     }
 
     /// Access to a table's leaves; `None` when the catalog names a geometry that there is not.

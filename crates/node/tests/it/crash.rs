@@ -72,7 +72,7 @@ impl Case<'_> {
             self.states[step_count],
             "the operation"
         );
-        audit_tables(&mut pool, &self.states[step_count]);
+        audit_tables(&pool, &self.states[step_count]);
         (before, usage(&pool), endpoint.cuts(self.cut_count_max))
     }
 
@@ -85,7 +85,7 @@ impl Case<'_> {
         if comer == Comer::Keeper {
             pool.sweep();
             let tables = self.assert_old_or_new(&mut pool, acknowledged);
-            audit_tables(&mut pool, &tables);
+            audit_tables(&pool, &tables);
             let used = usage(&pool);
             let few = before.leaves.min(after.leaves)..=before.leaves.max(after.leaves);
             assert!(few.contains(&used.leaves), "{used:?}");
@@ -105,7 +105,7 @@ impl Case<'_> {
         self.visit(&mut pool, &mut tables);
         pool.sweep();
         assert_eq!(contents(&mut pool), tables, "at last");
-        audit_tables(&mut pool, &tables);
+        audit_tables(&pool, &tables);
     }
 
     /// A client finds what was there before the step that was cut off, or what is there after it.
@@ -177,7 +177,7 @@ pub(crate) fn contents(pool: &mut Pool) -> Tables {
     tables
 }
 
-pub(crate) fn audit_tables(pool: &mut Pool, tables: &Tables) {
+pub(crate) fn audit_tables(pool: &Pool, tables: &Tables) {
     let models: Vec<_> = tables.iter().map(|(name, model)| (*name, model)).collect();
     audit(pool, &models);
 }

@@ -13,6 +13,7 @@
 //! | `pool` | a region with its sessions, and clients over any endpoint |
 //! | `catalog` | making and dropping tables, verb for verb as sessions do |
 //! | `audit` | what must hold of a region in which nobody works |
+//! | `findings` | that the audit sees what it is there for |
 //! | `crash` | one operation, cut off everywhere |
 //! | `records` | operations on records |
 //! | `tables` | creation, bulk load, leases, drops |
@@ -31,6 +32,7 @@ mod contradictions;
 mod crash;
 mod cutting;
 mod dropped;
+mod findings;
 mod keeper;
 mod leaves;
 mod meanwhile;

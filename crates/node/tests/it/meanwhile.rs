@@ -85,7 +85,7 @@ fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expect
             *expected,
             "before batch {at}, swept again"
         );
-        audit_tables(&mut pool, expected);
+        audit_tables(&pool, expected);
     }
 }
 

@@ -95,7 +95,7 @@ fn a_sweep_does_not_wait_for_a_stopped_client() {
             let all = records.into_iter().chain((1..=20).map(|key| (key, key)));
             let all = only_records(all);
             assert_eq!(contents(&mut case.pool), all);
-            audit_tables(&mut case.pool, &all);
+            audit_tables(&case.pool, &all);
         }
     });
 }
@@ -142,7 +142,7 @@ fn neighbours_that_the_node_itself_holds_are_swept() {
             let report = block_on(keeper.sweep(), || 0).expect("nothing fails");
             assert_eq!((report.lock_count, report.given_up_count), (2, 0));
             pool.fence(node);
-            audit_tables(&mut pool, &only_records(sample(60)));
+            audit_tables(&pool, &only_records(sample(60)));
         });
     }
 }

@@ -4,20 +4,24 @@
 //! |---|---|
 //! | [`linearizability`] | every key behaves like one register (D9) |
 //! | [`scans`] | scans are in order, and miss nothing that was there throughout (D9) |
+//! | [`catalog`] | the catalog can be read (C1 to C3) |
 //! | [`tiling`] | ranges tile the keys (D6) |
 //! | [`locks`] | no lock stays after the sweep (D8) |
-//! | [`leaks`] | every leaf and every chunk is in use or free |
+//! | [`leaks`] | every leaf and every chunk is in use or free (A4, W3, W4) |
+//! | [`roots`] | the root is what the last load made it, and leads to the leaves (B2 to B4) |
 //! | [`names`] | the name of a table that comes and goes is one register (C2, C3) |
-//! | [`counters`] | endpoints count every verb that is executed for them (F9) |
+//! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
-//! [`region`] reads the region once for those that look at it.
+//! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.
 
+pub mod catalog;
 pub mod counters;
 pub mod leaks;
 pub mod linearizability;
 pub mod locks;
 pub mod names;
 pub mod region;
+pub mod roots;
 pub mod scans;
 pub mod tiling;
 

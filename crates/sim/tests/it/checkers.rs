@@ -8,6 +8,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_leaf::LeafBuffer;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_sim::check::region::Region;
@@ -48,9 +49,7 @@ impl Scene {
 
     /// The promises that are broken.
     fn broken(&self) -> BTreeSet<&'static str> {
-        let Ok(region) = Region::read(&self.node, &self.session) else {
-            return BTreeSet::from(["region"]);
-        };
+        let region = Region::read(&self.node, &self.session).expect("nothing fails");
         let violations = region.expect("there is a table").check();
         violations
             .iter()
@@ -83,7 +82,6 @@ fn a_lock_that_stays_is_seen() {
     assert_eq!(scene.broken(), BTreeSet::from(["locks"]));
 }
 
-/// The walk along the links meets the gap by itself.
 #[test]
 fn a_gap_between_leaves_is_seen() {
     let scene = Scene::new();
@@ -95,11 +93,29 @@ fn a_gap_between_leaves_is_seen() {
     let (key, high) = (image.image().key(0), image.image().high());
     image.set_high(high - 1);
     scene.execute(|batch| access.change(leaf).write_new(batch, &mut image));
-    assert_eq!(scene.broken(), BTreeSet::from(["region"]));
+    assert_eq!(scene.broken(), BTreeSet::from(["tiling"]), "a gap");
     image.set_high(high);
     image.set_record(1, key, 1);
     scene.execute(|batch| access.change(leaf).write_new(batch, &mut image));
     assert_eq!(scene.broken(), BTreeSet::from(["tiling"]), "a key twice");
+}
+
+/// B4: a root that is of no load, where none happened.
+#[test]
+fn a_root_of_another_load_is_seen() {
+    let scene = Scene::new();
+    let entry = scene.node.entry().expect("readable").expect("there");
+    let place = catalog::root_addr(&scene.node.layout, entry.index);
+    scene.execute(|batch| batch.write_word(place, entry.root.with_spare(3).word()));
+    assert!(scene.broken().contains("roots"));
+}
+
+#[test]
+fn a_damaged_catalog_is_seen() {
+    let scene = Scene::new();
+    let place = scene.node.layout.catalog_entry(0).offset(2);
+    scene.execute(|batch| batch.write_word(place, 99));
+    assert!(scene.broken().contains("catalog"));
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! A table's leaves along their links.
+
+use std::collections::BTreeSet;
+
+use farleaf_fabric::{BatchError, Endpoint};
+use farleaf_leaf::{LeafGeometry, LeafImage};
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use super::{AuditedTable, Auditor, Finding};
+
+/// A leaf as it was read, without its records.
+struct Leaf {
+    lock: u64,
+    is_intact: bool,
+    low: u64,
+    high: u64,
+    link: RemoteAddr,
+    record_count: u64,
+    is_sound: bool,
+}
+
+impl Leaf {
+    /// `words`: the whole leaf, from its lock on.
+    fn new(words: &[u64], table: &AuditedTable, place: RemoteAddr) -> Self {
+        let image = LeafImage::new(table.geometry, &words[1..]);
+        let mut records = Vec::with_capacity(table.geometry.slot_count());
+        image.append_sorted(0, &mut records);
+        let fences = image.low()..=image.high();
+        let is_sound = records.iter().all(|(key, _)| fences.contains(key))
+            && records.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        Self {
+            lock: words[0],
+            is_intact: image.is_intact(place, table.entry.record.id),
+            low: image.low(),
+            high: image.high(),
+            link: image.link(),
+            record_count: records.len() as u64,
+            is_sound,
+        }
+    }
+}
+
+impl<E: Endpoint> Auditor<'_, E> {
+    /// Follows the links from the first leaf that the table ever had to the leaf of the largest
+    /// key.
+    pub(super) async fn walk(&mut self, table: &mut AuditedTable) -> Result<(), BatchError> {
+        let id = table.entry.record.id;
+        let mut met = BTreeSet::new();
+        let (mut place, mut due) = (table.entry.record.first_leaf.place(), 0);
+        loop {
+            if !self.is_place(table, place) {
+                let leaf = place;
+                self.findings
+                    .push(Finding::LeafElsewhere { table: id, leaf });
+                return Ok(());
+            }
+            if !met.insert(place) {
+                let leaf = place;
+                self.findings
+                    .push(Finding::LeafLinkedTwice { table: id, leaf });
+                return Ok(());
+            }
+            let lock = table.geometry.lock(place);
+            let words = self.read(lock, table.geometry.leaf_size_words()).await?;
+            let leaf = Leaf::new(words, table, place);
+            if leaf.lock != 0 {
+                let owner = OwnerWord::from_word(leaf.lock);
+                self.findings
+                    .push(Finding::LeafLocked { leaf: place, owner });
+            }
+            if !leaf.is_intact {
+                let leaf = place;
+                self.findings.push(Finding::LeafDamaged { table: id, leaf });
+                return Ok(());
+            }
+            if leaf.link.is_retired() {
+                if met.len() == 1 {
+                    table.is_first_retired = true;
+                } else {
+                    let leaf = place;
+                    self.findings.push(Finding::LeafRetired { table: id, leaf });
+                }
+                place = leaf.link.place();
+                continue;
+            }
+            self.look_at_range(table, place, &leaf, due);
+            table.chain.push(place);
+            table.linked.insert(place);
+            table.record_count += leaf.record_count;
+            let Some(next) = leaf.high.checked_add(1) else {
+                table.is_whole = true;
+                return Ok(());
+            };
+            (place, due) = (leaf.link.place(), next);
+            if place.is_null() {
+                self.findings.push(Finding::ChainShort { table: id, due });
+                return Ok(());
+            }
+        }
+    }
+
+    /// D6 for one leaf, where the key `due` has to be its first.
+    fn look_at_range(&mut self, table: &AuditedTable, place: RemoteAddr, leaf: &Leaf, due: u64) {
+        let id = table.entry.record.id;
+        if leaf.low != due || leaf.low > leaf.high {
+            self.findings.push(Finding::RangeBroken {
+                table: id,
+                leaf: place,
+                low: leaf.low,
+                high: leaf.high,
+                due,
+            });
+        }
+        if !leaf.is_sound {
+            let leaf = place;
+            self.findings
+                .push(Finding::RecordMisplaced { table: id, leaf });
+        }
+    }
+
+    /// The chunks in which a leaf begins and ends: two, for some leaves of runs.
+    pub(super) fn chunks_of(
+        &self,
+        place: RemoteAddr,
+        geometry: LeafGeometry,
+    ) -> Option<[ChunkIndex; 2]> {
+        let first = self.layout.chunk_of(place)?;
+        let last = place.offset_blocks(geometry.stride_blocks() - 1);
+        Some([first, self.layout.chunk_of(last)?])
+    }
+
+    /// Whether the table may have a leaf here: among those of a chunk that splits take from, or in
+    /// chunks of the root's runs.
+    fn is_place(&self, table: &AuditedTable, place: RemoteAddr) -> bool {
+        let Some(chunks) = self.chunks_of(place, table.geometry) else {
+            return false;
+        };
+        let root = table.entry.root.spare();
+        let own_slots = table.geometry.slots();
+        chunks.into_iter().all(|index| {
+            let Some(chunk) = self.chunks.get(index.0 as usize) else {
+                return false;
+            };
+            let is_fit = match chunk.purpose {
+                Some(ChunkPurpose::Leaves { slots }) => {
+                    let start = self.layout.chunk_start(index);
+                    let stride = table.geometry.stride_blocks();
+                    let inside = place.block().checked_sub(start.block());
+                    let is_one = |inside: u64| {
+                        let leaf_count = table.geometry.chunk_leaf_count();
+                        inside.is_multiple_of(stride) && inside / stride < leaf_count
+                    };
+                    slots == own_slots && inside.is_some_and(is_one)
+                }
+                Some(ChunkPurpose::Run { slots, generation }) => {
+                    slots == own_slots && generation == root
+                }
+                _ => false,
+            };
+            is_fit && chunk.table == table.entry.record.id
+        })
+    }
+}

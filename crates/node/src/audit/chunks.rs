@@ -1,0 +1,195 @@
+//! Every chunk, and every leaf in those that splits take from: in use, or free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farleaf_fabric::{BatchError, Endpoint};
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
+use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
+
+use super::{AuditedTable, Auditor, Finding};
+
+const CHUNK_SIZE_WORDS: usize = (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize;
+/// The snapshot that a table is made with fits one chunk, and stays when a load brings another.
+const FIRST_SNAPSHOT_CHUNK_COUNT: u64 = 1;
+
+impl<E: Endpoint> Auditor<'_, E> {
+    /// Looks at all chunks, after the tables.
+    pub(super) async fn look_at_chunks(
+        &mut self,
+        catalog: &[CatalogEntry],
+        tables: &[AuditedTable],
+    ) -> Result<(), BatchError> {
+        let known: BTreeSet<TableId> = catalog.iter().map(|entry| entry.record.id).collect();
+        let by_id: BTreeMap<TableId, &AuditedTable> = tables
+            .iter()
+            .map(|table| (table.entry.record.id, table))
+            .collect();
+        let of_leaves = tables.iter().flat_map(|table| {
+            let leaves = table.chain.iter();
+            leaves.filter_map(|leaf| self.chunks_of(*leaf, table.geometry))
+        });
+        let used: BTreeSet<ChunkIndex> = of_leaves.flatten().collect();
+        for number in 0..self.chunks.len() {
+            let (index, chunk) = (ChunkIndex(number as u64), self.chunks[number]);
+            if !chunk.owner.is_free() {
+                let owner = chunk.owner;
+                self.findings.push(Finding::ChunkLeased {
+                    chunk: index,
+                    owner,
+                });
+            }
+            if chunk.purpose == Some(ChunkPurpose::Free) {
+                self.look_at_free(index).await?;
+            } else if let Some(table) = by_id.get(&chunk.table) {
+                self.look_at_used(table, (index, &chunk), &used).await?;
+            } else if !known.contains(&chunk.table) {
+                // A dropped table's chunks wait for its grace period.
+                let table = chunk.table;
+                self.findings.push(Finding::ChunkOfNoTable {
+                    chunk: index,
+                    table,
+                });
+            }
+        }
+        for table in tables {
+            self.count_snapshots(table);
+        }
+        Ok(())
+    }
+
+    /// A4.
+    async fn look_at_free(&mut self, index: ChunkIndex) -> Result<(), BatchError> {
+        let start = self.layout.chunk_start(index).word_at(0);
+        let words = self.read(start, CHUNK_SIZE_WORDS).await?;
+        if words.iter().any(|word| *word != 0) {
+            self.findings.push(Finding::ChunkNotZero { chunk: index });
+        }
+        Ok(())
+    }
+
+    /// W4, and W3 in chunks that splits take from.
+    async fn look_at_used(
+        &mut self,
+        table: &AuditedTable,
+        (index, chunk): (ChunkIndex, &ChunkEntry),
+        used: &BTreeSet<ChunkIndex>,
+    ) -> Result<(), BatchError> {
+        let id = table.entry.record.id;
+        let root = table.entry.root.spare();
+        let of_no_load = |generation| Finding::ChunkOfNoLoad {
+            chunk: index,
+            table: id,
+            generation,
+        };
+        match chunk.purpose {
+            Some(ChunkPurpose::Leaves { slots } | ChunkPurpose::Run { slots, .. })
+                if slots != table.geometry.slots() =>
+            {
+                self.findings.push(Finding::ChunkOfOtherSlots {
+                    chunk: index,
+                    table: id,
+                    slots,
+                });
+            }
+            Some(ChunkPurpose::Leaves { .. }) => {
+                self.look_at_leaves(table, (index, chunk)).await?;
+            }
+            Some(ChunkPurpose::Run { generation, .. }) if generation != root => {
+                self.findings.push(of_no_load(generation));
+            }
+            Some(ChunkPurpose::Run { .. }) => {
+                if table.is_whole && !used.contains(&index) {
+                    self.findings.push(Finding::RunChunkUnused {
+                        chunk: index,
+                        table: id,
+                    });
+                }
+            }
+            Some(ChunkPurpose::Snapshot { generation }) => {
+                if generation != root && generation != 0 {
+                    self.findings.push(of_no_load(generation));
+                }
+            }
+            Some(ChunkPurpose::Free) | None => {
+                self.findings.push(Finding::PurposeUnknown { chunk: index });
+            }
+        }
+        Ok(())
+    }
+
+    /// W3: free leaves, linked leaves and the first leaf make up the chunk.
+    async fn look_at_leaves(
+        &mut self,
+        table: &AuditedTable,
+        (index, chunk): (ChunkIndex, &ChunkEntry),
+    ) -> Result<(), BatchError> {
+        let (id, geometry) = (table.entry.record.id, table.geometry);
+        let leaf_count = geometry.chunk_leaf_count();
+        let free: BTreeSet<u64> = chunk.free.iter(leaf_count).collect();
+        let (found, possible) = (chunk.free.count(), free.len() as u64);
+        if found != possible {
+            self.findings.push(Finding::FreeBeyondEnd {
+                chunk: index,
+                found,
+                possible,
+            });
+        }
+        let start = self.layout.chunk_start(index);
+        let words = self.read(start.word_at(0), CHUNK_SIZE_WORDS).await?;
+        let locks: Vec<u64> = words
+            .chunks_exact(geometry.stride_words())
+            .map(|leaf| leaf[0])
+            .collect();
+        for (number, lock) in (0..leaf_count).zip(locks) {
+            let leaf = start.offset_blocks(number * geometry.stride_blocks());
+            let is_linked = table.linked.contains(&leaf);
+            let is_first = leaf == table.entry.record.first_leaf.place();
+            // The walk has seen the others' locks.
+            if lock != 0 && !is_linked && !is_first {
+                let owner = OwnerWord::from_word(lock);
+                self.findings.push(Finding::LeafLocked { leaf, owner });
+            }
+            // Not of a leased chunk: its leaves' bits hold only while nobody leases it.
+            if !chunk.owner.is_free() {
+                continue;
+            }
+            match (free.contains(&number), is_linked || is_first) {
+                (true, true) => {
+                    self.findings
+                        .push(Finding::LeafFreeAndUsed { table: id, leaf });
+                }
+                (false, false) if table.is_whole => {
+                    self.findings.push(Finding::LeafLost { table: id, leaf });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The table's first snapshot and the root's, and nothing else.
+    fn count_snapshots(&mut self, table: &AuditedTable) {
+        let (id, root) = (table.entry.record.id, table.entry.root.spare());
+        let expected = match table.snapshot_chunk_count {
+            Some(count) if root == 0 => vec![(0, count)],
+            Some(count) => vec![(0, FIRST_SNAPSHOT_CHUNK_COUNT), (root, count)],
+            None => Vec::new(),
+        };
+        for (generation, expected) in expected {
+            let purpose = Some(ChunkPurpose::Snapshot { generation });
+            let chunks = self.chunks.iter();
+            let found = chunks.filter(|chunk| chunk.purpose == purpose && chunk.table == id);
+            let found = found.count() as u64;
+            if found != expected {
+                self.findings.push(Finding::SnapshotChunkCount {
+                    table: id,
+                    generation,
+                    found,
+                    expected,
+                });
+            }
+        }
+    }
+}

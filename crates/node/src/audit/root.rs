@@ -1,0 +1,111 @@
+//! The snapshot that a table's root names, and the load that it is of.
+
+use farleaf_fabric::{BatchErrorKind, Endpoint};
+use farleaf_index::IndexError;
+use farleaf_index::directory::Directory;
+use farleaf_index::snapshot::read_snapshot;
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_types::RemoteAddr;
+
+use super::{AuditedTable, Auditor, Finding};
+
+impl<E: Endpoint> Auditor<'_, E> {
+    /// B2 to B4: the root is of the load that retired the first leaf, or of none; and it leads to
+    /// leaves of the chain. After [`walk`](Self::walk).
+    pub(super) async fn look_at_root(
+        &mut self,
+        table: &mut AuditedTable,
+    ) -> Result<(), IndexError> {
+        let (id, root) = (table.entry.record.id, table.entry.root);
+        let (generation, is_retired) = (root.spare(), table.is_first_retired);
+        // Of a first leaf that cannot be read it is not known whether it was retired.
+        let is_known = is_retired || !table.chain.is_empty();
+        if is_known && is_retired != (generation != 0) {
+            self.findings.push(Finding::RootContradictsFirstLeaf {
+                table: id,
+                generation,
+                is_retired,
+            });
+        }
+        let pending = table.entry.pending_root;
+        // Before a load retires the first leaf, a pending root means nothing.
+        if is_retired && pending != root {
+            self.findings.push(Finding::RootUnfinished {
+                table: id,
+                root,
+                pending,
+            });
+        }
+        if !self.begins_snapshot(table, root) {
+            self.findings
+                .push(Finding::RootElsewhere { table: id, root });
+            return Ok(());
+        }
+        let read = read_snapshot(self.endpoint, self.layout, table.geometry, id, root).await;
+        let directory = match read {
+            Ok(directory) => directory,
+            Err(error) if is_of_bytes(&error) => {
+                let how = error.to_string();
+                self.findings.push(Finding::SnapshotDamaged {
+                    table: id,
+                    root,
+                    how,
+                });
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        table.snapshot_chunk_count = Some(chunk_count(&directory, root));
+        if table.is_whole {
+            self.look_at_trained(table, &directory);
+        }
+        Ok(())
+    }
+
+    /// Whether a snapshot of the root's load may begin at the root.
+    fn begins_snapshot(&self, table: &AuditedTable, root: RemoteAddr) -> bool {
+        let Some(index) = self.layout.chunk_of(root) else {
+            return false;
+        };
+        let Some(chunk) = self.chunks.get(index.0 as usize) else {
+            return false;
+        };
+        let generation = root.spare();
+        self.layout.chunk_start(index) == root.place()
+            && chunk.purpose == Some(ChunkPurpose::Snapshot { generation })
+            && chunk.table == table.entry.record.id
+    }
+
+    /// Leaves that training knows never move and are never merged: all are linked, and the chain
+    /// begins with the first.
+    fn look_at_trained(&mut self, table: &AuditedTable, directory: &Directory) {
+        let id = table.entry.record.id;
+        let trained = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
+        for (number, leaf) in trained.map(|hint| hint.addr.place()).enumerate() {
+            let is_first = number > 0 || table.chain.first() == Some(&leaf);
+            if !is_first || !table.linked.contains(&leaf) {
+                self.findings
+                    .push(Finding::TrainedLeafNotLinked { table: id, leaf });
+            }
+        }
+    }
+}
+
+/// Whether the snapshot's own words are to blame, and not the fabric.
+fn is_of_bytes(error: &IndexError) -> bool {
+    match error.fabric_failure() {
+        // Counts that are too large lead out of the region.
+        Some(failure) => matches!(failure.kind(), BatchErrorKind::Refused { .. }),
+        None => matches!(error, IndexError::SnapshotDamaged(_)),
+    }
+}
+
+/// How many chunks a snapshot takes: it ends with the synonym leaf table of its last model.
+fn chunk_count(directory: &Directory, root: RemoteAddr) -> u64 {
+    let last = directory.model_count() - 1;
+    let counter = directory.synonym_counter(last).index();
+    let end = counter + 1 + u64::from(directory.synonym_capacity(last));
+    let start = root.place().word_at(0).index();
+    (end.saturating_sub(start) * 8).div_ceil(CHUNK_SIZE_BYTES)
+}

@@ -1,0 +1,586 @@
+//! That the audit sees what it is there for: each promise is broken by hand, in every way that has
+//! a finding of its own; and that no bytes whatever make it panic.
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::{LeafBuffer, LeafGeometry, LeafImage};
+use farleaf_node::audit::{Finding, Promise};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog::{self, CatalogEntry, ENTRY_SIZE_WORDS};
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
+use farleaf_types::{OwnerWord, RemoteAddr, TableId, WordAddr};
+
+use crate::audit::chunks;
+use crate::catalog::{create, find};
+use crate::crash::{load_into, loaded};
+use crate::leaves::{leaves, overwrite, set_lock, tear};
+use crate::pool::Pool;
+use crate::tables::LEARNED;
+
+const RECORD_COUNT: u64 = 3000;
+
+/// A region with a table that was loaded and grew by splits, swept and sound.
+struct Scene {
+    pool: Pool,
+    entry: CatalogEntry,
+    /// Its leaves in order; splits made some of them.
+    leaves: Vec<RemoteAddr>,
+    table: TableId,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut scene = Self::of(loaded(LEARNED, RECORD_COUNT));
+        let owner = scene.pool.register();
+        let mut client = scene.pool.client(owner, &scene.entry);
+        for key in 5_000..5_060 {
+            client.put(key, 1).expect("there is room");
+        }
+        client.give_back().expect("closing succeeds");
+        drop(client);
+        scene.pool.fence(owner);
+        scene.pool.sweep();
+        let scene = Self::of(scene.pool);
+        assert_eq!(scene.findings(), []);
+        scene
+    }
+
+    fn of(mut pool: Pool) -> Self {
+        let entry = find(&pool, "records").expect("it is there");
+        let leaves = leaves(&mut pool, &entry);
+        Self {
+            leaves: leaves.iter().map(|leaf| leaf.addr).collect(),
+            table: entry.record.id,
+            pool,
+            entry,
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let audit = farleaf_node::audit::audit(&self.pool.plain, &self.pool.layout);
+        block_on(audit, || 0).expect("nothing fails").findings
+    }
+
+    fn promises(&self) -> Vec<Promise> {
+        let mut promises: Vec<_> = self.findings().iter().map(Finding::promise).collect();
+        promises.sort_unstable();
+        promises.dedup();
+        promises
+    }
+
+    fn write(&self, at: WordAddr, words: &[u64]) {
+        let mut batch = Batch::new();
+        batch.write(at, words);
+        block_on(self.pool.plain.execute(&mut batch), || 0).expect("inside");
+    }
+
+    fn words(&self, at: WordAddr, word_count: u64) -> Vec<u64> {
+        let words = (0..word_count).map(|index| self.pool.word(at.offset(index)));
+        words.collect()
+    }
+
+    fn geometry(&self) -> LeafGeometry {
+        LeafGeometry::new(self.entry.record.slots.into()).expect("made here")
+    }
+
+    /// A leaf's image, to change.
+    fn leaf(&self, leaf: RemoteAddr) -> LeafBuffer {
+        let geometry = self.geometry();
+        let words = self.words(geometry.state(leaf), geometry.image_size_words() as u64);
+        LeafBuffer::copy_of(LeafImage::new(geometry, &words))
+    }
+
+    /// Writes a leaf with a checksum that matches.
+    fn set_leaf(&self, place: RemoteAddr, mut leaf: LeafBuffer) {
+        let access = crate::pool::access(
+            &self.pool.plain,
+            &self.pool.layout,
+            OwnerWord::FREE,
+            &self.entry,
+        );
+        let mut batch = Batch::new();
+        access.change(place).write_new(&mut batch, &mut leaf);
+        block_on(self.pool.plain.execute(&mut batch), || 0).expect("inside");
+    }
+
+    /// The first chunk of which this holds.
+    fn chunk(&self, is_it: impl Fn(&ChunkEntry) -> bool) -> (ChunkIndex, ChunkEntry) {
+        let chunks = chunks(&self.pool);
+        let index = chunks.iter().position(is_it).expect("there is one");
+        (ChunkIndex(index as u64), chunks[index])
+    }
+
+    fn leaf_chunk(&self) -> (ChunkIndex, ChunkEntry) {
+        self.chunk(|it| matches!(it.purpose, Some(ChunkPurpose::Leaves { .. })))
+    }
+
+    fn set_chunk(&self, index: ChunkIndex, purpose: ChunkPurpose, free: FreeLeaves) {
+        let body = ChunkEntry::encode_body(purpose, self.table, free);
+        self.write(self.pool.layout.chunk_entry(index).offset(1), &body);
+    }
+
+    /// A chunk that was never used, given to the table for a purpose.
+    fn add_chunk(&self, purpose: ChunkPurpose) -> ChunkIndex {
+        let allocator = ChunkAllocator::new(
+            &self.pool.plain,
+            &self.pool.layout,
+            OwnerWord::from_word(7 << 48 | 1),
+        );
+        let claimed = block_on(allocator.claim(1, purpose, self.table), || 0);
+        let range = claimed.expect("there is room");
+        let given = allocator.give_back(range, purpose, self.table, FreeLeaves::default());
+        block_on(given, || 0).expect("inside");
+        range.first
+    }
+
+    /// Two places in a leaf chunk, of a leaf that is free and of one that is linked.
+    fn free_and_linked(&self) -> (RemoteAddr, RemoteAddr) {
+        let (index, chunk) = self.leaf_chunk();
+        let geometry = self.geometry();
+        let start = self.pool.layout.chunk_start(index);
+        let place = |number| start.offset_blocks(number * geometry.stride_blocks());
+        let mut free = chunk.free.iter(geometry.chunk_leaf_count());
+        let free = place(free.next().expect("some are free"));
+        let places = (0..geometry.chunk_leaf_count()).map(place);
+        let mut linked = places.filter(|leaf| self.leaves.contains(leaf));
+        (free, linked.next().expect("splits took some"))
+    }
+}
+
+/// D8, A1: locks of the catalog, of leaves that are in use, and of free places; leased chunks.
+#[test]
+fn whatever_is_held_is_found() {
+    let scene = Scene::new();
+    let owner = OwnerWord::from_word(7 << 48 | 1);
+    let lock = scene.pool.layout.catalog_lock();
+    scene.write(lock, &[owner.word()]);
+    assert_eq!(scene.findings(), [Finding::CatalogLocked { owner }]);
+    scene.write(lock, &[0]);
+
+    let (free, linked) = scene.free_and_linked();
+    let trained = scene.leaves[5];
+    for leaf in [free, linked, trained, scene.entry.record.first_leaf] {
+        set_lock(&scene.pool, &scene.entry, leaf, owner);
+        assert_eq!(scene.findings(), [Finding::LeafLocked { leaf, owner }]);
+        set_lock(&scene.pool, &scene.entry, leaf, OwnerWord::FREE);
+    }
+
+    for chunk in 0..chunks(&scene.pool).len() as u64 {
+        let chunk = ChunkIndex(chunk);
+        let place = scene.pool.layout.chunk_entry(chunk);
+        scene.write(place, &[owner.word()]);
+        assert_eq!(scene.findings(), [Finding::ChunkLeased { chunk, owner }]);
+        scene.write(place, &[0]);
+    }
+    assert_eq!(scene.promises(), []);
+}
+
+/// D6: a gap, an overlap, records that do not belong, an early end, a circle, damage.
+#[test]
+fn a_chain_that_does_not_tile_is_found() {
+    let scene = Scene::new();
+    let (table, leaf) = (scene.table, scene.leaves[7]);
+    let sound = scene.leaf(leaf);
+    let (low, high) = (sound.image().low(), sound.image().high());
+
+    let mut changed = sound;
+    changed.set_high(high - 1);
+    scene.set_leaf(leaf, changed);
+    let next = scene.leaves[8];
+    let of_next = scene.leaf(next);
+    assert_eq!(
+        scene.findings(),
+        [Finding::RangeBroken {
+            table,
+            leaf: next,
+            low: high + 1,
+            high: of_next.image().high(),
+            due: high,
+        }]
+    );
+
+    for key in [sound.image().key(0), high + 1, low - 1] {
+        let mut changed = sound;
+        changed.set_record(1, key, 1);
+        scene.set_leaf(leaf, changed);
+        let found = scene.findings();
+        assert_eq!(found, [Finding::RecordMisplaced { table, leaf }], "{key}");
+    }
+
+    overwrite(
+        &scene.pool,
+        &scene.entry,
+        leaf,
+        (low, high),
+        RemoteAddr::NULL,
+    );
+    let due = high + 1;
+    let short = Finding::ChainShort { table, due };
+    assert_eq!(scene.findings(), [short], "and nothing that follows");
+
+    overwrite(
+        &scene.pool,
+        &scene.entry,
+        leaf,
+        (low, high),
+        scene.leaves[3],
+    );
+    let again = Finding::LeafLinkedTwice {
+        table,
+        leaf: scene.leaves[3],
+    };
+    assert!(scene.findings().contains(&again));
+
+    scene.set_leaf(leaf, sound);
+    assert_eq!(scene.findings(), []);
+    tear(&scene.pool, &scene.entry, leaf);
+    assert_eq!(scene.findings(), [Finding::LeafDamaged { table, leaf }]);
+}
+
+/// Links lead to leaves of the table that are not retired, and to nothing else.
+#[test]
+fn a_link_that_leads_astray_is_found() {
+    let scene = Scene::new();
+    let (table, leaf) = (scene.table, scene.leaves[7]);
+    let range = {
+        let sound = scene.leaf(leaf);
+        (sound.image().low(), sound.image().high())
+    };
+    let elsewhere = |leaf| Finding::LeafElsewhere { table, leaf };
+    let node = scene.pool.layout.node;
+    let end = scene.pool.layout.superblock.chunk_count;
+    let last_block = scene.pool.layout.chunk_start(ChunkIndex(end)).block() - 1;
+    let (free, _) = scene.free_and_linked();
+    for link in [
+        RemoteAddr::new(node, 1),
+        RemoteAddr::new(node, last_block),
+        RemoteAddr::new(node, RemoteAddr::BLOCK_COUNT_MAX - 1),
+        RemoteAddr::new(farleaf_types::NodeId(9), 5000),
+        scene.entry.root.place(),
+        free.offset_blocks(1),
+    ] {
+        overwrite(&scene.pool, &scene.entry, leaf, range, link);
+        assert_eq!(scene.findings(), [elsewhere(link)]);
+    }
+
+    let retired = LeafBuffer::new(scene.geometry(), 0, 0, scene.leaves[8].retired());
+    scene.set_leaf(free, retired);
+    overwrite(&scene.pool, &scene.entry, leaf, range, free);
+    let found = scene.findings();
+    assert_eq!(found[0], Finding::LeafRetired { table, leaf: free });
+}
+
+/// W3: leaves that are free and in use, or neither; bits that stand for no leaf.
+#[test]
+fn a_leaf_that_is_lost_or_free_twice_is_found() {
+    let scene = Scene::new();
+    let (table, geometry) = (scene.table, scene.geometry());
+    let (index, chunk) = scene.leaf_chunk();
+    let purpose = chunk.purpose.expect("known");
+    let (free, linked) = scene.free_and_linked();
+    let start = scene.pool.layout.chunk_start(index);
+    let number = |leaf: RemoteAddr| (leaf.block() - start.block()) / geometry.stride_blocks();
+    let without = |number| {
+        let mut kept = FreeLeaves::default();
+        let all = chunk.free.iter(geometry.chunk_leaf_count());
+        all.filter(|it| *it != number)
+            .for_each(|it| kept.insert(it));
+        kept
+    };
+
+    scene.set_chunk(index, purpose, without(number(free)));
+    assert_eq!(scene.findings(), [Finding::LeafLost { table, leaf: free }]);
+
+    for leaf in [linked, scene.entry.record.first_leaf] {
+        let mut more = chunk.free;
+        more.insert(number(leaf));
+        scene.set_chunk(index, purpose, more);
+        assert_eq!(
+            scene.findings(),
+            [Finding::LeafFreeAndUsed { table, leaf }],
+            "also if it is the retired first leaf"
+        );
+    }
+
+    let mut more = chunk.free;
+    more.insert(geometry.chunk_leaf_count());
+    scene.set_chunk(index, purpose, more);
+    let possible = chunk.free.count();
+    assert_eq!(
+        scene.findings(),
+        [Finding::FreeBeyondEnd {
+            chunk: index,
+            found: possible + 1,
+            possible
+        }]
+    );
+}
+
+/// A4, W4: chunks that are free and not zero, of nobody, of no load, of no leaf, of no purpose.
+#[test]
+fn a_chunk_that_nobody_needs_is_found() {
+    let scene = Scene::new();
+    let table = scene.table;
+    let free = scene.add_chunk(ChunkPurpose::Free);
+    assert_eq!(scene.findings(), []);
+    let inside = scene.pool.layout.chunk_start(free).word_at(99);
+    scene.write(inside, &[1]);
+    assert_eq!(scene.findings(), [Finding::ChunkNotZero { chunk: free }]);
+    scene.write(inside, &[0]);
+
+    let chunk = free;
+    let place = scene.pool.layout.chunk_entry(chunk);
+    let generation = scene.entry.root.spare();
+    let other = generation + 1;
+    let slots = scene.entry.record.slots;
+    let of_no_load = Finding::ChunkOfNoLoad {
+        chunk,
+        table,
+        generation: other,
+    };
+    let count = |generation, found| Finding::SnapshotChunkCount {
+        table,
+        generation,
+        found,
+        expected: 1,
+    };
+    let (of_run, of_snapshot) = (
+        |generation| ChunkPurpose::Run { slots, generation },
+        |generation| ChunkPurpose::Snapshot { generation },
+    );
+    for (purpose, finding) in [
+        (of_run(other), of_no_load.clone()),
+        (of_run(generation), Finding::RunChunkUnused { chunk, table }),
+        (of_snapshot(other), of_no_load),
+        (of_snapshot(generation), count(generation, 2)),
+        (of_snapshot(0), count(0, 2)),
+        (
+            ChunkPurpose::Leaves { slots: 16 },
+            Finding::ChunkOfOtherSlots {
+                chunk,
+                table,
+                slots: 16,
+            },
+        ),
+    ] {
+        scene.set_chunk(chunk, purpose, FreeLeaves::default());
+        assert_eq!(scene.findings(), [finding], "{purpose:?}");
+    }
+    scene.write(place.offset(1), &[77 << 56 | u64::from(table.0)]);
+    assert_eq!(scene.findings(), [Finding::PurposeUnknown { chunk }]);
+    scene.write(place.offset(1), &[0x0200_0000_0000_0063]);
+    let nobody = TableId(99);
+    assert_eq!(
+        scene.findings(),
+        [Finding::ChunkOfNoTable {
+            chunk,
+            table: nobody
+        }]
+    );
+}
+
+/// A snapshot, or a run, that lost a chunk leads to what is not there.
+#[test]
+fn a_chunk_that_is_missing_is_found() {
+    for is_missing in [
+        |it: &ChunkEntry| it.purpose == Some(ChunkPurpose::Snapshot { generation: 0 }),
+        |it: &ChunkEntry| matches!(it.purpose, Some(ChunkPurpose::Run { .. })),
+        |it: &ChunkEntry| matches!(it.purpose, Some(ChunkPurpose::Leaves { .. })),
+    ] {
+        let scene = Scene::new();
+        let (index, _) = scene.chunk(is_missing);
+        let zeros = vec![0; (CHUNK_SIZE_BLOCKS * 8) as usize];
+        scene.write(scene.pool.layout.chunk_start(index).word_at(0), &zeros);
+        scene.write(scene.pool.layout.chunk_entry(index), &[0; 8]);
+        assert_ne!(scene.findings(), [], "{index:?}");
+    }
+}
+
+/// B4: a load that was committed, and whose root was not swapped in, by nobody; roots that lead
+/// elsewhere; snapshots that are damaged, or of other leaves.
+#[test]
+fn a_root_that_is_not_the_chains_is_found() {
+    let scene = Scene::new();
+    let (table, root) = (scene.table, scene.entry.root);
+    let layout = &scene.pool.layout;
+    let (root_word, pending_word) = (
+        catalog::root_addr(layout, scene.entry.index),
+        catalog::pending_root_addr(layout, scene.entry.index),
+    );
+    let (first, _) = scene.chunk(|it| it.purpose == Some(ChunkPurpose::Snapshot { generation: 0 }));
+    let old = layout.chunk_start(first);
+    scene.write(root_word, &[old.word()]);
+    let found = scene.findings();
+    let contradiction = Finding::RootContradictsFirstLeaf {
+        table,
+        generation: 0,
+        is_retired: true,
+    };
+    let unfinished = Finding::RootUnfinished {
+        table,
+        root: old,
+        pending: root,
+    };
+    assert!(found.contains(&contradiction), "{found:?}");
+    assert!(found.contains(&unfinished), "{found:?}");
+
+    scene.write(root_word, &[root.word()]);
+    scene.write(pending_word, &[0]);
+    let unfinished = Finding::RootUnfinished {
+        table,
+        root,
+        pending: RemoteAddr::NULL,
+    };
+    assert_eq!(scene.findings(), [unfinished]);
+    scene.write(pending_word, &[root.word()]);
+
+    let astray = root.offset_blocks(1).with_spare(root.spare());
+    scene.write(root_word, &[astray.word()]);
+    scene.write(pending_word, &[astray.word()]);
+    let elsewhere = Finding::RootElsewhere {
+        table,
+        root: astray,
+    };
+    assert_eq!(scene.findings(), [elsewhere]);
+    scene.write(root_word, &[root.word()]);
+    scene.write(pending_word, &[root.word()]);
+
+    for word in [0, 2, 9, 16, 20] {
+        let place = root.place().word_at(word);
+        let sound = scene.pool.word(place);
+        scene.write(place, &[sound ^ 1 << 30]);
+        let found = scene.findings();
+        assert!(
+            matches!(found[..], [Finding::SnapshotDamaged { .. }]),
+            "{word}: {found:?}"
+        );
+        scene.write(place, &[sound]);
+    }
+    assert_eq!(scene.findings(), []);
+}
+
+/// B2: a table that was never loaded has its first root and its first leaf; a pending root means
+/// nothing to it, and the root of a load is none of its.
+#[test]
+fn a_root_of_a_load_that_never_happened_is_found() {
+    let scene = Scene::of(loaded(LEARNED, 0));
+    let (index, root) = (scene.entry.index, scene.entry.root);
+    let layout = &scene.pool.layout;
+    scene.write(catalog::pending_root_addr(layout, index), &[12345]);
+    assert_eq!(scene.findings(), []);
+    scene.write(
+        catalog::root_addr(layout, index),
+        &[root.with_spare(3).word()],
+    );
+    let contradiction = Finding::RootContradictsFirstLeaf {
+        table: scene.table,
+        generation: 3,
+        is_retired: false,
+    };
+    assert_eq!(scene.findings()[0], contradiction);
+}
+
+/// A snapshot that is whole, and leads to leaves that are not linked.
+#[test]
+fn a_snapshot_of_other_leaves_is_found() {
+    let scene = Scene::new();
+    let (table, leaf) = (scene.table, scene.leaves[7]);
+    let (before, after) = (scene.leaves[6], scene.leaves[8]);
+    // The chain leaves a trained leaf out, and still tiles.
+    let high = scene.leaf(leaf).image().high();
+    let mut wide = scene.leaf(before);
+    wide.set_high(high);
+    wide.set_link(after);
+    scene.set_leaf(before, wide);
+    let lost = Finding::TrainedLeafNotLinked { table, leaf };
+    assert_eq!(scene.findings(), [lost]);
+}
+
+/// C2: damaged entries, tables of impossible leaves, and tables that are alike.
+#[test]
+fn a_catalog_that_is_damaged_is_found() {
+    let scene = Scene::new();
+    let layout = &scene.pool.layout;
+    let entry = layout.catalog_entry(scene.entry.index);
+    let sound = scene.words(entry, ENTRY_SIZE_WORDS as u64);
+
+    let copy = layout.catalog_entry(scene.entry.index + 5);
+    scene.write(copy, &sound);
+    let index = scene.entry.index + 5;
+    let table = scene.table;
+    assert!(
+        scene
+            .findings()
+            .contains(&Finding::EntryTwice { index, table })
+    );
+    scene.write(copy, &[0]);
+
+    let mut record = scene.entry.record.clone();
+    record.slots = 9;
+    scene.write(entry.offset(1), &record.encode_body(scene.entry.root));
+    let found = scene.findings();
+    assert_eq!(found[0], Finding::SlotsUnknown { table, slots: 9 });
+
+    scene.write(entry, &sound);
+    scene.write(entry.offset(2), &[sound[2] ^ 1]);
+    let index = scene.entry.index;
+    assert_eq!(scene.findings()[0], Finding::EntryDamaged { index });
+}
+
+/// Two tables are audited apart; one that was dropped is left alone.
+#[test]
+fn what_is_wrong_with_one_table_is_found_in_that_one() {
+    let mut pool = Pool::new();
+    load_into(&mut pool, LEARNED, 40);
+    let owner = pool.register();
+    create(&pool, &pool.plain, owner, "other", LEARNED).expect("it can be made");
+    pool.fence(owner);
+    let other = find(&pool, "other").expect("it was made");
+    let scene = Scene::of(pool);
+    assert_eq!(scene.findings(), []);
+    let (table, leaf) = (other.record.id, other.record.first_leaf);
+    tear(&scene.pool, &other, leaf);
+    assert_eq!(scene.findings(), [Finding::LeafDamaged { table, leaf }]);
+    let entry = scene.pool.layout.catalog_entry(other.index);
+    scene.write(entry, &[catalog::dropped_word(table)]);
+    assert_eq!(scene.findings(), []);
+}
+
+/// Whatever words there are, the audit ends with findings or none, and with the same ones again.
+/// Seeded; words near each other and all over the region, small, huge and shifted.
+#[test]
+fn no_bytes_make_an_audit_panic() {
+    let scene = Scene::new();
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut draw = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let layout = &scene.pool.layout;
+    let first_chunk = layout.chunk_start(ChunkIndex(0)).word_at(0);
+    let used_words = chunks(&scene.pool).len() as u64 * CHUNK_SIZE_BLOCKS * 8;
+    let mut finding_count = 0;
+    for round in 0..1500 {
+        let place = match round % 4 {
+            0 => layout.catalog_entry(0).offset(draw() % 32),
+            1 => layout.chunk_entry(ChunkIndex(0)).offset(draw() % 64),
+            2 => scene.entry.root.place().word_at(draw() % 64),
+            _ => first_chunk.offset(draw() % used_words),
+        };
+        let sound = scene.pool.word(place);
+        let damaged = match draw() % 4 {
+            0 => draw(),
+            1 => sound ^ 1 << (draw() % 64),
+            2 => u64::MAX - draw() % 16,
+            _ => sound.wrapping_add(draw() % 5),
+        };
+        scene.write(place, &[damaged]);
+        finding_count += usize::from(!scene.findings().is_empty());
+        scene.write(place, &[sound]);
+    }
+    assert!(finding_count > 300, "{finding_count} of 1500 were found");
+    assert_eq!(scene.findings(), [], "nothing was written");
+}
