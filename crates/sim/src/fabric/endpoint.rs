@@ -8,7 +8,7 @@ use core::task::{Context, Poll};
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, ProtocolCheck};
 use farleaf_types::NodeId;
 
-use super::world::{ClientId, ClientLife, SharedWorld};
+use super::world::{ClientId, ClientLife, SharedWorld, cost_of};
 use crate::plant::Plant;
 
 /// One client's endpoint, whose batches take virtual time and meet everything that the contract
@@ -146,21 +146,19 @@ impl StillEndpoint {
         if verbs.is_empty() {
             return Ok(());
         }
-        cost.round_trips += 1;
-        cost.doorbells += 1;
-        cost.verbs += verbs.len() as u64;
         let mut world = self.world.borrow_mut();
-        world
-            .execute_now(self.client, verbs, words)
-            .map_err(|index| {
-                let verb = &verbs[index];
-                let kind = BatchErrorKind::Refused {
-                    addr: verb.addr,
-                    word_count: verb.word_count.into(),
-                    region_word_count: world.region_word_count(verb.addr.node()),
-                };
-                BatchError::new(kind, index)
-            })
+        let executed = world.execute_now(self.client, verbs, words);
+        let whole_count = executed.err().unwrap_or(verbs.len());
+        *cost += cost_of(verbs, whole_count);
+        executed.map_err(|index| {
+            let verb = &verbs[index];
+            let kind = BatchErrorKind::Refused {
+                addr: verb.addr,
+                word_count: verb.word_count.into(),
+                region_word_count: world.region_word_count(verb.addr.node()),
+            };
+            BatchError::new(kind, index)
+        })
     }
 }
 

@@ -2,11 +2,11 @@
 
 use core::cell::RefCell;
 use core::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::rc::Rc;
 
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_types::{NodeId, WORD_SIZE_BYTES, WordAddr};
 
 pub use super::fingerprint::Fingerprint;
 use super::modelled::{Modelled, Moment};
@@ -109,8 +109,9 @@ pub struct World {
     random: Random,
     /// The task that is being polled.
     pub(super) current: Option<TaskId>,
-    /// What each client's verbs have cost, counted where they take effect.
-    verb_counts: Vec<u64>,
+    /// What each client has cost: batches and verbs as they are posted, bytes and atomics where they
+    /// take effect.
+    executed: Vec<Cost>,
     watches: Vec<Watch>,
     fingerprint: Fingerprint,
     trace: Option<Vec<String>>,
@@ -148,7 +149,7 @@ impl World {
             freedoms,
             random,
             current: None,
-            verb_counts: Vec::new(),
+            executed: Vec::new(),
             watches: Vec::new(),
             fingerprint: Fingerprint::default(),
             trace: None,
@@ -197,7 +198,7 @@ impl World {
     /// A new client.
     pub fn add_client(&mut self) -> ClientId {
         self.clients.push(ClientLife::Connected);
-        self.verb_counts.push(0);
+        self.executed.push(Cost::default());
         ClientId(self.clients.len() as u32 - 1)
     }
 
@@ -206,9 +207,15 @@ impl World {
         self.clients[client.0 as usize]
     }
 
-    /// How many verbs of a client have been executed whole.
-    pub fn verb_count(&self, client: ClientId) -> u64 {
-        self.verb_counts[client.0 as usize]
+    /// What has been executed for a client, counted apart from what its endpoint is told (F9).
+    /// Retries and leaves are for the layers above to know. A modelled world counts verbs alone.
+    pub fn executed(&self, client: ClientId) -> Cost {
+        self.executed[client.0 as usize]
+    }
+
+    /// [`executed`](Self::executed), under the name that [`run`](crate::run) asks by.
+    pub fn verb_count(&self, client: ClientId) -> Cost {
+        self.executed(client)
     }
 
     /// F6: no verb of the client takes effect after this.
@@ -338,6 +345,7 @@ impl World {
         }
         let batch = self.next_flight;
         self.next_flight += 1;
+        self.executed[client.0 as usize] += cost_of(&verbs, 0);
         let refused = verbs.iter().position(|verb| !self.is_inside(verb));
         let accepted = &verbs[..refused.unwrap_or(verbs.len())];
         let is_connected = self.life(client) == ClientLife::Connected;
@@ -450,21 +458,7 @@ impl World {
         }
         let flight = self.flights.remove(&batch)?;
         let executed_count = flight.cut.or(flight.refused).unwrap_or(flight.verbs.len());
-        let nodes = flight.verbs.iter().map(|verb| verb.addr.node().0);
-        let mut cost = Cost {
-            round_trips: 1,
-            doorbells: nodes.collect::<std::collections::BTreeSet<_>>().len() as u64,
-            verbs: flight.verbs.len() as u64,
-            ..Cost::default()
-        };
-        for verb in &flight.verbs[..executed_count] {
-            let bytes = u64::from(verb.word_count) * 8;
-            match verb.kind {
-                VerbKind::Read => cost.bytes_read += bytes,
-                VerbKind::Write => cost.bytes_written += bytes,
-                VerbKind::CompareSwap | VerbKind::FetchAdd => cost.atomics += 1,
-            }
-        }
+        let cost = cost_of(&flight.verbs, executed_count);
         let result = if flight.cut.is_some() {
             let reason = "the connection broke".to_owned();
             let kind = BatchErrorKind::Unknown { reason };
@@ -478,7 +472,6 @@ impl World {
             };
             Err(BatchError::new(kind, index))
         } else {
-            self.count_verbs(flight.client, flight.verbs.len() as u64);
             Ok(())
         };
         Some(Landed {
@@ -489,7 +482,7 @@ impl World {
     }
 
     pub(super) fn count_verbs(&mut self, client: ClientId, verb_count: u64) {
-        self.verb_counts[client.0 as usize] += verb_count;
+        self.executed[client.0 as usize].verbs += verb_count;
     }
 
     fn take_effect(&mut self, batch: u64, piece_index: usize) {
@@ -511,6 +504,8 @@ impl World {
             &mut memory[place..],
             &mut flight.words[start..],
         );
+        let executed = &mut self.executed[client.0 as usize];
+        count_effect(executed, verb.kind, words.len());
         let seen: Vec<u64> = match verb.kind {
             VerbKind::Read | VerbKind::Write => flight.words[start..][words.clone()].to_vec(),
             VerbKind::CompareSwap => flight.words[start..start + 3].to_vec(),
@@ -550,6 +545,7 @@ impl World {
         verbs: &[Verb],
         words: &mut [u64],
     ) -> Result<(), usize> {
+        self.executed[client.0 as usize] += cost_of(verbs, 0);
         for (index, verb) in verbs.iter().enumerate() {
             if !self.is_inside(verb) {
                 return Err(index);
@@ -563,9 +559,35 @@ impl World {
                 &mut memory[place..],
                 &mut words[verb.start as usize..],
             );
+            let executed = &mut self.executed[client.0 as usize];
+            count_effect(executed, verb.kind, all.len());
         }
-        self.verb_counts[client.0 as usize] += verbs.len() as u64;
         Ok(())
+    }
+}
+
+/// F9: what an endpoint counts for a batch of which so many verbs were executed.
+pub(super) fn cost_of(verbs: &[Verb], executed_count: usize) -> Cost {
+    let nodes: BTreeSet<NodeId> = verbs.iter().map(|verb| verb.addr.node()).collect();
+    let mut cost = Cost {
+        round_trips: 1,
+        doorbells: nodes.len() as u64,
+        verbs: verbs.len() as u64,
+        ..Cost::default()
+    };
+    for verb in &verbs[..executed_count] {
+        count_effect(&mut cost, verb.kind, verb.word_count as usize);
+    }
+    cost
+}
+
+/// F9: words of a verb have taken effect. An atomic has but one.
+fn count_effect(executed: &mut Cost, kind: VerbKind, word_count: usize) {
+    let bytes = word_count as u64 * WORD_SIZE_BYTES;
+    match kind {
+        VerbKind::Read => executed.bytes_read += bytes,
+        VerbKind::Write => executed.bytes_written += bytes,
+        VerbKind::CompareSwap | VerbKind::FetchAdd => executed.atomics += 1,
     }
 }
 
