@@ -77,6 +77,10 @@ pub enum ProtocolCheck {
     LeafIsIntact,
     /// D4: a torn leaf is never "not found".
     TornIsNotAbsent,
+    /// D7: memory is freed only when every session has published a late enough number (G2).
+    GracePeriodIsOver,
+    /// D7: who sees a new number looks for dropped tables before going on (P4).
+    DropsAreFollowed,
     /// D5: who has got a lock looks again whether the key belongs to the leaf.
     KeyBelongsToLockedLeaf,
 }

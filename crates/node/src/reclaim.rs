@@ -7,7 +7,7 @@
 //!   operation on the table is under way anywhere, and its chunks are zeroed and free (A4).
 //! - **G3.** When all of them are, the catalog entry is free.
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{self, CatalogEntry, EntryState};
@@ -31,7 +31,7 @@ impl<E: Endpoint> Keeper<E> {
             }
             if entry.dropped_at == SequenceNumber(0) {
                 self.draw_sequence(&entry).await?;
-            } else if self.published_by_all().await? >= entry.dropped_at {
+            } else if self.is_grace_period_over(&entry).await? {
                 chunk_count += self.free_table(&entry).await?;
             }
         }
@@ -53,6 +53,12 @@ impl<E: Endpoint> Keeper<E> {
             sequence,
         );
         Ok(self.endpoint.execute(&mut batch).await?)
+    }
+
+    /// G2.
+    async fn is_grace_period_over(&self, entry: &CatalogEntry) -> Result<bool, RegionError> {
+        let is_over = self.published_by_all().await? >= entry.dropped_at;
+        Ok(is_over || self.endpoint.leaves_out(ProtocolCheck::GracePeriodIsOver))
     }
 
     /// G2: the smallest number that a session which is not fenced has published. The node's own

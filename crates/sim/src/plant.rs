@@ -2,7 +2,7 @@
 //! guilty is no judge.
 //!
 //! Four of them are an order of WRITEs that D2 or D3 forbid; the simulated endpoint posts batches
-//! in that order. Three are checks left out; the protocol code asks its endpoint
+//! in that order. Five are checks left out; the protocol code asks its endpoint
 //! ([`Endpoint::leaves_out`](farleaf_fabric::Endpoint::leaves_out)), and every endpoint but this
 //! one says no.
 
@@ -28,11 +28,15 @@ pub enum Plant {
     HighBeforeSibling,
     /// A split writes a record into a slot that the old state lists (D3).
     SplitReusesListedSlot,
+    /// A dropped table's memory is freed before everybody has passed (D7, G2).
+    FreedTooEarly,
+    /// Who sees a new number goes on with the tables that it has (D7, P4).
+    DropsNotFollowed,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -40,6 +44,8 @@ impl Plant {
         Self::UnlockBeforeState,
         Self::HighBeforeSibling,
         Self::SplitReusesListedSlot,
+        Self::FreedTooEarly,
+        Self::DropsNotFollowed,
     ];
 
     /// The name for users.
@@ -52,6 +58,8 @@ impl Plant {
             Self::UnlockBeforeState => "unlock-before-state",
             Self::HighBeforeSibling => "high-before-sibling",
             Self::SplitReusesListedSlot => "split-reuses-listed-slot",
+            Self::FreedTooEarly => "freed-too-early",
+            Self::DropsNotFollowed => "drops-not-followed",
         }
     }
 
@@ -61,6 +69,8 @@ impl Plant {
             Self::CrcIgnored => Some(ProtocolCheck::LeafIsIntact),
             Self::FencesNotRevalidated => Some(ProtocolCheck::KeyBelongsToLockedLeaf),
             Self::TornLeafAsAbsent => Some(ProtocolCheck::TornIsNotAbsent),
+            Self::FreedTooEarly => Some(ProtocolCheck::GracePeriodIsOver),
+            Self::DropsNotFollowed => Some(ProtocolCheck::DropsAreFollowed),
             _ => None,
         }
     }

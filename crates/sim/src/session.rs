@@ -282,6 +282,7 @@ fn classify(operation: &Operation, error: &Error) -> Result<Answer, String> {
         }
         ErrorKind::TableDropped { .. }
         | ErrorKind::SessionBroken
+        | ErrorKind::SessionUnknown
         | ErrorKind::Full(_)
         | ErrorKind::Load(LoadError::TableNotEmpty) => Ok(Answer::Nothing(text)),
         _ => Err(text),

@@ -27,6 +27,13 @@ pub(crate) struct Begun<'a> {
     began: SequenceNumber,
 }
 
+impl Begun<'_> {
+    /// Whether the session has followed further since the operation began.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.began != self.unfinished.followed.get()
+    }
+}
+
 /// An operation that ends before anything else of its session runs: nobody needs to count it.
 #[derive(Debug)]
 pub(crate) struct BegunBriefly<'a> {

@@ -96,6 +96,13 @@ pub enum ErrorKind {
          lock; open another session, others recover what this one held"
     )]
     SessionBroken,
+    /// The memory node does not know the session: it has restarted, with empty memory, or has
+    /// fenced the session.
+    #[error(
+        "the memory node does not know this session any more: it has restarted, or taken this \
+         process for dead; open the pool again"
+    )]
+    SessionUnknown,
     /// The pool has no room.
     #[error(transparent)]
     Full(RegionError),

@@ -1,7 +1,7 @@
 //! A pool, as one process has it open.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
@@ -15,8 +15,8 @@ use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
-use crate::options::{EmbeddedFabric, PoolOptions};
 use crate::host::Host;
+use crate::options::{EmbeddedFabric, PoolOptions};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
 use crate::share::PoolShare;

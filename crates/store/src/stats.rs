@@ -104,8 +104,7 @@ impl Table {
     pub fn memory_bytes(&self) -> Result<u64, Error> {
         let table = self.asynchronous();
         let session = &table.session;
-        let allocator =
-            ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
+        let allocator = ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
         let chunks = session.drive(allocator.entries())?;
         let own = chunks
             .iter()

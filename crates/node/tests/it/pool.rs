@@ -181,7 +181,10 @@ impl<'a, E: Endpoint> Client<'a, E> {
 
     /// B4: follows to the newest root, or from retired leaves if this is the newest.
     fn refresh(&mut self) -> Result<(), IndexError> {
-        let root = block_on(finish_root(&self.access(), &self.entry, &Cell::default()), || 0)?;
+        let root = block_on(
+            finish_root(&self.access(), &self.entry, &Cell::default()),
+            || 0,
+        )?;
         if root == self.root {
             self.state.follow_retired();
             return Ok(());

@@ -186,7 +186,10 @@ fn c5_a_dropped_table_has_no_root() {
     assert!(dropped.dropped_at.0 > 0, "G1");
     assert!(dropped.root.is_null() && dropped.pending_root.is_null());
     let client = pool.client(owner, &entry);
-    let finished = block_on(finish_root(&client.access(), &entry, &Cell::default()), || 0);
+    let finished = block_on(
+        finish_root(&client.access(), &entry, &Cell::default()),
+        || 0,
+    );
     let root = finished.expect("whoever works on it still may go on");
     assert_eq!(root, entry.root);
     let dropped = pool.catalog().pop().expect("it is not free yet");

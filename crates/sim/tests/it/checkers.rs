@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use farleaf::AsyncSession;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
-use farleaf_leaf::LeafBuffer;
+use farleaf_leaf::{LeafAccess, LeafBuffer, LeafGeometry};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog;
+use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_sim::check::region::Region;
@@ -18,12 +19,25 @@ use farleaf_sim::fabric::world::World;
 use farleaf_sim::history::{Answer, Operation};
 use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
 use farleaf_sim::random::Random;
-use farleaf_sim::session::Session;
+use farleaf_sim::session::{Session, SimHost};
+use farleaf_types::OwnerWord;
 
 /// A region with a table of a few leaves, swept.
 struct Scene {
     node: Rc<Node>,
     session: Session<StillEndpoint>,
+    /// Another client, for doing damage.
+    endpoint: StillEndpoint,
+    owner: OwnerWord,
+    entry: CatalogEntry,
+}
+
+fn open(node: &Rc<Node>) -> Session<StillEndpoint> {
+    let endpoint = StillEndpoint::new(&node.world);
+    let owner = node.register(endpoint.client());
+    let host = SimHost::new(node, endpoint.client());
+    let opened = Session::open(AsyncSession::new(host, endpoint, owner));
+    block_on(opened, || 0).expect("it opens")
 }
 
 impl Scene {
@@ -34,17 +48,33 @@ impl Scene {
         let entry = node
             .create_table(LayerKind::Learned, 8, 75)
             .expect("it fits");
-        let endpoint = StillEndpoint::new(&world);
-        let owner = node.register(endpoint.client());
-        let session = Session::open(endpoint, owner, node.layout, entry);
-        let session = block_on(session, || 0).expect("it opens");
+        let session = open(&node);
         for key in 0..40 {
             let put = Operation::Put(key, key + 1);
             let put = block_on(session.perform(&put, None), || 0);
             assert!(matches!(put, Ok(Answer::Changed { .. })));
         }
-        block_on(session.give_back(), || 0).expect("it gives back");
-        Self { node, session }
+        block_on(session.close(), || 0).expect("it closes");
+        let session = open(&node);
+        let endpoint = StillEndpoint::new(&world);
+        let owner = node.register(endpoint.client());
+        Self {
+            node,
+            session,
+            endpoint,
+            owner,
+            entry,
+        }
+    }
+
+    fn access(&self) -> LeafAccess<'_, StillEndpoint> {
+        LeafAccess {
+            endpoint: &self.endpoint,
+            layout: &self.node.layout,
+            geometry: LeafGeometry::new(self.entry.record.slots.into()).expect("made here"),
+            table: self.entry.record.id,
+            owner: self.owner,
+        }
     }
 
     /// The promises that are broken.
@@ -77,7 +107,7 @@ fn a_sound_region_breaks_nothing() {
 #[test]
 fn a_lock_that_stays_is_seen() {
     let scene = Scene::new();
-    let lock = scene.session.access().geometry.lock(scene.first_leaf());
+    let lock = scene.access().geometry.lock(scene.first_leaf());
     scene.execute(|batch| batch.write_word(lock, 7));
     assert_eq!(scene.broken(), BTreeSet::from(["locks"]));
 }
@@ -85,7 +115,7 @@ fn a_lock_that_stays_is_seen() {
 #[test]
 fn a_gap_between_leaves_is_seen() {
     let scene = Scene::new();
-    let (access, leaf) = (scene.session.access(), scene.first_leaf());
+    let (access, leaf) = (scene.access(), scene.first_leaf());
     let broken = std::cell::Cell::new(false);
     let mut batch = Batch::new();
     let read = access.read_intact(&mut batch, leaf, &broken);
@@ -121,7 +151,7 @@ fn a_damaged_catalog_is_seen() {
 #[test]
 fn leaves_and_chunks_that_nobody_has_are_seen() {
     let scene = Scene::new();
-    let access = scene.session.access();
+    let access = scene.access();
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let leaf_count = access.geometry.chunk_leaf_count();
     let slots = access.geometry.slots();
@@ -145,7 +175,7 @@ fn leaves_and_chunks_that_nobody_has_are_seen() {
 #[test]
 fn a_free_chunk_that_is_not_zero_is_seen() {
     let scene = Scene::new();
-    let access = scene.session.access();
+    let access = scene.access();
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let purpose = ChunkPurpose::Snapshot { generation: 9 };
     let claimed = allocator.claim(1, purpose, access.table);

@@ -43,9 +43,9 @@ impl<H: Host> AsyncSession<H> {
         name: &str,
         options: &TableOptions,
     ) -> Result<AsyncTable<H>, Error> {
-        let _begun = self.0.begin().await?;
+        let begun = self.0.begin().await?;
         let entry = self.0.create_entry(name, options).await?;
-        self.0.open_entry(entry).await
+        self.0.open_entry(entry, &begun).await
     }
 
     /// Opens a table: reads its directory, unless this process has it already.
@@ -53,9 +53,9 @@ impl<H: Host> AsyncSession<H> {
     /// # Errors
     /// There is no such table, or it is damaged.
     pub async fn open_table(&self, name: &str) -> Result<AsyncTable<H>, Error> {
-        let _begun = self.0.begin().await?;
+        let begun = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;
-        self.0.open_entry(entry).await
+        self.0.open_entry(entry, &begun).await
     }
 
     /// Drops a table. Whoever has it open gets

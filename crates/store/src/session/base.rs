@@ -15,7 +15,7 @@ use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
-use crate::begin::Unfinished;
+use crate::begin::{Begun, Unfinished};
 use crate::host::{Host, PoolShare};
 use crate::options::TableInfo;
 use crate::{AsyncTable, Error};
@@ -27,6 +27,8 @@ pub(crate) struct SessionCore<H: Host> {
     pub(crate) unfinished: Unfinished,
     pub(crate) last_cost: Cell<Cost>,
     pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,
+    /// How many tables were ever opened: whether `tables` has changed.
+    pub(super) opened_count: Cell<u64>,
     #[expect(
         clippy::vec_box,
         reason = "a batch is larger than a pointer and is moved twice per operation"
@@ -69,6 +71,7 @@ impl<H: Host> SessionCore<H> {
             unfinished,
             last_cost: Cell::default(),
             tables: RefCell::default(),
+            opened_count: Cell::new(0),
             batches: RefCell::default(),
             dropped_tables: RefCell::default(),
             broken: Rc::default(),
@@ -146,9 +149,11 @@ impl<H: Host> SessionCore<H> {
         }
     }
 
+    /// Opens a table that was found by an operation that has `begun`.
     pub(super) async fn open_entry(
         self: &Rc<Self>,
         entry: CatalogEntry,
+        begun: &Begun<'_>,
     ) -> Result<AsyncTable<H>, Error> {
         let id = entry.record.id;
         let known = self.tables.borrow().get(&id).cloned();
@@ -157,8 +162,13 @@ impl<H: Host> SessionCore<H> {
         } else {
             let state = Rc::new(self.table_state(entry).await?);
             // Another future of the session may have opened it meanwhile: there is one state.
-            let mut tables = self.tables.borrow_mut();
-            Rc::clone(tables.entry(id).or_insert(state))
+            self.opened_count.update(|count| count + 1);
+            let state = Rc::clone(self.tables.borrow_mut().entry(id).or_insert(state));
+            // Others may have followed meanwhile, and not seen the table: it may be dropped.
+            if begun.is_behind() {
+                self.look_for_dropped().await?;
+            }
+            state
         };
         Ok(AsyncTable::new(Rc::clone(self), state))
     }

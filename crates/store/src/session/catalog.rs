@@ -1,14 +1,14 @@
 //! The catalog, from a session's side (rules C1 to C3).
 
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ReadSlot};
 use farleaf_index::load::create_table;
 use farleaf_leaf::{Critical, LeafAccess};
 use farleaf_region::catalog::{
     CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
     live_word,
 };
-use farleaf_region::session;
+use farleaf_region::session::{self, alive_word};
 use farleaf_region::{RegionError, RegionLayout};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
@@ -25,26 +25,29 @@ pub(crate) async fn read_catalog<E: Endpoint>(
     endpoint: &E,
     layout: &RegionLayout,
 ) -> Result<Vec<CatalogEntry>, Error> {
-    let mut entries = read_entries(endpoint, layout).await?;
+    let mut entries = read_entries(endpoint, layout, OwnerWord::FREE).await?;
     entries.retain(|entry| entry.state == EntryState::Live);
     Ok(entries)
 }
 
-/// All entries that are not free.
+/// All entries that are not free, in the name of a session if there is one.
 async fn read_entries<E: Endpoint>(
     endpoint: &E,
     layout: &RegionLayout,
+    owner: OwnerWord,
 ) -> Result<Vec<CatalogEntry>, Error> {
     let mut batch = Batch::new();
     let mut attempt = 0;
     loop {
         batch.clear();
         let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;
+        let known = Known::ask(&mut batch, layout, owner);
         let read = batch.read(layout.catalog_entry(0), word_count);
         let executed = endpoint.execute(&mut batch).await;
         let counters = endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         executed?;
+        known.check(&batch)?;
         let entries = batch.words(read).chunks_exact(ENTRY_SIZE_WORDS).enumerate();
         let entries: Result<Vec<_>, RegionError> = entries
             .filter_map(|(index, words)| CatalogEntry::decode(index as u64, words).transpose())
@@ -57,9 +60,42 @@ async fn read_entries<E: Endpoint>(
     }
 }
 
+/// C6: whether the memory node still knows the session. Asked in the same batch as what follows
+/// from it: the memory of a node that has restarted is empty, and whoever goes by it would say that
+/// there are no tables, or make one where nothing is prepared for it.
+struct Known {
+    own: Option<(ReadSlot, u64)>,
+}
+
+impl Known {
+    fn ask(batch: &mut Batch, layout: &RegionLayout, owner: OwnerWord) -> Self {
+        let own = owner.holder().map(|(session, incarnation)| {
+            let word = batch.read(layout.session(session), 1);
+            (word, alive_word(incarnation))
+        });
+        Self { own }
+    }
+
+    fn check(&self, batch: &Batch) -> Result<(), Error> {
+        match self.own {
+            Some((word, alive)) if batch.words(word)[0] != alive => {
+                Err(ErrorKind::SessionUnknown.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl<H: Host> SessionCore<H> {
+    /// All live tables, as this session may see them.
+    async fn live_tables(&self) -> Result<Vec<CatalogEntry>, Error> {
+        let mut entries = read_entries(&self.endpoint, self.layout(), self.owner).await?;
+        entries.retain(|entry| entry.state == EntryState::Live);
+        Ok(entries)
+    }
+
     pub(super) async fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
-        let entries = read_catalog(&self.endpoint, self.layout()).await?;
+        let entries = self.live_tables().await?;
         let found = entries.into_iter().find(|entry| entry.record.name == name);
         found.ok_or_else(|| {
             ErrorKind::TableNotFound {
@@ -79,7 +115,7 @@ impl<H: Host> SessionCore<H> {
         check_name(name)?;
         options.check()?;
         self.with_catalog_lock(async {
-            let entries = read_entries(&self.endpoint, self.layout()).await?;
+            let entries = read_entries(&self.endpoint, self.layout(), self.owner).await?;
             let known = entries
                 .iter()
                 .find(|entry| entry.state == EntryState::Live && entry.record.name == name);
@@ -166,7 +202,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     pub(super) async fn list(&self) -> Result<Vec<TableInfo>, Error> {
-        let entries = read_catalog(&self.endpoint, self.layout()).await?;
+        let entries = self.live_tables().await?;
         entries
             .iter()
             .map(|entry| TableInfo::from_record(&entry.record))

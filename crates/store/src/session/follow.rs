@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use farleaf_fabric::Batch;
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::load::finish_root;
 use farleaf_index::{IndexError, Layer};
 use farleaf_region::catalog::live_word;
@@ -58,12 +58,18 @@ impl<H: Host> SessionCore<H> {
         let Some(sequence) = behind else {
             return Ok(begun);
         };
-        self.look_for_dropped().await?;
-        Ok(self.unfinished.follow(begun, sequence))
+        loop {
+            let opened_count = self.opened_count.get();
+            self.look_for_dropped().await?;
+            // A table that was opened meanwhile has not been looked at.
+            if self.opened_count.get() == opened_count {
+                return Ok(self.unfinished.follow(begun, sequence));
+            }
+        }
     }
 
     /// P4.
-    async fn look_for_dropped(&self) -> Result<(), Error> {
+    pub(super) async fn look_for_dropped(&self) -> Result<(), Error> {
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
         let mut batch = Batch::new();
         let words: Vec<_> = tables
@@ -76,7 +82,9 @@ impl<H: Host> SessionCore<H> {
         self.control(&mut batch).await?;
         for (table, word) in words {
             let id = table.entry.record.id;
-            if batch.words(word)[0] != live_word(id) && !table.dropped.replace(true) {
+            let is_dropped = batch.words(word)[0] != live_word(id)
+                && !self.endpoint.leaves_out(ProtocolCheck::DropsAreFollowed);
+            if is_dropped && !table.dropped.replace(true) {
                 self.tables.borrow_mut().remove(&id);
                 self.share().forget(id);
                 self.dropped_tables.borrow_mut().push(Rc::clone(table));
