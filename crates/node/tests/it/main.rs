@@ -13,6 +13,7 @@
 //! | `pool` | a region with its sessions, and clients over any endpoint |
 //! | `catalog` | making and dropping tables, verb for verb as sessions do |
 //! | `audit` | what must hold of a region in which nobody works |
+//! | `scene` | a sound region, and ways to break it by hand |
 //! | `findings` | that the audit sees what it is there for |
 //! | `crash` | one operation, cut off everywhere |
 //! | `records` | operations on records |
@@ -38,5 +39,6 @@ mod leaves;
 mod meanwhile;
 mod pool;
 mod records;
+mod scene;
 mod tables;
 mod waiting;

@@ -1,0 +1,123 @@
+//! What becomes of the chunks that fenced sessions leased (W2 to W4, W6, W7).
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::{Index, IndexError};
+use farleaf_leaf::LeafBuffer;
+use farleaf_region::RegionError;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use super::tables::{Known, SweptTable};
+use super::{GIVEN_UP, Keeper, SweepReport};
+use crate::patience::Patience;
+
+impl<E: Endpoint> Keeper<E> {
+    /// The chunks whose owners are fenced.
+    pub(super) async fn chunks_of_fenced(
+        &self,
+        chunks: &[ChunkEntry],
+    ) -> Result<Vec<(ChunkIndex, OwnerWord)>, RegionError> {
+        let mut batch = Batch::new();
+        let mut left = Vec::new();
+        for (index, chunk) in chunks.iter().enumerate() {
+            if !chunk.owner.is_free() && self.is_left(&mut batch, chunk.owner).await? {
+                left.push((ChunkIndex(index as u64), chunk.owner));
+            }
+        }
+        Ok(left)
+    }
+
+    /// W3 and W4: what becomes of a chunk that has been taken over; `None`: it stays the node's.
+    pub(super) async fn sort_chunk(
+        &self,
+        known: &Known<'_, E>,
+        chunk: ChunkIndex,
+        entry: &ChunkEntry,
+        patience: &Patience<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Option<(ChunkPurpose, FreeLeaves)>, IndexError> {
+        let none = FreeLeaves::default();
+        if known.unknown.contains(&entry.table) {
+            return Ok(None);
+        }
+        let mut tables = known.tables.iter();
+        let Some(table) = tables.find(|table| table.access.table == entry.table) else {
+            let mut catalog = known.catalog.iter();
+            // A dropped table's chunks wait for its grace period.
+            let is_dropped = catalog.any(|table| table.record.id == entry.table);
+            let purpose = if is_dropped {
+                entry.purpose
+            } else {
+                Some(ChunkPurpose::Free)
+            };
+            return Ok(purpose.map(|purpose| (purpose, none)));
+        };
+        let committed = |generation: u16| generation == table.root.spare();
+        Ok(match entry.purpose {
+            Some(purpose @ ChunkPurpose::Leaves { .. }) => {
+                let free = self.sort_leaves(table, chunk, patience, report).await?;
+                report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
+                free.map(|free| (purpose, free))
+            }
+            Some(purpose @ ChunkPurpose::Run { generation, .. }) if committed(generation) => {
+                Some((purpose, none))
+            }
+            Some(purpose @ ChunkPurpose::Snapshot { generation })
+                if committed(generation) || generation == 0 =>
+            {
+                Some((purpose, none))
+            }
+            Some(_) => Some((ChunkPurpose::Free, none)),
+            None => None,
+        })
+    }
+
+    /// W3: which leaves of a leased chunk are free; `None`: it was given up (W6).
+    async fn sort_leaves(
+        &self,
+        table: &SweptTable<'_, E>,
+        chunk: ChunkIndex,
+        patience: &Patience<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Option<FreeLeaves>, IndexError> {
+        let access = &table.access;
+        let mut free = FreeLeaves::default();
+        let mut batch = Batch::new();
+        let index = Index::new(*access, &table.state);
+        for (number, place) in self.chunk_places(access, chunk).enumerate() {
+            if place == table.first_leaf {
+                continue;
+            }
+            batch.clear();
+            let words = access.geometry.image_size_words();
+            let read = batch.read(access.geometry.state(place), words);
+            self.endpoint.execute(&mut batch).await?;
+            let image = farleaf_leaf::LeafImage::new(access.geometry, batch.words(read));
+            // An unlocked leaf in use is intact, or torn by a living writer, who found it by a
+            // search; so a torn one is looked at by a search for what its low says, too.
+            let (low, is_retired) = (image.low(), image.is_retired());
+            let Some(arrived) = patience.wait(index.leaf_of(&mut batch, low)).await else {
+                tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
+                report.given_up_count += 1;
+                return Ok(None);
+            };
+            match arrived {
+                Ok(arrived) if arrived == place => continue,
+                Ok(_) => {}
+                Err(error) => {
+                    report.note_damage(error)?;
+                    return Ok(None);
+                }
+            }
+            if !is_retired {
+                let mut leaf = LeafBuffer::new(access.geometry, 0, 0, RemoteAddr::NULL.retired());
+                batch.clear();
+                access.change(place).write_new(&mut batch, &mut leaf);
+                self.endpoint.execute(&mut batch).await?;
+            }
+            free.insert(number as u64);
+        }
+        Ok(Some(free))
+    }
+}

@@ -1,0 +1,179 @@
+//! What a sweep knows of the tables before it touches a chunk: the catalog, the roots, the locks
+//! (W1, W2, W5, W6).
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::load::finish_root;
+use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::{IndexError, IndexState, Layer, LayerKind};
+use farleaf_leaf::LeafAccess;
+use farleaf_region::RegionError;
+use farleaf_region::catalog::{CatalogEntry, EntryState};
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+
+use super::{GIVEN_UP, Keeper, SweepReport};
+use crate::catalog::read_catalog;
+use crate::patience::Patience;
+
+/// Lock words read with one batch.
+const LOCK_BATCH_COUNT: usize = 1024;
+
+/// An entry is written in one batch; whoever reads it torn so often has met damage.
+const TORN_ENTRY_COUNT_MAX: u32 = 1000;
+
+/// A live table, as a sweep sees it.
+pub(super) struct SweptTable<'a, E> {
+    pub(super) access: LeafAccess<'a, E>,
+    pub(super) first_leaf: RemoteAddr,
+    pub(super) root: RemoteAddr,
+    pub(super) state: IndexState,
+}
+
+/// What a sweep knows of the tables.
+pub(super) struct Known<'a, E> {
+    pub(super) catalog: Vec<CatalogEntry>,
+    pub(super) tables: Vec<SweptTable<'a, E>>,
+    /// Live tables of which it cannot be told now what is in use.
+    pub(super) unknown: Vec<TableId>,
+}
+
+impl<E: Endpoint> Keeper<E> {
+    /// All catalog entries that are not free. What is not among them is nobody's, so an entry that
+    /// cannot be read is an error here.
+    async fn whole_catalog(&self) -> Result<Vec<CatalogEntry>, RegionError> {
+        let mut attempt = 0;
+        loop {
+            let entries: Result<Vec<_>, _> = read_catalog(&self.endpoint, &self.layout)
+                .await?
+                .into_iter()
+                .collect();
+            match entries {
+                Ok(entries) => return Ok(entries.into_iter().flatten().collect()),
+                Err(error) if attempt == TORN_ENTRY_COUNT_MAX => return Err(error),
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    /// Reads the catalog, and the root and the directory of each live table.
+    pub(super) async fn know_tables(
+        &self,
+        patience: &Patience<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Known<'_, E>, IndexError> {
+        let catalog = self.whole_catalog().await?;
+        let live = catalog
+            .iter()
+            .filter(|entry| entry.state == EntryState::Live);
+        let (mut tables, mut unknown) = (Vec::new(), Vec::new());
+        for entry in live {
+            let table = entry.record.id;
+            let Some(access) = self.access(entry) else {
+                unknown.push(table);
+                continue;
+            };
+            match self.know_table(entry, access, patience, report).await {
+                Ok(Some(known)) => tables.push(known),
+                Ok(None) => {
+                    report.given_up_count += 1;
+                    let leaf = entry.record.first_leaf;
+                    tracing::warn!(%table, %leaf, "{GIVEN_UP}");
+                    unknown.push(table);
+                }
+                Err(error) => {
+                    report.note_damage(error)?;
+                    unknown.push(table);
+                }
+            }
+        }
+        Ok(Known {
+            catalog,
+            tables,
+            unknown,
+        })
+    }
+
+    /// The root and the directory of a live table; `None`: it was given up (W6).
+    async fn know_table<'a>(
+        &'a self,
+        entry: &CatalogEntry,
+        access: LeafAccess<'a, E>,
+        patience: &Patience<'_>,
+        report: &mut SweepReport,
+    ) -> Result<Option<SweptTable<'a, E>>, IndexError> {
+        let first_leaf = entry.record.first_leaf;
+        // The search for the root waits for the first leaf, and so for the node itself (W5).
+        self.sweep_locks(&access, &[first_leaf], report).await?;
+        let broken = Cell::new(false);
+        let finished = finish_root(&access, entry, &broken);
+        let Some(root) = patience.wait(finished).await else {
+            return Ok(None);
+        };
+        let root = root?;
+        let (geometry, table) = (access.geometry, entry.record.id);
+        let snapshot = read_snapshot(&self.endpoint, &self.layout, geometry, table, root);
+        let directory = snapshot.await?;
+        let layer = Layer::new(LayerKind::Learned, directory.into());
+        Ok(Some(SweptTable {
+            access,
+            first_leaf,
+            root,
+            state: IndexState::new(layer, Rc::default()),
+        }))
+    }
+
+    /// Every place at which the table has, or may have, a leaf.
+    pub(super) fn leaf_places(
+        &self,
+        access: &LeafAccess<'_, E>,
+        state: &IndexState,
+        chunks: &[ChunkEntry],
+    ) -> Vec<RemoteAddr> {
+        let mut places = state.trained_leaves();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
+            if is_leaves && chunk.table == access.table {
+                places.extend(self.chunk_places(access, ChunkIndex(index as u64)));
+            }
+        }
+        places
+    }
+
+    pub(super) async fn sweep_locks(
+        &self,
+        access: &LeafAccess<'_, E>,
+        leaves: &[RemoteAddr],
+        report: &mut SweepReport,
+    ) -> Result<(), IndexError> {
+        let mut batch = Batch::new();
+        for part in leaves.chunks(LOCK_BATCH_COUNT) {
+            batch.clear();
+            let locks: Vec<_> = part
+                .iter()
+                .map(|leaf| (*leaf, batch.read(access.geometry.lock(*leaf), 1)))
+                .collect();
+            self.endpoint.execute(&mut batch).await?;
+            let held: Vec<(RemoteAddr, OwnerWord)> = locks
+                .into_iter()
+                .map(|(leaf, read)| (leaf, OwnerWord::from_word(batch.words(read)[0])))
+                .filter(|(_, owner)| !owner.is_free())
+                .collect();
+            for (leaf, owner) in held {
+                if self.is_left(&mut batch, owner).await? {
+                    // What a sweep leaves locked is for the next one (W5).
+                    let broken = Cell::new(false);
+                    let recovery = access.recover(&mut batch, leaf, owner, &broken);
+                    match recovery.await {
+                        Ok(recovered) => report.lock_count += u64::from(recovered),
+                        Err(error) => report.note_damage(error.into())?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

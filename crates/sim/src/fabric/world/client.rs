@@ -1,0 +1,102 @@
+//! Clients: who may still do something (F5, F6), and what was executed for whom (F9).
+
+use std::collections::BTreeSet;
+
+use farleaf_fabric::{Cost, Verb, VerbKind};
+use farleaf_types::{NodeId, WORD_SIZE_BYTES};
+
+use super::{ClientId, World};
+
+/// What may become of a client's verbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientLife {
+    /// They take effect.
+    Connected,
+    /// Its connection broke: what it posts fails, with nothing done.
+    Broken,
+    /// F6: no verb of it takes effect any more.
+    Fenced,
+}
+
+impl World {
+    /// A new client.
+    pub fn add_client(&mut self) -> ClientId {
+        self.clients.push(ClientLife::Connected);
+        self.executed.push(Cost::default());
+        ClientId(self.clients.len() as u32 - 1)
+    }
+
+    /// What may become of a client's verbs.
+    pub fn life(&self, client: ClientId) -> ClientLife {
+        self.clients[client.0 as usize]
+    }
+
+    /// What has been executed for a client, counted apart from what its endpoint is told (F9).
+    /// Retries and leaves are for the layers above to know. A modelled world counts verbs alone.
+    pub fn executed(&self, client: ClientId) -> Cost {
+        self.executed[client.0 as usize]
+    }
+
+    pub(in crate::fabric) fn count_verbs(&mut self, client: ClientId, verb_count: u64) {
+        self.executed[client.0 as usize].verbs += verb_count;
+    }
+
+    /// F6: no verb of the client takes effect after this.
+    pub fn fence(&mut self, client: ClientId) {
+        self.disconnect(client, ClientLife::Fenced);
+    }
+
+    /// The client's connection breaks: what is in flight is cut off here and has an unknown
+    /// outcome, what it posts later fails.
+    pub fn break_connection(&mut self, client: ClientId) {
+        self.disconnect(client, ClientLife::Broken);
+    }
+
+    /// A node restarts with empty memory: all connections break first.
+    pub fn lose_node(&mut self, node: NodeId) {
+        for client in 0..self.clients.len() as u32 {
+            self.break_connection(ClientId(client));
+        }
+        self.nodes[usize::from(node.0)].fill(0);
+    }
+
+    fn disconnect(&mut self, client: ClientId, life: ClientLife) {
+        if self.clients[client.0 as usize] == ClientLife::Fenced {
+            return;
+        }
+        self.clients[client.0 as usize] = life;
+        self.release_watchers(client);
+        self.note(|| format!("client {} is {life:?}", client.0));
+        let flying = self.flights.iter();
+        let flying = flying.filter(|(_, flight)| flight.client == client && !flight.is_complete);
+        let flying: Vec<u64> = flying.map(|(batch, _)| *batch).collect();
+        for batch in flying {
+            self.cut(batch);
+        }
+    }
+}
+
+/// F9: what an endpoint counts for a batch of which so many verbs were executed.
+pub(in crate::fabric) fn cost_of(verbs: &[Verb], executed_count: usize) -> Cost {
+    let nodes: BTreeSet<NodeId> = verbs.iter().map(|verb| verb.addr.node()).collect();
+    let mut cost = Cost {
+        round_trips: 1,
+        doorbells: nodes.len() as u64,
+        verbs: verbs.len() as u64,
+        ..Cost::default()
+    };
+    for verb in &verbs[..executed_count] {
+        count_effect(&mut cost, verb.kind, verb.word_count as usize);
+    }
+    cost
+}
+
+/// F9: words of a verb have taken effect. An atomic has but one.
+pub(super) fn count_effect(executed: &mut Cost, kind: VerbKind, word_count: usize) {
+    let bytes = word_count as u64 * WORD_SIZE_BYTES;
+    match kind {
+        VerbKind::Read => executed.bytes_read += bytes,
+        VerbKind::Write => executed.bytes_written += bytes,
+        VerbKind::CompareSwap | VerbKind::FetchAdd => executed.atomics += 1,
+    }
+}

@@ -1,0 +1,207 @@
+//! Batches in flight: posted, taking effect piece by piece, cut off, complete.
+
+use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
+
+use super::client::{cost_of, count_effect};
+use super::memory::execute;
+use super::{ClientId, ClientLife, Due, TaskId, World};
+use crate::fabric::schedule::{self, Piece};
+
+/// A batch in flight.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) client: ClientId,
+    task: Option<TaskId>,
+    verbs: Vec<Verb>,
+    words: Vec<u64>,
+    pieces: Vec<Piece>,
+    /// Which pieces have taken effect.
+    is_done: Vec<bool>,
+    /// How it ends: the verb that is refused, or nothing.
+    refused: Option<usize>,
+    /// It was cut: so many verbs are whole.
+    pub(super) cut: Option<usize>,
+    pub(super) is_complete: bool,
+}
+
+/// What a batch brought back.
+#[derive(Debug)]
+pub(in crate::fabric) struct Landed {
+    pub(in crate::fabric) words: Vec<u64>,
+    pub(in crate::fabric) cost: Cost,
+    pub(in crate::fabric) result: Result<(), BatchError>,
+}
+
+impl World {
+    /// Posts a batch for a task.
+    pub(in crate::fabric) fn post(
+        &mut self,
+        client: ClientId,
+        task: Option<TaskId>,
+        verbs: Vec<Verb>,
+        words: &[u64],
+    ) -> u64 {
+        if self.modelled.is_some() {
+            return self.post_modelled(client, task, &verbs, words);
+        }
+        let batch = self.next_flight;
+        self.next_flight += 1;
+        self.executed[client.0 as usize] += cost_of(&verbs, 0);
+        let refused = verbs.iter().position(|verb| !self.is_inside(verb));
+        let accepted = &verbs[..refused.unwrap_or(verbs.len())];
+        let is_connected = self.life(client) == ClientLife::Connected;
+        let departed = self.now + self.freedoms.latency(&mut self.random);
+        let (pieces, landed) = schedule::draw(accepted, departed, &self.freedoms, &mut self.random);
+        if is_connected {
+            for (piece_index, piece) in pieces.iter().enumerate() {
+                self.schedule(piece.at, Due::Piece { batch, piece_index });
+            }
+            self.tell_watchers(client, &verbs, &pieces);
+        }
+        let back = landed + self.freedoms.latency(&mut self.random);
+        self.schedule(back, Due::Complete { batch });
+        let is_done = vec![false; pieces.len()];
+        self.flights.insert(
+            batch,
+            Flight {
+                client,
+                task,
+                verbs,
+                words: words.to_vec(),
+                pieces,
+                is_done,
+                refused,
+                cut: (!is_connected).then_some(0),
+                is_complete: false,
+            },
+        );
+        batch
+    }
+
+    pub(super) fn take_effect(&mut self, batch: u64, piece_index: usize) {
+        let Some(flight) = self.flights.get_mut(&batch) else {
+            return;
+        };
+        flight.is_done[piece_index] = true;
+        let Piece {
+            verb_index, words, ..
+        } = flight.pieces[piece_index].clone();
+        let verb = flight.verbs[verb_index];
+        let client = flight.client;
+        let start = verb.start as usize;
+        let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
+        let place = verb.addr.index() as usize;
+        execute(
+            verb.kind,
+            &words,
+            &mut memory[place..],
+            &mut flight.words[start..],
+        );
+        let executed = &mut self.executed[client.0 as usize];
+        count_effect(executed, verb.kind, words.len());
+        let seen: Vec<u64> = match verb.kind {
+            VerbKind::Read | VerbKind::Write => flight.words[start..][words.clone()].to_vec(),
+            VerbKind::CompareSwap => flight.words[start..start + 3].to_vec(),
+            VerbKind::FetchAdd => flight.words[start..start + 2].to_vec(),
+        };
+        self.fingerprint
+            .add(self.now ^ batch << 40 ^ (verb_index as u64) << 32);
+        for word in &seen {
+            self.fingerprint.add(*word);
+        }
+        self.note(|| {
+            let kind = match verb.kind {
+                VerbKind::Read => "READ ",
+                VerbKind::Write => "WRITE",
+                VerbKind::CompareSwap => "CAS  ",
+                VerbKind::FetchAdd => "FAA  ",
+            };
+            let at = verb.addr.offset(words.start as u64);
+            format!(
+                "client {} batch {batch}.{verb_index} {kind} {at:?} {seen:x?}",
+                client.0
+            )
+        });
+    }
+
+    /// F5: what took effect is a prefix of the WRITEs and atomics, plus any words of the next
+    /// WRITE. Atomics that later verbs have overtaken belong to the prefix and take effect now.
+    pub(super) fn cut(&mut self, batch: u64) {
+        let Some(flight) = self.flights.get(&batch) else {
+            return;
+        };
+        let has_effect = |piece: &Piece| flight.verbs[piece.verb_index].kind != VerbKind::Read;
+        let done = flight.pieces.iter().zip(&flight.is_done);
+        let last = done
+            .filter(|(piece, is_done)| **is_done && has_effect(piece))
+            .map(|(piece, _)| piece.verb_index)
+            .max();
+        let overdue: Vec<usize> = (0..flight.pieces.len())
+            .filter(|index| {
+                let piece = &flight.pieces[*index];
+                has_effect(piece)
+                    && !flight.is_done[*index]
+                    && last.is_some_and(|last| piece.verb_index < last)
+            })
+            .collect();
+        for piece_index in overdue {
+            self.take_effect(batch, piece_index);
+        }
+        let Some(flight) = self.flights.get_mut(&batch) else {
+            return;
+        };
+        let accepted_count = flight.refused.unwrap_or(flight.verbs.len());
+        let whole = (0..accepted_count).take_while(|verb| {
+            let pieces = flight.pieces.iter().zip(&flight.is_done);
+            pieces
+                .filter(|(piece, _)| piece.verb_index == *verb)
+                .all(|(_, is_done)| *is_done)
+        });
+        flight.cut = Some(whole.count());
+        let at = self.now;
+        self.schedule(at, Due::Complete { batch });
+    }
+
+    pub(super) fn complete(&mut self, batch: u64) -> Option<TaskId> {
+        let flight = self.flights.get_mut(&batch)?;
+        if flight.is_complete {
+            return None;
+        }
+        flight.is_complete = true;
+        self.fingerprint.add(self.now ^ batch << 40);
+        flight.task
+    }
+
+    /// What a batch brought back, once it is complete.
+    pub(in crate::fabric) fn take_landed(&mut self, batch: u64) -> Option<Landed> {
+        if self.modelled.is_some() {
+            return self.take_landed_modelled(batch);
+        }
+        if !self.flights.get(&batch)?.is_complete {
+            return None;
+        }
+        let flight = self.flights.remove(&batch)?;
+        let executed_count = flight.cut.or(flight.refused).unwrap_or(flight.verbs.len());
+        let cost = cost_of(&flight.verbs, executed_count);
+        let result = if flight.cut.is_some() {
+            let reason = "the connection broke".to_owned();
+            let kind = BatchErrorKind::Unknown { reason };
+            Err(BatchError::new(kind, executed_count))
+        } else if let Some(index) = flight.refused {
+            let verb = &flight.verbs[index];
+            let kind = BatchErrorKind::Refused {
+                addr: verb.addr,
+                word_count: verb.word_count.into(),
+                region_word_count: self.region_word_count(verb.addr.node()),
+            };
+            Err(BatchError::new(kind, index))
+        } else {
+            Ok(())
+        };
+        Some(Landed {
+            words: flight.words,
+            cost,
+            result,
+        })
+    }
+}

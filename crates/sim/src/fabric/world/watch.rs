@@ -1,0 +1,77 @@
+//! Tasks that wait for a moment in the middle of somebody's batch: how mishaps find the moments at
+//! which most protocols break.
+
+use farleaf_fabric::{Verb, VerbKind};
+
+use super::{ClientId, ClientLife, Due, TaskId, World};
+use crate::fabric::schedule::Piece;
+
+/// A task that waits for a moment in the middle of some batch of a client.
+#[derive(Debug)]
+pub(super) struct Watch {
+    client: ClientId,
+    /// Batches with at least so many verbs that change something are counted.
+    verb_count_min: usize,
+    /// So many are still to come.
+    left: u64,
+    task: TaskId,
+}
+
+impl World {
+    /// Polls the task, once, at some moment between the effects of a batch of the client: the
+    /// `number`-th, from 1, of those with at least so many verbs that change something; or when the
+    /// client posts no more.
+    pub(in crate::fabric) fn watch(
+        &mut self,
+        task: TaskId,
+        client: ClientId,
+        number: u64,
+        verb_count_min: usize,
+    ) {
+        self.watches.push(Watch {
+            client,
+            verb_count_min,
+            left: number,
+            task,
+        });
+        if self.life(client) != ClientLife::Connected {
+            self.release_watchers(client);
+        }
+    }
+
+    pub(super) fn tell_watchers(&mut self, client: ClientId, verbs: &[Verb], pieces: &[Piece]) {
+        let changes = verbs.iter().filter(|verb| verb.kind != VerbKind::Read);
+        let change_count = changes.count();
+        let mut due = Vec::new();
+        self.watches.retain_mut(|watch| {
+            if watch.client == client && change_count >= watch.verb_count_min {
+                watch.left = watch.left.saturating_sub(1);
+            }
+            if watch.left == 0 {
+                due.push(watch.task);
+            }
+            watch.left > 0
+        });
+        for task in due {
+            // Verbs are equally likely, into however many pieces they are torn. The task is polled
+            // after the piece, which was scheduled before.
+            let verb = self.random.below(verbs.len().max(1) as u64) as usize;
+            let of_verb: Vec<_> = pieces.iter().filter(|it| it.verb_index == verb).collect();
+            let piece = self.random.below(of_verb.len().max(1) as u64) as usize;
+            let at = of_verb.get(piece).map_or(self.now, |piece| piece.at);
+            self.schedule(at, Due::Poll(task));
+        }
+    }
+
+    pub(super) fn release_watchers(&mut self, client: ClientId) {
+        let (released, kept) = core::mem::take(&mut self.watches)
+            .into_iter()
+            .partition(|watch| watch.client == client);
+        self.watches = kept;
+        let released: Vec<Watch> = released;
+        for watch in released {
+            let now = self.now;
+            self.schedule(now, Due::Poll(watch.task));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What befalls whom and when, and the profiles that say which of it there is.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::fabric::world::Nanos;
+use crate::random::Random;
+
+/// What befalls whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// The client stops for ever; the node notices after so long and fences it.
+    Death {
+        /// Which client.
+        client: usize,
+        /// Until it is fenced.
+        fenced_after: Nanos,
+    },
+    /// The client does not run for so long.
+    Pause {
+        /// Which client.
+        client: usize,
+        /// How long.
+        duration: Nanos,
+    },
+    /// The client does not run for so long, is fenced meanwhile, and then wakes up as a zombie.
+    Zombie {
+        /// Which client.
+        client: usize,
+        /// Until it is fenced.
+        fenced_after: Nanos,
+        /// Until it goes on.
+        duration: Nanos,
+    },
+    /// The client's connection breaks.
+    Break {
+        /// Which client.
+        client: usize,
+    },
+    /// One of the client's lanes is dropped where it stands; the session and the other lanes go on.
+    Cancel {
+        /// Which client.
+        client: usize,
+        /// Which lane.
+        lane: usize,
+    },
+    /// The node's agent does not run for so long.
+    AgentPause {
+        /// How long.
+        duration: Nanos,
+    },
+    /// The node restarts with empty memory.
+    NodeLoss,
+}
+
+/// When a mishap strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At a time.
+    At(Nanos),
+    /// Between any two effects of a batch of a client: of the `number`-th (from 1) that has at
+    /// least so many verbs.
+    During {
+        /// Whose batch.
+        client: usize,
+        /// Which, of those that are large enough.
+        number: u64,
+        /// How many verbs are enough.
+        verb_count_min: usize,
+    },
+}
+
+/// A mishap and its moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// When.
+    pub when: When,
+    /// What.
+    pub mishap: Mishap,
+}
+
+/// Which mishaps there are, and so what must be survived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// None: only the fabric's freedoms.
+    Calm,
+    /// Clients die, pause, come back as zombies and lose their connections; the agent pauses. All
+    /// of it must be survived: nothing acknowledged is lost, no lock and no leaf stays with the
+    /// dead, and nobody waits for ever (D8, F6).
+    #[default]
+    Crashes,
+    /// All that, and the node restarts empty. What it held is gone, which nobody can survive
+    /// without replicas; but every operation that meets it must say so: no answer may be made up
+    /// from empty memory.
+    NodeLoss,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Calm, Self::Crashes, Self::NodeLoss];
+
+    /// The name for users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Crashes => "crashes",
+            Self::NodeLoss => "node-loss",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no profile has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no profile; there are 'calm', 'crashes' and 'node-loss'")]
+pub struct UnknownProfile(pub String);
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
+        Self::ALL
+            .into_iter()
+            .find(|profile| profile.name() == name)
+            .ok_or_else(|| UnknownProfile(name.to_owned()))
+    }
+}
+
+/// Sibling, link, high, state, unlock: splits have so many verbs that change something, loads, and
+/// the return of leaves.
+const SPLIT_VERB_COUNT_MIN: usize = 5;
+
+pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
+    let fault_count = *random.choose(&[0, 1, 3, 5, 8]);
+    (0..fault_count)
+        .map(|_| {
+            let client = random.below(client_count as u64) as usize;
+            let fenced_after = match random.below(2) {
+                0 => 0,
+                _ => random.magnitude(200_000),
+            };
+            let duration = fenced_after + random.magnitude(300_000);
+            let mishap = match random.below(12) {
+                0..6 => Mishap::Death {
+                    client,
+                    fenced_after,
+                },
+                6 => Mishap::Pause { client, duration },
+                7..9 => Mishap::Zombie {
+                    client,
+                    fenced_after,
+                    duration,
+                },
+                9 => Mishap::Break { client },
+                10 => Mishap::Cancel {
+                    client,
+                    lane: random.below(3) as usize,
+                },
+                _ => Mishap::AgentPause { duration },
+            };
+            let when = draw_when(random, client);
+            Fault { when, mishap }
+        })
+        .collect()
+}
+
+/// A moment, mostly in the middle of something that the client does.
+pub(super) fn draw_when(random: &mut Random, client: usize) -> When {
+    match random.below(6) {
+        0 => When::At(random.magnitude(400_000)),
+        1 => When::During {
+            client,
+            number: 1 + random.magnitude(100),
+            verb_count_min: 1,
+        },
+        _ => When::During {
+            client,
+            number: 1 + random.magnitude(3),
+            verb_count_min: SPLIT_VERB_COUNT_MIN,
+        },
+    }
+}

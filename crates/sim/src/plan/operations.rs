@@ -1,0 +1,142 @@
+//! What clients do, drawn from a seed.
+
+use super::ClientPlan;
+use crate::history::Operation;
+use crate::random::Random;
+
+/// Weights of the kinds of operation, each run its own: whole kinds are switched off in many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weights([u64; 8]);
+
+impl Weights {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        loop {
+            let weights = core::array::from_fn(|_| *random.choose(&[0, 0, 1, 3, 10]));
+            if weights.iter().sum::<u64>() > 0 {
+                return Self(weights);
+            }
+        }
+    }
+
+    /// The same with many writes of keys that are absent as likely as not: leaves split.
+    pub(super) fn growing(mut self) -> Self {
+        self.0[2] += 10;
+        self.0[3] += 10;
+        self
+    }
+
+    fn pick(&self, random: &mut Random) -> usize {
+        let mut left = random.below(self.0.iter().sum());
+        for (kind, weight) in self.0.iter().enumerate() {
+            if left < *weight {
+                return kind;
+            }
+            left -= weight;
+        }
+        unreachable!("the weights add up to more than what is left")
+    }
+}
+
+/// Keys of a run, ascending. Few, so that clients meet; some runs have the extremes.
+pub(super) fn draw_keys(random: &mut Random) -> Vec<u64> {
+    let count = *random.choose(&[1, 4, 16, 40, 100]);
+    let (base, step) = *random.choose(&[
+        (0, 1),
+        (1000, 10),
+        (u64::MAX - 2000, 7),
+        (0, u64::MAX / 128),
+    ]);
+    let mut keys: Vec<u64> = (0..count).map(|index| base + index * step).collect();
+    if random.chance(300) {
+        keys.extend([0, 1, u64::MAX - 1, u64::MAX]);
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn unique(next_value: &mut u64) -> u64 {
+    *next_value += 1;
+    *next_value
+}
+
+pub(super) fn some_records(
+    random: &mut Random,
+    keys: &[u64],
+    next_value: &mut u64,
+) -> Vec<(u64, u64)> {
+    let share = random.between(1, 1000);
+    let mut records: Vec<(u64, u64)> = Vec::new();
+    for key in keys {
+        if random.chance(share) {
+            records.push((*key, unique(next_value)));
+        }
+    }
+    records
+}
+
+pub(super) fn draw_client(
+    random: &mut Random,
+    keys: &[u64],
+    weights: Weights,
+    next_value: &mut u64,
+) -> ClientPlan {
+    let lane_count = *random.choose(&[1, 1, 1, 2, 3]);
+    let lane_length = *random.choose(&[3, 10, 30]);
+    // Each client may keep to a part of the keys, so that some leaves are crowded.
+    let part = random.between(1, keys.len() as u64) as usize;
+    let first = random.below((keys.len() - part) as u64 + 1) as usize;
+    let keys = &keys[first..first + part];
+    let lanes = (0..lane_count).map(|_| {
+        (0..lane_length)
+            .map(|_| draw_operation(random, keys, weights, next_value))
+            .collect()
+    });
+    ClientPlan {
+        lanes: lanes.collect(),
+    }
+}
+
+fn draw_operation(
+    random: &mut Random,
+    keys: &[u64],
+    weights: Weights,
+    next_value: &mut u64,
+) -> Operation {
+    let key = *random.choose(keys);
+    match weights.pick(random) {
+        0 => Operation::Get(key),
+        1 => {
+            let count = random.between(1, 20);
+            Operation::MultiGet((0..count).map(|_| *random.choose(keys)).collect())
+        }
+        2 => Operation::Put(key, unique(next_value)),
+        3 => Operation::Insert(key, unique(next_value)),
+        4 => Operation::Update(key, unique(next_value)),
+        5 => Operation::Delete(key),
+        6 => {
+            let new = (!random.chance(250)).then(|| unique(next_value));
+            Operation::CompareSwap(key, new)
+        }
+        _ => Operation::Scan(key, random.between(1, 60) as usize),
+    }
+}
+
+/// Sends a part of a lane's operations to the table that comes and goes, and lets it come and go.
+pub(super) fn visit_other_table(random: &mut Random, lane: &mut Vec<Operation>) {
+    let (visit, change) = (random.between(300, 950), random.between(20, 200));
+    let mut visited = Vec::with_capacity(lane.len());
+    for operation in lane.drain(..) {
+        if random.chance(change) {
+            let changes = [Operation::Create, Operation::Create, Operation::Drop];
+            visited.push(random.choose(&changes).clone());
+        }
+        let is_load = matches!(operation, Operation::Load(_));
+        if !is_load && random.chance(visit) {
+            visited.push(Operation::Other(Box::new(operation)));
+        } else {
+            visited.push(operation);
+        }
+    }
+    *lane = visited;
+}

@@ -1,0 +1,88 @@
+//! The last look at a region, and the verdict on a history.
+
+use std::collections::BTreeMap;
+
+use farleaf_executor::block_on;
+
+use super::{Stage, open_still};
+use crate::check::region::Region;
+use crate::check::{self, Violation};
+use crate::fabric::endpoint::StillEndpoint;
+use crate::history::{FINAL_CHECK, Operation};
+use crate::plan::Plan;
+
+/// Number of the table that a run begins with.
+const MAIN_TABLE: u32 = 1;
+/// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
+/// drawn, then the chunks are freed.
+const RECLAIM_COUNT: u32 = 2;
+/// More records than any run's table has.
+const RECORD_COUNT_MAX: usize = 1 << 20;
+
+/// Nobody works any more: sweeps, looks at everything, and judges the history.
+pub(super) fn conclude(stage: &Stage, plan: &Plan) {
+    if !stage.is_lost.get()
+        && let Err(error) = last_look(stage)
+    {
+        let how = format!("the region cannot be read in the end: {error}");
+        stage.complain(Violation::new("region", how));
+    }
+    let history = stage.history.borrow();
+    let mut found: Vec<Violation> = check::names::check(&history).into_iter().collect();
+    for table in history.tables() {
+        let initial: BTreeMap<u64, u64> = match table {
+            MAIN_TABLE => plan.table.loaded.iter().copied().collect(),
+            _ => BTreeMap::new(),
+        };
+        let history = history.of_table(table);
+        found.extend(check::linearizability::check(
+            &history,
+            &initial,
+            &plan.keys(),
+        ));
+        found.extend(check::scans::check(&history));
+    }
+    drop(history);
+    for violation in found {
+        stage.complain(violation);
+    }
+}
+
+/// Sweeps, frees and audits; then reads everything that the tables hold.
+fn last_look(stage: &Stage) -> Result<(), Box<dyn core::error::Error>> {
+    let node = &stage.node;
+    let endpoint = StillEndpoint::new(&node.world);
+    let owner = node.register(endpoint.client());
+    let keeper = node.keeper(endpoint, owner);
+    let swept = block_on(keeper.sweep(), || 0)?;
+    if swept.given_up_count > 0 {
+        let how = "nobody works any more, and still the sweep waits".to_owned();
+        stage.complain(Violation::new("progress", how));
+    }
+    for _ in 0..RECLAIM_COUNT {
+        block_on(keeper.reclaim(), || 0)?;
+    }
+    node.fence(keeper.endpoint.client(), owner);
+
+    let session = open_still(node)?;
+    let region = Region::read(node, &session)?.ok_or("the table is gone")?;
+    for violation in region.check() {
+        stage.complain(violation);
+    }
+    let everything = Operation::Scan(0, RECORD_COUNT_MAX);
+    let elsewhere = Operation::Other(Box::new(everything.clone()));
+    for operation in [everything, Operation::Open, elsewhere] {
+        if session.must_open(&operation) {
+            continue;
+        }
+        let on = (session.table_of(&operation), None);
+        let call = stage
+            .history
+            .borrow_mut()
+            .call(FINAL_CHECK, operation.clone(), on);
+        let answer = block_on(session.perform(&operation, None), || 0)?;
+        stage.history.borrow_mut().answer(call, answer);
+    }
+    block_on(session.close(), || 0)?;
+    Ok(())
+}
