@@ -36,3 +36,5 @@ pub mod random;
 pub mod reduce;
 pub mod run;
 pub mod session;
+
+mod shown;

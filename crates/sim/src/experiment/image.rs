@@ -33,6 +33,12 @@ const SPARE_BYTES: u64 = 12 << 20;
 /// Chunks that one session leases at a time take no more.
 const SPARE_BYTES_PER_SESSION: u64 = 384 << 10;
 
+/// Sessions that one memory node has for client threads; its region has 1023, some of which the load
+/// and the node itself may need.
+pub const SESSION_COUNT_MAX: usize = 1000;
+/// Memory nodes that an address can name.
+const NODE_COUNT_MAX: usize = 256;
+
 /// One memory node's table, and who may use it.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
@@ -70,6 +76,7 @@ impl Image {
         node_count: usize,
         thread_count: usize,
     ) -> Result<Self, ExperimentError> {
+        check(plan, node_count, thread_count)?;
         let keys = Keys::generate(&plan.keys, plan.record_count, plan.insert_count, plan.seed)?;
         Self::load_keys(plan, Arc::new(keys), node_count, thread_count)
     }
@@ -84,6 +91,7 @@ impl Image {
         node_count: usize,
         thread_count: usize,
     ) -> Result<Self, ExperimentError> {
+        check(plan, node_count, thread_count)?;
         let geometry =
             LeafGeometry::new(plan.slots).map_err(|_| ExperimentError::BadSlots(plan.slots))?;
         let size_bytes = region_size_bytes(plan, geometry, node_count, thread_count);
@@ -166,6 +174,36 @@ impl Image {
         let models = self.partitions.iter();
         models.map(|it| it.directory.model_count()).sum()
     }
+}
+
+/// Refuses what the load would stumble over.
+fn check(plan: &TablePlan, node_count: usize, thread_count: usize) -> Result<(), ExperimentError> {
+    within("memory nodes", node_count, 1, NODE_COUNT_MAX)?;
+    within("client threads", thread_count, 1, SESSION_COUNT_MAX)?;
+    within("records", plan.record_count, node_count, 1 << 32)?;
+    within("fill_percent", plan.fill_percent.into(), 25, 100)?;
+    if (0.5..=1024.0).contains(&plan.epsilon_keys) {
+        return Ok(());
+    }
+    Err(ExperimentError::BadEpsilon(plan.epsilon_keys))
+}
+
+/// Refuses a count that is not from `from` to `to`.
+pub(super) fn within(
+    what: &'static str,
+    found: usize,
+    from: usize,
+    to: usize,
+) -> Result<(), ExperimentError> {
+    if (from..=to).contains(&found) {
+        return Ok(());
+    }
+    Err(ExperimentError::OutOfRange {
+        what,
+        found: found as u64,
+        from: from as u64,
+        to: to as u64,
+    })
 }
 
 /// Room for all records, as full as the load makes leaves, and for inserts into leaves that split

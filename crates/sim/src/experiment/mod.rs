@@ -57,6 +57,34 @@ pub enum ExperimentError {
     /// An operation failed, or answered what it must not.
     #[error("{0}")]
     Wrong(String),
+    /// A count of the plan that no experiment can have.
+    #[error("{what} = {found}: must be from {from} to {to}")]
+    OutOfRange {
+        /// Of what.
+        what: &'static str,
+        /// What it is.
+        found: u64,
+        /// The least.
+        from: u64,
+        /// The most.
+        to: u64,
+    },
+    /// The loaded tables are not made for this testbed or this work.
+    #[error(
+        "the tables were loaded for {loaded} {what} and the run needs {needed}; load them anew \
+         for this testbed and these threads"
+    )]
+    Mismatch {
+        /// What there are too few or too many of.
+        what: &'static str,
+        /// How many the tables are for.
+        loaded: usize,
+        /// How many the run needs.
+        needed: usize,
+    },
+    /// There are no such models.
+    #[error("epsilon_keys = {}: must be from 0.5 to 1024", crate::shown::number(*_0))]
+    BadEpsilon(f64),
     /// There is no such leaf.
     #[error("leaves have 8, 12 or 16 slots, not {0}")]
     BadSlots(u64),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::ExperimentError;
 use super::client::{ProcessorCosts, Thread};
-use super::image::Image;
+use super::image::{Image, within};
 use super::plan::WorkPlan;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::{Ended, Tasks};
@@ -115,12 +115,14 @@ impl Shared<'_> {
 /// numbers.
 ///
 /// # Errors
-/// An operation failed, or answered what it must not: no numbers then.
+/// The tables are not for this network or these threads; an operation failed, or answered what it
+/// must not: no numbers then.
 pub fn run(
     image: &Image,
     work: &WorkPlan,
     model: &NetworkModel,
 ) -> Result<Vec<Measurement>, ExperimentError> {
+    check(image, work, model)?;
     let seed = image.plan.seed;
     let memory = image.copy_memory();
     let world = World::modelled(memory, Network::new(model), Random::new(seed));
@@ -176,6 +178,32 @@ pub fn run(
         .into_iter()
         .map(|window| window.measurement(loaded_count))
         .collect())
+}
+
+/// Refuses work and networks that the tables were not loaded for.
+fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), ExperimentError> {
+    within("threads_per_node", work.threads_per_node, 1, 1024)?;
+    within("in_flight_count", work.in_flight_count, 1, 4096)?;
+    within("windows", work.window_counts.len(), 1, 10_000)?;
+    let node_count = model.memory.node_count.value as usize;
+    let loaded = image.partitions.len();
+    if loaded != node_count {
+        return Err(ExperimentError::Mismatch {
+            what: "memory nodes",
+            loaded,
+            needed: node_count,
+        });
+    }
+    let thread_count = model.compute.node_count.value as usize * work.threads_per_node;
+    let loaded = image.partitions.iter().map(|it| it.owners.len()).min();
+    match loaded {
+        Some(loaded) if loaded < thread_count => Err(ExperimentError::Mismatch {
+            what: "client threads",
+            loaded,
+            needed: thread_count,
+        }),
+        _ => Ok(()),
+    }
 }
 
 impl Window {

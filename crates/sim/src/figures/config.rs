@@ -6,6 +6,7 @@ use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
 
 use crate::experiment::keys::KeySource;
+use crate::shown;
 
 /// The experiments of ROLEX's figures, as the repository has them.
 pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../experiments/rolex.toml");
@@ -268,7 +269,7 @@ impl Experiments {
             what,
         };
         let read: Result<Self, toml::de::Error> = toml::from_str(text);
-        let experiments = read.map_err(|error| refused(error.to_string().trim_end().to_owned()))?;
+        let experiments = read.map_err(|error| refused(shown::message(&error)))?;
         experiments.check().map_err(refused)?;
         check_figure_keys(text).map_err(refused)?;
         Ok(experiments)
@@ -303,9 +304,11 @@ impl Experiments {
         )?;
         for (index, figure) in self.figure.iter().enumerate() {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-            if figure.id.is_empty() || !figure.id.bytes().all(is_name) {
-                let id = &figure.id;
-                return Err(format!("figure.id = '{id}': must be letters, digits and -"));
+            if !(1..=64).contains(&figure.id.len()) || !figure.id.bytes().all(is_name) {
+                let id = shown::text(&figure.id);
+                return Err(format!(
+                    "figure.id = '{id}': must be 1 to 64 letters, digits and -"
+                ));
             }
             if self.figure[..index].iter().any(|it| it.id == figure.id) {
                 return Err(format!("figure.id = '{}': there is another one", figure.id));
@@ -351,6 +354,7 @@ fn check_figure_keys(text: &str) -> Result<(), String> {
         let id = figure.get("id").and_then(toml::Value::as_str).unwrap_or("");
         for (key, value) in figure {
             if !FIGURE_KEYS.contains(&key.as_str()) {
+                let key = shown::text(key);
                 return Err(format!("{key} of figure '{id}': there is no such key"));
             }
             let is_empty = value.as_array().is_some_and(Vec::is_empty);
@@ -368,6 +372,7 @@ fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), String> {
     if (from..=to).contains(&value) {
         return Ok(());
     }
+    let value = shown::number(value);
     Err(format!("{key} = {value}: must be from {from} to {to}"))
 }
 

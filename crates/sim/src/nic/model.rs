@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::probe::READ_SIZES_BYTES;
+use crate::shown;
 
 /// A number and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,7 +159,7 @@ pub enum ModelError {
     #[error("{0}")]
     Syntax(String),
     /// A number that no testbed has.
-    #[error("{key} = {value}: must be {expected}")]
+    #[error("{key} = {}: must be {expected}", shown::number(*value))]
     OutOfRange {
         /// The key, with its table.
         key: &'static str,
@@ -176,6 +177,16 @@ pub enum ModelError {
         /// The size.
         size_bytes: u64,
     },
+    /// A text that cannot be shown, or is none.
+    #[error("{key} = '{}': must be {expected}", shown::text(value))]
+    BadText {
+        /// The key, with its table.
+        key: &'static str,
+        /// What it is.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
     /// A number without a source.
     #[error(
         "{key}: its source is empty; say where the number comes from, or why it is estimated so"
@@ -185,6 +196,15 @@ pub enum ModelError {
         key: &'static str,
     },
 }
+
+const NAME_BYTES_MAX: usize = 48;
+const TEXT_CHARS_MAX: usize = 200;
+const SOURCE_CHARS_MAX: usize = 1000;
+const EXPECTED_NAME: &str =
+    "1 to 48 of the characters A-Z a-z 0-9 . _ - and must not start with a dot";
+const EXPECTED_TEXT: &str = "1 to 200 characters, none of them a control character";
+const EXPECTED_SOURCE: &str =
+    "a number with a source of at most 1000 characters, none of them a control character";
 
 /// What numbers a parameter may have.
 #[derive(Clone, Copy)]
@@ -202,9 +222,9 @@ impl NetworkModel {
     /// It is not as it must be; the error names the key.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let read = toml::from_str(text);
-        let model: Self = read.map_err(|error: toml::de::Error| {
-            ModelError::Syntax(error.to_string().trim_end().to_owned())
-        })?;
+        let model: Self =
+            read.map_err(|error: toml::de::Error| ModelError::Syntax(shown::message(&error)))?;
+        model.check_texts()?;
         for (key, parameter, range) in model.ranges() {
             check(key, parameter, range)?;
         }
@@ -230,6 +250,38 @@ impl NetworkModel {
             }
         }
         Ok(model)
+    }
+
+    /// Names get into files, pages and terminals.
+    fn check_texts(&self) -> Result<(), ModelError> {
+        let refused = |key, value: &str, expected| ModelError::BadText {
+            key,
+            value: value.to_owned(),
+            expected,
+        };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let name = &self.name;
+        let is_sound = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_name);
+        if !is_sound || name.starts_with('.') {
+            return Err(refused("name", name, EXPECTED_NAME));
+        }
+        for (key, value) in [("testbed", &self.testbed), ("nic.name", &self.nic.name)] {
+            let is_sound = (1..=TEXT_CHARS_MAX).contains(&value.trim().chars().count());
+            if !is_sound || value.contains(char::is_control) {
+                return Err(refused(key, value, EXPECTED_TEXT));
+            }
+        }
+        let sources = self
+            .parameters()
+            .map(|(key, parameter)| (key, &parameter.source));
+        let published = self.published.iter();
+        let published = published.map(|it| ("published.source", &it.source));
+        for (key, source) in sources.chain(published) {
+            if source.contains(char::is_control) || source.chars().count() > SOURCE_CHARS_MAX {
+                return Err(refused(key, source, EXPECTED_SOURCE));
+            }
+        }
+        Ok(())
     }
 
     /// Every parameter under its key.
@@ -359,6 +411,36 @@ mod tests {
         );
         let error = refusal("doorbell_ns = { value = 6", "doorbell_ns = { value = nan");
         assert!(error.starts_with("nic.doorbell_ns = NaN"), "{error}");
+    }
+
+    /// Promise: no error is longer than a few lines, whatever number or name it is about.
+    #[test]
+    fn huge_numbers_and_names_are_shown_short() {
+        let error = refusal("mtu_bytes = { value = 4096", "mtu_bytes = { value = 1e300");
+        assert_eq!(
+            error,
+            "nic.mtu_bytes = 1e300: must be a whole number from 64 to 65536"
+        );
+        let name = format!("name = \"{}\"", "n".repeat(10_000));
+        let error = refusal("name = \"rolex\"", &name);
+        assert!(
+            error.starts_with("name = 'nnn") && error.len() < 300,
+            "{error}"
+        );
+    }
+
+    /// Promise: a profile's names are fit for a file, a page and a terminal.
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for name in ["", "../x", "a/b", ".hidden", "a\\u001b[2J", "two words"] {
+            let error = refusal("name = \"rolex\"", &format!("name = \"{name}\""));
+            assert!(error.starts_with("name = '"), "{name}: {error}");
+        }
+        let from = "name = \"ConnectX-5, 100 Gb/s\"";
+        let error = refusal(from, "name = \" \"");
+        assert!(error.starts_with("nic.name = ' ': must be"), "{error}");
+        let error = refusal("eRPC (NSDI'19)", "eRPC\\u0007");
+        assert!(error.starts_with("nic.one_way_ns = 'eRPC\\u{7}"), "{error}");
     }
 
     /// Promise: what would be compared with nothing is refused, with the reason.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::model::{ModelError, NetworkModel};
+use crate::shown;
 
 /// The embedded profiles, by name.
 const EMBEDDED: [(&str, &str); 2] = [
@@ -16,7 +17,8 @@ const EMBEDDED: [(&str, &str); 2] = [
 pub enum ProfileError {
     /// It is no embedded one, and no such file can be read.
     #[error(
-        "profile '{name}' is neither 'rolex' nor 'xstore', and no file that can be read: {source}"
+        "profile '{}' is neither 'rolex' nor 'xstore', and no file that can be read: {source}",
+        shown::text(name)
     )]
     Unreadable {
         /// What was asked for.

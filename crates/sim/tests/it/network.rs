@@ -172,3 +172,46 @@ fn more_threads_never_exceed_the_link() {
         "the link is what binds: {window:?}"
     );
 }
+
+/// Promise: tables that were loaded for another network, other threads or no work at all are
+/// refused with what is there and what is needed; nothing panics.
+#[test]
+fn tables_that_do_not_fit_are_refused() {
+    let model = profile("rolex");
+    let image = image(&model, LayerKind::Learned, 2);
+    let reads = mixed(1.0, 0.0, 0.0);
+    let told = |work: &WorkPlan, model: &NetworkModel| {
+        let error = run(&image, work, model).expect_err("refused");
+        error.to_string()
+    };
+    for memory_count in [1.0, 2.0, 4.0] {
+        let mut other = model.clone();
+        other.memory.node_count.value = memory_count;
+        let error = told(&work(reads, 2), &other);
+        let expected =
+            format!("loaded for 3 memory nodes and the run needs {memory_count}; load them anew");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let error = told(&work(reads, 3), &model);
+    assert!(
+        error.contains("for 6 client threads and the run needs 9"),
+        "{error}"
+    );
+    let mut none = work(reads, 2);
+    none.in_flight_count = 0;
+    assert_eq!(
+        told(&none, &model),
+        "in_flight_count = 0: must be from 1 to 4096"
+    );
+    let mut none = work(reads, 2);
+    none.window_counts.clear();
+    assert!(told(&none, &model).starts_with("windows = 0: "));
+    for (node_count, thread_count, expected) in [
+        (0, 1, "memory nodes = 0: must be from 1 to 256"),
+        (300, 1, "memory nodes = 300: must be from 1 to 256"),
+        (3, 5000, "client threads = 5000: must be from 1 to 1000"),
+    ] {
+        let refused = Image::load(image.plan(), node_count, thread_count);
+        assert_eq!(refused.expect_err("refused").to_string(), expected);
+    }
+}

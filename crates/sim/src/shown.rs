@@ -1,0 +1,81 @@
+//! Numbers and names as errors and pages show them: never longer than a line.
+
+/// Numbers from here on are shown with an exponent.
+const PLAIN_BELOW: f64 = 1e15;
+/// The longest piece of somebody's text that an error quotes.
+const QUOTED_CHARS_MAX: usize = 60;
+/// The longest message of a TOML reader that is passed on.
+const MESSAGE_CHARS_MAX: usize = 400;
+
+/// The number, in some twenty characters at most: `1e300` is not shown as 301 digits.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    let is_plain = size == 0.0 || (1e-6..PLAIN_BELOW).contains(&size) || !size.is_finite();
+    if is_plain {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
+}
+
+/// The text, cut off where it gets long, and with nothing in it that moves a terminal's cursor.
+pub(crate) fn text(of: &str) -> String {
+    let shown: String = of.chars().take(QUOTED_CHARS_MAX).collect();
+    let shown = shown.escape_debug().to_string();
+    if of.chars().nth(QUOTED_CHARS_MAX).is_some() {
+        return format!("{shown}...");
+    }
+    shown
+}
+
+/// What a TOML reader says, which quotes whole lines of the file.
+pub(crate) fn message(error: &toml::de::Error) -> String {
+    let told = error.to_string();
+    let told = told.trim_end();
+    if told.chars().nth(MESSAGE_CHARS_MAX).is_none() {
+        return told.to_owned();
+    }
+    // The position is at the beginning and the reason at the end; between them is the line.
+    let first = told.lines().next().unwrap_or_default();
+    let first: String = first.chars().take(QUOTED_CHARS_MAX).collect();
+    let reason: String = error.message().chars().take(MESSAGE_CHARS_MAX).collect();
+    format!("{first}: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: numbers that people write look as they wrote them, and no number is long.
+    #[test]
+    fn numbers_are_short() {
+        for (value, shown) in [
+            (0.0, "0"),
+            (-2.5, "-2.5"),
+            (82e6, "82000000"),
+            (1e300, "1e300"),
+            (f64::MIN_POSITIVE, "2.2250738585072014e-308"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(number(value), shown);
+        }
+    }
+
+    /// Promise: a quoted text has one line and an end, whatever is in it.
+    #[test]
+    fn texts_are_short_and_harmless() {
+        assert_eq!(text("rolex"), "rolex");
+        assert_eq!(text("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(text(&"x".repeat(61)), format!("{}...", "x".repeat(60)));
+    }
+
+    /// Promise: a line of a million characters does not become an error of as many.
+    #[test]
+    fn messages_have_an_end() {
+        let long = format!("a = {}", "x".repeat(1_000_000));
+        let error = long.parse::<toml::Table>().expect_err("no TOML");
+        let told = message(&error);
+        assert!(told.len() < 600 && told.contains("line 1"), "{told}");
+    }
+}
