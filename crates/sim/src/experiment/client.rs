@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use farleaf_bench::report::OperationCost;
 use farleaf_bench::workload::{Operation, OperationKind, OperationStream};
-use farleaf_fabric::{Batch, Cost};
+use farleaf_fabric::Batch;
 use farleaf_index::operation::{Decision, ScanCursor};
 use farleaf_index::{Index, IndexError, IndexState, Layer};
 use farleaf_leaf::LeafAccess;
@@ -14,34 +14,6 @@ use super::image::{Image, TABLE, value_of};
 use super::run::Shared;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::sleep;
-use crate::nic::model::ComputeNodes;
-
-/// What operations cost a thread's processor, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ProcessorCosts {
-    operation: f64,
-    doorbell: f64,
-    verb: f64,
-    byte_read: f64,
-}
-
-impl ProcessorCosts {
-    pub(super) fn new(compute: &ComputeNodes) -> Self {
-        Self {
-            operation: compute.operation_ns.value,
-            doorbell: compute.doorbell_ns.value,
-            verb: compute.verb_ns.value,
-            byte_read: compute.checksum_ns_per_kib.value / 1024.0,
-        }
-    }
-
-    fn of(&self, cost: &Cost) -> u64 {
-        let doorbells = self.doorbell * cost.doorbells as f64;
-        let verbs = self.verb * cost.verbs as f64;
-        let bytes = self.byte_read * cost.bytes_read as f64;
-        (self.operation + doorbells + verbs + bytes).round() as u64
-    }
-}
 
 /// A thread.
 pub(super) struct Thread<'a> {
@@ -50,9 +22,8 @@ pub(super) struct Thread<'a> {
     index: usize,
     states: Vec<IndexState>,
     stream: RefCell<OperationStream>,
-    costs: ProcessorCosts,
-    /// When its processor has done what it has been given.
-    processor_free_at: Cell<u64>,
+    /// What an operation takes of the processor before it posts anything.
+    operation_ns: f64,
 }
 
 impl<'a> Thread<'a> {
@@ -61,7 +32,7 @@ impl<'a> Thread<'a> {
         endpoint: SimEndpoint,
         index: usize,
         stream: OperationStream,
-        costs: ProcessorCosts,
+        operation_ns: f64,
     ) -> Self {
         let image = shared.image;
         let layers = image.partitions.iter().map(|partition| {
@@ -74,8 +45,7 @@ impl<'a> Thread<'a> {
             index,
             states: layers.collect(),
             stream: RefCell::new(stream),
-            costs,
-            processor_free_at: Cell::new(0),
+            operation_ns,
         }
     }
 
@@ -93,11 +63,11 @@ impl<'a> Thread<'a> {
                 return self.shared.fail("the keys to insert ran out".to_owned());
             };
             let begun = self.now();
+            self.think().await;
             if let Err(what) = self.perform(operation, &mut batch, &mut records).await {
                 return self.shared.fail(what);
             }
             let cost = batch.take_cost();
-            self.think(self.costs.of(&cost)).await;
             let latency_ns = self.now() - begun;
             let cost = OperationCost {
                 round_trips: cost.round_trips,
@@ -114,13 +84,18 @@ impl<'a> Thread<'a> {
         self.shared.world.borrow().now()
     }
 
-    /// Takes the processor for so long, after all that it has been given before.
-    async fn think(&self, duration_ns: u64) {
+    /// Takes the processor for what an operation begins with, after all that it has been given
+    /// before. What batches take of it, the network charges when they are posted and when they are
+    /// back: so a lock is held for what its holder computes, too.
+    async fn think(&self) {
+        let client = self.endpoint.client();
+        let done_at = {
+            let mut world = self.shared.world.borrow_mut();
+            world.compute(client, self.operation_ns)
+        };
         let now = self.now();
-        let free_at = self.processor_free_at.get().max(now) + duration_ns;
-        self.processor_free_at.set(free_at);
-        if free_at > now {
-            sleep(self.shared.world, free_at - now).await;
+        if done_at > now {
+            sleep(self.shared.world, done_at - now).await;
         }
     }
 

@@ -10,7 +10,7 @@ use farleaf_bench::workload::{InsertLedger, OperationKind, OperationStream};
 use serde::Serialize;
 
 use super::ExperimentError;
-use super::client::{ProcessorCosts, Thread};
+use super::client::Thread;
 use super::image::{Image, within};
 use super::plan::WorkPlan;
 use crate::fabric::endpoint::SimEndpoint;
@@ -148,7 +148,7 @@ pub fn run(
         opened: RefCell::default(),
         failure: RefCell::default(),
     };
-    let costs = ProcessorCosts::new(&model.compute);
+    let operation_ns = model.compute.operation_ns.value;
     let tasks = Tasks::new(&world);
     for thread_index in 0..thread_count {
         let (machine, thread) = (thread_index % machine_count, thread_index / machine_count);
@@ -159,7 +159,13 @@ pub fn run(
         let (spec, distribution) = (&work.workload, work.distribution);
         let ledger = Arc::clone(&shared.ledger);
         let stream = OperationStream::new(spec, distribution, ledger, seed, thread_index)?;
-        let thread = Rc::new(Thread::new(&shared, endpoint, thread_index, stream, costs));
+        let thread = Rc::new(Thread::new(
+            &shared,
+            endpoint,
+            thread_index,
+            stream,
+            operation_ns,
+        ));
         for _ in 0..work.in_flight_count {
             tasks.spawn(Rc::clone(&thread).work());
         }

@@ -136,7 +136,7 @@ impl<'a> Tasks<'a> {
             return;
         }
         if self.woken.0.load(Ordering::Relaxed) {
-            let at = world.now() + 20 + world.random().magnitude(2000);
+            let at = world.now() + world.backoff_turn();
             world.schedule(at, Due::Poll(id));
         }
         drop(world);

@@ -3,9 +3,8 @@
 //!
 //! It shares time, memory, tasks and endpoints with the world that judges correctness, and nothing
 //! else: its batches have no pieces, no cuts and no fences to remember, which is why it does some
-//! million verbs a second. A batch is a row of moments: it arrives at each node, its verbs take
-//! effect
-//! one after the other, the reply is back, it is complete.
+//! million verbs a second. A batch is a row of moments: its doorbells ring, it arrives at each node,
+//! its verbs take effect one after the other, the reply is back, the client's thread takes it up.
 
 use core::cell::RefCell;
 use std::rc::Rc;
@@ -16,9 +15,14 @@ use super::world::{ClientId, Due, Landed, Nanos, SharedWorld, Step, TaskId, Worl
 use crate::nic::network::{Network, NetworkMark, Utilisation};
 use crate::random::Random;
 
+/// Where time is no NIC's, a task that backs off is polled again after so long.
+const BACKOFF_TURN_NS: (Nanos, Nanos) = (20, 2020);
+
 /// What becomes of a batch next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Moment {
+    /// The client's thread has rung the doorbell for its verbs to a node.
+    Rung(u8),
     /// Its verbs to a node are there.
     Arrived(u8),
     /// A verb takes effect.
@@ -27,6 +31,8 @@ pub(super) enum Moment {
     Replied(u8),
     /// Everything is back from a node.
     Received,
+    /// The client's thread has polled the completions, and checked what it read.
+    TakenUp,
 }
 
 /// A batch in flight.
@@ -40,12 +46,15 @@ struct Flight {
     node_count: usize,
     /// How many it went to.
     doorbells: u64,
+    is_complete: bool,
 }
 
 /// The network, and what is on its way through it.
 #[derive(Debug)]
 pub(super) struct Modelled {
     network: Network,
+    /// The least and the most after which a task that backs off is polled again.
+    turn_ns: (Nanos, Nanos),
     flights: Vec<Flight>,
     free: Vec<u64>,
 }
@@ -54,6 +63,7 @@ impl World {
     /// A world whose batches take the time that a network takes, with these memories of nodes.
     pub fn modelled(nodes: Vec<Vec<u64>>, network: Network, random: Random) -> SharedWorld {
         let modelled = Modelled {
+            turn_ns: network.backoff_turn_ns(),
             network,
             flights: Vec::new(),
             free: Vec::new(),
@@ -73,6 +83,23 @@ impl World {
     pub fn place_client(&mut self, client: ClientId, compute_node: usize, thread: usize) {
         let modelled = self.modelled.as_mut().expect("a modelled world");
         modelled.network.place(client, compute_node, thread);
+    }
+
+    /// Draws after which time a task that backs off from a lock is polled again.
+    pub(super) fn backoff_turn(&mut self) -> Nanos {
+        let modelled = self.modelled.as_ref();
+        let (min, max) = modelled.map_or(BACKOFF_TURN_NS, |modelled| modelled.turn_ns);
+        min + self.random().magnitude(max - min)
+    }
+
+    /// Gives a client's thread something to compute; says when it is done.
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn compute(&mut self, client: ClientId, duration_ns: f64) -> Nanos {
+        let now = self.now();
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        modelled.network.compute(now, client, duration_ns)
     }
 
     /// What the network has done until now.
@@ -117,21 +144,21 @@ impl World {
         flight.verbs.extend_from_slice(verbs);
         flight.words.clear();
         flight.words.extend_from_slice(words);
-        let mut arrivals = Vec::with_capacity(1);
+        flight.is_complete = false;
+        let mut rung = Vec::with_capacity(1);
         for (index, verb) in verbs.iter().enumerate() {
             let node = verb.addr.node().0;
             let is_first = verbs[..index].iter().all(|it| it.addr.node().0 != node);
             if is_first {
-                let at = modelled
-                    .network
-                    .depart(now, client, of_node(&flight.verbs, node));
-                arrivals.push((node, at));
+                let verb_count = of_node(verbs, node).count();
+                let at = modelled.network.ring(now, client, verb_count);
+                rung.push((node, at));
             }
         }
-        flight.node_count = arrivals.len();
-        flight.doorbells = arrivals.len() as u64;
-        for (node, at) in arrivals {
-            let moment = Moment::Arrived(node);
+        flight.node_count = rung.len();
+        flight.doorbells = rung.len() as u64;
+        for (node, at) in rung {
+            let moment = Moment::Rung(node);
             self.schedule(at, Due::Modelled { batch, moment });
         }
         batch
@@ -144,6 +171,11 @@ impl World {
         let flight = &mut modelled.flights[batch as usize];
         let client = flight.client.expect("in flight");
         let (at, next) = match moment {
+            Moment::Rung(node) => {
+                let verbs = of_node(&flight.verbs, node);
+                let at = modelled.network.depart(now, client, verbs);
+                (at, Moment::Arrived(node))
+            }
             Moment::Arrived(node) => {
                 self.arrive(batch, client, node);
                 return Step::Happened;
@@ -176,10 +208,16 @@ impl World {
             }
             Moment::Received => {
                 flight.node_count -= 1;
-                return match flight.task.filter(|_| flight.node_count == 0) {
-                    Some(task) => Step::Poll(task),
-                    None => Step::Happened,
-                };
+                if flight.node_count > 0 {
+                    return Step::Happened;
+                }
+                let (doorbells, verbs) = (flight.doorbells, flight.verbs.iter());
+                let at = modelled.network.take_up(now, client, doorbells, verbs);
+                (at, Moment::TakenUp)
+            }
+            Moment::TakenUp => {
+                flight.is_complete = true;
+                return flight.task.map_or(Step::Happened, Step::Poll);
             }
         };
         self.schedule(
@@ -214,7 +252,7 @@ impl World {
     pub(super) fn take_landed_modelled(&mut self, batch: u64) -> Option<Landed> {
         let modelled = self.modelled.as_mut()?;
         let flight = &mut modelled.flights[batch as usize];
-        if flight.node_count > 0 {
+        if !flight.is_complete {
             return None;
         }
         modelled.free.push(batch);

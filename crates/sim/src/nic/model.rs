@@ -25,15 +25,23 @@ pub struct ComputeNodes {
     pub nics_per_node: Parameter,
     /// Client threads of each, one a core.
     pub threads_per_node: Parameter,
-    /// A thread's time for one operation, whatever it costs on the fabric: the request, the search
-    /// in the models.
+    /// A thread's time for one operation before it posts anything: the request, the search in the
+    /// models.
     pub operation_ns: Parameter,
-    /// A thread's time to ring one doorbell and to poll its completion.
+    /// A thread's time to ring one doorbell.
     pub doorbell_ns: Parameter,
+    /// A thread's time to poll the completion of what one doorbell posted, and to go on with the
+    /// task that waits for it.
+    pub completion_ns: Parameter,
     /// A thread's time to write one verb's work queue element.
     pub verb_ns: Parameter,
     /// A thread's time to check 1024 bytes that were read.
     pub checksum_ns_per_kib: Parameter,
+    /// The least time after which a task that backs off from a lock is polled again: a turn in which
+    /// no other task of its thread has anything to do.
+    pub backoff_turn_ns_min: Parameter,
+    /// The most: a turn in which all others have. What is drawn between them is mostly short.
+    pub backoff_turn_ns_max: Parameter,
 }
 
 /// Memory nodes.
@@ -295,7 +303,7 @@ impl NetworkModel {
         (self.compute.node_count.value * self.compute.threads_per_node.value) as usize
     }
 
-    fn ranges(&self) -> [(&'static str, &Parameter, Range); 21] {
+    fn ranges(&self) -> [(&'static str, &Parameter, Range); 24] {
         let (compute, memory, nic) = (&self.compute, &self.memory, &self.nic);
         let machines = Range::Count(1.0, 64.0);
         let rate = Range::Amount(1.0, 1e12);
@@ -315,11 +323,22 @@ impl NetworkModel {
             ),
             ("compute.operation_ns", &compute.operation_ns, nanos),
             ("compute.doorbell_ns", &compute.doorbell_ns, nanos),
+            ("compute.completion_ns", &compute.completion_ns, nanos),
             ("compute.verb_ns", &compute.verb_ns, nanos),
             (
                 "compute.checksum_ns_per_kib",
                 &compute.checksum_ns_per_kib,
                 nanos,
+            ),
+            (
+                "compute.backoff_turn_ns_min",
+                &compute.backoff_turn_ns_min,
+                Range::Count(1.0, 1e6),
+            ),
+            (
+                "compute.backoff_turn_ns_max",
+                &compute.backoff_turn_ns_max,
+                Range::Count(compute.backoff_turn_ns_min.value.clamp(1.0, 1e6), 1e6),
             ),
             ("memory.node_count", &memory.node_count, machines),
             (

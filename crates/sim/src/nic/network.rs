@@ -22,10 +22,23 @@ struct Costs {
     doorbell: Picos,
     one_way: Picos,
     byte: f64,
+    processor: ProcessorCosts,
     mtu_bytes: u64,
     request_header_bytes: u64,
     response_header_bytes: u64,
 }
+
+/// What batches take of a client thread's processor.
+#[derive(Clone, Copy, Debug)]
+struct ProcessorCosts {
+    doorbell: Picos,
+    verb: Picos,
+    completion: Picos,
+    byte_read: f64,
+}
+
+/// Threads that a compute node has at most; beyond, they wrap around.
+const THREADS_PER_NODE_MAX: usize = 256;
 
 /// One NIC.
 #[derive(Clone, Debug)]
@@ -40,6 +53,7 @@ struct Nic {
 /// Where a client is: its machine's NIC, and the one at the other end.
 #[derive(Clone, Copy, Debug)]
 struct Place {
+    processor: usize,
     compute_nic: usize,
     memory_nic: usize,
 }
@@ -74,7 +88,10 @@ pub struct Network {
     memory_nic_count: usize,
     compute: Vec<Nic>,
     compute_nic_count: usize,
+    /// Of each thread that a client was put onto.
+    processors: Vec<Queue>,
     places: Vec<Place>,
+    backoff_turn_ns: (Nanos, Nanos),
 }
 
 impl Network {
@@ -101,6 +118,12 @@ impl Network {
                 one_way: picos(nic.one_way_ns.value),
                 // Bits per nanosecond are Gbit/s.
                 byte: 8000.0 / nic.bandwidth_gbit_per_s.value,
+                processor: ProcessorCosts {
+                    doorbell: picos(model.compute.doorbell_ns.value),
+                    verb: picos(model.compute.verb_ns.value),
+                    completion: picos(model.compute.completion_ns.value),
+                    byte_read: model.compute.checksum_ns_per_kib.value * 1000.0 / 1024.0,
+                },
                 mtu_bytes: nic.mtu_bytes.value as u64,
                 request_header_bytes: nic.request_header_bytes.value as u64,
                 response_header_bytes: nic.response_header_bytes.value as u64,
@@ -109,16 +132,22 @@ impl Network {
             memory_nic_count,
             compute: vec![fresh; compute_count],
             compute_nic_count,
+            processors: vec![Queue::default()],
             places: Vec::new(),
+            backoff_turn_ns: (
+                model.compute.backoff_turn_ns_min.value as Nanos,
+                model.compute.backoff_turn_ns_max.value as Nanos,
+            ),
         }
     }
 
-    /// Puts a client onto a compute node, as its `thread`-th thread: threads are spread over the
-    /// NICs
-    /// at both ends. Both wrap around. A client that was put nowhere is on the first.
+    /// Puts a client onto a compute node, as its `thread`-th thread, which has a processor for itself
+    /// and shares it with others that were put there: threads are spread over the NICs at both ends.
+    /// Both wrap around. A client that was put nowhere is on the first.
     pub fn place(&mut self, client: ClientId, compute_node: usize, thread: usize) {
         let index = client.0 as usize;
         let first = Place {
+            processor: 0,
             compute_nic: 0,
             memory_nic: 0,
         };
@@ -126,10 +155,20 @@ impl Network {
             self.places.resize(index + 1, first);
         }
         let node = compute_node % (self.compute.len() / self.compute_nic_count);
+        let processor = node * THREADS_PER_NODE_MAX + thread % THREADS_PER_NODE_MAX;
+        if self.processors.len() <= processor {
+            self.processors.resize(processor + 1, Queue::default());
+        }
         self.places[index] = Place {
+            processor,
             compute_nic: node * self.compute_nic_count + thread % self.compute_nic_count,
             memory_nic: thread % self.memory_nic_count,
         };
+    }
+
+    /// The least and the most after which a thread polls a task that backs off again.
+    pub(crate) fn backoff_turn_ns(&self) -> (Nanos, Nanos) {
+        self.backoff_turn_ns
     }
 
     fn memory_nic(&self, client: ClientId, node: u8) -> usize {
@@ -143,7 +182,44 @@ impl Network {
         place.map_or(0, |place| place.compute_nic)
     }
 
-    /// Verbs to one node are posted now: when the last of them reaches the other NIC.
+    fn processor(&mut self, client: ClientId) -> &mut Queue {
+        let place = self.places.get(client.0 as usize);
+        let processor = place.map_or(0, |place| place.processor);
+        &mut self.processors[processor]
+    }
+
+    /// A client's thread computes for so long, after all that it has been given before: when it is
+    /// done.
+    pub(crate) fn compute(&mut self, now: Nanos, client: ClientId, duration_ns: f64) -> Nanos {
+        let work = picos(duration_ns);
+        to_nanos(self.processor(client).serve(from_nanos(now), work))
+    }
+
+    /// A client's thread writes verbs to one node, and rings the doorbell: when it has rung.
+    pub(crate) fn ring(&mut self, now: Nanos, client: ClientId, verb_count: usize) -> Nanos {
+        let costs = self.costs.processor;
+        let work = costs.doorbell + costs.verb * verb_count as Picos;
+        to_nanos(self.processor(client).serve(from_nanos(now), work))
+    }
+
+    /// All of a batch is back: when a client's thread has polled the completions and checked what
+    /// was read.
+    pub(crate) fn take_up<'a>(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        doorbell_count: u64,
+        verbs: impl Iterator<Item = &'a Verb>,
+    ) -> Nanos {
+        let reads = verbs.filter(|verb| verb.kind == VerbKind::Read);
+        let bytes: u64 = reads.map(|verb| u64::from(verb.word_count) * 8).sum();
+        let costs = self.costs.processor;
+        let checks = (bytes as f64 * costs.byte_read) as Picos;
+        let work = costs.completion * doorbell_count + checks;
+        to_nanos(self.processor(client).serve(from_nanos(now), work))
+    }
+
+    /// Verbs to one node are handed to the NIC now: when the last of them reaches the other NIC.
     pub(crate) fn depart<'a>(
         &mut self,
         now: Nanos,

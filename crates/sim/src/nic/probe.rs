@@ -112,18 +112,20 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
     let tasks = Tasks::new(&world);
     let machine_count = model.compute.node_count.value as usize;
     let thread_count = model.compute.threads_per_node.value as usize;
+    let nic_count = (model.compute.nics_per_node.value * model.memory.nics_per_node.value) as usize;
     for machine in 0..machine_count {
         for thread in 0..thread_count {
             for turn in 0..IN_FLIGHT_COUNT {
                 let endpoint = SimEndpoint::new(&world);
-                // The NICs of one node do not know of each other's atomics: a word is one NIC's.
-                let nic = match probe.measure {
-                    Measure::CasOneWord => 0,
+                // The NICs of one node do not know of each other's atomics: a word is one NIC's,
+                // and every thread is one that uses the first.
+                let thread_number = match probe.measure {
+                    Measure::CasOneWord => thread * nic_count,
                     Measure::Read | Measure::CasSpread => thread,
                 };
                 world
                     .borrow_mut()
-                    .place_client(endpoint.client(), machine, nic);
+                    .place_client(endpoint.client(), machine, thread_number);
                 let number = (machine * thread_count + thread) * IN_FLIGHT_COUNT + turn;
                 tasks.spawn(ask(&world, endpoint, probe, number as u64, &tally));
             }

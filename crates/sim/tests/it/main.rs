@@ -9,6 +9,7 @@
 //! | `figures` | a tiny run writes all files, and the page needs nothing else |
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
 //! | `network` | the modelled network and experiments on it |
+//! | `stages` | each stage of the modelled network: what it holds up, and what it does not |
 
 mod campaigns;
 mod checkers;
@@ -16,3 +17,4 @@ mod contract;
 mod figures;
 mod freedoms;
 mod network;
+mod stages;

@@ -1,0 +1,251 @@
+//! The stages of a modelled network, one by one: what each holds up, and what it does not.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::LayerKind;
+use farleaf_sim::experiment::plan::mixed;
+use farleaf_sim::experiment::run::{Measurement, run};
+use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
+use farleaf_sim::fabric::executor::{Ended, Tasks, sleep};
+use farleaf_sim::fabric::world::{Nanos, SharedWorld, World};
+use farleaf_sim::nic::model::NetworkModel;
+use farleaf_sim::nic::network::Network;
+use farleaf_sim::random::Random;
+use farleaf_types::{NodeId, WordAddr};
+
+use crate::network::{image, profile, work};
+
+fn at(index: u64) -> WordAddr {
+    WordAddr::new(NodeId(0), index)
+}
+
+fn world(model: &NetworkModel) -> SharedWorld {
+    let regions = vec![vec![0; 4096]; model.memory.node_count.value as usize];
+    World::modelled(regions, Network::new(model), Random::new(1))
+}
+
+/// The word as it is now; no time passes.
+async fn word(still: &StillEndpoint, index: u64) -> u64 {
+    let mut batch = Batch::new();
+    let read = batch.read(at(index), 1);
+    still.execute(&mut batch).await.expect("inside");
+    batch.words(read)[0]
+}
+
+/// How long a lock is seen held whose holder takes it with one batch and gives it back with the
+/// next.
+fn hold_ns(model: &NetworkModel) -> Nanos {
+    let world = world(model);
+    let (client, still) = (SimEndpoint::new(&world), StillEndpoint::new(&world));
+    let tasks = Tasks::new(&world);
+    let held = Cell::new(0);
+    tasks.spawn(async {
+        let mut batch = Batch::new();
+        batch.compare_swap(at(0), 0, 7);
+        batch.read(at(1), 512);
+        client.execute(&mut batch).await.expect("inside");
+        batch.clear();
+        batch.write_word(at(0), 0);
+        client.execute(&mut batch).await.expect("inside");
+    });
+    tasks.spawn(async {
+        while word(&still, 0).await == 0 {
+            sleep(&world, 1).await;
+        }
+        let taken_at = world.borrow().now();
+        while word(&still, 0).await == 7 {
+            sleep(&world, 1).await;
+        }
+        held.set(world.borrow().now() - taken_at);
+    });
+    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    drop(tasks);
+    held.get()
+}
+
+/// Promise: between the batch that takes a lock and the one that gives it back its holder polls a
+/// completion, checks what it read, writes a verb and rings a doorbell, and the lock is held for
+/// all of it; what it does before and after the two is not in it.
+#[test]
+fn a_lock_is_held_for_what_its_holder_computes() {
+    let model = profile("rolex");
+    let usual = hold_ns(&model);
+    let longer = |change: &dyn Fn(&mut NetworkModel)| {
+        let mut other = model.clone();
+        change(&mut other);
+        hold_ns(&other) as i64 - usual as i64
+    };
+    let is_near = |found: i64, expected: i64| (found - expected).abs() <= 2;
+    assert!(is_near(
+        longer(&|it| it.compute.doorbell_ns.value += 700.0),
+        700
+    ));
+    assert!(is_near(
+        longer(&|it| it.compute.verb_ns.value += 300.0),
+        300
+    ));
+    assert!(is_near(
+        longer(&|it| it.compute.completion_ns.value += 900.0),
+        900
+    ));
+    // 512 words are 4 KiB.
+    let checks = longer(&|it| it.compute.checksum_ns_per_kib.value += 100.0);
+    assert!(is_near(checks, 400), "{checks}");
+    assert!(is_near(
+        longer(&|it| it.compute.operation_ns.value += 900.0),
+        0
+    ));
+}
+
+/// Promise (F2): the verbs of a batch take effect in their order, also where an atomic among them
+/// waits for others' atomics and the verbs behind it would be free to go.
+#[test]
+fn verbs_of_a_batch_take_effect_as_posted() {
+    let model = profile("rolex");
+    let world = world(&model);
+    let tasks = Tasks::new(&world);
+    let batch_count = Rc::new(Cell::new(0));
+    for client in 0..40_u64 {
+        let endpoint = SimEndpoint::new(&world);
+        world
+            .borrow_mut()
+            .place_client(endpoint.client(), client as usize, 0);
+        let batch_count = Rc::clone(&batch_count);
+        tasks.spawn(async move {
+            // Three words of its own, and one that all fight for.
+            let own = 8 + client * 4;
+            let mut batch = Batch::new();
+            for turn in 1..=20 {
+                batch.clear();
+                batch.write_word(at(own), turn);
+                let first = batch.read(at(own), 2);
+                batch.fetch_add(at(0), 1);
+                batch.write_word(at(own + 1), turn);
+                let second = batch.read(at(own), 2);
+                endpoint.execute(&mut batch).await.expect("inside");
+                assert_eq!(batch.words(first), [turn, turn - 1]);
+                assert_eq!(batch.words(second), [turn, turn]);
+                batch_count.set(batch_count.get() + 1);
+            }
+        });
+    }
+    let still = StillEndpoint::new(&world);
+    let ahead_count = Rc::new(Cell::new(0));
+    let (clock, seen, done) = (
+        SharedWorld::clone(&world),
+        Rc::clone(&ahead_count),
+        Rc::clone(&batch_count),
+    );
+    tasks.spawn(async move {
+        while done.get() < 800 {
+            let (first, second) = (word(&still, 8).await, word(&still, 9).await);
+            assert!(first == second || first == second + 1, "{first} {second}");
+            seen.set(seen.get() + u64::from(first > second));
+            sleep(&clock, 7).await;
+        }
+    });
+    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    drop(tasks);
+    assert!(
+        ahead_count.get() > 100,
+        "the atomic between them takes time"
+    );
+    let mut sum = Batch::new();
+    let count = sum.read(at(0), 1);
+    let still = StillEndpoint::new(&world);
+    farleaf_executor::block_on(still.execute(&mut sum), || 0).expect("inside");
+    assert_eq!(sum.words(count)[0], 800, "no increment is lost");
+}
+
+/// CAS per second of many clients, each on one of these words.
+fn atomic_rate(model: &NetworkModel, words: &[u64]) -> f64 {
+    const CLIENT_COUNT: usize = 64;
+    const TURN_COUNT: u64 = 100;
+    let world = world(model);
+    let tasks = Tasks::new(&world);
+    for client in 0..CLIENT_COUNT {
+        let endpoint = SimEndpoint::new(&world);
+        world
+            .borrow_mut()
+            .place_client(endpoint.client(), client, client);
+        let word = words[client % words.len()];
+        tasks.spawn(async move {
+            let mut batch = Batch::new();
+            for _ in 0..TURN_COUNT {
+                batch.clear();
+                batch.compare_swap(at(word), 0, 0);
+                endpoint.execute(&mut batch).await.expect("inside");
+            }
+        });
+    }
+    assert_eq!(tasks.run(u64::MAX), Ended::Done);
+    drop(tasks);
+    let now = world.borrow().now();
+    (CLIENT_COUNT as u64 * TURN_COUNT) as f64 * 1e9 / now as f64
+}
+
+/// Promise: atomics on different words wait for each other when the words share a slot of the
+/// NIC's locking table, as if they were one word, and do not when the words are neighbours.
+#[test]
+fn a_shared_address_slot_serialises_atomics() {
+    let model = profile("rolex");
+    let slot_count = model.nic.atomic_slot_count.value as u64;
+    let one_at_a_time = 1e9 / model.nic.atomic_same_slot_ns.value;
+    let same_word = atomic_rate(&model, &[5]);
+    let same_slot = atomic_rate(&model, &[5, 5 + slot_count, 5 + 2 * slot_count]);
+    let neighbours = atomic_rate(&model, &[5, 6, 7]);
+    let is_near = |rate: f64, expected: f64| (0.95..=1.0).contains(&(rate / expected));
+    assert!(is_near(same_word, one_at_a_time), "{same_word}");
+    assert!(is_near(same_slot, one_at_a_time), "{same_slot}");
+    assert!(is_near(neighbours, 3.0 * one_at_a_time), "{neighbours}");
+}
+
+fn reads(model: &NetworkModel, threads_per_node: usize) -> Measurement {
+    let image = image(model, LayerKind::Learned, threads_per_node);
+    let mut plan = work(mixed(1.0, 0.0, 0.0), threads_per_node);
+    plan.in_flight_count = 8;
+    let windows = run(&image, &plan, model).expect("runs");
+    windows.into_iter().next_back().expect("a window")
+}
+
+/// Promise: where operations take long to compute, the processors bound the throughput: it is what
+/// they can do, the measure of their use says so, and twice as many do twice as much.
+#[test]
+fn processors_bound_the_throughput() {
+    let mut model = profile("rolex");
+    model.compute.operation_ns.value = 5_000.0;
+    let compute = &model.compute;
+    let get_ns = compute.operation_ns.value
+        + compute.doorbell_ns.value
+        + compute.completion_ns.value
+        + compute.verb_ns.value;
+    let [few, many] = [2, 4].map(|threads_per_node| {
+        let found = reads(&model, threads_per_node);
+        let bound = 3.0 * threads_per_node as f64 * 1e9 / get_ns;
+        let share = found.operations_per_s / bound;
+        assert!((0.97..=1.001).contains(&share), "{share}: {found:?}");
+        found.operations_per_s
+    });
+    assert!((1.95..2.05).contains(&(many / few)), "{few} {many}");
+}
+
+/// Promise: what is done before a window is in none of its numbers: a window is the same whether
+/// what was before it was warming up, or a window of its own.
+#[test]
+fn warming_up_is_in_no_window() {
+    let model = profile("rolex");
+    let image = image(&model, LayerKind::Learned, 4);
+    let mut plan = work(WorkloadSpec::of(WorkloadLetter::A), 4);
+    (plan.warm_up_count, plan.window_counts) = (500, vec![2_500, 4_000]);
+    let windows = run(&image, &plan, &model).expect("runs");
+    (plan.warm_up_count, plan.window_counts) = (3_000, vec![4_000]);
+    let warm = run(&image, &plan, &model).expect("runs");
+    assert_eq!(windows.len(), 2);
+    assert_eq!(warm.len(), 1);
+    assert_eq!(windows[1], warm[0]);
+    let counts = warm[0].kinds.values().map(|kind| kind.count);
+    assert_eq!(counts.sum::<u64>(), 4_000);
+}
