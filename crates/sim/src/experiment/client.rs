@@ -130,7 +130,7 @@ impl<'a> Thread<'a> {
             Operation::Insert(insert_index) => {
                 let key = keys.inserts()[insert_index as usize];
                 self.insert(batch, key).await?;
-                self.shared.ledger.acknowledge(insert_index);
+                self.shared.acknowledge(insert_index);
                 Ok(())
             }
             Operation::Scan { index, length } => {

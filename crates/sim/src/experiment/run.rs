@@ -31,15 +31,11 @@ pub struct Measurement {
     pub duration_ns: Nanos,
     /// Latency, round trips and bytes of each kind.
     pub kinds: BTreeMap<OperationKind, KindReport>,
-    /// Of the busiest NIC's pipeline at a memory node.
-    pub memory_pipeline_use: f64,
-    /// Of its link to the compute nodes.
-    pub memory_transmit_use: f64,
-    /// Of its link from them.
-    pub memory_receive_use: f64,
-    /// Of the busiest NIC's pipeline at a compute node.
-    pub compute_pipeline_use: f64,
-    /// What one session holds to find leaves, at the window's end, a record that was loaded.
+    /// How busy the busiest stage of each kind was.
+    pub utilisation: Utilisation,
+    /// Records in the tables at its end: those loaded, and those whose insert is acknowledged.
+    pub key_count: u64,
+    /// What one session holds to find leaves, at the window's end, over these records.
     pub metadata_bytes_per_key: f64,
 }
 
@@ -48,6 +44,8 @@ pub(super) struct Shared<'a> {
     pub(super) image: &'a Image,
     pub(super) world: &'a SharedWorld,
     pub(super) ledger: Arc<InsertLedger>,
+    /// Inserts that have been acknowledged, with gaps or without.
+    inserted_count: Cell<u64>,
     recorder: RefCell<RunRecorder>,
     done_count: Cell<u64>,
     /// Operation counts at which windows begin and end.
@@ -63,6 +61,7 @@ struct Window {
     duration_ns: Nanos,
     recorder: RunRecorder,
     utilisation: Utilisation,
+    key_count: u64,
     metadata_bytes: u64,
 }
 
@@ -74,6 +73,12 @@ impl Shared<'_> {
     /// Ends the experiment without a result.
     pub(super) fn fail(&self, what: String) {
         self.failure.borrow_mut().get_or_insert(what);
+    }
+
+    /// A key is in a table that was not.
+    pub(super) fn acknowledge(&self, insert_index: u64) {
+        self.ledger.acknowledge(insert_index);
+        self.inserted_count.set(self.inserted_count.get() + 1);
     }
 
     /// Counts an operation that has ended. The session that ends a window stands for all in what it
@@ -103,6 +108,7 @@ impl Shared<'_> {
                 duration_ns: world.now() - opened_at,
                 recorder,
                 utilisation: world.utilisation_since(&mark),
+                key_count: self.ledger.loaded_count() + self.inserted_count.get(),
                 metadata_bytes,
             });
         }
@@ -140,6 +146,7 @@ pub fn run(
         image,
         world: &world,
         ledger: Arc::new(InsertLedger::new(loaded_count, insert_count)),
+        inserted_count: Cell::new(0),
         recorder: RefCell::default(),
         done_count: Cell::new(0),
         edges,
@@ -180,10 +187,7 @@ pub fn run(
         return Err(ExperimentError::Wrong(what));
     }
     let windows = shared.windows.take();
-    Ok(windows
-        .into_iter()
-        .map(|window| window.measurement(loaded_count))
-        .collect())
+    Ok(windows.into_iter().map(Window::measurement).collect())
 }
 
 /// Refuses work and networks that the tables were not loaded for.
@@ -213,24 +217,16 @@ fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), Exp
 }
 
 impl Window {
-    fn measurement(self, loaded_count: u64) -> Measurement {
+    fn measurement(self) -> Measurement {
         let operation_count = self.recorder.operation_count();
-        let Utilisation {
-            memory_pipeline,
-            memory_transmit,
-            memory_receive,
-            compute_pipeline,
-        } = self.utilisation;
         Measurement {
             operations_per_s: operation_count as f64 * 1e9 / self.duration_ns.max(1) as f64,
             operation_count,
             duration_ns: self.duration_ns,
             kinds: self.recorder.operations_by_kind(),
-            memory_pipeline_use: memory_pipeline,
-            memory_transmit_use: memory_transmit,
-            memory_receive_use: memory_receive,
-            compute_pipeline_use: compute_pipeline,
-            metadata_bytes_per_key: self.metadata_bytes as f64 / loaded_count.max(1) as f64,
+            utilisation: self.utilisation,
+            key_count: self.key_count,
+            metadata_bytes_per_key: self.metadata_bytes as f64 / self.key_count.max(1) as f64,
         }
     }
 }

@@ -70,6 +70,11 @@ struct Group {
 }
 
 impl Suite {
+    /// The network.
+    pub fn model(&self) -> &NetworkModel {
+        &self.model
+    }
+
     /// What there is to do, in the unit that progress is told in: operations and loaded records.
     pub fn unit_count(&self) -> u64 {
         let points = points(&self.experiments, self.size, &self.model);

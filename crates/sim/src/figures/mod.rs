@@ -14,6 +14,7 @@
 //! | [`measure`](mod@measure) | they are run, on several threads |
 //! | `report` | what they found, as charts and tables |
 //! | `chart` | a chart as SVG |
+//! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
 //! | [`write`](mod@write) | the folder |
 
@@ -22,6 +23,7 @@ pub mod measure;
 pub mod write;
 
 mod chart;
+mod csv;
 mod page;
 mod points;
 mod report;

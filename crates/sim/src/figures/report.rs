@@ -1,11 +1,10 @@
 //! What the experiments found, as charts and tables.
 
-use std::fmt::Write;
-
 use farleaf_bench::workload::OperationKind;
 use farleaf_index::LayerKind;
 
 use super::config::{Comparable, Figure, FigureKind};
+use super::csv::csv;
 use super::measure::{Measured, PointResult, Suite};
 use super::points::Place;
 use crate::experiment::run::Measurement;
@@ -75,7 +74,7 @@ pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureRe
                 },
                 rows: results.iter().flat_map(|result| rows(result)).collect(),
                 beside: beside(figure, &results),
-                csv: csv(suite, &results),
+                csv: csv(suite, figure, &results),
             }
         })
         .collect()
@@ -102,7 +101,7 @@ fn places(result: &PointResult) -> Vec<(String, f64, f64)> {
     }
 }
 
-fn metadata_per_key(result: &PointResult) -> f64 {
+pub(super) fn metadata_per_key(result: &PointResult) -> f64 {
     result.metadata_bytes as f64 / result.point.table.record_count as f64
 }
 
@@ -240,25 +239,18 @@ fn kinds(window: &Measurement) -> String {
 /// From this share of its time on a stage counts as what bounds the throughput.
 const BUSY_SHARE: f64 = 0.95;
 
-/// The stage of a NIC that is nearest to its limit, if any is near it.
+/// The stage that is nearest to its limit, and whether it bounds the throughput.
 fn busiest(window: &Measurement) -> String {
-    let stages = [
-        (window.memory_transmit_use, "memory node's link out"),
-        (window.memory_receive_use, "memory node's link in"),
-        (window.memory_pipeline_use, "memory node's pipeline"),
-        (window.compute_pipeline_use, "compute node's pipeline"),
-    ];
-    let busiest = stages
-        .into_iter()
-        .max_by(|one, other| one.0.total_cmp(&other.0));
-    busiest.map_or_else(String::new, |(share, name)| {
+    let stages = window.utilisation.stages().into_iter();
+    let busiest = stages.max_by(|one, other| one.2.total_cmp(&other.2));
+    busiest.map_or_else(String::new, |(_, name, share)| {
         let percent = share * 100.0;
         if share < BUSY_SHARE {
             format!(
-                "none of those measured ({name}, {percent:.0} %): locks, processors, clients' links"
+                "none is full ({name}, {percent:.1} %): round trips, or waiting for locks of leaves"
             )
         } else {
-            format!("{name}, {percent:.0} %")
+            format!("{name}, {percent:.1} %")
         }
     })
 }
@@ -334,87 +326,5 @@ fn shown(number: f64) -> String {
         format!("{number:.0}")
     } else {
         format!("{number:.2}")
-    }
-}
-
-/// One line for each kind of operation of each window; without operations, one for each table.
-fn csv(suite: &Suite, results: &[&PointResult]) -> String {
-    let mut text = String::from(
-        "modelled_testbed,chart,x,layer,distribution,keys,record_count,slots,fill_percent,\
-         epsilon_keys,threads_per_node,in_flight_count,window,operation_count,duration_ns,\
-         operations_per_s,memory_pipeline_use,memory_transmit_use,memory_receive_use,\
-         compute_pipeline_use,metadata_bytes_per_key,leaf_count,model_count,kind,kind_count,\
-         latency_ns_p50,latency_ns_p99,round_trips_mean,bytes_read_mean,bytes_written_mean,\
-         leaves_read_mean\n",
-    );
-    for result in results {
-        let point = &result.point;
-        for (window, (place, _, _)) in places(result).into_iter().enumerate() {
-            let table = &point.table;
-            let distribution = point.work.as_ref().map(|work| {
-                let own = work.workload.distribution;
-                work.distribution.unwrap_or(own).name()
-            });
-            let (threads, in_flight) = point
-                .work
-                .as_ref()
-                .map_or((0, 0), |work| (work.threads_per_node, work.in_flight_count));
-            let head = format!(
-                "{},{},{},{},{},{},{},{},{},{},{threads},{in_flight},{window}",
-                quoted(&suite.model.name),
-                quoted(&point.chart),
-                quoted(&place),
-                point.layer,
-                distribution.unwrap_or(""),
-                quoted(&table.keys.to_string()),
-                table.record_count,
-                table.slots,
-                table.fill_percent,
-                table.epsilon_keys,
-            );
-            csv_lines(&mut text, &head, result, result.windows.get(window));
-        }
-    }
-    text
-}
-
-fn csv_lines(text: &mut String, head: &str, result: &PointResult, window: Option<&Measurement>) {
-    let (leaves, models) = (result.leaf_count, result.model_count);
-    // Writing to a string cannot fail.
-    let Some(window) = window else {
-        let per_key = metadata_per_key(result);
-        let _ = writeln!(text, "{head},,,,,,,,{per_key},{leaves},{models},,,,,,,,");
-        return;
-    };
-    for (kind, it) in &window.kinds {
-        let _ = writeln!(
-            text,
-            "{head},{},{},{},{},{},{},{},{},{leaves},{models},{},{},{},{},{},{},{},{}",
-            window.operation_count,
-            window.duration_ns,
-            window.operations_per_s,
-            window.memory_pipeline_use,
-            window.memory_transmit_use,
-            window.memory_receive_use,
-            window.compute_pipeline_use,
-            window.metadata_bytes_per_key,
-            kind.name(),
-            it.count,
-            it.latency_ns.p50,
-            it.latency_ns.p99,
-            it.round_trips_mean,
-            it.bytes_read_mean,
-            it.bytes_written_mean,
-            it.leaves_read_mean,
-        );
-    }
-}
-
-/// A field that may have a comma.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
     }
 }

@@ -367,7 +367,7 @@ impl NetworkModel {
             (
                 "nic.atomic_slot_count",
                 &nic.atomic_slot_count,
-                Range::Count(1.0, 1e6),
+                Range::Count(1.0, 65536.0),
             ),
             ("nic.doorbell_ns", &nic.doorbell_ns, nanos),
             ("nic.one_way_ns", &nic.one_way_ns, nanos),

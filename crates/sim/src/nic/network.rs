@@ -1,6 +1,7 @@
 //! Machines and their NICs: when a batch is where.
 
 use farleaf_fabric::{Verb, VerbKind};
+use serde::Serialize;
 
 use super::model::NetworkModel;
 use super::queue::{Picos, Queue, from_nanos, picos, to_nanos};
@@ -46,8 +47,8 @@ struct Nic {
     pipeline: Queue,
     transmit: Queue,
     receive: Queue,
-    /// When each slot of the locking table is free.
-    slots: Vec<Picos>,
+    /// The slots of the locking table.
+    slots: Vec<Queue>,
 }
 
 /// Where a client is: its machine's NIC, and the one at the other end.
@@ -58,25 +59,79 @@ struct Place {
     memory_nic: usize,
 }
 
-/// How busy NICs were, as shares of the time between two looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// How busy stages were, as shares of the time between two looks: of each kind the busiest one. None
+/// is ever above 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Utilisation {
-    /// The memory nodes' pipelines, the busiest NIC's.
+    /// The memory nodes' pipelines.
     pub memory_pipeline: f64,
     /// The memory nodes' way out: what READs bring.
     pub memory_transmit: f64,
     /// The memory nodes' way in: requests, and what WRITEs bring.
     pub memory_receive: f64,
+    /// The slots of the memory nodes' locking tables.
+    pub memory_slot: f64,
     /// The compute nodes' pipelines.
     pub compute_pipeline: f64,
+    /// The compute nodes' way out: requests, and what WRITEs bring.
+    pub compute_transmit: f64,
+    /// The compute nodes' way in: what READs bring.
+    pub compute_receive: f64,
+    /// The client threads' processors.
+    pub processor: f64,
 }
 
-/// What NICs had done at some moment.
+impl Utilisation {
+    /// Each kind of stage: its name in files, its name for people, and its share.
+    pub fn stages(&self) -> [(&'static str, &'static str, f64); 8] {
+        [
+            (
+                "memory_pipeline_use",
+                "memory node's pipeline",
+                self.memory_pipeline,
+            ),
+            (
+                "memory_transmit_use",
+                "memory node's link out",
+                self.memory_transmit,
+            ),
+            (
+                "memory_receive_use",
+                "memory node's link in",
+                self.memory_receive,
+            ),
+            (
+                "memory_slot_use",
+                "one slot of a memory node's locking table",
+                self.memory_slot,
+            ),
+            (
+                "compute_pipeline_use",
+                "compute node's pipeline",
+                self.compute_pipeline,
+            ),
+            (
+                "compute_transmit_use",
+                "compute node's link out",
+                self.compute_transmit,
+            ),
+            (
+                "compute_receive_use",
+                "compute node's link in",
+                self.compute_receive,
+            ),
+            ("processor_use", "client thread's processor", self.processor),
+        ]
+    }
+}
+
+/// What stages had done at some moment.
 #[derive(Clone, Debug)]
 pub struct NetworkMark {
     at: Picos,
-    memory: Vec<[Picos; 3]>,
-    compute: Vec<[Picos; 3]>,
+    memory: [Vec<Picos>; 4],
+    compute: [Vec<Picos>; 3],
+    processors: Vec<Picos>,
 }
 
 /// All machines and the switch between them.
@@ -103,7 +158,7 @@ impl Network {
             pipeline: Queue::default(),
             transmit: Queue::default(),
             receive: Queue::default(),
-            slots: vec![0; nic.atomic_slot_count.value as usize],
+            slots: vec![Queue::default(); nic.atomic_slot_count.value as usize],
         };
         let memory_nic_count = model.memory.nics_per_node.value as usize;
         let compute_nic_count = model.compute.nics_per_node.value as usize;
@@ -182,24 +237,25 @@ impl Network {
         place.map_or(0, |place| place.compute_nic)
     }
 
-    fn processor(&mut self, client: ClientId) -> &mut Queue {
-        let place = self.places.get(client.0 as usize);
-        let processor = place.map_or(0, |place| place.processor);
-        &mut self.processors[processor]
-    }
-
     /// A client's thread computes for so long, after all that it has been given before: when it is
     /// done.
     pub(crate) fn compute(&mut self, now: Nanos, client: ClientId, duration_ns: f64) -> Nanos {
         let work = picos(duration_ns);
-        to_nanos(self.processor(client).serve(from_nanos(now), work))
+        self.process(now, client, work)
+    }
+
+    fn process(&mut self, now: Nanos, client: ClientId, work: Picos) -> Nanos {
+        let place = self.places.get(client.0 as usize);
+        let processor = place.map_or(0, |place| place.processor);
+        let now = from_nanos(now);
+        to_nanos(self.processors[processor].serve(now, now, work))
     }
 
     /// A client's thread writes verbs to one node, and rings the doorbell: when it has rung.
     pub(crate) fn ring(&mut self, now: Nanos, client: ClientId, verb_count: usize) -> Nanos {
         let costs = self.costs.processor;
         let work = costs.doorbell + costs.verb * verb_count as Picos;
-        to_nanos(self.processor(client).serve(from_nanos(now), work))
+        self.process(now, client, work)
     }
 
     /// All of a batch is back: when a client's thread has polled the completions and checked what
@@ -216,7 +272,7 @@ impl Network {
         let costs = self.costs.processor;
         let checks = (bytes as f64 * costs.byte_read) as Picos;
         let work = costs.completion * doorbell_count + checks;
-        to_nanos(self.processor(client).serve(from_nanos(now), work))
+        self.process(now, client, work)
     }
 
     /// Verbs to one node are handed to the NIC now: when the last of them reaches the other NIC.
@@ -228,13 +284,14 @@ impl Network {
     ) -> Nanos {
         let index = self.compute_nic(client);
         let (nic, costs) = (&mut self.compute[index], &self.costs);
-        let posted = nic.pipeline.serve(from_nanos(now), costs.doorbell);
+        let now = from_nanos(now);
+        let posted = nic.pipeline.serve(now, now, costs.doorbell);
         let mut sent = posted;
         for verb in verbs {
-            let issued = nic.pipeline.serve(posted, costs.verb);
+            let issued = nic.pipeline.serve(now, posted, costs.verb);
             sent = nic
                 .transmit
-                .serve(issued, costs.wire(costs.request_bytes(verb)));
+                .serve(now, issued, costs.wire(costs.request_bytes(verb)));
         }
         to_nanos(sent + costs.one_way)
     }
@@ -250,19 +307,23 @@ impl Network {
     ) {
         let index = self.memory_nic(client, node);
         let (nic, costs) = (&mut self.memory[index], &self.costs);
+        let now = from_nanos(now);
         let mut previous = 0;
         for verb in verbs {
             let bytes = costs.request_bytes(verb);
-            let received = nic.receive.serve(from_nanos(now), costs.wire(bytes));
+            let received = nic.receive.serve(now, now, costs.wire(bytes));
             let mut done;
             if verb.kind == VerbKind::Read || verb.kind == VerbKind::Write {
-                done = nic.pipeline.serve(received, costs.verb).max(previous);
+                done = nic.pipeline.serve(now, received, costs.verb).max(previous);
             } else {
-                done = nic.pipeline.serve(received, costs.atomic).max(previous);
+                done = nic
+                    .pipeline
+                    .serve(now, received, costs.atomic)
+                    .max(previous);
                 let slot_count = nic.slots.len() as u64;
                 let slot = &mut nic.slots[(verb.addr.index() % slot_count) as usize];
-                done = done.max(*slot);
-                *slot = done + costs.same_slot;
+                // It takes effect when the slot is its own, which it keeps for a while.
+                done = slot.serve(now, done, costs.same_slot) - costs.same_slot;
             }
             previous = done;
             effect_at(to_nanos(done));
@@ -280,9 +341,10 @@ impl Network {
         let index = self.memory_nic(client, node);
         let costs = &self.costs;
         let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
-        let sent = self.memory[index]
-            .transmit
-            .serve(from_nanos(now), costs.wire(bytes));
+        let sent =
+            self.memory[index]
+                .transmit
+                .serve(from_nanos(now), from_nanos(now), costs.wire(bytes));
         to_nanos(sent + costs.one_way)
     }
 
@@ -297,38 +359,55 @@ impl Network {
         let costs = &self.costs;
         let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
         let receive = &mut self.compute[index].receive;
-        to_nanos(receive.serve(from_nanos(now), costs.wire(bytes)))
+        let now = from_nanos(now);
+        to_nanos(receive.serve(now, now, costs.wire(bytes)))
     }
 
     /// What has been done until now, to be compared with later.
     pub fn mark(&self, now: Nanos) -> NetworkMark {
-        let of = |nics: &[Nic]| {
-            let busy = nics
-                .iter()
-                .map(|nic| [nic.pipeline.busy(), nic.transmit.busy(), nic.receive.busy()]);
-            busy.collect()
+        let at = from_nanos(now);
+        let of = |nics: &[Nic], part: fn(&Nic) -> &Queue| {
+            let served = nics.iter().map(|nic| part(nic).served_until(at));
+            served.collect()
         };
+        let slots = self.memory.iter().flat_map(|nic| &nic.slots);
+        let parts = |nics: &[Nic]| -> [Vec<Picos>; 3] {
+            [
+                of(nics, |nic| &nic.pipeline),
+                of(nics, |nic| &nic.transmit),
+                of(nics, |nic| &nic.receive),
+            ]
+        };
+        let [pipeline, transmit, receive] = parts(&self.memory);
+        let slots = slots.map(|slot| slot.served_until(at)).collect();
+        let processors = self.processors.iter();
         NetworkMark {
-            at: from_nanos(now),
-            memory: of(&self.memory),
-            compute: of(&self.compute),
+            at,
+            memory: [pipeline, transmit, receive, slots],
+            compute: parts(&self.compute),
+            processors: processors.map(|it| it.served_until(at)).collect(),
         }
     }
 
-    /// How busy the busiest NICs were since a mark.
+    /// How busy the busiest stages were since a mark.
     pub fn utilisation_since(&self, mark: &NetworkMark, now: Nanos) -> Utilisation {
         let later = self.mark(now);
         let duration = (later.at.saturating_sub(mark.at)).max(1) as f64;
-        let busiest = |now: &[[Picos; 3]], then: &[[Picos; 3]], part: usize| {
-            let served = now.iter().zip(then);
-            let served = served.map(|(now, then)| now[part] - then[part]);
-            (served.max().unwrap_or(0) as f64 / duration).min(1.0)
+        let busiest = |now: &[Picos], then: &[Picos]| {
+            let served = now.iter().zip(then).map(|(now, then)| now - then);
+            served.max().unwrap_or(0) as f64 / duration
         };
+        let memory = |part: usize| busiest(&later.memory[part], &mark.memory[part]);
+        let compute = |part: usize| busiest(&later.compute[part], &mark.compute[part]);
         Utilisation {
-            memory_pipeline: busiest(&later.memory, &mark.memory, 0),
-            memory_transmit: busiest(&later.memory, &mark.memory, 1),
-            memory_receive: busiest(&later.memory, &mark.memory, 2),
-            compute_pipeline: busiest(&later.compute, &mark.compute, 0),
+            memory_pipeline: memory(0),
+            memory_transmit: memory(1),
+            memory_receive: memory(2),
+            memory_slot: memory(3),
+            compute_pipeline: compute(0),
+            compute_transmit: compute(1),
+            compute_receive: compute(2),
+            processor: busiest(&later.processors, &mark.processors),
         }
     }
 }

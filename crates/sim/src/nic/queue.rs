@@ -1,5 +1,7 @@
 //! First-come, first-served queues in virtual time.
 
+use std::collections::VecDeque;
+
 use crate::fabric::world::Nanos;
 
 /// Virtual time in picoseconds: a NIC does a verb in twelve nanoseconds, so that rounding each to
@@ -25,24 +27,42 @@ pub(super) fn to_nanos(at: Picos) -> Nanos {
 }
 
 /// One server with a queue before it.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// Services are booked ahead, when what they are for comes; so that a look at any moment tells what
+/// had been served until then, and not what was booked, the queue keeps the periods that had not
+/// ended when it was last used.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     free_at: Picos,
-    busy: Picos,
+    /// How long all services take that were ever booked.
+    booked: Picos,
+    /// Each one service or several without a gap, in their order.
+    periods: VecDeque<(Picos, Picos)>,
 }
 
 impl Queue {
-    /// Serves what is there from `ready` on, after all that came before; says when it is done.
+    /// It is `now`: serves what will be there from `ready` on, after all that came before; says when
+    /// it is done.
     #[inline]
-    pub(super) fn serve(&mut self, ready: Picos, service: Picos) -> Picos {
-        self.free_at = self.free_at.max(ready) + service;
-        self.busy += service;
+    pub(super) fn serve(&mut self, now: Picos, ready: Picos, service: Picos) -> Picos {
+        while self.periods.front().is_some_and(|(_, end)| *end <= now) {
+            self.periods.pop_front();
+        }
+        let begun = self.free_at.max(ready);
+        self.free_at = begun + service;
+        self.booked += service;
+        match self.periods.back_mut() {
+            Some((_, end)) if *end == begun => *end = self.free_at,
+            _ => self.periods.push_back((begun, self.free_at)),
+        }
         self.free_at
     }
 
-    /// How long it has served in all.
-    pub(super) fn busy(&self) -> Picos {
-        self.busy
+    /// How long it has served until a moment that is not before its last use.
+    pub(super) fn served_until(&self, now: Picos) -> Picos {
+        let to_come = self.periods.iter();
+        let to_come = to_come.map(|(begun, end)| end.saturating_sub(now.max(*begun)));
+        self.booked - to_come.sum::<Picos>()
     }
 }
 
@@ -50,15 +70,38 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// Promise: whoever comes to a free server is served at once, others when it is free, and the
-    /// time served is the sum of the services.
+    /// Promise: whoever comes to a free server is served at once, others when it is free.
     #[test]
     fn who_comes_later_waits_for_who_came_before() {
         let mut queue = Queue::default();
-        assert_eq!(queue.serve(100, 10), 110);
-        assert_eq!(queue.serve(100, 10), 120);
-        assert_eq!(queue.serve(500, 10), 510);
-        assert_eq!(queue.busy(), 30);
+        assert_eq!(queue.serve(100, 100, 10), 110);
+        assert_eq!(queue.serve(100, 100, 10), 120);
+        assert_eq!(queue.serve(100, 500, 10), 510);
+        assert_eq!(queue.serve(600, 600, 10), 610);
+    }
+
+    /// Promise: what is booked counts from when it is served on, not from when it is booked; so no
+    /// server has ever served for longer than time has passed.
+    #[test]
+    fn what_is_booked_is_not_yet_served() {
+        let mut queue = Queue::default();
+        for _ in 0..10 {
+            queue.serve(100, 100, 10);
+        }
+        queue.serve(100, 500, 20);
+        for (now, served) in [
+            (100, 0),
+            (135, 35),
+            (200, 100),
+            (300, 100),
+            (505, 105),
+            (520, 120),
+        ] {
+            assert_eq!(queue.served_until(now), served, "at {now}");
+        }
+        queue.serve(700, 700, 5);
+        assert_eq!(queue.served_until(702), 122);
+        assert_eq!(queue.served_until(9_000), 125);
     }
 
     /// Promise: times are never rounded to before they are.

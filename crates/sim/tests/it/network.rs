@@ -137,7 +137,12 @@ fn all_workloads_run_on_both_layers() {
                     window.operations_per_s < ceiling,
                     "{layer} {letter}: {window:?}"
                 );
-                assert!(window.memory_transmit_use < 1.0);
+                for (stage, _, share) in window.utilisation.stages() {
+                    assert!(
+                        (0.0..=1.0).contains(&share),
+                        "{layer} {letter} {stage}: {share}"
+                    );
+                }
             }
         }
     }
@@ -173,7 +178,7 @@ fn more_threads_never_exceed_the_link() {
     let links = 3.0 * model.nic.bandwidth_gbit_per_s.value * 1e9 / 8.0;
     assert!(bytes_per_s < links, "{bytes_per_s} of {links}");
     assert!(
-        window.memory_transmit_use > 0.9,
+        window.utilisation.memory_transmit > 0.9,
         "the link is what binds: {window:?}"
     );
 }
@@ -219,4 +224,23 @@ fn tables_that_do_not_fit_are_refused() {
         let refused = Image::load(image.plan(), node_count, thread_count);
         assert_eq!(refused.expect_err("refused").to_string(), expected);
     }
+}
+
+/// Promise: where tables grow, a window's metadata is divided by the keys that are there at its
+/// end, and not by those that were loaded.
+#[test]
+fn metadata_is_divided_by_the_keys_that_are_there() {
+    let model = profile("rolex");
+    let windows = measured(&model, LayerKind::Rolex, mixed(0.0, 0.0, 1.0));
+    let counts: Vec<u64> = windows.iter().map(|window| window.key_count).collect();
+    // 20,000 are loaded, 1,000 inserted before the first window, and 5,000 in each.
+    assert_eq!(counts, [26_000, 31_000]);
+    let bytes = windows
+        .iter()
+        .map(|window| window.metadata_bytes_per_key * window.key_count as f64);
+    for bytes in bytes {
+        assert!((bytes - bytes.round()).abs() < 1e-6, "{bytes}");
+    }
+    let unchanged = &measured(&model, LayerKind::Rolex, mixed(1.0, 0.0, 0.0))[1];
+    assert_eq!(unchanged.key_count, 20_000);
 }

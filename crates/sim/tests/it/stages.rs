@@ -227,6 +227,9 @@ fn processors_bound_the_throughput() {
         let bound = 3.0 * threads_per_node as f64 * 1e9 / get_ns;
         let share = found.operations_per_s / bound;
         assert!((0.97..=1.001).contains(&share), "{share}: {found:?}");
+        let processor = found.utilisation.processor;
+        assert!((0.97..=1.0).contains(&processor), "{found:?}");
+        assert!(found.utilisation.memory_transmit < 0.5, "{found:?}");
         found.operations_per_s
     });
     assert!((1.95..2.05).contains(&(many / few)), "{few} {many}");

@@ -1,0 +1,176 @@
+//! A figure's numbers as CSV: everything that was measured, and nothing where nothing was.
+
+use farleaf_bench::report::KindReport;
+use farleaf_bench::workload::OperationKind;
+
+use super::config::{Figure, FigureKind};
+use super::measure::{PointResult, Suite};
+use super::points::Place;
+use super::report::metadata_per_key;
+use crate::experiment::run::Measurement;
+use crate::nic::network::Utilisation;
+
+/// Columns before those of the stages.
+const HEAD: [&str; 17] = [
+    "modelled_testbed",
+    "chart",
+    "quantity",
+    "x",
+    "layer",
+    "distribution",
+    "keys",
+    "record_count",
+    "slots",
+    "fill_percent",
+    "epsilon_keys",
+    "threads_per_node",
+    "in_flight_count",
+    "window",
+    "operation_count",
+    "duration_ns",
+    "operations_per_s",
+];
+/// Columns after them.
+const TAIL: [&str; 12] = [
+    "key_count",
+    "metadata_bytes_per_key",
+    "leaf_count",
+    "model_count",
+    "kind",
+    "kind_count",
+    "latency_ns_p50",
+    "latency_ns_p99",
+    "round_trips_mean",
+    "bytes_read_mean",
+    "bytes_written_mean",
+    "leaves_read_mean",
+];
+
+/// One line for each kind of operation of each window; without operations, one for each table. A
+/// field is empty where nothing was measured.
+pub(super) fn csv(suite: &Suite, figure: &Figure, results: &[&PointResult]) -> String {
+    let stages = Utilisation::default().stages().map(|(name, ..)| name);
+    let header: Vec<&str> = HEAD.iter().chain(&stages).chain(&TAIL).copied().collect();
+    let mut lines = vec![header.join(",")];
+    for result in results {
+        let quantity = quantity(&figure.kind);
+        if result.windows.is_empty() {
+            let cells = line(suite, quantity, result, None);
+            lines.push(cells.join(","));
+        }
+        for (index, window) in result.windows.iter().enumerate() {
+            for (kind, report) in &window.kinds {
+                let of = (index, window, *kind, report);
+                lines.push(line(suite, quantity, result, Some(of)).join(","));
+            }
+        }
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// What `x` is one of.
+fn quantity(kind: &FigureKind) -> &'static str {
+    match kind {
+        FigureKind::Workloads { .. } => "workload",
+        FigureKind::Growth { .. } => "inserted_percent",
+        FigureKind::Ratios { .. } => "read_percent",
+        FigureKind::Keys { .. } => "keys",
+        FigureKind::Threads { .. } => "threads_per_node",
+        FigureKind::Epsilon { .. } => "epsilon_keys",
+        FigureKind::Slots { .. } => "slots",
+        FigureKind::Metadata { .. } => "record_count",
+    }
+}
+
+fn x(result: &PointResult, window: usize) -> String {
+    match &result.point.place {
+        Place::Category(_) if result.point.work.is_none() => {
+            result.point.table.record_count.to_string()
+        }
+        Place::Category(name) => quoted(name),
+        Place::Number(number) => number.to_string(),
+        Place::Growth { percent_per_window } => {
+            (percent_per_window * (window + 1) as f64).to_string()
+        }
+    }
+}
+
+/// What a line of a window is about.
+type OfWindow<'a> = (usize, &'a Measurement, OperationKind, &'a KindReport);
+
+fn line(
+    suite: &Suite,
+    quantity: &str,
+    result: &PointResult,
+    of: Option<OfWindow<'_>>,
+) -> Vec<String> {
+    let (point, table) = (&result.point, &result.point.table);
+    let work = point.work.as_ref();
+    let distribution = work.map(|work| {
+        let own = work.workload.distribution;
+        work.distribution.unwrap_or(own).name().to_owned()
+    });
+    let window = of.map(|(_, window, ..)| window);
+    let report = of.map(|(_, _, kind, report)| (kind, report));
+    let stages = Utilisation::default().stages();
+    let stages = window.map_or_else(
+        || vec![String::new(); stages.len()],
+        |it| {
+            it.utilisation
+                .stages()
+                .map(|(.., share)| share.to_string())
+                .to_vec()
+        },
+    );
+    let keys = window.map_or(table.record_count as u64, |it| it.key_count);
+    let metadata = window.map_or_else(|| metadata_per_key(result), |it| it.metadata_bytes_per_key);
+    let head = [
+        quoted(&suite.model().name),
+        quoted(&point.chart),
+        quantity.to_owned(),
+        x(result, of.map_or(0, |(index, ..)| index)),
+        point.layer.to_string(),
+        distribution.unwrap_or_default(),
+        quoted(&table.keys.to_string()),
+        table.record_count.to_string(),
+        table.slots.to_string(),
+        table.fill_percent.to_string(),
+        table.epsilon_keys.to_string(),
+        maybe(work.map(|it| it.threads_per_node)),
+        maybe(work.map(|it| it.in_flight_count)),
+        maybe(of.map(|(index, ..)| index)),
+        maybe(window.map(|it| it.operation_count)),
+        maybe(window.map(|it| it.duration_ns)),
+        maybe(window.map(|it| it.operations_per_s)),
+    ];
+    let tail = [
+        keys.to_string(),
+        metadata.to_string(),
+        result.leaf_count.to_string(),
+        result.model_count.to_string(),
+        maybe(report.map(|(kind, _)| kind.name())),
+        maybe(report.map(|(_, it)| it.count)),
+        maybe(report.map(|(_, it)| it.latency_ns.p50)),
+        maybe(report.map(|(_, it)| it.latency_ns.p99)),
+        maybe(report.map(|(_, it)| it.round_trips_mean)),
+        maybe(report.map(|(_, it)| it.bytes_read_mean)),
+        maybe(report.map(|(_, it)| it.bytes_written_mean)),
+        maybe(report.map(|(_, it)| it.leaves_read_mean)),
+    ];
+    head.into_iter().chain(stages).chain(tail).collect()
+}
+
+/// Nothing where nothing was measured.
+fn maybe(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// A field that may have a comma.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
