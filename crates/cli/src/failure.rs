@@ -14,6 +14,8 @@ pub(crate) enum Ending {
     Done,
     /// A key that was asked for is absent, or a benchmark found something wrong: status 1.
     Lacking,
+    /// There was nothing to judge by: status 3.
+    Unjudged,
 }
 
 impl From<Ending> for ExitCode {
@@ -21,6 +23,7 @@ impl From<Ending> for ExitCode {
         match ending {
             Ending::Done => Self::SUCCESS,
             Ending::Lacking => Self::FAILURE,
+            Ending::Unjudged => Self::from(3),
         }
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use farleaf_sim::figures::config::{Experiments, ROLEX_EXPERIMENTS};
 use farleaf_sim::figures::measure::Suite;
-use farleaf_sim::figures::write::write;
+use farleaf_sim::figures::write::{Folder, write};
 use farleaf_sim::nic::profile::load_profile;
 
 use crate::failure::{BadArgument, Ending};
@@ -37,7 +37,7 @@ pub(crate) struct RolexArguments {
     #[arg(long)]
     quick: bool,
 
-    /// The folder, which is made if it is not there; files in it are replaced
+    /// The folder: a new or empty one, or one of a former run, whose files are replaced
     #[arg(
         short = 'o',
         long,
@@ -71,34 +71,30 @@ fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
     let experiments = experiments(arguments.experiments.as_deref())?;
     let profile = arguments.profile.as_deref();
     let profile = profile.unwrap_or(&experiments.profile);
-    let model = load_profile(profile).map_err(|error| BadArgument(error.to_string()))?;
-    let (size_name, size) = if arguments.quick {
+    let profile = load_profile(profile).map_err(|error| BadArgument(error.to_string()))?;
+    let size = if arguments.quick {
         ("quick", experiments.size.quick)
     } else {
         ("full", experiments.size.full)
     };
-    let suite = Suite {
-        experiments,
-        size_name,
-        size,
-        model,
-    };
+    let suite =
+        Suite::new(experiments, size, profile).map_err(|error| BadArgument(error.to_string()))?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = arguments.threads;
     let thread_count = threads.map_or(processors, |threads| threads.min(1024) as usize);
     // Found out before many minutes of work, not after.
-    std::fs::create_dir_all(&arguments.output)
-        .with_context(|| format!("cannot make folder {}", arguments.output.display()))?;
+    let folder = Folder::claim(&arguments.output, &suite.file_names())?;
     let begun = Instant::now();
     let bar = count_bar("operations", suite.unit_count());
     let measured = suite.measure(thread_count, &|done| bar.inc(done))?;
     bar.finish_and_clear();
-    let page = write(&suite, &measured, &arguments.output)?;
+    let page = write(&suite, &measured, &folder)?;
     print(format!(
-        "{} experiments, modelled on {}, in {:.0} s\n{}\n",
+        "{} experiments, modelled on {}, in {:.0} s\nThe network: {}\n{}\n",
         count(measured.point_count() as u64),
-        suite.model.name,
+        suite.model().name,
         begun.elapsed().as_secs_f64(),
+        measured.self_check().summary(),
         page.display()
     ))?;
     Ok(Ending::Done)

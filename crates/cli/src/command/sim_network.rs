@@ -2,8 +2,8 @@
 
 use clap::Args;
 use comfy_table::CellAlignment;
-use farleaf_sim::nic::model::{Measure, NetworkModel};
-use farleaf_sim::nic::probe::{ProbeResult, TOLERANCE_PERCENT, self_check};
+use farleaf_sim::nic::model::{Measure, NetworkModel, Standing};
+use farleaf_sim::nic::probe::{ProbeResult, Verdict, self_check};
 use farleaf_sim::nic::profile::load_profile;
 
 use crate::failure::{BadArgument, Ending};
@@ -23,39 +23,26 @@ pub(crate) struct NetworkArguments {
 
 /// Does it.
 pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
-    let model = load_profile(&arguments.profile).map_err(|error| BadArgument(error.to_string()))?;
-    let results = self_check(&model);
-    print(format!("{}\n\n", model.testbed))?;
+    let profile =
+        load_profile(&arguments.profile).map_err(|error| BadArgument(error.to_string()))?;
+    let check = self_check(&profile.model);
+    print(format!("{}\n\n", profile.model.testbed))?;
     if arguments.parameters {
-        print(parameters(&model))?;
+        print(parameters(&profile.model))?;
     }
-    print(rates(&results))?;
-    let is_near = results.iter().all(ProbeResult::is_near);
-    print(verdict(&results, is_near))?;
-    Ok(if is_near {
-        Ending::Done
-    } else {
-        Ending::Lacking
+    print(figures(&check.results))?;
+    print(format!(
+        "{} Everything here is modelled, in virtual time.\n",
+        check.summary()
+    ))?;
+    Ok(match check.verdict() {
+        Verdict::Near => Ending::Done,
+        Verdict::Far => Ending::Lacking,
+        Verdict::NothingToCompare => Ending::Unjudged,
     })
 }
 
-fn verdict(results: &[ProbeResult], is_near: bool) -> String {
-    let published = results.iter().filter_map(|it| it.published.as_ref());
-    let (fitted, checks): (Vec<_>, Vec<_>) = published.partition(|it| it.is_fitted);
-    let verdict = match (checks.len() + fitted.len(), is_near) {
-        (0, _) => "Nothing is published to compare with".to_owned(),
-        (_, true) => format!("All are within {TOLERANCE_PERCENT} % of what is published"),
-        (_, false) => format!("NOT all are within {TOLERANCE_PERCENT} % of what is published"),
-    };
-    format!(
-        "{verdict}: {} rates that the parameters were set by (fitted), and {} that check them. \
-         Latencies are not compared. Everything here is modelled, in virtual time.\n",
-        fitted.len(),
-        checks.len()
-    )
-}
-
-fn rates(results: &[ProbeResult]) -> String {
+fn figures(results: &[ProbeResult]) -> String {
     let millions = |rate: f64| format!("{:.2}", rate / 1e6);
     let rows = results.iter().map(|result| {
         let verb = match result.probe.measure {
@@ -64,53 +51,83 @@ fn rates(results: &[ProbeResult]) -> String {
             Measure::CasOneWord => "CAS, one word",
         };
         let published = result.published.as_ref();
+        let latency = result.published_latency.as_ref();
         let none = || "-".to_owned();
+        let ratio = |ratio: Option<f64>| ratio.map_or_else(none, |it| format!("{it:.2}"));
         [
             verb.to_owned(),
             result.probe.size_bytes.to_string(),
             millions(result.rate_per_s),
-            result.unloaded_ns.to_string(),
             published.map_or_else(none, |it| millions(it.rate_per_s)),
-            result.ratio().map_or_else(none, |it| format!("{it:.2}")),
-            published.map_or_else(String::new, |it| {
-                let fitted = if it.is_fitted { ", fitted" } else { "" };
-                format!("{}{fitted}", it.by)
-            }),
+            ratio(result.ratio()),
+            published.map_or_else(String::new, |it| standing(it.by, it.is_fitted)),
+            result.unloaded_ns.to_string(),
+            latency.map_or_else(none, |it| it.latency_ns.to_string()),
+            ratio(result.latency_ratio()),
+            latency.map_or_else(String::new, |it| standing(it.by, it.is_fitted)),
         ]
     });
     let header = [
         "verb",
         "bytes",
         "M/s",
+        "published",
+        "ratio",
+        "which is",
         "alone ns",
-        "published M/s",
+        "published",
         "ratio",
         "which is",
     ];
     let (left, right) = (CellAlignment::Left, CellAlignment::Right);
     let table = grid(
         header,
-        [left, right, right, right, right, right, left],
+        [
+            left, right, right, right, right, left, right, right, right, left,
+        ],
         rows,
     );
-    let sources = results
-        .iter()
-        .filter_map(|result| result.published.as_ref());
-    let sources = sources.map(|it| {
+    let rates = results.iter().filter_map(|it| it.published.as_ref());
+    let rates = rates.map(|it| {
         let (rate, by, source) = (millions(it.rate_per_s), it.by, &it.source);
         format!("  {rate} M/s, {by}: {source}\n")
     });
-    let sources: Vec<String> = sources.collect();
-    format!(
-        "{table}Rates of one memory node, all clients at it. Published figures:\n{}\n",
+    let latencies = results
+        .iter()
+        .filter_map(|it| it.published_latency.as_ref());
+    let latencies = latencies.map(|it| {
+        let (latency, by, source) = (it.latency_ns, it.by, &it.source);
+        format!("  {latency} ns, {by}: {source}\n")
+    });
+    let sources: Vec<String> = rates.chain(latencies).collect();
+    let sources = if sources.is_empty() {
+        "  none\n".to_owned()
+    } else {
         sources.concat()
+    };
+    format!(
+        "{table}Rates of one memory node, all clients at it; times of one verb that is alone. \
+         Published figures:\n{sources}\n"
     )
 }
 
+fn standing(by: Standing, is_fitted: bool) -> String {
+    let fitted = if is_fitted { ", fitted" } else { "" };
+    format!("{by}{fitted}")
+}
+
 fn parameters(model: &NetworkModel) -> String {
-    let lines = model
-        .parameters()
-        .map(|(key, parameter)| format!("{key} = {}\n    {}", parameter.value, parameter.source));
+    let lines = model.parameters().map(|(key, parameter)| {
+        let unused = if NetworkModel::is_used(key) {
+            ""
+        } else {
+            " (nothing uses it yet)"
+        };
+        format!(
+            "{key} = {}{unused}\n    {}",
+            parameter.value, parameter.source
+        )
+    });
     let lines: Vec<String> = lines.collect();
     format!("{}\n\n", lines.join("\n"))
 }

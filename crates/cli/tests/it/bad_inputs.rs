@@ -142,13 +142,32 @@ const TABLES: &[Case] = &[
     case(&["stats", "--table", "other"], 1, &["no table 'other' in shm:default", "table list"]),
 ];
 
+/// Experiments, profiles and folders that nothing is run with.
+#[rustfmt::skip]
+const FIGURES: &[Case] = &[
+    case(
+        &["figures", "rolex", "--experiments", "twice.toml"],
+        2,
+        &["twice.toml: slots of figure 'figure-11b': 8 is there twice"],
+    ),
+    case(
+        &["figures", "rolex", "--profile", "few.toml"],
+        2,
+        &["figure 'figure-10' = 24", "profile 'rolex' has 8", "take fewer"],
+    ),
+    case(&["figures", "rolex", "-o", "thesis"], 1, &["thesis is not empty", "ch1.tex", "new one"]),
+    case(&["figures", "rolex", "-o", "two.txt"], 1, &["cannot write two.txt", "File exists"]),
+    case(&["sim", "network", "--profile", "huge.toml"], 2, &["huge.toml: nic.mtu_bytes = 1e300"]),
+    case(&["sim", "network", "--profile", "path.toml"], 2, &["path.toml: name = '../x': must be"]),
+];
+
 /// The document that shows the answers; made by running these commands.
 const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 
 /// Promise: every command that is tried here is in the document.
 #[test]
 fn the_document_has_every_command() {
-    for case in [ARGUMENTS, BENCH, FILES, TABLES].concat() {
+    for case in [ARGUMENTS, BENCH, FIGURES, FILES, TABLES].concat() {
         let quoted = case.arguments.iter().map(|argument| match *argument {
             "" => "''".to_owned(),
             other => other.replace('\n', "\\n"),
@@ -226,6 +245,64 @@ fn absurd_benchmarks_are_refused() {
     for case in BENCH {
         check(&place, case);
     }
+}
+
+/// The repository's own, of which each file here is a changed copy.
+const EXPERIMENTS: &str = include_str!("../../../../experiments/rolex.toml");
+const PROFILE: &str = include_str!("../../../sim/profiles/rolex.toml");
+
+fn changed(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "nothing to replace: {from}");
+    text.replacen(from, to, 1)
+}
+
+/// Promise: experiments, profiles and folders that cannot be right are refused before anything is
+/// run, and what lies in a folder stays there.
+#[test]
+fn bad_figures_are_refused() {
+    let place = place_with_files();
+    let twice = changed(EXPERIMENTS, "slots = [8, 12, 16]", "slots = [8, 12, 8]");
+    place.file("twice.toml", &twice);
+    for (name, from, to) in [
+        (
+            "few.toml",
+            "threads_per_node = { value = 24",
+            "threads_per_node = { value = 8",
+        ),
+        (
+            "huge.toml",
+            "mtu_bytes = { value = 4096",
+            "mtu_bytes = { value = 1e300",
+        ),
+        ("path.toml", "name = \"rolex\"", "name = \"../x\""),
+    ] {
+        place.file(name, changed(PROFILE, from, to));
+    }
+    let thesis = place.path().join("thesis");
+    std::fs::create_dir(&thesis).expect("a directory");
+    std::fs::write(thesis.join("ch1.tex"), "mine").expect("written");
+    for case in FIGURES {
+        check(&place, case);
+    }
+    let entries = std::fs::read_dir(&thesis).expect("there").count();
+    assert_eq!(entries, 1, "nothing was put beside it");
+}
+
+/// Promise: a profile of which nothing is published ends the self-check with a status of its own.
+#[test]
+fn a_testbed_that_nothing_is_published_of_is_told() {
+    let place = Place::new();
+    let unpublished = PROFILE.split("[[published]]").next().expect("a beginning");
+    place.file("own.toml", unpublished);
+    let ran = place.farleaf(&["sim", "network", "--profile", "own.toml"]);
+    assert_eq!(ran.status, Some(3), "{ran:?}");
+    assert!(ran.stdout.contains("Nothing to compare"), "{ran:?}");
+    let ran = place.farleaf(&["sim", "network"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(
+        ran.stdout.contains("alone ns") && ran.stdout.contains("2000"),
+        "{ran:?}"
+    );
 }
 
 /// Promise: of a file with anything wrong in it, nothing is loaded, and the message says so.

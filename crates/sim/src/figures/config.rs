@@ -1,15 +1,20 @@
 //! Which experiments, of which size, from TOML.
 
 use farleaf_bench::distribution::Distribution;
-use farleaf_bench::workload::WorkloadLetter;
 use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
 
+use super::checks::{distinct, slots, sourced, within};
+use super::figure::check_figure_keys;
+pub use super::figure::{Comparable, Figure, FigureKind, PaperValue};
 use crate::experiment::keys::KeySource;
 use crate::shown;
 
 /// The experiments of ROLEX's figures, as the repository has them.
 pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../experiments/rolex.toml");
+
+/// The built-in profile of the testbed on which ROLEX was measured.
+pub(super) const PAPER_PROFILE: &str = "rolex";
 
 /// How large runs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -24,206 +29,72 @@ pub struct RunSize {
 }
 
 /// The sizes by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSizes {
+    /// Why they are as they are.
+    pub source: String,
     /// For a look: under two minutes on two cores.
     pub quick: RunSize,
     /// For the record: under an hour on two cores.
     pub full: RunSize,
 }
 
-/// What holds where a figure does not vary it.
+/// A value, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Who says so; or why it is estimated so.
+    pub source: String,
+}
+
+/// What holds where a figure does not vary it. How many threads a compute node has is the testbed's.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Defaults {
     /// Slots of a leaf.
-    pub slots: u64,
-    /// Error bound of the models, in keys.
-    pub epsilon_keys: f64,
+    pub slots: Sourced<u64>,
+    /// Error bound of the models, in slots of leaves that are full to the end.
+    pub epsilon_keys: Sourced<f64>,
     /// How full the load makes leaves, in percent.
-    pub fill_percent: u8,
+    pub fill_percent: Sourced<u8>,
     /// Where keys come from.
-    pub keys: KeySource,
+    pub keys: Sourced<KeySource>,
     /// Which records are asked for.
-    pub distribution: Distribution,
-    /// Client threads of each compute node.
-    pub threads_per_node: usize,
+    pub distribution: Sourced<Distribution>,
     /// Operations that each thread has under way.
-    pub in_flight_count: usize,
+    pub in_flight_count: Sourced<usize>,
 }
 
-/// What a figure varies.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum FigureKind {
-    /// Workloads, under each distribution in a chart of its own.
-    Workloads {
-        /// Which.
-        workloads: Vec<WorkloadLetter>,
-        /// Under which distributions.
-        distributions: Vec<Distribution>,
-    },
-    /// How many records have been inserted.
-    Growth {
-        /// In percent of those loaded, in the end.
-        insert_percent: u64,
-        /// Measures on the way.
-        window_count: u64,
-    },
-    /// The share of reads; the others are updates.
-    Ratios {
-        /// In percent.
-        read_percents: Vec<u8>,
-    },
-    /// Where keys come from.
-    Keys {
-        /// Which.
-        keys: Vec<KeySource>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// Threads of each compute node.
-    Threads {
-        /// How many.
-        threads_per_node: Vec<usize>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// The models' error bound.
-    Epsilon {
-        /// In keys.
-        epsilon_keys: Vec<f64>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// Slots of a leaf.
-    Slots {
-        /// How many.
-        slots: Vec<u64>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// How many records there are; nothing is run.
-    Metadata {
-        /// In thousandths of the size's record count.
-        record_per_mille: Vec<u64>,
-        /// How full leaves are, in percent; a chart each.
-        fill_percents: Vec<u8>,
-    },
-}
-
-/// What of ours stands beside a number of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Comparable {
-    /// Round trips of a read, in the mean.
-    GetRoundTrips,
-    /// Bytes that a read reads, in the mean.
-    GetBytes,
-    /// Round trips of an update, in the mean.
-    UpdateRoundTrips,
-    /// Everything that a session holds to find leaves.
-    MetadataBytesPerKey,
-    /// 8 bytes a leaf.
-    LeafTableBytesPerKey,
-    /// Loaded keys over models.
-    KeysPerModel,
-}
-
-/// A number that the paper prints.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PaperValue {
-    /// Of what.
-    pub what: String,
-    /// As printed.
-    pub value: String,
-    /// Whose number of ours stands beside it.
-    #[serde(default, deserialize_with = "layer")]
-    pub layer: Option<LayerKind>,
-    /// Which.
-    pub measure: Option<Comparable>,
-    /// Why none does.
-    pub missing: Option<String>,
-}
-
-/// One figure.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Figure {
-    /// Names its files.
-    pub id: String,
-    /// For people.
-    pub title: String,
-    /// What must be known to read it.
-    #[serde(default)]
-    pub note: String,
-    /// Numbers that the paper prints of it.
-    #[serde(default)]
-    pub paper: Vec<PaperValue>,
-    /// What it varies.
-    #[serde(flatten)]
-    pub kind: FigureKind,
-}
-
-impl Figure {
-    fn check(&self) -> Result<(), String> {
-        let key = |what: &str| format!("{what} of figure '{}'", self.id);
-        let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
-            let mut values = values.peekable();
-            if values.peek().is_none() {
-                return Err(format!("{}: there must be one at least", key(what)));
-            }
-            values.try_for_each(|value| within(&key(what), value, from, to))
-        };
-        match &self.kind {
-            FigureKind::Slots { slots: of, .. } => {
-                of.iter().try_for_each(|it| slots(&key("slots"), *it))
-            }
-            FigureKind::Epsilon { epsilon_keys, .. } => each(
+impl Defaults {
+    /// Each under its key: its value as text, and its source.
+    pub fn parameters(&self) -> [(&'static str, String, &str); 6] {
+        [
+            ("slots", self.slots.value.to_string(), &self.slots.source),
+            (
                 "epsilon_keys",
-                &mut epsilon_keys.iter().copied(),
-                0.5,
-                1024.0,
+                self.epsilon_keys.value.to_string(),
+                &self.epsilon_keys.source,
             ),
-            FigureKind::Threads {
-                threads_per_node, ..
-            } => {
-                let mut counts = threads_per_node.iter().map(|it| *it as f64);
-                each("threads_per_node", &mut counts, 1.0, 256.0)
-            }
-            FigureKind::Ratios { read_percents } => {
-                let mut percents = read_percents.iter().map(|it| f64::from(*it));
-                each("read_percents", &mut percents, 0.0, 100.0)
-            }
-            FigureKind::Growth {
-                insert_percent,
-                window_count,
-            } => {
-                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
-                within(&key("window_count"), *window_count as f64, 1.0, 100.0)
-            }
-            FigureKind::Metadata {
-                record_per_mille,
-                fill_percents,
-            } => {
-                let mut shares = record_per_mille.iter().map(|it| *it as f64);
-                each("record_per_mille", &mut shares, 1.0, 10_000.0)?;
-                let mut fills = fill_percents.iter().map(|it| f64::from(*it));
-                each("fill_percents", &mut fills, 25.0, 100.0)
-            }
-            FigureKind::Workloads { .. } | FigureKind::Keys { .. } => Ok(()),
-        }
-    }
-
-    /// The most threads of a compute node that it asks for; 0 if it asks for none.
-    pub(super) fn threads_max(&self) -> usize {
-        match &self.kind {
-            FigureKind::Threads {
-                threads_per_node, ..
-            } => threads_per_node.iter().copied().max().unwrap_or(0),
-            _ => 0,
-        }
+            (
+                "fill_percent",
+                self.fill_percent.value.to_string(),
+                &self.fill_percent.source,
+            ),
+            ("keys", self.keys.value.to_string(), &self.keys.source),
+            (
+                "distribution",
+                self.distribution.value.to_string(),
+                &self.distribution.source,
+            ),
+            (
+                "in_flight_count",
+                self.in_flight_count.value.to_string(),
+                &self.in_flight_count.source,
+            ),
+        ]
     }
 }
 
@@ -286,22 +157,9 @@ impl Experiments {
             within(&key("warm_up_operation_count"), warm_up as f64, 1.0, 1e9)?;
             within(&key("window_operation_count"), window as f64, 100.0, 1e9)?;
         }
-        let it = &self.defaults;
-        slots("defaults.slots", it.slots)?;
-        within("defaults.epsilon_keys", it.epsilon_keys, 0.5, 1024.0)?;
-        within("defaults.fill_percent", it.fill_percent.into(), 25.0, 100.0)?;
-        within(
-            "defaults.threads_per_node",
-            it.threads_per_node as f64,
-            1.0,
-            256.0,
-        )?;
-        within(
-            "defaults.in_flight_count",
-            it.in_flight_count as f64,
-            1.0,
-            256.0,
-        )?;
+        distinct("layers", &self.layers)?;
+        sourced("size", &self.size.source)?;
+        self.defaults.check()?;
         for (index, figure) in self.figure.iter().enumerate() {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             if !(1..=64).contains(&figure.id.len()) || !figure.id.bytes().all(is_name) {
@@ -314,72 +172,24 @@ impl Experiments {
                 return Err(format!("figure.id = '{}': there is another one", figure.id));
             }
             figure.check()?;
+            figure.check_distinct()?;
         }
         Ok(())
     }
 }
 
-/// The keys that a figure of some kind has.
-const FIGURE_KEYS: [&str; 16] = [
-    "id",
-    "title",
-    "note",
-    "paper",
-    "kind",
-    "workloads",
-    "distributions",
-    "insert_percent",
-    "window_count",
-    "read_percents",
-    "keys",
-    "threads_per_node",
-    "epsilon_keys",
-    "slots",
-    "record_per_mille",
-    "fill_percents",
-];
-
-/// Refuses what a reader that takes a figure's keys by its kind lets pass: keys that no figure has,
-/// and empty lists.
-fn check_figure_keys(text: &str) -> Result<(), String> {
-    let Ok(file) = text.parse::<toml::Table>() else {
-        return Ok(());
-    };
-    let figures = file.get("figure").and_then(toml::Value::as_array);
-    for figure in figures
-        .into_iter()
-        .flatten()
-        .filter_map(toml::Value::as_table)
-    {
-        let id = figure.get("id").and_then(toml::Value::as_str).unwrap_or("");
-        for (key, value) in figure {
-            if !FIGURE_KEYS.contains(&key.as_str()) {
-                let key = shown::text(key);
-                return Err(format!("{key} of figure '{id}': there is no such key"));
-            }
-            let is_empty = value.as_array().is_some_and(Vec::is_empty);
-            if is_empty && key != "paper" {
-                return Err(format!(
-                    "{key} of figure '{id}': there must be one at least"
-                ));
-            }
+impl Defaults {
+    fn check(&self) -> Result<(), String> {
+        for (key, _, source) in self.parameters() {
+            sourced(&format!("defaults.{key}"), source)?;
         }
-    }
-    Ok(())
-}
-
-fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), String> {
-    if (from..=to).contains(&value) {
-        return Ok(());
-    }
-    let value = shown::number(value);
-    Err(format!("{key} = {value}: must be from {from} to {to}"))
-}
-
-fn slots(key: &str, value: u64) -> Result<(), String> {
-    match value {
-        8 | 12 | 16 => Ok(()),
-        _ => Err(format!("{key} = {value}: must be 8, 12 or 16")),
+        slots("defaults.slots", self.slots.value)?;
+        let epsilon_keys = self.epsilon_keys.value;
+        within("defaults.epsilon_keys", epsilon_keys, 0.5, 1024.0)?;
+        let fill_percent = self.fill_percent.value.into();
+        within("defaults.fill_percent", fill_percent, 25.0, 100.0)?;
+        let in_flight_count = self.in_flight_count.value as f64;
+        within("defaults.in_flight_count", in_flight_count, 1.0, 256.0)
     }
 }
 
@@ -387,12 +197,6 @@ fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LayerKind>, D::Error
     let names: Vec<String> = Deserialize::deserialize(from)?;
     let known = names.iter().map(|name| name.parse());
     let known: Result<Vec<LayerKind>, _> = known.collect();
-    known.map_err(serde::de::Error::custom)
-}
-
-fn layer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LayerKind>, D::Error> {
-    let name: Option<String> = Deserialize::deserialize(from)?;
-    let known = name.map(|name| name.parse()).transpose();
     known.map_err(serde::de::Error::custom)
 }
 
@@ -421,8 +225,8 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (from, to, told) in [
             (
-                "slots = 16",
-                "slots = 10",
+                "slots = { value = 16",
+                "slots = { value = 10",
                 "defaults.slots = 10: must be 8, 12 or 16",
             ),
             ("\"rolex\"]", "\"sherman\"]", "sherman"),
@@ -444,7 +248,12 @@ mod tests {
             ),
             ("id = \"figure-9\"", "id = \"../x\"", "figure.id = '../x'"),
             ("kind = \"slots\"", "kind = \"slits\"", "slits"),
-            ("keys = \"uniform\"", "keys = \"no such\"", "no such"),
+            ("value = \"uniform\"", "value = \"no such\"", "no such"),
+            (
+                "kind = \"slots\"",
+                "kind = \"slots\"\nread_percents = [1]",
+                "read_percents of figure 'figure-11b': there is no such key",
+            ),
         ] {
             let error = refusal(from, to);
             assert!(
@@ -452,5 +261,68 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    /// Promise: what stands twice in a list is refused, also where it is written in two ways.
+    #[test]
+    fn what_is_there_twice_is_refused() {
+        for (from, to, told) in [
+            (
+                "\"rolex\"]",
+                "\"rolex\", \"learned\"]",
+                "layers: Learned is there twice",
+            ),
+            (
+                "\"E\", \"F\"]",
+                "\"E\", \"E\"]",
+                "workloads of figure 'figure-7': E is there",
+            ),
+            (
+                "[\"uniform\", \"zipfian\"]",
+                "[\"zipfian\", \"zipfian\"]",
+                "distributions of",
+            ),
+            (
+                "[4.0, 8.0,",
+                "[8, 8.0,",
+                "epsilon_keys of figure 'figure-11a': 8.0 is there twice",
+            ),
+            (
+                "[8, 12, 16]",
+                "[8, 12, 8]",
+                "slots of figure 'figure-11b': 8 is there twice",
+            ),
+            (
+                "[0, 25, 50, 75, 100]",
+                "[0, 25, 25]",
+                "read_percents of figure 'figure-8b': 25 is",
+            ),
+            (
+                "\"normal\", \"lognormal\"]",
+                "\"weblog\"]",
+                "keys of figure 'figure-9'",
+            ),
+        ] {
+            let error = refusal(from, to);
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    /// Promise: a parameter without a source is refused, and so is a number beyond belief, shortly.
+    #[test]
+    fn what_nobody_says_is_refused() {
+        let text = ROLEX_EXPERIMENTS.split("fill_percent = { value = 50, source = \"");
+        let source = text.last().and_then(|rest| rest.split('"').next());
+        let error = refusal(source.expect("a source"), " ");
+        assert!(
+            error.contains("defaults.fill_percent: its source must have"),
+            "{error}"
+        );
+        let error = refusal(
+            "epsilon_keys = { value = 16.0",
+            "epsilon_keys = { value = 1e300",
+        );
+        let told = "defaults.epsilon_keys = 1e300: must be from 0.5 to 1024";
+        assert!(error.ends_with(told), "{error}");
     }
 }

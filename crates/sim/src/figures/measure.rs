@@ -3,28 +3,74 @@
 //! Each is a world of its own on one thread, so that how many threads there are changes nothing but
 //! the wall time. Tables that several experiments use are loaded once.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::config::{Experiments, Figure, RunSize};
+use super::config::{Experiments, PAPER_PROFILE, RunSize};
 use super::points::{Point, points};
+use super::write::{PAGE_NAME, chart_name, csv_name};
 use crate::experiment::ExperimentError;
-use crate::experiment::image::Image;
+use crate::experiment::image::{Image, SESSION_COUNT_MAX};
 use crate::experiment::plan::{TablePlan, WorkPlan};
 use crate::experiment::run::{Measurement, run};
 use crate::nic::model::NetworkModel;
+use crate::nic::probe::{SelfCheck, self_check};
+use crate::nic::profile::Profile;
 
-/// Which experiments, how large, over which network.
+/// Which experiments, how large, over which network; they fit each other.
 #[derive(Clone, Debug)]
 pub struct Suite {
-    /// The experiments.
-    pub experiments: Experiments,
-    /// Their size's name: quick or full.
-    pub size_name: &'static str,
-    /// Their size.
-    pub size: RunSize,
-    /// The network.
-    pub model: NetworkModel,
+    experiments: Experiments,
+    size_name: &'static str,
+    size: RunSize,
+    profile: Profile,
+    points: Vec<Point>,
+    /// Client threads that the tables have sessions for.
+    thread_count: usize,
+}
+
+/// Why experiments cannot run on a testbed.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SuiteError {
+    /// A figure asks for more threads than the testbed's machines run.
+    #[error(
+        "threads_per_node of figure '{figure}' = {asked}: a compute node of profile '{profile}' has \
+         {there} (compute.threads_per_node); take fewer, or another profile"
+    )]
+    MoreThreadsThanThere {
+        /// Which figure.
+        figure: String,
+        /// Threads that it asks for.
+        asked: usize,
+        /// On which testbed.
+        profile: String,
+        /// Threads of a compute node there.
+        there: usize,
+    },
+    /// A memory node has no sessions for so many.
+    #[error(
+        "profile '{profile}' has {machine_count} compute nodes of {threads_per_node} threads, and \
+         a memory node has sessions for {SESSION_COUNT_MAX} threads in all; take fewer of either \
+         (compute.node_count, compute.threads_per_node)"
+    )]
+    TooManySessions {
+        /// Which testbed.
+        profile: String,
+        /// Its compute nodes.
+        machine_count: usize,
+        /// Threads of each.
+        threads_per_node: usize,
+    },
+    /// Two charts would be one file.
+    #[error("figures '{}': two of their files would be called {name}; rename one", .figures.join("' and '"))]
+    SameFile {
+        /// Which figures.
+        figures: Vec<String>,
+        /// The file.
+        name: String,
+    },
 }
 
 /// Why a figure cannot be drawn.
@@ -53,12 +99,18 @@ pub(super) struct PointResult {
 #[derive(Clone, Debug)]
 pub struct Measured {
     pub(super) results: Vec<PointResult>,
+    pub(super) self_check: SelfCheck,
 }
 
 impl Measured {
     /// How many experiments there were.
     pub fn point_count(&self) -> usize {
         self.results.len()
+    }
+
+    /// How near the network's rates and latencies are to published ones.
+    pub fn self_check(&self) -> &SelfCheck {
+        &self.self_check
     }
 }
 
@@ -70,15 +122,117 @@ struct Group {
 }
 
 impl Suite {
+    /// Experiments of some size, by its name, on a testbed.
+    ///
+    /// # Errors
+    /// They do not fit: the testbed has too few threads for a figure, or too many for a memory
+    /// node; or two figures would write the same file.
+    pub fn new(
+        experiments: Experiments,
+        (size_name, size): (&'static str, RunSize),
+        profile: Profile,
+    ) -> Result<Self, SuiteError> {
+        let compute = &profile.model.compute;
+        let machine_count = compute.node_count.value as usize;
+        let threads_per_node = compute.threads_per_node.value as usize;
+        let name = || profile.model.name.clone();
+        for figure in &experiments.figure {
+            let asked = figure.threads_max();
+            if asked > threads_per_node {
+                return Err(SuiteError::MoreThreadsThanThere {
+                    figure: figure.id.clone(),
+                    asked,
+                    profile: name(),
+                    there: threads_per_node,
+                });
+            }
+        }
+        let thread_count = machine_count * threads_per_node;
+        if thread_count > SESSION_COUNT_MAX {
+            return Err(SuiteError::TooManySessions {
+                profile: name(),
+                machine_count,
+                threads_per_node,
+            });
+        }
+        let suite = Self {
+            points: points(&experiments, size, &profile.model),
+            experiments,
+            size_name,
+            size,
+            profile,
+            thread_count,
+        };
+        suite.check_files()?;
+        Ok(suite)
+    }
+
+    fn check_files(&self) -> Result<(), SuiteError> {
+        let files = self.files();
+        for (index, (figure, name)) in files.iter().enumerate() {
+            let before = files[..index].iter();
+            let mut same = before.filter(|(_, other)| other.eq_ignore_ascii_case(name));
+            if let Some((other, _)) = same.next() {
+                return Err(SuiteError::SameFile {
+                    figures: vec![(*other).to_owned(), (*figure).to_owned()],
+                    name: name.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that are written of it, each with its figure's id; the page has none.
+    fn files(&self) -> Vec<(&str, String)> {
+        let mut files = vec![("", PAGE_NAME.to_owned())];
+        for (index, figure) in self.experiments.figure.iter().enumerate() {
+            let id = figure.id.as_str();
+            files.push((id, csv_name(id)));
+            let of_figure = self.points.iter().filter(|it| it.figure_index == index);
+            let mut charts: Vec<&str> = of_figure.map(|it| it.chart.as_str()).collect();
+            // Both layers' points stand in one chart.
+            let mut known = BTreeSet::new();
+            charts.retain(|chart| known.insert(*chart));
+            files.extend(charts.iter().map(|chart| (id, chart_name(id, chart))));
+        }
+        files
+    }
+
+    /// The names of the files that are written of it.
+    pub fn file_names(&self) -> Vec<String> {
+        let files = self.files().into_iter();
+        files.map(|(_, name)| name).collect()
+    }
+
     /// The network.
     pub fn model(&self) -> &NetworkModel {
-        &self.model
+        &self.profile.model
+    }
+
+    /// The network, and where it was read from.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The experiments.
+    pub fn experiments(&self) -> &Experiments {
+        &self.experiments
+    }
+
+    /// Their size, with its name.
+    pub fn size(&self) -> (&'static str, RunSize) {
+        (self.size_name, self.size)
+    }
+
+    /// Whether the network is the testbed of the paper whose figures these are, in every number:
+    /// otherwise the paper's numbers are not of the same machines.
+    pub fn is_papers_testbed(&self) -> bool {
+        self.profile.is_built_in(PAPER_PROFILE)
     }
 
     /// What there is to do, in the unit that progress is told in: operations and loaded records.
     pub fn unit_count(&self) -> u64 {
-        let points = points(&self.experiments, self.size, &self.model);
-        points.iter().map(units).sum()
+        self.points.iter().map(units).sum()
     }
 
     /// Runs everything. `progress` is told, from any thread, how many more units are done.
@@ -90,7 +244,7 @@ impl Suite {
         thread_count: usize,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Measured, MeasureError> {
-        let points = points(&self.experiments, self.size, &self.model);
+        let points = &self.points;
         let mut groups: Vec<Group> = Vec::new();
         let mut jobs: Vec<(usize, usize)> = Vec::with_capacity(points.len());
         for (point_index, point) in points.iter().enumerate() {
@@ -129,7 +283,11 @@ impl Suite {
         results.sort_unstable_by_key(|(point_index, _)| *point_index);
         let results = results.into_iter().map(|(_, result)| result);
         let results = results.collect::<Result<Vec<PointResult>, MeasureError>>()?;
-        Ok(Measured { results })
+        let self_check = self_check(self.model());
+        Ok(Measured {
+            results,
+            self_check,
+        })
     }
 
     fn measure_point(&self, group: &Group, point: &Point) -> Result<PointResult, MeasureError> {
@@ -140,7 +298,7 @@ impl Suite {
         };
         let image = self.image(group).map_err(failed)?;
         let windows = match &point.work {
-            Some(work) => run(&image, work, &self.model).map_err(failed)?,
+            Some(work) => run(&image, work, self.model()).map_err(failed)?,
             None => Vec::new(),
         };
         let result = PointResult {
@@ -162,13 +320,8 @@ impl Suite {
         if let Some(image) = &*image {
             return Ok(Arc::clone(image));
         }
-        let memory_count = self.model.memory.node_count.value as usize;
-        let machine_count = self.model.compute.node_count.value as usize;
-        let wanted = &self.experiments;
-        let of_figures = wanted.figure.iter().map(Figure::threads_max);
-        let threads = of_figures.max().unwrap_or(0);
-        let threads = threads.max(wanted.defaults.threads_per_node) * machine_count;
-        let loaded = Image::load(&group.table, memory_count, threads.min(1000))?;
+        let memory_count = self.model().memory.node_count.value as usize;
+        let loaded = Image::load(&group.table, memory_count, self.thread_count)?;
         Ok(Arc::clone(image.insert(Arc::new(loaded))))
     }
 }

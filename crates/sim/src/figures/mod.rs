@@ -10,20 +10,28 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`config`] | which experiments, of which size, from TOML |
+//! | `figure` | one figure of them |
+//! | `checks` | what experiments are refused for |
 //! | `points` | all experiments of the figures, each as a value |
 //! | [`measure`](mod@measure) | they are run, on several threads |
 //! | `report` | what they found, as charts and tables |
 //! | `chart` | a chart as SVG |
 //! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
-//! | [`write`](mod@write) | the folder |
+//! | `glossary` | what the page's words mean |
+//! | `folder` | whose folder it is, and what a former run wrote there |
+//! | [`write`](mod@write) | everything that is written |
 
 pub mod config;
 pub mod measure;
 pub mod write;
 
 mod chart;
+mod checks;
 mod csv;
+mod figure;
+mod folder;
+mod glossary;
 mod page;
 mod points;
 mod report;

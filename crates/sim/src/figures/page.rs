@@ -2,9 +2,12 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::config::Defaults;
-use super::measure::Suite;
+use super::config::PAPER_PROFILE;
+use super::glossary::GLOSSARY;
+use super::measure::{Measured, Suite};
 use super::report::FigureReport;
+use crate::nic::model::NetworkModel;
+use crate::nic::probe::Verdict;
 
 const STYLE: &str = "
 body { font: 15px/1.5 sans-serif; max-width: 1340px; margin: 2em auto; padding: 0 1em; color: #222; }
@@ -25,8 +28,8 @@ pub(super) struct DrawnFigure<'a> {
 }
 
 /// The page as HTML.
-pub(super) fn page(suite: &Suite, figures: &[DrawnFigure<'_>]) -> String {
-    let experiments = &suite.experiments;
+pub(super) fn page(suite: &Suite, measured: &Measured, figures: &[DrawnFigure<'_>]) -> String {
+    let experiments = suite.experiments();
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -38,10 +41,13 @@ pub(super) fn page(suite: &Suite, figures: &[DrawnFigure<'_>]) -> String {
             body {
                 h1 { (experiments.title) }
                 (head(suite))
+                (network(suite, measured))
                 @for figure in figures {
-                    (section(figure))
+                    (section(suite, figure))
                 }
-                (parameters(suite))
+                (glossary())
+                (experiment_parameters(suite))
+                (network_parameters(suite))
             }
         }
     };
@@ -49,41 +55,74 @@ pub(super) fn page(suite: &Suite, figures: &[DrawnFigure<'_>]) -> String {
 }
 
 fn head(suite: &Suite) -> Markup {
-    let size = suite.size;
+    let (size_name, size) = suite.size();
     html! {
         p.modelled {
             strong { "Modelled, not measured on hardware." }
             " The store's real code ran in virtual time over a model of this testbed: "
-            (suite.model.testbed) ". The model's parameters, each with its source, are at the end "
+            (suite.model().testbed) ". The model's parameters, each with its source, are at the end "
             "of this page. Round trips and bytes are counted; they depend on the model only where clients contend, by how often they try again; "
             "throughput and latency do."
         }
         p.note {
-            "Size: " (suite.size_name) ". " (size.record_count) " records are loaded, split by key "
+            "Size: " (size_name) ". " (size.record_count) " records are loaded, split by key "
             "range over the memory nodes; the paper's sets are of 100 million and more. After "
             (size.warm_up_operation_count) " operations, " (size.window_operation_count)
-            " are measured. " (defaults(&suite.experiments.defaults))
-            " Seed " (suite.experiments.seed) "; the same seed gives the same page."
+            " are measured. " (suite.model().compute.threads_per_node.value)
+            " threads on each compute node, where a figure does not vary them; what else holds is in "
+            "the parameters of the experiments. Seed " (suite.experiments().seed)
+            "; the same seed gives the same page."
         }
     }
 }
 
-fn defaults(it: &Defaults) -> String {
-    format!(
-        "Where a figure does not vary it: leaves of {} slots, filled to {} %, models with an error \
-         of {} keys, {} keys, {} requests, {} threads on each compute node with {} operations in \
-         flight each.",
-        it.slots,
-        it.fill_percent,
-        it.epsilon_keys,
-        it.keys,
-        it.distribution,
-        it.threads_per_node,
-        it.in_flight_count
-    )
+/// Which network it is, how it differs from the one whose name it has, and whether it is near to
+/// anything that is published.
+fn network(suite: &Suite, measured: &Measured) -> Markup {
+    let (profile, check) = (suite.profile(), measured.self_check());
+    let name = &profile.model.name;
+    html! {
+        p.note {
+            "Network: profile " strong { (name) } ", "
+            @match &profile.file {
+                None => { "built in. " }
+                Some(file) => { "from file " code { (file.display()) } ". " }
+            }
+            @match profile.differences().as_deref() {
+                None => { "No built-in profile has this name. " }
+                Some([]) if profile.file.is_some() => {
+                    "It differs in nothing from the built-in profile of this name. "
+                }
+                Some([]) => {}
+                Some(_) => {
+                    strong { "It is not the built-in profile of this name" } ": see the table. "
+                }
+            }
+            "Self-check of its READ and CAS rates and base latency: " (check.summary())
+            @if check.verdict() != Verdict::Near {
+                " " strong { "Throughput and latency on this page rest on a network that nothing confirms." }
+            }
+        }
+        @if let Some(differences) = profile.differences().filter(|it| !it.is_empty()) {
+            table {
+                tr { th { "Changed" } th { "Here" } th { "Built-in " (name) } }
+                @for it in &differences {
+                    tr { td { (it.key) } td { (it.value) } td { (it.other) } }
+                }
+            }
+        }
+        @if !suite.is_papers_testbed() {
+            p.modelled {
+                strong { "Not the paper's testbed." }
+                " The paper's numbers below are of the built-in profile " (PAPER_PROFILE)
+                "; ours beside them are of other machines. Compare only what does not depend on the "
+                "network: geometry, bytes, metadata."
+            }
+        }
+    }
 }
 
-fn section(drawn: &DrawnFigure<'_>) -> Markup {
+fn section(suite: &Suite, drawn: &DrawnFigure<'_>) -> Markup {
     let report = drawn.report;
     html! {
         h2 id=(report.figure.id) { (report.figure.title) " (modelled)" }
@@ -97,7 +136,11 @@ fn section(drawn: &DrawnFigure<'_>) -> Markup {
         }
         @if !report.beside.is_empty() {
             table {
-                tr { th { "What" } th { "The paper" } th { "Ours, modelled or counted" } }
+                tr {
+                    th { "What" }
+                    th { "The paper" @if !suite.is_papers_testbed() { ", on another testbed" } }
+                    th { "Ours, modelled or counted" }
+                }
                 @for beside in &report.beside {
                     tr { td { (beside.what) } td { (beside.paper) } td { (beside.ours) } }
                 }
@@ -132,8 +175,43 @@ fn values(report: &FigureReport<'_>) -> Markup {
     }
 }
 
-fn parameters(suite: &Suite) -> Markup {
-    let model = &suite.model;
+fn glossary() -> Markup {
+    html! {
+        h2 { "Words" }
+        dl {
+            @for (word, meaning) in GLOSSARY {
+                dt { strong { (word) } }
+                dd { (meaning) }
+            }
+        }
+    }
+}
+
+fn experiment_parameters(suite: &Suite) -> Markup {
+    let experiments = suite.experiments();
+    let (_, size) = suite.size();
+    let sizes = [
+        ("record_count", size.record_count as u64),
+        ("warm_up_operation_count", size.warm_up_operation_count),
+        ("window_operation_count", size.window_operation_count),
+    ];
+    html! {
+        h2 { "Parameters of the experiments" }
+        p.note { "They hold where a figure does not vary them." }
+        table {
+            tr { th { "Parameter" } th { "Value" } th { "Source" } }
+            @for (key, value, source) in experiments.defaults.parameters() {
+                tr { td { (key) } td.number { (value) } td { (source) } }
+            }
+            @for (key, value) in sizes {
+                tr { td { (key) } td.number { (value) } td { (experiments.size.source) } }
+            }
+        }
+    }
+}
+
+fn network_parameters(suite: &Suite) -> Markup {
+    let model = suite.model();
     html! {
         h2 { "Parameters of the model" }
         p.note { "Testbed: " (model.testbed) ". NIC: " (model.nic.name) "." }
@@ -141,7 +219,9 @@ fn parameters(suite: &Suite) -> Markup {
             tr { th { "Parameter" } th { "Value" } th { "Source" } }
             @for (key, parameter) in model.parameters() {
                 tr {
-                    td { (key) } td.number { (parameter.value) } td { (parameter.source) }
+                    td { (key) @if !NetworkModel::is_used(key) { " (unused: no run depends on it)" } }
+                    td.number { (parameter.value) }
+                    td { (parameter.source) }
                 }
             }
         }

@@ -38,19 +38,17 @@ struct Maker<'a> {
     size: RunSize,
     points: Vec<Point>,
     machine_count: usize,
-    thread_limit: usize,
+    threads_per_node: usize,
 }
 
 /// All points, figure by figure.
 pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkModel) -> Vec<Point> {
-    // A memory node has sessions for so many threads.
-    let machine_count = model.compute.node_count.value as usize;
     let mut maker = Maker {
         experiments,
         size,
         points: Vec::new(),
-        machine_count,
-        thread_limit: (1000 / machine_count).max(1),
+        machine_count: model.compute.node_count.value as usize,
+        threads_per_node: model.compute.threads_per_node.value as usize,
     };
     for (index, figure) in experiments.figure.iter().enumerate() {
         for layer in &experiments.layers {
@@ -84,10 +82,10 @@ impl Maker<'_> {
         let defaults = &self.experiments.defaults;
         TablePlan {
             layer,
-            slots: defaults.slots,
-            fill_percent: defaults.fill_percent,
-            epsilon_keys: defaults.epsilon_keys,
-            keys: defaults.keys.clone(),
+            slots: defaults.slots.value,
+            fill_percent: defaults.fill_percent.value,
+            epsilon_keys: defaults.epsilon_keys.value,
+            keys: defaults.keys.value.clone(),
             record_count: self.size.record_count,
             insert_count: 0,
             seed: self.experiments.seed,
@@ -101,15 +99,15 @@ impl Maker<'_> {
         WorkPlan {
             workload,
             distribution: (!is_latest).then_some(distribution),
-            threads_per_node: defaults.threads_per_node.min(self.thread_limit),
-            in_flight_count: defaults.in_flight_count,
+            threads_per_node: self.threads_per_node,
+            in_flight_count: defaults.in_flight_count.value,
             warm_up_count: self.size.warm_up_operation_count,
             window_counts: vec![self.size.window_operation_count],
         }
     }
 
     fn letter(&self, letter: WorkloadLetter) -> WorkPlan {
-        let distribution = self.experiments.defaults.distribution;
+        let distribution = self.experiments.defaults.distribution.value;
         self.work(WorkloadSpec::of(letter), distribution)
     }
 
@@ -152,7 +150,7 @@ impl Maker<'_> {
                 for percent in read_percents {
                     let reads = f64::from(*percent) / 100.0;
                     let workload = mixed(reads, 1.0 - reads, 0.0);
-                    let work = self.work(workload, self.experiments.defaults.distribution);
+                    let work = self.work(workload, self.experiments.defaults.distribution.value);
                     let place = Place::Number((*percent).into());
                     self.push(index, "reads and updates", place, table.clone(), work);
                 }
@@ -164,7 +162,7 @@ impl Maker<'_> {
                 for letter in workloads {
                     for threads in threads_per_node {
                         let work = WorkPlan {
-                            threads_per_node: (*threads).min(self.thread_limit),
+                            threads_per_node: *threads,
                             ..self.letter(*letter)
                         };
                         let place = Place::Number(*threads as f64);
@@ -180,10 +178,22 @@ impl Maker<'_> {
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
+                epsilon_keys,
             } => {
-                for fill_percent in fill_percents {
-                    for per_mille in record_per_mille {
-                        self.add_metadata(index, *per_mille, *fill_percent, &table);
+                let bounds = match epsilon_keys.as_slice() {
+                    [] => vec![table.epsilon_keys],
+                    bounds => bounds.to_vec(),
+                };
+                for epsilon_keys in bounds {
+                    for fill_percent in fill_percents {
+                        let table = TablePlan {
+                            fill_percent: *fill_percent,
+                            epsilon_keys,
+                            ..table.clone()
+                        };
+                        for per_mille in record_per_mille {
+                            self.add_metadata(index, *per_mille, &table);
+                        }
                     }
                 }
             }
@@ -206,16 +216,18 @@ impl Maker<'_> {
         }
     }
 
-    fn add_metadata(&mut self, index: usize, per_mille: u64, fill_percent: u8, table: &TablePlan) {
+    fn add_metadata(&mut self, index: usize, per_mille: u64, table: &TablePlan) {
         let records = self.size.record_count as u64 * per_mille / 1000;
         let table = TablePlan {
             record_count: records.max(1000) as usize,
-            fill_percent,
             ..table.clone()
         };
         self.points.push(Point {
             figure_index: index,
-            chart: format!("leaves filled to {fill_percent} %"),
+            chart: format!(
+                "fill {} %, error of {} slots",
+                table.fill_percent, table.epsilon_keys
+            ),
             layer: table.layer,
             place: Place::Category(thousands(table.record_count)),
             table,

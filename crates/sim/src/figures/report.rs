@@ -57,7 +57,7 @@ pub(super) struct FigureReport<'a> {
 
 /// All figures.
 pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureReport<'a>> {
-    let figures = suite.experiments.figure.iter().enumerate();
+    let figures = suite.experiments().figure.iter().enumerate();
     figures
         .map(|(index, figure)| {
             let results = measured.results.iter();

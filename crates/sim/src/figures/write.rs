@@ -1,15 +1,17 @@
-//! The folder: CSV, SVG, and the page.
+//! Everything that is written: CSV, SVG, and the page.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use super::chart::ChartError;
+pub use super::folder::{Folder, FolderError};
 
 use super::chart::draw;
 use super::measure::{Measured, Suite};
 use super::page::{DrawnFigure, page};
 use super::report::{Chart, FigureReport, figures};
+
+/// What the page is called.
+pub(super) const PAGE_NAME: &str = "index.html";
 
 /// Why the folder was not written.
 #[derive(Debug, thiserror::Error)]
@@ -19,51 +21,43 @@ pub enum WriteError {
     #[error(transparent)]
     Chart(#[from] ChartError),
     /// A file cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Folder(#[from] FolderError),
 }
 
-/// Writes everything into a folder, which is made if it is not there; files of the same names are
-/// replaced. Returns the page's path.
+/// Writes everything into a folder in the place of what a former run wrote there, once all of it is
+/// drawn. Returns the page's path.
 ///
 /// # Errors
 /// A chart cannot be drawn, or a file not be written.
-pub fn write(suite: &Suite, measured: &Measured, folder: &Path) -> Result<PathBuf, WriteError> {
-    fs::create_dir_all(folder).map_err(|source| WriteError::Io {
-        path: folder.to_owned(),
-        source,
-    })?;
+pub fn write(suite: &Suite, measured: &Measured, folder: &Folder) -> Result<PathBuf, WriteError> {
     let reports = figures(suite, measured);
     let mut drawn = Vec::with_capacity(reports.len());
+    let mut files = Vec::new();
     for report in &reports {
         let id = &report.figure.id;
-        put(folder, &format!("{id}.csv"), &report.csv)?;
+        files.push((csv_name(id), report.csv.clone()));
         let mut charts = Vec::with_capacity(report.charts.len());
         for chart in &report.charts {
             let svg = draw(chart, &title(report, chart), &caption(suite))?;
-            put(
-                folder,
-                &format!("{id}-{}.svg", file_name(&chart.title)),
-                &svg,
-            )?;
+            files.push((chart_name(id, &chart.title), svg.clone()));
             charts.push(svg);
         }
         drawn.push(DrawnFigure { report, charts });
     }
-    put(folder, "index.html", &page(suite, &drawn))
+    files.push((PAGE_NAME.to_owned(), page(suite, measured, &drawn)));
+    folder.replace(&files)?;
+    Ok(folder.file(PAGE_NAME))
 }
 
-fn put(folder: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> {
-    let path = folder.join(name);
-    match fs::write(&path, text) {
-        Ok(()) => Ok(path),
-        Err(source) => Err(WriteError::Io { path, source }),
-    }
+/// What a figure's CSV file is called.
+pub(super) fn csv_name(id: &str) -> String {
+    format!("{id}.csv")
+}
+
+/// What the SVG file of one of its charts is called.
+pub(super) fn chart_name(id: &str, chart: &str) -> String {
+    format!("{id}-{}.svg", file_name(chart))
 }
 
 fn title(report: &FigureReport<'_>, chart: &Chart) -> String {
@@ -73,12 +67,18 @@ fn title(report: &FigureReport<'_>, chart: &Chart) -> String {
 
 /// Every chart says for itself what it is.
 fn caption(suite: &Suite) -> String {
+    let (size_name, size) = suite.size();
+    let changed = if suite.profile().is_built_in(&suite.model().name) {
+        ""
+    } else {
+        ", not a built-in profile"
+    };
     format!(
-        "modelled: {} memory nodes, {}; {} records ({})",
-        suite.model.memory.node_count.value,
-        suite.model.nic.name,
-        suite.size.record_count,
-        suite.size_name
+        "modelled: {}{changed}: {} memory nodes, {}; {} records ({size_name})",
+        suite.model().name,
+        suite.model().memory.node_count.value,
+        suite.model().nic.name,
+        size.record_count,
     )
 }
 

@@ -19,6 +19,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`model`] | the parameters, read from TOML, each beside its source |
+//! | `published` | what is published of NICs |
 //! | [`profile`] | the testbeds of ROLEX and XStore, and others from files |
 //! | `queue` | the queues |
 //! | [`network`] | machines and their NICs: when a batch is where |
@@ -29,4 +30,5 @@ pub mod network;
 pub mod probe;
 pub mod profile;
 
+mod published;
 mod queue;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::probe::READ_SIZES_BYTES;
+use super::published::check_published;
+pub use super::published::{Measure, PublishedLatency, PublishedRate, Standing};
 use crate::shown;
 
 /// A number and where it comes from.
@@ -86,60 +87,6 @@ pub struct NicParameters {
     pub response_header_bytes: Parameter,
 }
 
-/// What a published rate is one of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// READs of some size.
-    Read,
-    /// CAS on words of different slots.
-    CasSpread,
-    /// CAS on one word.
-    CasOneWord,
-}
-
-/// How a published figure got into a profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Standing {
-    /// The source states it for such a NIC.
-    Stated,
-    /// It follows from what the source states.
-    Derived,
-    /// It is another NIC's.
-    Assumed,
-}
-
-impl core::fmt::Display for Standing {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(match self {
-            Self::Stated => "stated",
-            Self::Derived => "derived",
-            Self::Assumed => "assumed",
-        })
-    }
-}
-
-/// A rate that such NICs were found to have, for one memory node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedRate {
-    /// Of what.
-    pub measure: Measure,
-    /// Size of each verb's data.
-    pub size_bytes: u64,
-    /// Verbs per second.
-    pub rate_per_s: f64,
-    /// How the figure got here.
-    pub by: Standing,
-    /// The model's parameters were set by it: that it comes out shows only that the queues add
-    /// nothing of their own.
-    #[serde(default)]
-    pub is_fitted: bool,
-    /// Who found it.
-    pub source: String,
-}
-
 /// A testbed: its machines, its NICs, and what is published of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,6 +104,9 @@ pub struct NetworkModel {
     /// What the model is checked against.
     #[serde(default)]
     pub published: Vec<PublishedRate>,
+    /// The same for latencies.
+    #[serde(default)]
+    pub published_latency: Vec<PublishedLatency>,
 }
 
 /// Why a profile is refused.
@@ -176,7 +126,7 @@ pub enum ModelError {
         /// What it may be.
         expected: String,
     },
-    /// A published rate that the self-check does not measure, and so would not compare.
+    /// A published figure that the self-check does not measure, and so would not compare.
     #[error(
         "published.size_bytes = {size_bytes}: the self-check measures READs of 8 to 4096 bytes, powers \
          of two, and atomics of 8"
@@ -216,7 +166,7 @@ const EXPECTED_SOURCE: &str =
 
 /// What numbers a parameter may have.
 #[derive(Clone, Copy)]
-enum Range {
+pub(super) enum Range {
     /// A whole number in it.
     Count(f64, f64),
     /// Any in it.
@@ -236,26 +186,13 @@ impl NetworkModel {
         for (key, parameter, range) in model.ranges() {
             check(key, parameter, range)?;
         }
-        for published in &model.published {
-            let rate = Parameter {
-                value: published.rate_per_s,
-                source: published.source.clone(),
-            };
-            check("published.rate_per_s", &rate, Range::Amount(1.0, 1e12))?;
-            let size = Parameter {
-                value: published.size_bytes as f64,
-                ..rate
-            };
-            check("published.size_bytes", &size, Range::Count(8.0, 65536.0))?;
-            let is_measured = match published.measure {
-                Measure::Read => READ_SIZES_BYTES.contains(&published.size_bytes),
-                Measure::CasSpread | Measure::CasOneWord => published.size_bytes == 8,
-            };
-            if !is_measured {
-                return Err(ModelError::NotMeasured {
-                    size_bytes: published.size_bytes,
-                });
-            }
+        for it in &model.published {
+            let rate = ("published.rate_per_s", it.rate_per_s);
+            check_published(rate, it.measure, it.size_bytes, &it.source)?;
+        }
+        for it in &model.published_latency {
+            let latency = ("published_latency.latency_ns", it.latency_ns);
+            check_published(latency, it.measure, it.size_bytes, &it.source)?;
         }
         Ok(model)
     }
@@ -284,7 +221,9 @@ impl NetworkModel {
             .map(|(key, parameter)| (key, &parameter.source));
         let published = self.published.iter();
         let published = published.map(|it| ("published.source", &it.source));
-        for (key, source) in sources.chain(published) {
+        let latencies = self.published_latency.iter();
+        let latencies = latencies.map(|it| ("published_latency.source", &it.source));
+        for (key, source) in sources.chain(published).chain(latencies) {
             if source.contains(char::is_control) || source.chars().count() > SOURCE_CHARS_MAX {
                 return Err(refused(key, source, EXPECTED_SOURCE));
             }
@@ -298,91 +237,127 @@ impl NetworkModel {
         ranges.map(|(key, parameter, _)| (key, parameter))
     }
 
+    /// Whether anything reads the parameter of this key today; the others are kept for what is to
+    /// come.
+    pub fn is_used(key: &str) -> bool {
+        !["memory.cores_per_node", "memory.retrain_ns_per_key"].contains(&key)
+    }
+
     /// The threads of all compute nodes.
     pub fn thread_count(&self) -> usize {
         (self.compute.node_count.value * self.compute.threads_per_node.value) as usize
     }
 
-    fn ranges(&self) -> [(&'static str, &Parameter, Range); 24] {
-        let (compute, memory, nic) = (&self.compute, &self.memory, &self.nic);
-        let machines = Range::Count(1.0, 64.0);
-        let rate = Range::Amount(1.0, 1e12);
-        let nanos = Range::Amount(0.0, 1e6);
-        let bytes = Range::Count(0.0, 1024.0);
+    fn ranges(&self) -> Vec<Ranged<'_>> {
+        let machines = self.compute.ranges().into_iter();
+        let machines = machines.chain(self.memory.ranges());
+        machines.chain(self.nic.ranges()).collect()
+    }
+}
+
+/// A parameter under its key, and what it may be.
+type Ranged<'a> = (&'static str, &'a Parameter, Range);
+
+/// How many machines of a kind.
+const MACHINES: Range = Range::Count(1.0, 64.0);
+/// How many NICs of a machine.
+const NICS: Range = Range::Count(1.0, 8.0);
+const NANOS: Range = Range::Amount(0.0, 1e6);
+
+impl ComputeNodes {
+    fn ranges(&self) -> [Ranged<'_>; 10] {
+        let backoff_min = self.backoff_turn_ns_min.value.clamp(1.0, 1e6);
         [
-            ("compute.node_count", &compute.node_count, machines),
-            (
-                "compute.nics_per_node",
-                &compute.nics_per_node,
-                Range::Count(1.0, 8.0),
-            ),
+            ("compute.node_count", &self.node_count, MACHINES),
+            ("compute.nics_per_node", &self.nics_per_node, NICS),
             (
                 "compute.threads_per_node",
-                &compute.threads_per_node,
+                &self.threads_per_node,
                 Range::Count(1.0, 256.0),
             ),
-            ("compute.operation_ns", &compute.operation_ns, nanos),
-            ("compute.doorbell_ns", &compute.doorbell_ns, nanos),
-            ("compute.completion_ns", &compute.completion_ns, nanos),
-            ("compute.verb_ns", &compute.verb_ns, nanos),
+            ("compute.operation_ns", &self.operation_ns, NANOS),
+            ("compute.doorbell_ns", &self.doorbell_ns, NANOS),
+            ("compute.completion_ns", &self.completion_ns, NANOS),
+            ("compute.verb_ns", &self.verb_ns, NANOS),
             (
                 "compute.checksum_ns_per_kib",
-                &compute.checksum_ns_per_kib,
-                nanos,
+                &self.checksum_ns_per_kib,
+                NANOS,
             ),
             (
                 "compute.backoff_turn_ns_min",
-                &compute.backoff_turn_ns_min,
+                &self.backoff_turn_ns_min,
                 Range::Count(1.0, 1e6),
             ),
             (
                 "compute.backoff_turn_ns_max",
-                &compute.backoff_turn_ns_max,
-                Range::Count(compute.backoff_turn_ns_min.value.clamp(1.0, 1e6), 1e6),
+                &self.backoff_turn_ns_max,
+                Range::Count(backoff_min, 1e6),
             ),
-            ("memory.node_count", &memory.node_count, machines),
-            (
-                "memory.nics_per_node",
-                &memory.nics_per_node,
-                Range::Count(1.0, 8.0),
-            ),
+        ]
+    }
+}
+
+impl MemoryNodes {
+    fn ranges(&self) -> [Ranged<'_>; 4] {
+        [
+            ("memory.node_count", &self.node_count, MACHINES),
+            ("memory.nics_per_node", &self.nics_per_node, NICS),
             (
                 "memory.cores_per_node",
-                &memory.cores_per_node,
+                &self.cores_per_node,
                 Range::Count(1.0, 256.0),
             ),
-            (
-                "memory.retrain_ns_per_key",
-                &memory.retrain_ns_per_key,
-                nanos,
-            ),
+            ("memory.retrain_ns_per_key", &self.retrain_ns_per_key, NANOS),
+        ]
+    }
+}
+
+impl NicParameters {
+    fn ranges(&self) -> [Ranged<'_>; 10] {
+        let rate = Range::Amount(1.0, 1e12);
+        let bytes = Range::Count(0.0, 1024.0);
+        [
             (
                 "nic.bandwidth_gbit_per_s",
-                &nic.bandwidth_gbit_per_s,
+                &self.bandwidth_gbit_per_s,
                 Range::Amount(0.1, 1e4),
             ),
-            ("nic.verb_rate_per_s", &nic.verb_rate_per_s, rate),
-            ("nic.atomic_rate_per_s", &nic.atomic_rate_per_s, rate),
-            ("nic.atomic_same_slot_ns", &nic.atomic_same_slot_ns, nanos),
+            ("nic.verb_rate_per_s", &self.verb_rate_per_s, rate),
+            ("nic.atomic_rate_per_s", &self.atomic_rate_per_s, rate),
+            ("nic.atomic_same_slot_ns", &self.atomic_same_slot_ns, NANOS),
             (
                 "nic.atomic_slot_count",
-                &nic.atomic_slot_count,
+                &self.atomic_slot_count,
                 Range::Count(1.0, 65536.0),
             ),
-            ("nic.doorbell_ns", &nic.doorbell_ns, nanos),
-            ("nic.one_way_ns", &nic.one_way_ns, nanos),
-            ("nic.mtu_bytes", &nic.mtu_bytes, Range::Count(64.0, 65536.0)),
-            ("nic.request_header_bytes", &nic.request_header_bytes, bytes),
+            ("nic.doorbell_ns", &self.doorbell_ns, NANOS),
+            ("nic.one_way_ns", &self.one_way_ns, NANOS),
+            (
+                "nic.mtu_bytes",
+                &self.mtu_bytes,
+                Range::Count(64.0, 65536.0),
+            ),
+            (
+                "nic.request_header_bytes",
+                &self.request_header_bytes,
+                bytes,
+            ),
             (
                 "nic.response_header_bytes",
-                &nic.response_header_bytes,
+                &self.response_header_bytes,
                 bytes,
             ),
         ]
     }
 }
 
-fn check(key: &'static str, parameter: &Parameter, range: Range) -> Result<(), ModelError> {
+/// Refuses a number that no testbed has, or that nobody says.
+pub(super) fn check(
+    key: &'static str,
+    parameter: &Parameter,
+    range: Range,
+) -> Result<(), ModelError> {
     if parameter.source.trim().is_empty() {
         return Err(ModelError::NoSource { key });
     }

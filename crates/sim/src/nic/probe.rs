@@ -10,7 +10,7 @@ use core::cell::Cell;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_types::{NodeId, WordAddr};
 
-use super::model::{Measure, NetworkModel, PublishedRate};
+use super::model::{Measure, NetworkModel, PublishedLatency, PublishedRate};
 use super::network::Network;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::{Ended, Tasks};
@@ -46,10 +46,12 @@ pub struct ProbeResult {
     pub probe: Probe,
     /// Verbs per second that one memory node does, with all clients at it.
     pub rate_per_s: f64,
-    /// Time of one verb when nobody else is there.
+    /// Time of one verb when nobody else is there, from before it is posted until it is polled.
     pub unloaded_ns: Nanos,
-    /// What was published of it.
+    /// What was published of the rate.
     pub published: Option<PublishedRate>,
+    /// What was published of the time of one verb.
+    pub published_latency: Option<PublishedLatency>,
 }
 
 impl ProbeResult {
@@ -59,16 +61,90 @@ impl ProbeResult {
         Some(self.rate_per_s / published.rate_per_s)
     }
 
-    /// Whether it is as near to what was published as [`TOLERANCE_PERCENT`] asks; so is what nobody
-    /// has published.
+    /// The model's time of one verb over the published one.
+    pub fn latency_ratio(&self) -> Option<f64> {
+        let published = self.published_latency.as_ref()?;
+        Some(self.unloaded_ns as f64 / published.latency_ns)
+    }
+
+    /// Whether rate and latency are as near to what was published as [`TOLERANCE_PERCENT`] asks; so
+    /// is what nobody has published.
     pub fn is_near(&self) -> bool {
-        self.ratio()
-            .is_none_or(|ratio| (ratio - 1.0).abs() * 100.0 <= TOLERANCE_PERCENT)
+        let ratios = [self.ratio(), self.latency_ratio()];
+        let mut ratios = ratios.into_iter().flatten();
+        ratios.all(|ratio| (ratio - 1.0).abs() * 100.0 <= TOLERANCE_PERCENT)
+    }
+}
+
+/// What the self-check comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All that is published is met within [`TOLERANCE_PERCENT`].
+    Near,
+    /// Something is not.
+    Far,
+    /// Nothing is published of such a testbed, so nothing is shown.
+    NothingToCompare,
+}
+
+/// What the self-check found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelfCheck {
+    /// Each probe.
+    pub results: Vec<ProbeResult>,
+}
+
+impl SelfCheck {
+    /// What it comes to.
+    pub fn verdict(&self) -> Verdict {
+        let is_compared =
+            |it: &ProbeResult| it.published.is_some() || it.published_latency.is_some();
+        if !self.results.iter().any(is_compared) {
+            Verdict::NothingToCompare
+        } else if self.results.iter().all(ProbeResult::is_near) {
+            Verdict::Near
+        } else {
+            Verdict::Far
+        }
+    }
+
+    /// The same in two or three sentences.
+    pub fn summary(&self) -> String {
+        let rates = self.results.iter().filter_map(|it| it.published.as_ref());
+        let latencies = || {
+            self.results
+                .iter()
+                .filter_map(|it| it.published_latency.as_ref())
+        };
+        let of_rates = rates.map(|it| it.is_fitted);
+        let is_fitted: Vec<bool> = of_rates.chain(latencies().map(|it| it.is_fitted)).collect();
+        let fitted_count = is_fitted.iter().filter(|it| **it).count();
+        let verdict = match self.verdict() {
+            Verdict::NothingToCompare => {
+                return "Nothing to compare: no figure is published of this testbed, and the model \
+                        is not checked by anything."
+                    .to_owned();
+            }
+            Verdict::Near => format!("All are within {TOLERANCE_PERCENT} % of what is published"),
+            Verdict::Far => {
+                format!("NOT all are within {TOLERANCE_PERCENT} % of what is published")
+            }
+        };
+        let of_latency = if latencies().next().is_some() {
+            ""
+        } else {
+            " No base latency is published of this testbed."
+        };
+        format!(
+            "{verdict}: {fitted_count} figures that the parameters were set by (fitted), and {} \
+             that check them.{of_latency}",
+            is_fitted.len() - fitted_count
+        )
     }
 }
 
 /// READs of all sizes, and CAS on spread words and on one; some seconds.
-pub fn self_check(model: &NetworkModel) -> Vec<ProbeResult> {
+pub fn self_check(model: &NetworkModel) -> SelfCheck {
     let reads = READ_SIZES_BYTES.into_iter().map(|size_bytes| Probe {
         measure: Measure::Read,
         size_bytes,
@@ -77,21 +153,26 @@ pub fn self_check(model: &NetworkModel) -> Vec<ProbeResult> {
         measure,
         size_bytes: 8,
     });
-    let probes = reads.chain(atomics);
-    probes
-        .map(|probe| ProbeResult {
+    let probes = reads.chain(atomics).map(|probe| {
+        let of_probe =
+            |measure, size_bytes| (measure, size_bytes) == (probe.measure, probe.size_bytes);
+        let mut rates = model.published.iter();
+        let mut latencies = model.published_latency.iter();
+        ProbeResult {
             probe,
             rate_per_s: rate(model, probe),
             unloaded_ns: unloaded(model, probe),
-            published: published(model, probe).cloned(),
-        })
-        .collect()
-}
-
-fn published(model: &NetworkModel, probe: Probe) -> Option<&PublishedRate> {
-    model.published.iter().find(|published| {
-        published.measure == probe.measure && published.size_bytes == probe.size_bytes
-    })
+            published: rates
+                .find(|it| of_probe(it.measure, it.size_bytes))
+                .cloned(),
+            published_latency: latencies
+                .find(|it| of_probe(it.measure, it.size_bytes))
+                .cloned(),
+        }
+    });
+    SelfCheck {
+        results: probes.collect(),
+    }
 }
 
 /// What the verbs of a run share.

@@ -1,6 +1,6 @@
 //! Profiles: the testbeds of papers, and others from files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::model::{ModelError, NetworkModel};
 use crate::shown;
@@ -36,21 +36,97 @@ pub enum ProfileError {
     },
 }
 
+/// A testbed, and where it was read from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The testbed.
+    pub model: NetworkModel,
+    /// The file, as it was asked for; none: it is built in.
+    pub file: Option<PathBuf>,
+}
+
+/// Something that one profile says otherwise than another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The key, with its table.
+    pub key: &'static str,
+    /// What this one says.
+    pub value: String,
+    /// What the other one says.
+    pub other: String,
+}
+
+impl Profile {
+    /// What it says otherwise than the built-in profile of its name: parameters, names, and what is
+    /// published. None: there is no built-in profile of this name.
+    pub fn differences(&self) -> Option<Vec<Difference>> {
+        let built_in = built_in(&self.model.name)?;
+        Some(differences(&self.model, &built_in))
+    }
+
+    /// Whether it is, in every number, the built-in profile of this name, and so the testbed that
+    /// goes by it.
+    pub fn is_built_in(&self, name: &str) -> bool {
+        let is_same = |built_in| differences(&self.model, &built_in).is_empty();
+        built_in(name).is_some_and(is_same)
+    }
+}
+
+/// The built-in profile of this name.
+fn built_in(name: &str) -> Option<NetworkModel> {
+    let (_, text) = EMBEDDED.iter().find(|(known, _)| *known == name)?;
+    // A test holds each of them to be sound.
+    NetworkModel::parse(text).ok()
+}
+
+fn differences(model: &NetworkModel, other: &NetworkModel) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut compare = |key, value: String, other: String| {
+        if value != other {
+            found.push(Difference { key, value, other });
+        }
+    };
+    compare("name", model.name.clone(), other.name.clone());
+    compare("testbed", model.testbed.clone(), other.testbed.clone());
+    compare("nic.name", model.nic.name.clone(), other.nic.name.clone());
+    for ((key, of_model), (_, of_other)) in model.parameters().zip(other.parameters()) {
+        let shown = [of_model, of_other].map(|it| shown::number(it.value));
+        let [value, of_other] = shown;
+        compare(key, value, of_other);
+    }
+    if model.published != other.published {
+        let counts = [model, other].map(|it| format!("{} rates", it.published.len()));
+        let [value, of_other] = counts;
+        let value = format!("{value}, not the same");
+        compare("published", value, of_other);
+    }
+    if model.published_latency != other.published_latency {
+        let counts = [model, other].map(|it| format!("{} latencies", it.published_latency.len()));
+        let [value, of_other] = counts;
+        let value = format!("{value}, not the same");
+        compare("published_latency", value, of_other);
+    }
+    found
+}
+
 /// The profile of this name, or in this file.
 ///
 /// # Errors
 /// There is none, or it is not as it must be: the error names the file and the key.
-pub fn load_profile(name: &str) -> Result<NetworkModel, ProfileError> {
+pub fn load_profile(name: &str) -> Result<Profile, ProfileError> {
     let embedded = EMBEDDED.iter().find(|(known, _)| *known == name);
     if let Some((_, text)) = embedded {
-        return parse_profile(text, &format!("profile '{name}'"));
+        let model = parse_profile(text, &format!("profile '{name}'"))?;
+        return Ok(Profile { model, file: None });
     }
     let path = PathBuf::from(name);
     let text = std::fs::read_to_string(&path).map_err(|source| ProfileError::Unreadable {
         name: name.to_owned(),
         source,
     })?;
-    parse_profile(&text, &shown(&path))
+    let model = parse_profile(&text, &path.display().to_string())?;
+    let file = Some(path);
+    Ok(Profile { model, file })
 }
 
 /// The profile in a text that came from `origin`.
@@ -64,22 +140,41 @@ pub fn parse_profile(text: &str, origin: &str) -> Result<NetworkModel, ProfileEr
     })
 }
 
-fn shown(path: &Path) -> String {
-    path.display().to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Promise: the embedded profiles are as they must be, and called what they are asked by.
+    /// Promise: the embedded profiles are as they must be, called what they are asked by, and
+    /// differ in nothing from themselves.
     #[test]
     fn embedded_profiles_are_sound() {
         for (name, _) in EMBEDDED {
-            let model = load_profile(name).expect("embedded");
-            assert_eq!(model.name, name);
-            assert!(model.published.len() >= 5, "{name}");
+            let profile = load_profile(name).expect("embedded");
+            assert_eq!(profile.model.name, name);
+            assert!(profile.model.published.len() >= 5, "{name}");
+            assert_eq!(profile.differences(), Some(Vec::new()));
+            assert!(profile.is_built_in(name));
         }
+        let rolex = load_profile("rolex").expect("embedded");
+        assert!(!rolex.is_built_in("xstore") && !rolex.is_built_in("none"));
+    }
+
+    /// Promise: a changed copy is told from the profile whose name it bears, by what was changed.
+    #[test]
+    fn a_changed_copy_is_told_from_its_origin() {
+        let mut profile = load_profile("rolex").expect("embedded");
+        profile.model.nic.bandwidth_gbit_per_s.value = 200.0;
+        profile.model.published.clear();
+        let differences = profile.differences().expect("its name is known");
+        let keys: Vec<&str> = differences.iter().map(|it| it.key).collect();
+        assert_eq!(keys, ["nic.bandwidth_gbit_per_s", "published"]);
+        assert_eq!(
+            (&*differences[0].value, &*differences[0].other),
+            ("200", "100")
+        );
+        assert!(!profile.is_built_in("rolex"));
+        profile.model.name = "mine".to_owned();
+        assert_eq!(profile.differences(), None);
     }
 
     /// Promise: a profile that is not there is named in the error, with those that are.

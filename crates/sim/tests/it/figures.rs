@@ -4,27 +4,38 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farleaf_sim::figures::config::{Experiments, ROLEX_EXPERIMENTS, RunSize};
-use farleaf_sim::figures::measure::Suite;
-use farleaf_sim::figures::write::write;
-use farleaf_sim::nic::profile::load_profile;
+use farleaf_sim::figures::config::{Experiments, FigureKind, ROLEX_EXPERIMENTS, RunSize};
+use farleaf_sim::figures::measure::{Suite, SuiteError};
+use farleaf_sim::figures::write::{Folder, write};
+use farleaf_sim::nic::profile::{Profile, load_profile};
 
-/// All figures of the repository, as small as they can be.
-fn tiny() -> Suite {
+const TINY: RunSize = RunSize {
+    record_count: 4_000,
+    warm_up_operation_count: 100,
+    window_operation_count: 400,
+};
+
+/// All figures of the repository, on a testbed with few threads.
+fn few_threads() -> (Experiments, Profile) {
     let mut experiments = Experiments::parse(ROLEX_EXPERIMENTS, "rolex.toml").expect("sound");
-    experiments.defaults.threads_per_node = 2;
-    experiments.defaults.in_flight_count = 2;
-    let size = RunSize {
-        record_count: 4_000,
-        warm_up_operation_count: 100,
-        window_operation_count: 400,
-    };
-    Suite {
-        size_name: "tiny",
-        size,
-        model: load_profile(&experiments.profile).expect("embedded"),
-        experiments,
+    experiments.defaults.in_flight_count.value = 2;
+    for figure in &mut experiments.figure {
+        if let FigureKind::Threads {
+            threads_per_node, ..
+        } = &mut figure.kind
+        {
+            *threads_per_node = vec![1, 2];
+        }
     }
+    let mut profile = load_profile(&experiments.profile).expect("embedded");
+    profile.model.compute.threads_per_node.value = 2.0;
+    (experiments, profile)
+}
+
+/// The same as small as they can be.
+fn tiny() -> Suite {
+    let (experiments, profile) = few_threads();
+    Suite::new(experiments, ("tiny", TINY), profile).expect("they fit")
 }
 
 /// What a run of the suite on so many threads writes: names and texts.
@@ -41,15 +52,21 @@ fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String)> {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let inner = folder.path().join("made/by/it");
-    let page = write(suite, &measured, &inner).expect("written");
+    let claimed = Folder::claim(&inner, &suite.file_names()).expect("new");
+    let page = write(suite, &measured, &claimed).expect("written");
     assert!(page.ends_with("index.html"));
+    let mut names = suite.file_names();
+    names.sort_unstable();
     let files = fs::read_dir(&inner).expect("there").map(|entry| {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_string_lossy();
         (name.into_owned(), fs::read_to_string(&path).expect("text"))
     });
     let mut files: Vec<(String, String)> = files.collect();
+    files.retain(|(name, _)| !has_extension(name, "txt"));
     files.sort_unstable();
+    let written: Vec<&String> = files.iter().map(|(name, _)| name).collect();
+    assert_eq!(written, names.iter().collect::<Vec<_>>());
     files
 }
 
@@ -63,23 +80,41 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
         let names = files.iter().filter(|(name, _)| has_extension(name, end));
         names.count()
     };
-    assert_eq!(named("csv"), suite.experiments.figure.len());
-    assert!(named("svg") > suite.experiments.figure.len());
+    assert_eq!(named("csv"), suite.experiments().figure.len());
+    assert!(named("svg") > suite.experiments().figure.len());
     let (_, page) = files
         .iter()
         .find(|(name, _)| name == "index.html")
         .expect("a page");
-    for figure in &suite.experiments.figure {
+    for figure in &suite.experiments().figure {
         assert!(
             page.contains(&format!("id=\"{}\"", figure.id)),
             "{}",
             figure.id
         );
     }
-    for (key, parameter) in suite.model.parameters() {
+    for (key, parameter) in suite.model().parameters() {
         assert!(page.contains(key) && !parameter.source.is_empty(), "{key}");
     }
     assert!(page.contains("Modelled, not measured on hardware."));
+    for (key, _, source) in suite.experiments().defaults.parameters() {
+        assert!(page.contains(key) && !source.is_empty(), "{key}");
+    }
+    for word in [
+        "learned",
+        "rolex",
+        "YCSB F",
+        "uniform, zipfian",
+        "fill",
+        "epsilon",
+        "slots",
+    ] {
+        assert!(
+            page.contains(&format!("<dt><strong>{word}")),
+            "{word} is explained"
+        );
+    }
+    assert_eq!(page.matches("(unused: no run depends on it)").count(), 2);
     for loader in [
         "<script", "<link", "<img", "<iframe", "src=", "href=", "@import", "url(",
     ] {
@@ -98,7 +133,7 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
             assert!(page.contains(text), "{name} is in the page");
         }
         if has_extension(name, "csv") {
-            let columns: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
+            let columns: Vec<usize> = text.lines().map(column_count).collect();
             assert!(columns.len() > 2, "{name}: rows");
             assert!(
                 columns.iter().all(|count| *count == columns[0]),
@@ -108,21 +143,168 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
     }
 }
 
+/// Fields of a line, of which one in quotes may have commas.
+fn column_count(line: &str) -> usize {
+    let outside = line.split('"').step_by(2);
+    outside.map(|part| part.matches(',').count()).sum::<usize>() + 1
+}
+
 fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name)
         .extension()
         .is_some_and(|it| it == extension)
 }
 
+/// The first figure, smaller still.
+fn one_figure(profile: Profile) -> Suite {
+    let (mut experiments, _) = few_threads();
+    experiments.figure.retain(|figure| figure.id == "figure-7");
+    assert_eq!(experiments.figure.len(), 1);
+    let size = RunSize {
+        window_operation_count: 200,
+        ..TINY
+    };
+    Suite::new(experiments, ("tiny", size), profile).expect("they fit")
+}
+
 /// Promise: how many threads it runs on changes no letter of what is written.
 #[test]
 fn threads_change_nothing() {
-    let mut suite = tiny();
-    suite
-        .experiments
-        .figure
-        .retain(|figure| figure.id == "figure-7");
-    suite.size.window_operation_count = 200;
-    assert_eq!(suite.experiments.figure.len(), 1);
+    let suite = one_figure(few_threads().1);
     assert_eq!(written(&suite, 1), written(&suite, 3));
+}
+
+fn page(profile: Profile) -> String {
+    let files = written(&one_figure(profile), 2);
+    let page = files.into_iter().find(|(name, _)| name == "index.html");
+    page.expect("a page").1
+}
+
+/// Promise: a changed copy of the paper's testbed is not shown as it: the page names the file and
+/// what was changed, says what the self-check found, and warns beside the paper's numbers.
+#[test]
+fn a_changed_profile_is_told_from_the_papers() {
+    let (_, mut profile) = few_threads();
+    profile.file = Some("mine.toml".into());
+    profile.model.nic.bandwidth_gbit_per_s.value = 25.0;
+    let changed = page(profile);
+    for told in [
+        "from file <code>mine.toml</code>",
+        "It is not the built-in profile of this name",
+        "<td>nic.bandwidth_gbit_per_s</td><td>25</td><td>100</td>",
+        "<td>compute.threads_per_node</td><td>2</td><td>24</td>",
+        "NOT all are within 15 % of what is published",
+        "Not the paper's testbed.",
+        "The paper, on another testbed",
+    ] {
+        assert!(changed.contains(told), "{told}");
+    }
+    let as_it_is = page(load_profile("rolex").expect("embedded"));
+    assert!(as_it_is.contains("All are within 15 % of what is published"));
+    for warning in [
+        "Not the paper's testbed.",
+        "on another testbed",
+        "is not the built-in",
+    ] {
+        assert!(!as_it_is.contains(warning), "{warning}");
+    }
+}
+
+/// Promise: experiments that ask for more threads than a testbed has are refused, and so is a
+/// testbed with more threads than a memory node has sessions; nothing is run with fewer.
+#[test]
+fn too_many_threads_are_refused() {
+    let refused = |experiments: Experiments, profile: Profile| {
+        let refused = Suite::new(experiments, ("tiny", TINY), profile);
+        refused.expect_err("refused")
+    };
+    let (mut experiments, profile) = few_threads();
+    for figure in &mut experiments.figure {
+        if let FigureKind::Threads {
+            threads_per_node, ..
+        } = &mut figure.kind
+        {
+            *threads_per_node = vec![1, 3];
+        }
+    }
+    let error = refused(experiments, profile).to_string();
+    assert!(
+        error.starts_with("threads_per_node of figure 'figure-10' = 3: a compute node of profile"),
+        "{error}"
+    );
+    let (experiments, mut profile) = few_threads();
+    profile.model.compute.threads_per_node.value = 256.0;
+    profile.model.compute.node_count.value = 4.0;
+    let error = refused(experiments, profile);
+    assert!(
+        matches!(error, SuiteError::TooManySessions { .. }),
+        "{error}"
+    );
+}
+
+/// Promise: the profile's threads are those that run.
+#[test]
+fn a_profiles_threads_are_those_that_run() {
+    for threads_per_node in [1, 2] {
+        let (_, mut profile) = few_threads();
+        profile.model.compute.threads_per_node.value = f64::from(threads_per_node);
+        let files = written(&one_figure(profile), 2);
+        let csv = files.iter().find(|(name, _)| name == "figure-7.csv");
+        let mut lines = csv.expect("a file").1.lines();
+        let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+        let column = header.iter().position(|name| *name == "threads_per_node");
+        let column = column.expect("a column");
+        for line in lines {
+            let cell = line.split(',').nth(column);
+            assert_eq!(cell, Some(&*threads_per_node.to_string()), "{line}");
+        }
+    }
+}
+
+/// Promise: a CSV file says which quantity x is, and what was not measured is empty and not 0.
+#[test]
+fn what_was_not_measured_is_empty() {
+    let files = written(&tiny(), 2);
+    for (name, quantity) in [
+        ("figure-7.csv", "workload"),
+        ("figure-8a.csv", "inserted_percent"),
+        ("figure-10.csv", "threads_per_node"),
+        ("figure-12.csv", "record_count"),
+    ] {
+        let (_, text) = files.iter().find(|(it, _)| it == name).expect("a file");
+        let mut lines = text.lines();
+        let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+        // No title of these has a comma but those in quotes.
+        let unquoted = |line: &str| {
+            let parts = line.split('"').enumerate();
+            let parts = parts.map(|(index, part)| match index % 2 {
+                0 => part.to_owned(),
+                _ => part.replace(',', ";"),
+            });
+            parts.collect::<String>()
+        };
+        for line in lines.map(unquoted) {
+            let cells: Vec<&str> = line.split(',').collect();
+            let cell = |name: &str| {
+                let column = header.iter().position(|it| *it == name);
+                cells[column.expect("a column")]
+            };
+            assert_eq!(cell("quantity"), quantity);
+            assert!(!cell("x").is_empty() && !cell("key_count").is_empty());
+            let of_runs = [
+                "threads_per_node",
+                "in_flight_count",
+                "window",
+                "operations_per_s",
+                "processor_use",
+                "memory_slot_use",
+                "kind",
+                "latency_ns_p99",
+            ];
+            for column in of_runs {
+                let is_empty = cell(column).is_empty();
+                assert_eq!(is_empty, name == "figure-12.csv", "{name} {column}");
+            }
+        }
+    }
 }

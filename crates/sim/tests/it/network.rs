@@ -6,11 +6,13 @@ use farleaf_sim::experiment::image::Image;
 use farleaf_sim::experiment::plan::{TablePlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::nic::model::{Measure, NetworkModel};
-use farleaf_sim::nic::probe::{Probe, ProbeResult, READ_SIZES_BYTES, self_check, unloaded};
+use farleaf_sim::nic::probe::{
+    Probe, ProbeResult, READ_SIZES_BYTES, Verdict, self_check, unloaded,
+};
 use farleaf_sim::nic::profile::load_profile;
 
 pub(crate) fn profile(name: &str) -> NetworkModel {
-    load_profile(name).expect("embedded")
+    load_profile(name).expect("embedded").model
 }
 
 /// Promise: in both profiles every rate that is published is met within the stated tolerance, and
@@ -20,10 +22,14 @@ fn modelled_rates_are_near_published_ones_and_within_the_limits() {
     for name in ["rolex", "xstore"] {
         let model = profile(name);
         let nics = model.memory.nics_per_node.value;
-        let results = self_check(&model);
+        let check = self_check(&model);
+        assert_eq!(check.verdict(), Verdict::Near, "{name}");
+        let results = check.results;
         assert_eq!(results.len(), READ_SIZES_BYTES.len() + 2);
         let compared = results.iter().filter(|it| it.published.is_some()).count();
         assert_eq!(compared, model.published.len(), "{name}: each is measured");
+        let latencies = results.iter().filter_map(ProbeResult::latency_ratio);
+        assert_eq!(latencies.count(), model.published_latency.len(), "{name}");
         for result in &results {
             assert!(result.is_near(), "{name}: {result:?}");
             assert!(
@@ -243,4 +249,22 @@ fn metadata_is_divided_by_the_keys_that_are_there() {
     }
     let unchanged = &measured(&model, LayerKind::Rolex, mixed(1.0, 0.0, 0.0))[1];
     assert_eq!(unchanged.key_count, 20_000);
+}
+
+/// Promise: what is far from a published latency is told, and a testbed that nothing is published
+/// of is not told to be near anything.
+#[test]
+fn the_self_check_tells_far_from_unknown() {
+    let mut model = profile("rolex");
+    model.published.clear();
+    let check = self_check(&model);
+    assert_eq!(check.verdict(), Verdict::Near, "{}", check.summary());
+    model.nic.one_way_ns.value *= 1.3;
+    let check = self_check(&model);
+    assert_eq!(check.verdict(), Verdict::Far);
+    assert!(check.summary().starts_with("NOT all"));
+    model.published_latency.clear();
+    let check = self_check(&model);
+    assert_eq!(check.verdict(), Verdict::NothingToCompare);
+    assert!(check.summary().starts_with("Nothing to compare"));
 }

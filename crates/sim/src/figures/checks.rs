@@ -1,0 +1,48 @@
+//! What a file of experiments is refused for, each with the key and what it may be.
+
+use crate::shown;
+
+/// Refuses a number that is not from `from` to `to`.
+pub(super) fn within(key: &str, value: f64, from: f64, to: f64) -> Result<(), String> {
+    if (from..=to).contains(&value) {
+        return Ok(());
+    }
+    let value = shown::number(value);
+    Err(format!("{key} = {value}: must be from {from} to {to}"))
+}
+
+/// Refuses a value that nobody says.
+pub(super) fn sourced(key: &str, source: &str) -> Result<(), String> {
+    if (1..=1000).contains(&source.trim().chars().count()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{key}: its source must have 1 to 1000 characters: say where the number comes from, or why \
+         it is estimated so"
+    ))
+}
+
+/// Refuses a list in which something stands twice.
+pub(super) fn distinct<T: PartialEq + std::fmt::Debug>(
+    key: &str,
+    list: &[T],
+) -> Result<(), String> {
+    let again = list.iter().enumerate();
+    let mut again = again.filter(|(index, it)| list[..*index].contains(it));
+    match again.next() {
+        None => Ok(()),
+        Some((_, it)) => {
+            let it = format!("{it:?}");
+            let it = shown::text(it.trim_matches('"'));
+            Err(format!("{key}: {it} is there twice; take one out"))
+        }
+    }
+}
+
+/// Refuses leaves that there are not.
+pub(super) fn slots(key: &str, value: u64) -> Result<(), String> {
+    match value {
+        8 | 12 | 16 => Ok(()),
+        _ => Err(format!("{key} = {value}: must be 8, 12 or 16")),
+    }
+}

@@ -1,0 +1,303 @@
+//! One figure of a page: what it varies, and which numbers of the paper stand beside it.
+
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::workload::WorkloadLetter;
+use farleaf_index::LayerKind;
+use serde::{Deserialize, Deserializer};
+
+use super::checks::{distinct, slots, within};
+use crate::experiment::keys::KeySource;
+use crate::shown;
+
+/// What a figure varies.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FigureKind {
+    /// Workloads, under each distribution in a chart of its own.
+    Workloads {
+        /// Which.
+        workloads: Vec<WorkloadLetter>,
+        /// Under which distributions.
+        distributions: Vec<Distribution>,
+    },
+    /// How many records have been inserted.
+    Growth {
+        /// In percent of those loaded, in the end.
+        insert_percent: u64,
+        /// Measures on the way.
+        window_count: u64,
+    },
+    /// The share of reads; the others are updates.
+    Ratios {
+        /// In percent.
+        read_percents: Vec<u8>,
+    },
+    /// Where keys come from.
+    Keys {
+        /// Which.
+        keys: Vec<KeySource>,
+        /// A chart each.
+        workloads: Vec<WorkloadLetter>,
+    },
+    /// Threads of each compute node.
+    Threads {
+        /// How many.
+        threads_per_node: Vec<usize>,
+        /// A chart each.
+        workloads: Vec<WorkloadLetter>,
+    },
+    /// The models' error bound.
+    Epsilon {
+        /// In keys.
+        epsilon_keys: Vec<f64>,
+        /// A chart each.
+        workloads: Vec<WorkloadLetter>,
+    },
+    /// Slots of a leaf.
+    Slots {
+        /// How many.
+        slots: Vec<u64>,
+        /// A chart each.
+        workloads: Vec<WorkloadLetter>,
+    },
+    /// How many records there are; nothing is run.
+    Metadata {
+        /// In thousandths of the size's record count.
+        record_per_mille: Vec<u64>,
+        /// How full leaves are, in percent; a chart each.
+        fill_percents: Vec<u8>,
+        /// The models' error bounds; a chart each. None: the default one.
+        #[serde(default)]
+        epsilon_keys: Vec<f64>,
+    },
+}
+
+impl FigureKind {
+    /// The keys of this kind, beside those that every figure has.
+    fn keys(kind: &str) -> &'static [&'static str] {
+        match kind {
+            "workloads" => &["workloads", "distributions"],
+            "growth" => &["insert_percent", "window_count"],
+            "ratios" => &["read_percents"],
+            "keys" => &["keys", "workloads"],
+            "threads" => &["threads_per_node", "workloads"],
+            "epsilon" => &["epsilon_keys", "workloads"],
+            "slots" => &["slots", "workloads"],
+            "metadata" => &["record_per_mille", "fill_percents", "epsilon_keys"],
+            _ => &[],
+        }
+    }
+}
+
+/// What of ours stands beside a number of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparable {
+    /// Round trips of a read, in the mean.
+    GetRoundTrips,
+    /// Bytes that a read reads, in the mean.
+    GetBytes,
+    /// Round trips of an update, in the mean.
+    UpdateRoundTrips,
+    /// Everything that a session holds to find leaves.
+    MetadataBytesPerKey,
+    /// 8 bytes a leaf.
+    LeafTableBytesPerKey,
+    /// Loaded keys over models.
+    KeysPerModel,
+}
+
+/// A number that the paper prints.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperValue {
+    /// Of what.
+    pub what: String,
+    /// As printed.
+    pub value: String,
+    /// Whose number of ours stands beside it.
+    #[serde(default, deserialize_with = "layer")]
+    pub layer: Option<LayerKind>,
+    /// Which.
+    pub measure: Option<Comparable>,
+    /// Why none does.
+    pub missing: Option<String>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Figure {
+    /// Names its files.
+    pub id: String,
+    /// For people.
+    pub title: String,
+    /// What must be known to read it.
+    #[serde(default)]
+    pub note: String,
+    /// Numbers that the paper prints of it.
+    #[serde(default)]
+    pub paper: Vec<PaperValue>,
+    /// What it varies.
+    #[serde(flatten)]
+    pub kind: FigureKind,
+}
+
+impl Figure {
+    /// Refuses numbers that no run can have.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let key = |what: &str| format!("{what} of figure '{}'", self.id);
+        let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
+            let mut values = values.peekable();
+            if values.peek().is_none() {
+                return Err(format!("{}: there must be one at least", key(what)));
+            }
+            values.try_for_each(|value| within(&key(what), value, from, to))
+        };
+        match &self.kind {
+            FigureKind::Slots { slots: of, .. } => {
+                of.iter().try_for_each(|it| slots(&key("slots"), *it))
+            }
+            FigureKind::Epsilon { epsilon_keys, .. } => each(
+                "epsilon_keys",
+                &mut epsilon_keys.iter().copied(),
+                0.5,
+                1024.0,
+            ),
+            FigureKind::Threads {
+                threads_per_node, ..
+            } => {
+                let mut counts = threads_per_node.iter().map(|it| *it as f64);
+                each("threads_per_node", &mut counts, 1.0, 256.0)
+            }
+            FigureKind::Ratios { read_percents } => {
+                let mut percents = read_percents.iter().map(|it| f64::from(*it));
+                each("read_percents", &mut percents, 0.0, 100.0)
+            }
+            FigureKind::Growth {
+                insert_percent,
+                window_count,
+            } => {
+                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
+                within(&key("window_count"), *window_count as f64, 1.0, 100.0)
+            }
+            FigureKind::Metadata {
+                record_per_mille,
+                fill_percents,
+                epsilon_keys,
+            } => {
+                let mut bounds = epsilon_keys.iter();
+                bounds.try_for_each(|it| within(&key("epsilon_keys"), *it, 0.5, 1024.0))?;
+                let mut shares = record_per_mille.iter().map(|it| *it as f64);
+                each("record_per_mille", &mut shares, 1.0, 10_000.0)?;
+                let mut fills = fill_percents.iter().map(|it| f64::from(*it));
+                each("fill_percents", &mut fills, 25.0, 100.0)
+            }
+            FigureKind::Workloads { .. } | FigureKind::Keys { .. } => Ok(()),
+        }
+    }
+
+    /// Refuses a list in which something stands twice: it would be run twice, and drawn over itself.
+    pub(super) fn check_distinct(&self) -> Result<(), String> {
+        let of = |key: &str| format!("{key} of figure '{}'", self.id);
+        let workloads = |list: &[WorkloadLetter]| distinct(&of("workloads"), list);
+        match &self.kind {
+            FigureKind::Workloads {
+                workloads: list,
+                distributions,
+            } => {
+                workloads(list)?;
+                let names = distributions.iter().map(|it| it.name());
+                distinct(&of("distributions"), &names.collect::<Vec<_>>())
+            }
+            FigureKind::Growth { .. } => Ok(()),
+            FigureKind::Ratios { read_percents } => distinct(&of("read_percents"), read_percents),
+            FigureKind::Keys {
+                keys,
+                workloads: list,
+            } => {
+                workloads(list)?;
+                distinct(&of("keys"), keys)
+            }
+            FigureKind::Threads {
+                threads_per_node,
+                workloads: list,
+            } => {
+                workloads(list)?;
+                distinct(&of("threads_per_node"), threads_per_node)
+            }
+            FigureKind::Epsilon {
+                epsilon_keys,
+                workloads: list,
+            } => {
+                workloads(list)?;
+                distinct(&of("epsilon_keys"), epsilon_keys)
+            }
+            FigureKind::Slots {
+                slots,
+                workloads: list,
+            } => {
+                workloads(list)?;
+                distinct(&of("slots"), slots)
+            }
+            FigureKind::Metadata {
+                record_per_mille,
+                fill_percents,
+                epsilon_keys,
+            } => {
+                distinct(&of("record_per_mille"), record_per_mille)?;
+                distinct(&of("fill_percents"), fill_percents)?;
+                distinct(&of("epsilon_keys"), epsilon_keys)
+            }
+        }
+    }
+
+    /// The most threads of a compute node that it asks for; 0 if it asks for none.
+    pub(super) fn threads_max(&self) -> usize {
+        match &self.kind {
+            FigureKind::Threads {
+                threads_per_node, ..
+            } => threads_per_node.iter().copied().max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+}
+
+/// The keys that every figure has.
+const FIGURE_KEYS: [&str; 5] = ["id", "title", "note", "paper", "kind"];
+
+/// Refuses what a reader that takes a figure's keys by its kind lets pass: keys that no figure of
+/// its kind has, and empty lists.
+pub(super) fn check_figure_keys(text: &str) -> Result<(), String> {
+    let Ok(file) = text.parse::<toml::Table>() else {
+        return Ok(());
+    };
+    let figures = file.get("figure").and_then(toml::Value::as_array);
+    for figure in figures
+        .into_iter()
+        .flatten()
+        .filter_map(toml::Value::as_table)
+    {
+        let id = figure.get("id").and_then(toml::Value::as_str).unwrap_or("");
+        let kind = figure.get("kind").and_then(toml::Value::as_str);
+        let of_kind = FigureKind::keys(kind.unwrap_or_default());
+        for (key, value) in figure {
+            if !FIGURE_KEYS.iter().chain(of_kind).any(|known| known == key) {
+                let key = shown::text(key);
+                return Err(format!("{key} of figure '{id}': there is no such key"));
+            }
+            let is_empty = value.as_array().is_some_and(Vec::is_empty);
+            if is_empty && key != "paper" {
+                return Err(format!(
+                    "{key} of figure '{id}': there must be one at least"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn layer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LayerKind>, D::Error> {
+    let name: Option<String> = Deserialize::deserialize(from)?;
+    let known = name.map(|name| name.parse()).transpose();
+    known.map_err(serde::de::Error::custom)
+}

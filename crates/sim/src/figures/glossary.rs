@@ -1,0 +1,55 @@
+//! What the page's words mean.
+
+/// Each word, and what it means on the page.
+pub(super) const GLOSSARY: [(&str, &str); 15] = [
+    (
+        "rolex",
+        "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, and a \
+         get reads all of the range at once; leaves that inserts add hang on a synonym leaf table.",
+    ),
+    (
+        "learned",
+        "This project's own search layer, which goes on from there: models and a residual byte for each \
+         leaf name one leaf, so that a get reads one.",
+    ),
+    ("YCSB A", "50 % reads, 50 % updates."),
+    ("YCSB B", "95 % reads, 5 % updates."),
+    ("YCSB C", "Reads only."),
+    (
+        "YCSB D",
+        "95 % reads of records that were inserted lately, 5 % inserts.",
+    ),
+    ("YCSB E", "95 % scans of 1 to 100 records, 5 % inserts."),
+    (
+        "YCSB F",
+        "50 % reads, 50 % reads of a record that is then written back changed.",
+    ),
+    (
+        "uniform, zipfian, latest",
+        "Which records are asked for: each equally likely; few of them very often (YCSB's zipfian with \
+         an exponent of 0.99, the popular ones strewn over all keys); those inserted last the most. Of \
+         keys, uniform means that they lie anywhere, equally likely.",
+    ),
+    ("slots", "How many records a leaf has room for."),
+    (
+        "fill",
+        "The share of its slots that the load fills in each leaf.",
+    ),
+    (
+        "epsilon, error",
+        "How far a model's prediction may be from where the key is, counted in slots of leaves. Where \
+         leaves are half full, 16 slots are 8 keys.",
+    ),
+    (
+        "leaf table, synonym leaf table",
+        "What a session of rolex holds: 8 bytes for each leaf, and 2^8 entries of 8 bytes for each model.",
+    ),
+    (
+        "round trip",
+        "A batch of verbs is posted and its replies come back; how often an operation waits for that.",
+    ),
+    (
+        "in flight",
+        "Operations that one thread has begun and not ended; the thread goes on with whichever can.",
+    ),
+];
