@@ -33,8 +33,8 @@ enum SimCommand {
     /// promise (status 1)
     Check(CheckArguments),
 
-    /// Put READ and CAS rates and latencies of the modelled NICs beside published ones (status 1 if far
-    /// off, 3 if nothing is published)
+    /// Put READ and CAS rates and latencies of the modelled NICs beside published ones (status 1 if
+    /// far off, 3 if nothing is published)
     Network(NetworkArguments),
 }
 

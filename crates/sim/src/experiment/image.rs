@@ -33,8 +33,8 @@ const SPARE_BYTES: u64 = 12 << 20;
 /// Chunks that one session leases at a time take no more.
 const SPARE_BYTES_PER_SESSION: u64 = 384 << 10;
 
-/// Sessions that one memory node has for client threads; its region has 1023, some of which the load
-/// and the node itself may need.
+/// Sessions that one memory node has for client threads; its region has 1023, some of which the
+/// load and the node itself may need.
 pub const SESSION_COUNT_MAX: usize = 1000;
 /// Memory nodes that an address can name.
 const NODE_COUNT_MAX: usize = 256;

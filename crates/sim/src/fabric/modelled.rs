@@ -3,8 +3,9 @@
 //!
 //! It shares time, memory, tasks and endpoints with the world that judges correctness, and nothing
 //! else: its batches have no pieces, no cuts and no fences to remember, which is why it does some
-//! million verbs a second. A batch is a row of moments: its doorbells ring, it arrives at each node,
-//! its verbs take effect one after the other, the reply is back, the client's thread takes it up.
+//! million verbs a second. A batch is a row of moments: its doorbells ring, it arrives at each
+//! node, its verbs take effect one after the other, the reply is back, the client's thread takes it
+//! up.
 
 use core::cell::RefCell;
 use std::rc::Rc;

@@ -50,7 +50,8 @@ pub struct Sourced<T> {
     pub source: String,
 }
 
-/// What holds where a figure does not vary it. How many threads a compute node has is the testbed's.
+/// What holds where a figure does not vary it. How many threads a compute node has, the testbed
+/// says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Defaults {

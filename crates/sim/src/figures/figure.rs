@@ -196,7 +196,8 @@ impl Figure {
         }
     }
 
-    /// Refuses a list in which something stands twice: it would be run twice, and drawn over itself.
+    /// Refuses a list in which something stands twice: it would be run twice, and drawn over
+    /// itself.
     pub(super) fn check_distinct(&self) -> Result<(), String> {
         let of = |key: &str| format!("{key} of figure '{}'", self.id);
         let workloads = |list: &[WorkloadLetter]| distinct(&of("workloads"), list);

@@ -219,7 +219,10 @@ fn network_parameters(suite: &Suite) -> Markup {
             tr { th { "Parameter" } th { "Value" } th { "Source" } }
             @for (key, parameter) in model.parameters() {
                 tr {
-                    td { (key) @if !NetworkModel::is_used(key) { " (unused: no run depends on it)" } }
+                    td {
+                        (key)
+                        @if !NetworkModel::is_used(key) { " (unused: no run depends on it)" }
+                    }
                     td.number { (parameter.value) }
                     td { (parameter.source) }
                 }

@@ -38,8 +38,8 @@ pub struct ComputeNodes {
     pub verb_ns: Parameter,
     /// A thread's time to check 1024 bytes that were read.
     pub checksum_ns_per_kib: Parameter,
-    /// The least time after which a task that backs off from a lock is polled again: a turn in which
-    /// no other task of its thread has anything to do.
+    /// The least time after which a task that backs off from a lock is polled again: a turn in
+    /// which no other task of its thread has anything to do.
     pub backoff_turn_ns_min: Parameter,
     /// The most: a turn in which all others have. What is drawn between them is mostly short.
     pub backoff_turn_ns_max: Parameter,

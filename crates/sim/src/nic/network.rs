@@ -59,8 +59,8 @@ struct Place {
     memory_nic: usize,
 }
 
-/// How busy stages were, as shares of the time between two looks: of each kind the busiest one. None
-/// is ever above 1.
+/// How busy stages were, as shares of the time between two looks: of each kind the busiest one.
+/// None is ever above 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Utilisation {
     /// The memory nodes' pipelines.
@@ -196,9 +196,9 @@ impl Network {
         }
     }
 
-    /// Puts a client onto a compute node, as its `thread`-th thread, which has a processor for itself
-    /// and shares it with others that were put there: threads are spread over the NICs at both ends.
-    /// Both wrap around. A client that was put nowhere is on the first.
+    /// Puts a client onto a compute node, as its `thread`-th thread, which has a processor that all
+    /// clients share that were put there: threads are spread over the NICs at both ends. Both wrap
+    /// around. A client that was put nowhere is on the first.
     pub fn place(&mut self, client: ClientId, compute_node: usize, thread: usize) {
         let index = client.0 as usize;
         let first = Place {

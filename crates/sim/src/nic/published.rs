@@ -59,7 +59,8 @@ pub struct PublishedRate {
     pub source: String,
 }
 
-/// A latency that one verb was found to have when nobody else is there, posting and polling with it.
+/// A latency that one verb was found to have when nobody else is there, posting and polling
+/// included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedLatency {

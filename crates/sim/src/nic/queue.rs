@@ -41,8 +41,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// It is `now`: serves what will be there from `ready` on, after all that came before; says when
-    /// it is done.
+    /// It is `now`: serves what will be there from `ready` on, after all that came before; says
+    /// when it is done.
     #[inline]
     pub(super) fn serve(&mut self, now: Picos, ready: Picos, service: Picos) -> Picos {
         while self.periods.front().is_some_and(|(_, end)| *end <= now) {
