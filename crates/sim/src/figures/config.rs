@@ -57,7 +57,7 @@ pub struct Sourced<T> {
 pub struct Defaults {
     /// Slots of a leaf.
     pub slots: Sourced<u64>,
-    /// Error bound of the models, in slots of leaves that are full to the end.
+    /// Error bound of the models: in keys, or for `rolex` in slots of leaves, full or free.
     pub epsilon_keys: Sourced<f64>,
     /// How full the load makes leaves, in percent.
     pub fill_percent: Sourced<u8>,

@@ -37,8 +37,9 @@ pub(super) const GLOSSARY: [(&str, &str); 15] = [
     ),
     (
         "epsilon, error",
-        "How far a model's prediction may be from where the key is, counted in slots of leaves. Where \
-         leaves are half full, 16 slots are 8 keys.",
+        "How far a model's prediction may be from where the key is. For learned it counts keys. For \
+         rolex it counts slots, of which its leaves have some free: where they are half full, 16 \
+         slots are 8 keys.",
     ),
     (
         "leaf table, synonym leaf table",

@@ -225,7 +225,7 @@ impl Maker<'_> {
         self.points.push(Point {
             figure_index: index,
             chart: format!(
-                "fill {} %, error of {} slots",
+                "fill {} %, error {}",
                 table.fill_percent, table.epsilon_keys
             ),
             layer: table.layer,

@@ -84,13 +84,8 @@ fn caption(suite: &Suite) -> String {
 
 /// The title as part of a file's name.
 fn file_name(title: &str) -> String {
-    let letters = title.chars().map(|letter| {
-        if letter.is_ascii_alphanumeric() {
-            letter.to_ascii_lowercase()
-        } else {
-            '-'
-        }
-    });
-    let name: String = letters.collect();
-    name.trim_matches('-').to_owned()
+    let is_kept = |letter: char| letter.is_ascii_alphanumeric();
+    let words = title.split(|letter| !is_kept(letter));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join("-").to_ascii_lowercase()
 }
