@@ -32,6 +32,8 @@
 //!   And it was 0, or a root of this very table: that of the table that had the entry before was
 //!   zeroed before the drop's sequence number was drawn, so a READ that saw it belongs to an
 //!   operation that began before, and until that ends the entry does not become free (D7, G2).
+//! - **C6.** Who reads the catalog reads its own session's word in the same batch, and believes
+//!   nothing if that does not say that the session is alive: a node that has restarted is empty.
 //!   Nobody writes word 16 of a dropped entry again: every CAS expects another root than 0. A load
 //!   that is under way may still write word 24, which nobody believes of a dropped entry, and which
 //!   creation writes anew.

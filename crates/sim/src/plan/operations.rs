@@ -128,8 +128,11 @@ pub(super) fn visit_other_table(random: &mut Random, lane: &mut Vec<Operation>) 
     let mut visited = Vec::with_capacity(lane.len());
     for operation in lane.drain(..) {
         if random.chance(change) {
-            let changes = [Operation::Create, Operation::Create, Operation::Drop];
-            visited.push(random.choose(&changes).clone());
+            visited.push(match random.below(8) {
+                0..4 => Operation::Create,
+                4..7 => Operation::Drop,
+                _ => Operation::Open,
+            });
         }
         let is_load = matches!(operation, Operation::Load(_));
         if !is_load && random.chance(visit) {

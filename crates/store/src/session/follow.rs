@@ -16,7 +16,8 @@ use crate::{Error, ErrorKind};
 impl<H: Host> SessionCore<H> {
     /// Begins an operation on a table. `None`: something has changed, and
     /// [`begin_slowly`](Self::begin_slowly) sees to it.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "what it returns would go by memory")]
+    #[inline(always)]
     pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<Begun<'_>> {
         let (begun, behind) = self.unfinished.begin();
         (behind.is_none() && !table.dropped.get() && !self.is_broken()).then_some(begun)
