@@ -154,6 +154,7 @@ impl History {
     }
 
     /// The operations on one table, as if there were no other.
+    #[must_use]
     pub fn of_table(&self, table: u32) -> Self {
         let on_it = self
             .events

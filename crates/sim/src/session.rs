@@ -65,7 +65,7 @@ impl<E: Endpoint + Debug> Host for SimHost<E> {
 /// A session with the table of the run, and the one that comes and goes.
 #[derive(Debug)]
 pub struct Session<E: Endpoint + Debug> {
-    session: AsyncSession<SimHost<E>>,
+    library: AsyncSession<SimHost<E>>,
     table: AsyncTable<SimHost<E>>,
     other: RefCell<Option<AsyncTable<SimHost<E>>>>,
     /// The last value that it saw of each key of each table.
@@ -80,7 +80,7 @@ impl<E: Endpoint + Debug> Session<E> {
     pub async fn open(session: AsyncSession<SimHost<E>>) -> Result<Self, Error> {
         let table = session.open_table(TABLE_NAME).await?;
         Ok(Self {
-            session,
+            library: session,
             table,
             other: RefCell::default(),
             seen: RefCell::default(),
@@ -89,12 +89,12 @@ impl<E: Endpoint + Debug> Session<E> {
 
     /// Its endpoint.
     pub fn endpoint(&self) -> &E {
-        self.session.endpoint()
+        self.library.endpoint()
     }
 
     /// Whether it must stop (F6).
     pub fn is_broken(&self) -> bool {
-        self.session.is_broken()
+        self.library.is_broken()
     }
 
     /// Gives back what it leased and closes.
@@ -102,7 +102,7 @@ impl<E: Endpoint + Debug> Session<E> {
     /// # Errors
     /// The fabric failed.
     pub async fn close(&self) -> Result<(), Error> {
-        self.session.close().await
+        self.library.close().await
     }
 
     /// Whether an operation needs the table that comes and goes, and the session has none open.
@@ -139,7 +139,7 @@ impl<E: Endpoint + Debug> Session<E> {
     ) -> Result<Answer, String> {
         let done = match operation {
             Operation::Create => self.create().await,
-            Operation::Drop => self.session.drop_table(OTHER_NAME).await.map(|()| {
+            Operation::Drop => self.library.drop_table(OTHER_NAME).await.map(|()| {
                 self.other.take();
                 Answer::Dropped
             }),
@@ -170,7 +170,7 @@ impl<E: Endpoint + Debug> Session<E> {
 
     async fn create(&self) -> Result<Answer, Error> {
         let options = TableOptions::default();
-        match self.session.create_table(OTHER_NAME, &options).await {
+        match self.library.create_table(OTHER_NAME, &options).await {
             Ok(table) => {
                 let id = table.info().id;
                 self.other.replace(Some(table));
@@ -184,7 +184,7 @@ impl<E: Endpoint + Debug> Session<E> {
     }
 
     async fn open_other(&self) -> Result<Answer, Error> {
-        let table = self.session.open_table(OTHER_NAME).await?;
+        let table = self.library.open_table(OTHER_NAME).await?;
         let id = table.info().id;
         self.other.replace(Some(table));
         Ok(Answer::Opened(id))
@@ -264,8 +264,9 @@ fn classify(operation: &Operation, error: &Error) -> Result<Answer, String> {
     let text = error.to_string();
     let failure = match error.kind() {
         ErrorKind::Fabric(failure) => Some(failure),
-        ErrorKind::Index(error) => error.fabric_failure(),
-        ErrorKind::Load(LoadError::Index(error)) => error.fabric_failure(),
+        ErrorKind::Index(error) | ErrorKind::Load(LoadError::Index(error)) => {
+            error.fabric_failure()
+        }
         _ => None,
     };
     if let Some(failure) = failure {

@@ -121,13 +121,17 @@ impl Process {
     /// Ends following for a session: nothing is written to its block after this.
     pub(crate) async fn remove(&self, note: &Arc<SessionNote>) {
         for attempt in 0.. {
-            let mut followed = self.followed();
-            followed.sessions.retain(|other| !Arc::ptr_eq(other, note));
-            if !followed.is_publishing {
+            if self.is_removed(note) {
                 return;
             }
-            drop(followed);
             backoff(attempt).await;
         }
+    }
+
+    /// Takes a session off the list; false while words may still be written for it.
+    fn is_removed(&self, note: &Arc<SessionNote>) -> bool {
+        let mut followed = self.followed();
+        followed.sessions.retain(|other| !Arc::ptr_eq(other, note));
+        !followed.is_publishing
     }
 }
