@@ -63,6 +63,13 @@ pub trait Endpoint {
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 
+    /// Batches that were posted and are not complete, those of dropped futures among them. A session
+    /// is closed only when there are none (F6). None where batches complete at the first poll.
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        0
+    }
+
     /// Costs so far per kind of operation (F9).
     fn counters(&self) -> &Counters;
 
@@ -77,6 +84,10 @@ pub enum ProtocolCheck {
     LeafIsIntact,
     /// D4: a torn leaf is never "not found".
     TornIsNotAbsent,
+    /// D7: who sees a new number looks for new roots before going on (P4).
+    RootsAreFollowed,
+    /// R4: what links to a leaf that was moved is linked to where that went.
+    LinksAreRedirected,
     /// D7: memory is freed only when every session has published a late enough number (G2).
     GracePeriodIsOver,
     /// D7: who sees a new number looks for dropped tables before going on (P4).

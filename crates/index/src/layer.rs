@@ -88,6 +88,17 @@ impl Layer {
         }
     }
 
+    /// A layer over a newer directory, with what this one has learned of leaves that have stayed.
+    #[must_use]
+    pub fn with_directory(&self, kind: LayerKind, directory: Arc<Directory>) -> Self {
+        match self {
+            Self::Learned(layer) if kind == LayerKind::Learned => {
+                Self::Learned(layer.with_directory(directory))
+            }
+            _ => Self::new(kind, directory),
+        }
+    }
+
     /// The directory that it searches in.
     pub fn directory(&self) -> &Arc<Directory> {
         match self {

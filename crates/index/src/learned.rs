@@ -34,6 +34,29 @@ impl LearnedLayer {
         }
     }
 
+    /// A layer over a newer directory. It keeps the synonyms between two trained leaves that have
+    /// both stayed: nothing between them was moved.
+    #[must_use]
+    pub fn with_directory(&self, directory: Arc<Directory>) -> Self {
+        let old = &self.directory;
+        let mut synonyms = Synonyms::default();
+        let addr =
+            |directory: &Directory, number: u32| directory.leaf(number).map(|leaf| leaf.addr);
+        for (low, leaf) in self.synonyms.iter() {
+            let parent = directory.locate(low).parent;
+            let has_stayed = addr(old, leaf.parent) == addr(&directory, parent)
+                && addr(old, leaf.parent + 1) == addr(&directory, parent + 1);
+            if has_stayed {
+                let leaf = Hint { parent, ..leaf };
+                synonyms.insert(low, leaf, directory.leaf_count());
+            }
+        }
+        Self {
+            synonyms,
+            ..Self::new(directory)
+        }
+    }
+
     /// [`locate`](SearchLayer::locate), telling `near` of a leaf nearby as soon as there is one.
     #[inline]
     pub fn locate_early(&self, key: u64, near: impl FnOnce(RemoteAddr)) -> Hint {

@@ -13,6 +13,7 @@
 //! | [`synonyms`] | leaves that splits made since the training |
 //! | [`snapshot`] | the directory's format in far memory |
 //! | [`load`] | bulk load: cuts leaves, trains, writes, commits |
+//! | [`retrain`] | retraining: leaves move to new runs, new models take the place of old ones |
 //! | [`operation`] | get, put, scan and the rest, over any search layer |
 //!
 //! What it is not: it holds no truth. Deleting everything here but the address of the first leaf
@@ -26,6 +27,7 @@ pub mod layer;
 pub mod learned;
 pub mod load;
 pub mod operation;
+pub mod retrain;
 pub mod rolex;
 pub mod snapshot;
 pub mod synonyms;

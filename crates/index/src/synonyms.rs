@@ -60,6 +60,11 @@ impl Synonyms {
         }
     }
 
+    /// All that are known, by lower fence.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Hint)> {
+        self.by_low.iter().map(|(low, leaf)| (*low, *leaf))
+    }
+
     /// How many are known.
     pub fn len(&self) -> usize {
         self.by_low.len()

@@ -185,7 +185,10 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     }
 
     /// Gives a lock back that this session holds. One round trip.
-    async fn unlock(
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn unlock(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
@@ -236,6 +239,30 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             // Boxed: a future is as large as the largest one inside it.
             Attempt::Failed(owner) => {
                 Box::pin(self.lock_slowly(batch, addr, owner, leaf, broken)).await
+            }
+        }
+    }
+
+    /// One attempt at [`lock`](Self::lock), that waits for nobody; false when somebody holds the
+    /// lock, or the leaf is not intact. One round trip.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn lock_if_free(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        leaf: &mut LeafBuffer,
+        broken: &Cell<bool>,
+    ) -> Result<bool, LeafError> {
+        batch.clear();
+        match self.try_lock(batch, addr, leaf, broken).await? {
+            Attempt::Locked => Ok(true),
+            Attempt::Failed(owner) => {
+                if owner.is_free() {
+                    self.unlock(batch, addr, broken).await?;
+                }
+                Ok(false)
             }
         }
     }

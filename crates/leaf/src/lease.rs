@@ -48,6 +48,31 @@ impl LeafLease {
         self.chunks.push(chunk);
     }
 
+    /// The chunks of which all leaves were taken, if that is all of them; each of those leaves must
+    /// be linked to by now.
+    pub fn take_exhausted(&mut self) -> Vec<ChunkIndex> {
+        if self.free.is_empty() {
+            core::mem::take(&mut self.chunks)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Gives back chunks without free leaves.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn give_exhausted<E: Endpoint>(
+        access: &LeafAccess<'_, E>,
+        chunks: Vec<ChunkIndex>,
+    ) -> Result<(), RegionError> {
+        let mut lease = Self {
+            free: Vec::new(),
+            chunks,
+        };
+        lease.give_back(access).await
+    }
+
     /// Gives all chunks back, with the leaves of them that were not used.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! | [`change`] | changes of a locked leaf as batches (D2, D3) |
 //! | [`access`] | reading, locking and changing one leaf through the fabric (D1, D4, D5) |
 //! | [`critical`] | when a session that is cut off has to be closed |
+//! | [`moving`] | moving leaves to another place (L4) |
 //! | [`recovery`] | leaves of fenced owners (D8) |
 //! | [`lease`] | leaves that splits will need, leased ahead |
 //!
@@ -21,6 +22,7 @@ pub mod critical;
 pub mod geometry;
 pub mod image;
 pub mod lease;
+pub mod moving;
 pub mod recovery;
 
 mod error;

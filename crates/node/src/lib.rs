@@ -23,6 +23,7 @@ mod catalog;
 pub mod embedded;
 mod patience;
 pub mod reclaim;
+pub mod retrain;
 pub mod sessions;
 pub mod shm;
 pub mod sweep;

@@ -63,7 +63,7 @@ impl<E: Endpoint> Keeper<E> {
 
     /// G2: the smallest number that a session which is not fenced has published. The node's own
     /// session has no operation under way here.
-    async fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
+    pub(crate) async fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
         let mut batch = Batch::new();
         let reads: Vec<_> = session_ids()
             .map(|session| {

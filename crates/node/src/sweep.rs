@@ -169,6 +169,16 @@ impl<E: Endpoint> Keeper<E> {
                 .await?;
             report.chunk_count += 1;
         }
+        for table in &known.tables {
+            let entry = known.catalog.iter();
+            let mut entry = entry.filter(|entry| entry.record.id == table.access.table);
+            let Some(entry) = entry.next() else { continue };
+            match self.adopt_orphans(entry, &patience).await {
+                Ok(Some(count)) => report.chunk_count += count,
+                Ok(None) => report.given_up_count += 1,
+                Err(error) => report.note_damage(error)?,
+            }
+        }
         Ok(report)
     }
 

@@ -270,6 +270,14 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         self.swap_owner(&mut batch, chunk, from).await
     }
 
+    /// Gives a chunk that was taken over back as it was.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn let_go(&self, chunk: ChunkIndex) -> Result<(), RegionError> {
+        self.drop_owner(&mut Batch::new(), chunk).await
+    }
+
     /// The blocks of all chunks that were ever handed out.
     ///
     /// # Errors

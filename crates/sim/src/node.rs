@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
 use farleaf_executor::block_on;
@@ -9,6 +10,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::create_table;
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::{AgentEvent, Sessions};
 use farleaf_node::sweep::Keeper;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
@@ -174,22 +176,33 @@ impl Node {
     pub async fn run_agent(
         &self,
         plant: Option<Plant>,
+        policy: Option<RetrainPolicy>,
         is_over: impl Fn() -> bool,
     ) -> Option<IndexError> {
         let endpoint = SimEndpoint::with_plant(&self.world, plant);
         let owner = self.register(endpoint.client());
         let keeper = self.keeper(endpoint, owner);
+        let retrainer = policy.map(Retrainer::new);
+        let stop = AtomicBool::new(false);
         let (mut is_due, mut failed) = (false, None);
         while !is_over() {
             sleep(&self.world, AGENT_TICK).await;
             if let Err(error) = keeper.reclaim().await {
                 failed = Some(error.into());
             }
+            if let Some(retrainer) = &retrainer
+                && let Err(error) = retrainer.tick(&keeper, &stop).await
+            {
+                failed = Some(error);
+            }
             is_due |= self.hears_of_deaths();
             if is_due {
                 // A sweep that fails, or waits for nobody any longer (W6), is tried again.
                 match keeper.sweep().await {
-                    Ok(report) => is_due = report.given_up_count > 0,
+                    Ok(report) => {
+                        is_due = report.given_up_count > 0;
+                        retrainer.iter().for_each(Retrainer::look_again);
+                    }
                     Err(error) => failed = Some(error),
                 }
             }

@@ -6,6 +6,7 @@ mod mishap;
 mod operations;
 
 use farleaf_index::LayerKind;
+use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
 use mishap::{draw_faults, draw_when};
@@ -27,6 +28,8 @@ pub struct TablePlan {
     pub loaded: Vec<(u64, u64)>,
     /// Whether all memory has been handed out once, so that what is freed is used again at once.
     pub is_memory_reused: bool,
+    /// When the node retrains; `None`: never.
+    pub retraining: Option<RetrainPolicy>,
 }
 
 /// One client: lanes of operations, each done one after the other, all lanes at once, on one
@@ -149,6 +152,11 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
         fill_percent: *random.choose(&[50, 75, 100]),
         loaded,
         is_memory_reused: random.chance(500),
+        retraining: random.chance(600).then(|| RetrainPolicy {
+            leaves_per_split: *random.choose(&[1, 8, 1000]),
+            split_count_min: random.between(1, 3),
+            leaf_count_max: *random.choose(&[1, 4, 1000]),
+        }),
     }
 }
 

@@ -122,9 +122,10 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     {
         let stage = Rc::clone(&stage);
         let named = Rc::clone(&stage);
+        let policy = plan.table.retraining;
         let agent = async move {
             let is_over = || stage.busy.get() == 0;
-            let failed = stage.node.run_agent(plant, is_over).await;
+            let failed = stage.node.run_agent(plant, policy, is_over).await;
             if let Some(error) = failed.filter(|_| !stage.is_lost.get()) {
                 let how = format!("the agent failed: {error}");
                 stage.complain(Violation::new("errors", how));

@@ -1,6 +1,7 @@
 //! The beginning and the end of every operation (rules P1 and P4 of the process's thread).
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_types::SequenceNumber;
@@ -14,6 +15,9 @@ use crate::process::{ProcessNote, SessionNote};
 pub(crate) struct Unfinished {
     process: Arc<ProcessNote>,
     note: Arc<SessionNote>,
+    /// The session's: what was cut off may still be on its way, so the note stays until the session
+    /// is closed (D7).
+    broken: Rc<Cell<bool>>,
     followed: Cell<SequenceNumber>,
     current_count: Cell<u32>,
     /// Operations that began before `followed`; the session's note still has their number.
@@ -64,10 +68,15 @@ impl Drop for BegunBriefly<'_> {
 }
 
 impl Unfinished {
-    pub(crate) fn new(process: Arc<ProcessNote>, note: Arc<SessionNote>) -> Self {
+    pub(crate) fn new(
+        process: Arc<ProcessNote>,
+        note: Arc<SessionNote>,
+        broken: Rc<Cell<bool>>,
+    ) -> Self {
         Self {
             process,
             note,
+            broken,
             followed: Cell::default(),
             current_count: Cell::new(0),
             older_count: Cell::new(0),
@@ -77,6 +86,11 @@ impl Unfinished {
     /// Whether no operation is unfinished.
     pub(crate) fn is_idle(&self) -> bool {
         self.current_count.get() + self.older_count.get() == 0
+    }
+
+    /// Whether operations are unfinished that began before the session followed last.
+    pub(crate) fn has_older(&self) -> bool {
+        self.older_count.get() > 0
     }
 
     pub(crate) fn note(&self) -> &Arc<SessionNote> {
@@ -146,7 +160,7 @@ impl Unfinished {
         } else {
             self.older_count.set(self.older_count.get() - 1);
         }
-        if self.older_count.get() > 0 {
+        if self.older_count.get() > 0 || self.broken.get() {
             return;
         }
         if self.current_count.get() == 0 {
@@ -176,7 +190,8 @@ mod tests {
     /// A session at number 0 that does nothing.
     fn session() -> Unfinished {
         let owner = OwnerWord::new(SessionId::new(1).expect("a number"), Incarnation::new(1));
-        Unfinished::new(Arc::default(), Arc::new(SessionNote::idle(owner)))
+        let note = Arc::new(SessionNote::idle(owner));
+        Unfinished::new(Arc::default(), note, Rc::default())
     }
 
     fn noted(session: &Unfinished) -> Option<SequenceNumber> {
@@ -314,6 +329,17 @@ mod tests {
         assert_eq!(noted(&session), Some(number(1)));
         drop(newer);
         assert_eq!(noted(&session), None);
+    }
+
+    /// D7: what a broken session has cut off may still be on its way: its note stays.
+    #[test]
+    fn a_broken_session_stays_noted() {
+        let session = session();
+        let (begun, _) = session.begin();
+        session.broken.set(true);
+        drop(begun);
+        assert_eq!(noted(&session), Some(number(0)));
+        assert!(session.is_idle());
     }
 
     /// The newer ones may end first, too.

@@ -96,6 +96,9 @@ pub enum ErrorKind {
          lock; open another session, others recover what this one held"
     )]
     SessionBroken,
+    /// The session cannot be closed while operations of it are under way (F6).
+    #[error("operations of the session are under way; it can be closed when they have ended")]
+    SessionBusy,
     /// The memory node does not know the session: it has restarted, with empty memory, or has
     /// fenced the session.
     #[error(

@@ -28,7 +28,7 @@ pub(super) async fn is_untouched<E: Endpoint>(
 }
 
 /// A number for the load that no load at the same time has: 1 to 65535.
-pub(super) async fn draw_generation<E: Endpoint>(
+pub(crate) async fn draw_generation<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
 ) -> Result<u16, LeafError> {
@@ -88,7 +88,7 @@ fn install_root(batch: &mut Batch, layout: &RegionLayout, entry: &CatalogEntry, 
 }
 
 /// B4: if the first leaf is retired and the root is older than the pending one, swaps the root.
-/// Returns the root that is in force; of a table that was dropped, that of `entry`. A few round
+/// Returns the root that is in force; null when the table was dropped. A few round
 /// trips; called when a retired leaf was met. `broken` is as for [`LeafAccess::lock`].
 ///
 /// # Errors
@@ -113,7 +113,7 @@ pub async fn finish_root<E: Endpoint>(
     if root == 0 {
         // C5: only a dropped table has none, and must not get one again. Whoever works on it still
         // goes on with what it has, until it notices.
-        return Ok(entry.root);
+        return Ok(RemoteAddr::NULL);
     }
     let unfinished = leaf.image().is_retired() && pending != 0 && pending != root;
     if unfinished {

@@ -161,13 +161,6 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             leaf_count, segment.point_count,
             "each leaf is one point of the regression"
         );
-        let synonym_capacity = match self.kind {
-            LayerKind::Rolex => PAPER_SYNONYM_CAPACITY,
-            LayerKind::Learned => {
-                let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY).next_power_of_two() - 1;
-                wanted.clamp(SYNONYM_CAPACITY_MIN, PAPER_SYNONYM_CAPACITY)
-            }
-        };
         Model {
             first_key: segment.first_x,
             slope: segment.slope,
@@ -176,7 +169,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             base,
             leaf_count,
             synonym_table: RemoteAddr::NULL,
-            synonym_capacity,
+            synonym_capacity: synonym_capacity(self.kind, leaf_count),
         }
     }
 
@@ -240,8 +233,19 @@ async fn write_words<E: Endpoint>(
     Ok(endpoint.execute(batch).await?)
 }
 
+/// Entries of a model's synonym leaf table.
+pub(crate) fn synonym_capacity(kind: LayerKind, leaf_count: u32) -> u32 {
+    match kind {
+        LayerKind::Rolex => PAPER_SYNONYM_CAPACITY,
+        LayerKind::Learned => {
+            let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY).next_power_of_two() - 1;
+            wanted.clamp(SYNONYM_CAPACITY_MIN, PAPER_SYNONYM_CAPACITY)
+        }
+    }
+}
+
 /// The largest error over the fences as they were decided, rounded up.
-fn error_max(model: &Model, lows: &[u64]) -> f32 {
+pub(crate) fn error_max(model: &Model, lows: &[u64]) -> f32 {
     let predict =
         |key: u64| model.slope * (key - model.first_key) as f64 + f64::from(model.intercept);
     let errors = lows

@@ -4,23 +4,31 @@ use crate::directory::Model;
 
 /// The leaf boundaries of one model, decided.
 #[derive(Debug, Default)]
-pub(super) struct Boundaries {
+pub(crate) struct Boundaries {
     /// Lower fence of each leaf.
-    pub(super) lows: Vec<u64>,
+    pub(crate) lows: Vec<u64>,
     /// Residual of each leaf.
-    pub(super) residuals: Vec<i8>,
+    pub(crate) residuals: Vec<i8>,
 }
 
 /// The gap before a leaf: the last key before it, and its first key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
+pub(crate) struct Gap {
     /// Last key of the leaf before.
-    pub(super) last: u64,
+    pub(crate) last: u64,
     /// First key of the leaf.
-    pub(super) first: u64,
+    pub(crate) first: u64,
 }
 
 impl Gap {
+    /// No gap: the leaf's fence is given.
+    pub(crate) fn at(low: u64) -> Self {
+        Self {
+            last: low.saturating_sub(1),
+            first: low,
+        }
+    }
+
     /// The middle of the gap: a key that could be the leaf's lower fence.
     pub(super) fn middle(&self) -> u64 {
         self.last + (self.first - self.last).div_ceil(2)
@@ -29,7 +37,7 @@ impl Gap {
 
 /// How finely positions are counted: as finely as a residual byte can still hold errors of
 /// `epsilon_leaves`.
-pub(super) fn shift_for(epsilon_leaves: f64) -> u32 {
+pub(crate) fn shift_for(epsilon_leaves: f64) -> u32 {
     // A threshold is at most one grid point beyond the predicted fence.
     let room = f64::from(i8::MAX) - 1.0;
     let shift = (room / epsilon_leaves.max(0.5)).log2().floor();
@@ -44,7 +52,7 @@ impl Boundaries {
     /// chosen, and the fence is the smallest key whose prediction reaches it: so the residual is
     /// exact for every key, present or not. Where they do not, the key that begins the leaf is the
     /// fence, and keys with the same prediction on the wrong side of it cost one more leaf.
-    pub(super) fn decide(model: &Model, gaps: &[Gap], shift: u32) -> Self {
+    pub(crate) fn decide(model: &Model, gaps: &[Gap], shift: u32) -> Self {
         let mut boundaries = Self {
             lows: vec![model.first_key],
             residuals: vec![i8::MIN],

@@ -19,14 +19,16 @@ pub use write::Decision;
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, Look};
 use farleaf_types::RemoteAddr;
 
 use crate::IndexError;
+use crate::directory::Directory;
 use crate::hint::{Hint, SearchLayer};
-use crate::layer::Layer;
+use crate::layer::{Layer, LayerKind};
 use course::Course;
 
 /// So many unread announcements of a model make it worth two round trips to read them.
@@ -46,8 +48,13 @@ struct Scratch {
 pub struct IndexState {
     layer: RefCell<Layer>,
     lease: RefCell<LeafLease>,
+    /// Leaves taken from the lease that no leaf links to yet.
+    unlinked_count: Cell<u32>,
     /// Buffers for asking for many keys at once, kept for the next time.
     scratch: RefCell<Scratch>,
+    /// How often the layer was replaced: an operation that began before must not teach the new one
+    /// what it met by the old one's hints (D7).
+    layer_version: Cell<u32>,
     /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
     /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
@@ -65,15 +72,20 @@ impl IndexState {
         Self {
             layer: RefCell::new(layer),
             lease: RefCell::default(),
+            unlinked_count: Cell::new(0),
             scratch: RefCell::default(),
+            layer_version: Cell::new(0),
             follows_retired: Cell::new(false),
             broken,
         }
     }
 
-    /// A newer root's layer, or the same again.
-    pub fn replace_layer(&self, layer: Layer) {
+    /// Searches in a newer root's directory from now on. Of what was learned, it keeps what belongs
+    /// to leaves that have stayed.
+    pub fn replace_directory(&self, kind: LayerKind, directory: Arc<Directory>) {
+        let layer = self.layer.borrow().with_directory(kind, directory);
         self.layer.replace(layer);
+        self.layer_version.update(|version| version.wrapping_add(1));
         self.follows_retired.set(false);
     }
 
@@ -111,6 +123,17 @@ impl IndexState {
         leaves.map(|leaf| leaf.addr).collect()
     }
 
+    fn take_leaf(&self) -> Option<RemoteAddr> {
+        let leaf = self.lease.borrow_mut().take()?;
+        self.unlinked_count.update(|count| count + 1);
+        Some(leaf)
+    }
+
+    /// A leaf that was taken is linked to.
+    fn note_linked(&self) {
+        self.unlinked_count.update(|count| count - 1);
+    }
+
     /// Takes the leased leaves out, to give them back.
     pub fn take_lease(&self) -> LeafLease {
         self.lease.take()
@@ -122,6 +145,8 @@ impl IndexState {
 pub struct Index<'a, E> {
     access: LeafAccess<'a, E>,
     state: &'a IndexState,
+    /// Of the layer when the operation began.
+    layer_version: u32,
 }
 
 impl<E> Clone for Index<'_, E> {
@@ -135,7 +160,12 @@ impl<'a, E: Endpoint> Index<'a, E> {
     /// Joins what a session may do with what it knows.
     #[inline]
     pub fn new(access: LeafAccess<'a, E>, state: &'a IndexState) -> Self {
-        Self { access, state }
+        let layer_version = state.layer_version.get();
+        Self {
+            access,
+            state,
+            layer_version,
+        }
     }
 
     #[inline]
@@ -210,8 +240,17 @@ impl<'a, E: Endpoint> Index<'a, E> {
         }
     }
 
+    /// Whether the layer is still the one that the operation began with.
+    #[inline]
+    fn is_current(&self) -> bool {
+        self.layer_version == self.state.layer_version.get()
+    }
+
     /// Notes a leaf that was met: a synonym of its parent, unless it is the trained leaf itself.
     fn learn(&self, low: u64, leaf: Hint) {
+        if !self.is_current() {
+            return;
+        }
         let mut layer = self.state.layer.borrow_mut();
         let trained = layer.directory().leaf(leaf.parent);
         if trained.is_none_or(|trained| trained.addr != leaf.addr) {
@@ -279,6 +318,9 @@ impl<'a, E: Endpoint> Index<'a, E> {
                     self.learn(image.low(), leaf);
                 }
             }
+        }
+        if !self.is_current() {
+            return Ok(());
         }
         let mut layer = self.state.layer.borrow_mut();
         // What an entry names is only a hint; one that names no chunk must not be read.

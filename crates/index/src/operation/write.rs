@@ -2,7 +2,7 @@
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
-use farleaf_leaf::{Critical, LeafBuffer, Look};
+use farleaf_leaf::{Critical, LeafBuffer, LeafLease, Look};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::RemoteAddr;
@@ -187,7 +187,7 @@ impl<E: Endpoint> Index<'_, E> {
         hint: Hint,
         (key, value): (u64, u64),
     ) -> Result<Room, IndexError> {
-        let sibling = self.state.lease.borrow_mut().take();
+        let sibling = self.state.take_leaf();
         let Some(sibling) = sibling else {
             self.unlock(batch, hint.addr).await?;
             return Ok(self
@@ -196,6 +196,7 @@ impl<E: Endpoint> Index<'_, E> {
                 .map_or_else(Room::None, |()| Room::Leased));
         };
         let announcement = self.state.layer.borrow().announcement(hint.parent);
+        let announcement = announcement.filter(|_| self.is_current());
         let counter = announcement.map(|announcement| announcement.counter);
         let request = SplitRequest {
             key,
@@ -206,6 +207,7 @@ impl<E: Endpoint> Index<'_, E> {
         batch.clear();
         let split = self.access.change(hint.addr).split(batch, leaf, &request);
         self.access.endpoint.execute(batch).await?;
+        self.state.note_linked();
         self.learn(
             split.sibling_low,
             Hint {
@@ -256,10 +258,15 @@ impl<E: Endpoint> Index<'_, E> {
         let leased = allocator
             .lease_leaves(access.table, geometry.slots(), leaf_count)
             .await?;
-        self.state
-            .lease
-            .borrow_mut()
-            .add(access, leased.0, leased.1);
-        Ok(())
+        let mut lease = self.state.lease.borrow_mut();
+        let exhausted = if self.state.unlinked_count.get() == 0 {
+            lease.take_exhausted()
+        } else {
+            Vec::new()
+        };
+        lease.add(access, leased.0, leased.1);
+        drop(lease);
+        // Nobody else can free what is retired in a chunk that is leased.
+        LeafLease::give_exhausted(access, exhausted).await
     }
 }

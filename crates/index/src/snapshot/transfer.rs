@@ -1,12 +1,14 @@
 //! Snapshots to far memory and back.
 
+use std::collections::BTreeSet;
+
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_leaf::LeafGeometry;
 use farleaf_region::RegionError;
 use farleaf_region::RegionLayout;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
 
 use crate::directory::{Directory, Model};
@@ -29,7 +31,8 @@ pub struct SnapshotContents {
     pub record_count: u64,
     /// Positions are counted in 2^-shift leaves.
     pub shift: u32,
-    /// The models, in order, their synonym leaf tables not placed yet.
+    /// The models, in order. Those with room for synonyms and no place for them get one behind the
+    /// snapshot.
     pub models: Vec<Model>,
     /// One per leaf.
     pub residuals: Vec<i8>,
@@ -51,7 +54,11 @@ pub async fn write_snapshot<E: Endpoint>(
     let tables_start = (HEADER_SIZE_WORDS + model_words + residuals.len())
         .next_multiple_of(BLOCK_SIZE_WORDS as usize);
     let table_words = |model: &Model| {
-        (1 + model.synonym_capacity as usize).next_multiple_of(BLOCK_SIZE_WORDS as usize)
+        if wants_table(model) {
+            table_size_words(model)
+        } else {
+            0
+        }
     };
     let size_words = tables_start + contents.models.iter().map(table_words).sum::<usize>();
     let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
@@ -64,9 +71,13 @@ pub async fn write_snapshot<E: Endpoint>(
     let place = layout.chunk_start(range.first);
 
     let mut next_table = tables_start;
-    for model in &mut contents.models {
+    for model in contents
+        .models
+        .iter_mut()
+        .filter(|model| wants_table(model))
+    {
         model.synonym_table = place.offset_blocks(next_table as u64 / BLOCK_SIZE_WORDS);
-        next_table += table_words(model);
+        next_table += table_size_words(model);
     }
     let header = SnapshotHeader {
         table: contents.table,
@@ -96,6 +107,42 @@ pub async fn write_snapshot<E: Endpoint>(
     }
 }
 
+fn wants_table(model: &Model) -> bool {
+    model.synonym_table.is_null() && model.synonym_capacity > 0
+}
+
+fn table_size_words(model: &Model) -> usize {
+    (1 + model.synonym_capacity as usize).next_multiple_of(BLOCK_SIZE_WORDS as usize)
+}
+
+/// Claims room for the synonym leaf tables of models that have none, apart from any snapshot, so
+/// that they outlive it. Free memory is zero (A4), which an empty table is. `None`: no model wants
+/// one.
+///
+/// # Errors
+/// The pool is full, or the fabric failed.
+pub async fn place_synonym_tables<E: Endpoint>(
+    allocator: &ChunkAllocator<'_, E>,
+    layout: &RegionLayout,
+    (table, generation): (TableId, u16),
+    models: &mut [Model],
+) -> Result<Option<ChunkRange>, RegionError> {
+    let wanting = models.iter().filter(|model| wants_table(model));
+    let size_words: usize = wanting.map(table_size_words).sum();
+    if size_words == 0 {
+        return Ok(None);
+    }
+    let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
+    let purpose = ChunkPurpose::Snapshot { generation };
+    let range = allocator.claim(chunk_count, purpose, table).await?;
+    let mut place = layout.chunk_start(range.first);
+    for model in models.iter_mut().filter(|model| wants_table(model)) {
+        model.synonym_table = place;
+        place = place.offset_blocks(table_size_words(model) as u64 / BLOCK_SIZE_WORDS);
+    }
+    Ok(Some(range))
+}
+
 /// Reads the snapshot that a root names, and checks all of it.
 ///
 /// # Errors
@@ -107,6 +154,67 @@ pub async fn read_snapshot<E: Endpoint>(
     table: TableId,
     root: RemoteAddr,
 ) -> Result<Directory, IndexError> {
+    let contents = read_contents(endpoint, layout, geometry, table, root).await?;
+    Ok(contents.into_directory(geometry))
+}
+
+impl SnapshotContents {
+    /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
+    /// synonym leaf tables, and itself. What else a table has of such chunks is garbage (R7).
+    pub fn named_chunks(
+        &self,
+        layout: &RegionLayout,
+        geometry: LeafGeometry,
+        root: RemoteAddr,
+    ) -> BTreeSet<ChunkIndex> {
+        let residual_words = self.residuals.len().div_ceil(8);
+        let own_words = HEADER_SIZE_WORDS + self.models.len() * MODEL_SIZE_WORDS + residual_words;
+        let blocks = |words: usize| (words as u64).div_ceil(BLOCK_SIZE_WORDS);
+        let runs = self.models.iter().map(|model| {
+            let leaf_count = u64::from(model.leaf_count);
+            (model.base, leaf_count * geometry.stride_blocks())
+        });
+        let placed = self.models.iter();
+        let placed = placed.filter(|model| !model.synonym_table.is_null());
+        let tables = placed.map(|model| (model.synonym_table, blocks(table_size_words(model))));
+        let pieces = runs
+            .chain(tables)
+            .chain([(root.place(), blocks(own_words))]);
+        pieces
+            .flat_map(|(start, block_count)| {
+                let last = start.offset_blocks(block_count.max(1) - 1);
+                let chunks = layout.chunk_of(start).zip(layout.chunk_of(last));
+                chunks
+                    .into_iter()
+                    .flat_map(|(from, to)| (from.0..=to.0).map(ChunkIndex))
+            })
+            .collect()
+    }
+
+    /// The directory that it describes.
+    pub fn into_directory(self, geometry: LeafGeometry) -> Directory {
+        Directory::new(
+            geometry,
+            self.generation,
+            self.record_count,
+            self.shift,
+            &self.models,
+            self.residuals,
+        )
+    }
+}
+
+/// [`read_snapshot`], as it was written.
+///
+/// # Errors
+/// [`IndexError::SnapshotDamaged`], or the fabric failed.
+pub async fn read_contents<E: Endpoint>(
+    endpoint: &E,
+    layout: &RegionLayout,
+    geometry: LeafGeometry,
+    table: TableId,
+    root: RemoteAddr,
+) -> Result<SnapshotContents, IndexError> {
     let place = root.place();
     let damaged = |what: String| {
         IndexError::SnapshotDamaged(Box::new(SnapshotDamage {
@@ -153,7 +261,7 @@ pub async fn read_snapshot<E: Endpoint>(
         ));
     }
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let residuals = bytes
+    let residuals: Vec<i8> = bytes
         .take(header.leaf_count as usize)
         .map(u8::cast_signed)
         .collect();
@@ -163,14 +271,14 @@ pub async fn read_snapshot<E: Endpoint>(
         shift,
         ..
     } = header;
-    Ok(Directory::new(
-        geometry,
+    Ok(SnapshotContents {
+        table,
         generation,
         record_count,
         shift,
-        &models,
+        models,
         residuals,
-    ))
+    })
 }
 
 /// Whether all that a model points to lies in chunks of the region.

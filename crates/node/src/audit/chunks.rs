@@ -11,8 +11,6 @@ use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
 use super::{AuditedTable, Auditor, Finding};
 
 const CHUNK_SIZE_WORDS: usize = (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize;
-/// The snapshot that a table is made with fits one chunk, and stays when a load brings another.
-const FIRST_SNAPSHOT_CHUNK_COUNT: u64 = 1;
 
 impl<E: Endpoint> Auditor<'_, E> {
     /// Looks at all chunks, after the tables.
@@ -54,7 +52,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
         }
         for table in tables {
-            self.count_snapshots(table);
+            self.look_at_named(table);
         }
         Ok(())
     }
@@ -77,7 +75,10 @@ impl<E: Endpoint> Auditor<'_, E> {
         used: &BTreeSet<ChunkIndex>,
     ) -> Result<(), BatchError> {
         let id = table.entry.record.id;
-        let root = table.entry.root.spare();
+        let is_named = table
+            .named
+            .as_ref()
+            .is_none_or(|named| named.contains(&index));
         let of_no_load = |generation| Finding::ChunkOfNoLoad {
             chunk: index,
             table: id,
@@ -96,7 +97,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             Some(ChunkPurpose::Leaves { .. }) => {
                 self.look_at_leaves(table, (index, chunk)).await?;
             }
-            Some(ChunkPurpose::Run { generation, .. }) if generation != root => {
+            Some(ChunkPurpose::Run { generation, .. }) if !is_named => {
                 self.findings.push(of_no_load(generation));
             }
             Some(ChunkPurpose::Run { .. }) => {
@@ -108,7 +109,8 @@ impl<E: Endpoint> Auditor<'_, E> {
                 }
             }
             Some(ChunkPurpose::Snapshot { generation }) => {
-                if generation != root && generation != 0 {
+                // The snapshot that a table is made with stays until somebody retrains.
+                if !is_named && generation != 0 {
                     self.findings.push(of_no_load(generation));
                 }
             }
@@ -169,27 +171,27 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// The table's first snapshot and the root's, and nothing else.
-    fn count_snapshots(&mut self, table: &AuditedTable) {
-        let (id, root) = (table.entry.record.id, table.entry.root.spare());
-        let expected = match table.snapshot_chunk_count {
-            Some(count) if root == 0 => vec![(0, count)],
-            Some(count) => vec![(0, FIRST_SNAPSHOT_CHUNK_COUNT), (root, count)],
-            None => Vec::new(),
+    /// All that the root names is the table's, and is what it is named as.
+    fn look_at_named(&mut self, table: &AuditedTable) {
+        let (id, generation) = (table.entry.record.id, table.entry.root.spare());
+        let Some(named) = &table.named else {
+            return;
         };
-        for (generation, expected) in expected {
-            let purpose = Some(ChunkPurpose::Snapshot { generation });
-            let chunks = self.chunks.iter();
-            let found = chunks.filter(|chunk| chunk.purpose == purpose && chunk.table == id);
-            let found = found.count() as u64;
-            if found != expected {
-                self.findings.push(Finding::SnapshotChunkCount {
-                    table: id,
-                    generation,
-                    found,
-                    expected,
-                });
-            }
+        let is_own = |index: &&ChunkIndex| {
+            let chunk = self.chunks.get(index.0 as usize);
+            chunk.is_some_and(|chunk| {
+                let is_used = !matches!(chunk.purpose, None | Some(ChunkPurpose::Free));
+                chunk.table == id && is_used
+            })
+        };
+        let (found, expected) = (named.iter().filter(is_own).count(), named.len());
+        if found != expected {
+            self.findings.push(Finding::NamedChunkMissing {
+                table: id,
+                generation,
+                found: found as u64,
+                expected: expected as u64,
+            });
         }
     }
 }

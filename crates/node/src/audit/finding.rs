@@ -182,16 +182,18 @@ pub enum Finding {
         /// Whose.
         table: TableId,
     },
-    /// A snapshot has other chunks than it needs.
-    #[error("{table} has {found} chunks for the snapshot of load {generation}, not {expected}")]
-    SnapshotChunkCount {
+    /// The root names chunks that the table has not, or not for that.
+    #[error(
+        "{table} has {found} of {expected} chunks that its root of generation {generation} names"
+    )]
+    NamedChunkMissing {
         /// Whose.
         table: TableId,
-        /// Of which load; 0: the first snapshot.
+        /// Of which load or retraining the root is.
         generation: u16,
-        /// How many there are.
+        /// How many it has.
         found: u64,
-        /// How many it takes.
+        /// How many are named.
         expected: u64,
     },
     /// W3: a leaf that may be leased while it is in use.
@@ -295,7 +297,7 @@ impl Finding {
             | Self::ChunkOfOtherSlots { .. }
             | Self::ChunkOfNoLoad { .. }
             | Self::RunChunkUnused { .. }
-            | Self::SnapshotChunkCount { .. }
+            | Self::NamedChunkMissing { .. }
             | Self::LeafFreeAndUsed { .. }
             | Self::LeafLost { .. }
             | Self::FreeBeyondEnd { .. } => Promise::Leaks,

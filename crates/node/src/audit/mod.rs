@@ -31,6 +31,7 @@ use farleaf_region::RegionLayout;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::{CatalogEntry, EntryState};
 use farleaf_region::chunk::ChunkEntry;
+use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{OwnerWord, RemoteAddr, WordAddr};
 
 use crate::catalog::read_catalog;
@@ -105,8 +106,9 @@ struct AuditedTable {
     is_first_retired: bool,
     /// The walk came to the largest key.
     is_whole: bool,
-    /// Chunks of the root's snapshot; `None`: it cannot be read.
-    snapshot_chunk_count: Option<u64>,
+    /// Chunks that the root names: runs, synonym leaf tables, the snapshot; `None`: it cannot be
+    /// read.
+    named: Option<BTreeSet<ChunkIndex>>,
 }
 
 impl<E: Endpoint> Auditor<'_, E> {
@@ -181,7 +183,7 @@ impl AuditedTable {
             record_count: 0,
             is_first_retired: false,
             is_whole: false,
-            snapshot_chunk_count: None,
+            named: None,
         }
     }
 }

@@ -3,16 +3,15 @@
 use farleaf_fabric::{BatchErrorKind, Endpoint};
 use farleaf_index::IndexError;
 use farleaf_index::directory::Directory;
-use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::snapshot::read_contents;
 use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_types::RemoteAddr;
 
 use super::{AuditedTable, Auditor, Finding};
 
 impl<E: Endpoint> Auditor<'_, E> {
-    /// B2 to B4: the root is of the load that retired the first leaf, or of none; and it leads to
-    /// leaves of the chain. After [`walk`](Self::walk).
+    /// B2 to B4: the root is of the load that retired the first leaf, or of none, or of a
+    /// retraining; and it leads to leaves of the chain. After [`walk`](Self::walk).
     pub(super) async fn look_at_root(
         &mut self,
         table: &mut AuditedTable,
@@ -21,16 +20,18 @@ impl<E: Endpoint> Auditor<'_, E> {
         let (generation, is_retired) = (root.spare(), table.is_first_retired);
         // Of a first leaf that cannot be read it is not known whether it was retired.
         let is_known = is_retired || !table.chain.is_empty();
-        if is_known && is_retired != (generation != 0) {
+        let pending = table.entry.pending_root;
+        // Who retrains zeroes the pending root (R1), and may not have come to the first leaf (R6).
+        let is_retrained = generation != 0 && pending.is_null();
+        if is_known && !is_retrained && is_retired != (generation != 0) {
             self.findings.push(Finding::RootContradictsFirstLeaf {
                 table: id,
                 generation,
                 is_retired,
             });
         }
-        let pending = table.entry.pending_root;
         // Before a load retires the first leaf, a pending root means nothing.
-        if is_retired && pending != root {
+        if is_retired && pending != root && !pending.is_null() {
             self.findings.push(Finding::RootUnfinished {
                 table: id,
                 root,
@@ -42,9 +43,9 @@ impl<E: Endpoint> Auditor<'_, E> {
                 .push(Finding::RootElsewhere { table: id, root });
             return Ok(());
         }
-        let read = read_snapshot(self.endpoint, self.layout, table.geometry, id, root).await;
-        let directory = match read {
-            Ok(directory) => directory,
+        let read = read_contents(self.endpoint, self.layout, table.geometry, id, root).await;
+        let contents = match read {
+            Ok(contents) => contents,
             Err(error) if is_of_bytes(&error) => {
                 let how = error.to_string();
                 self.findings.push(Finding::SnapshotDamaged {
@@ -56,7 +57,8 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             Err(error) => return Err(error),
         };
-        table.snapshot_chunk_count = Some(chunk_count(&directory, root));
+        table.named = Some(contents.named_chunks(self.layout, table.geometry, root));
+        let directory = contents.into_directory(table.geometry);
         if table.is_whole {
             self.look_at_trained(table, &directory);
         }
@@ -99,13 +101,4 @@ fn is_of_bytes(error: &IndexError) -> bool {
         Some(failure) => matches!(failure.kind(), BatchErrorKind::Refused { .. }),
         None => matches!(error, IndexError::SnapshotDamaged(_)),
     }
-}
-
-/// How many chunks a snapshot takes: it ends with the synonym leaf table of its last model.
-fn chunk_count(directory: &Directory, root: RemoteAddr) -> u64 {
-    let last = directory.model_count() - 1;
-    let counter = directory.synonym_counter(last).index();
-    let end = counter + 1 + u64::from(directory.synonym_capacity(last));
-    let start = root.place().word_at(0).index();
-    (end.saturating_sub(start) * 8).div_ceil(CHUNK_SIZE_BYTES)
 }

@@ -53,21 +53,19 @@ impl<E: Endpoint> Keeper<E> {
             };
             return Ok(purpose.map(|purpose| (purpose, none)));
         };
-        let committed = |generation: u16| generation == table.root.spare();
         Ok(match entry.purpose {
             Some(purpose @ ChunkPurpose::Leaves { .. }) => {
                 let free = self.sort_leaves(table, chunk, patience, report).await?;
                 report.leaf_count += free.as_ref().map_or(0, FreeLeaves::count);
                 free.map(|free| (purpose, free))
             }
-            Some(purpose @ ChunkPurpose::Run { generation, .. }) if committed(generation) => {
-                Some((purpose, none))
-            }
-            Some(purpose @ ChunkPurpose::Snapshot { generation })
-                if committed(generation) || generation == 0 =>
+            Some(purpose @ (ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. }))
+                if table.named.contains(&chunk) =>
             {
                 Some((purpose, none))
             }
+            // Leaves may have been moved into it (R6): it is looked into when all are the node's.
+            Some(ChunkPurpose::Run { .. }) => None,
             Some(_) => Some((ChunkPurpose::Free, none)),
             None => None,
         })
@@ -97,6 +95,10 @@ impl<E: Endpoint> Keeper<E> {
             // An unlocked leaf in use is intact, or torn by a living writer, who found it by a
             // search; so a torn one is looked at by a search for what its low says, too.
             let (low, is_retired) = (image.low(), image.is_retired());
+            if is_retired && !image.link().place().is_null() {
+                // It was moved. Its grace period is for who retrains to wait for (T3, T4).
+                continue;
+            }
             let Some(arrived) = patience.wait(index.leaf_of(&mut batch, low)).await else {
                 tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
                 report.given_up_count += 1;

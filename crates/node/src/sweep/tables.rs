@@ -2,11 +2,12 @@
 //! (W1, W2, W5, W6).
 
 use core::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::finish_root;
-use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::snapshot::read_contents;
 use farleaf_index::{IndexError, IndexState, Layer, LayerKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::RegionError;
@@ -29,7 +30,8 @@ const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 pub(super) struct SweptTable<'a, E> {
     pub(super) access: LeafAccess<'a, E>,
     pub(super) first_leaf: RemoteAddr,
-    pub(super) root: RemoteAddr,
+    /// What the root names.
+    pub(super) named: BTreeSet<ChunkIndex>,
     pub(super) state: IndexState,
 }
 
@@ -115,13 +117,19 @@ impl<E: Endpoint> Keeper<E> {
         };
         let root = root?;
         let (geometry, table) = (access.geometry, entry.record.id);
-        let snapshot = read_snapshot(&self.endpoint, &self.layout, geometry, table, root);
-        let directory = snapshot.await?;
+        if root.is_null() {
+            // It was dropped just now.
+            return Ok(None);
+        }
+        let contents = read_contents(&self.endpoint, &self.layout, geometry, table, root);
+        let contents = contents.await?;
+        let named = contents.named_chunks(&self.layout, geometry, root);
+        let directory = contents.into_directory(geometry);
         let layer = Layer::new(LayerKind::Learned, directory.into());
         Ok(Some(SweptTable {
             access,
             first_leaf,
-            root,
+            named,
             state: IndexState::new(layer, Rc::default()),
         }))
     }

@@ -207,7 +207,7 @@ fn a_chunk_that_nobody_needs_is_found() {
         table,
         generation: other,
     };
-    let count = |generation, found| Finding::SnapshotChunkCount {
+    let count = |generation, found| Finding::NamedChunkMissing {
         table,
         generation,
         found,
@@ -400,7 +400,7 @@ fn large_tables_are_counted_right() {
     let first_snapshot = ChunkPurpose::Snapshot { generation: 0 };
     scene.set_chunk(snapshot[1], first_snapshot, FreeLeaves::default());
     let table = scene.table;
-    let count = |generation, found, expected| Finding::SnapshotChunkCount {
+    let count = |generation, found, expected| Finding::NamedChunkMissing {
         table,
         generation,
         found,

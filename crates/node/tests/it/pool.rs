@@ -185,7 +185,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
             finish_root(&self.access(), &self.entry, &Cell::default()),
             || 0,
         )?;
-        if root == self.root {
+        if root.is_null() || root == self.root {
             self.state.follow_retired();
             return Ok(());
         }
@@ -198,8 +198,8 @@ impl<'a, E: Endpoint> Client<'a, E> {
             root,
         );
         let directory = block_on(directory, || 0)?;
-        let layer = Layer::new(layer_kind(&self.entry), directory.into());
-        self.state.replace_layer(layer);
+        let kind = layer_kind(&self.entry);
+        self.state.replace_directory(kind, directory.into());
         self.root = root;
         Ok(())
     }

@@ -73,6 +73,10 @@ impl Endpoint for SimEndpoint {
         0
     }
 
+    fn in_flight_count(&self) -> usize {
+        self.world.borrow().in_flight_count(self.client.get())
+    }
+
     fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -1,8 +1,10 @@
 //! The last look at a region, and the verdict on a history.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 use farleaf_executor::block_on;
+use farleaf_node::retrain::Retrainer;
 
 use super::{Stage, open_still};
 use crate::check::region::Region;
@@ -16,13 +18,15 @@ const MAIN_TABLE: u32 = 1;
 /// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
 /// drawn, then the chunks are freed.
 const RECLAIM_COUNT: u32 = 2;
+/// Steps after which nothing is left to retrain or to free, by far.
+const RETRAIN_STEP_COUNT_MAX: u32 = 100;
 /// More records than any run's table has.
 const RECORD_COUNT_MAX: usize = 1 << 20;
 
 /// Nobody works any more: sweeps, looks at everything, and judges the history.
 pub(super) fn conclude(stage: &Stage, plan: &Plan) {
     if !stage.is_lost.get()
-        && let Err(error) = last_look(stage)
+        && let Err(error) = last_look(stage, plan)
     {
         let how = format!("the region cannot be read in the end: {error}");
         stage.complain(Violation::new("region", how));
@@ -49,7 +53,7 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
 }
 
 /// Sweeps, frees and audits; then reads everything that the tables hold.
-fn last_look(stage: &Stage) -> Result<(), Box<dyn core::error::Error>> {
+fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
     let node = &stage.node;
     let endpoint = StillEndpoint::new(&node.world);
     let owner = node.register(endpoint.client());
@@ -61,6 +65,18 @@ fn last_look(stage: &Stage) -> Result<(), Box<dyn core::error::Error>> {
     }
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
+    }
+    if let Some(policy) = plan.table.retraining {
+        let (retrainer, stop) = (Retrainer::new(policy), AtomicBool::new(false));
+        let mut step_count = 0;
+        while block_on(retrainer.tick(&keeper, &stop), || 0)? || retrainer.has_garbage() {
+            step_count += 1;
+            if step_count > RETRAIN_STEP_COUNT_MAX {
+                let how = "retraining does not come to an end".to_owned();
+                stage.complain(Violation::new("progress", how));
+                break;
+            }
+        }
     }
     node.fence(keeper.endpoint.client(), owner);
 

@@ -118,6 +118,8 @@ impl<E: Endpoint> ProcessKeeper<E> {
             Barrier::OneThread => true,
             Barrier::Kernel => {
                 let passed = rustix::thread::membarrier(MembarrierCommand::PrivateExpedited);
+                // The sessions fence on their side; this is the keeper's side of it.
+                std::sync::atomic::fence(Ordering::SeqCst);
                 passed.is_ok() || self.note.needs_fence.swap(true, Ordering::SeqCst)
             }
         }

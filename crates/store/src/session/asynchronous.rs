@@ -8,7 +8,7 @@ use farleaf_types::OwnerWord;
 use super::base::SessionCore;
 use crate::host::Host;
 use crate::options::{TableInfo, TableOptions};
-use crate::{AsyncTable, Error, Pool};
+use crate::{AsyncTable, Error, ErrorKind, Pool};
 
 /// One thread's way into a pool, with futures: many of them can be under way at once. Clones are
 /// the same session, which lasts as long as any of them or of its tables.
@@ -74,6 +74,7 @@ impl<H: Host> AsyncSession<H> {
     /// # Errors
     /// The fabric failed, or the catalog is damaged.
     pub async fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
+        let _begun = self.0.begin().await?;
         self.0.list().await
     }
 
@@ -110,12 +111,16 @@ impl<H: Host> AsyncSession<H> {
     }
 
     /// Gives back what is leased and closes, whatever else keeps the session: operations that begin
-    /// afterwards are refused. No operation may be under way.
+    /// afterwards are refused.
     ///
     /// # Errors
-    /// What it leased could not be given back, or the memory node cannot be reached; the node then
+    /// [`ErrorKind::SessionBusy`](crate::ErrorKind::SessionBusy): an operation is under way; nothing
+    /// has changed. What it leased could not be given back, or the memory node cannot be reached; the node then
     /// sweeps it when the process ends.
     pub async fn close(&self) -> Result<(), Error> {
+        if !self.0.unfinished.is_idle() {
+            return Err(ErrorKind::SessionBusy.into());
+        }
         self.0.shut().await
     }
 }

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf_executor::block_on;
+use farleaf_executor::{backoff, block_on};
 use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind};
 use farleaf_index::{IndexState, Layer};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
@@ -37,6 +37,8 @@ pub(crate) struct SessionCore<H: Host> {
     /// Tables that were dropped while the session had them open; operations that began before may
     /// still lease leaves for them.
     pub(super) dropped_tables: RefCell<Vec<Rc<TableState>>>,
+    /// Whether there are any.
+    pub(super) has_dropped: Cell<bool>,
     /// Something was cut off between taking a lock and giving it back, or the session is closed: it
     /// posts nothing any more (F6).
     pub(crate) broken: Rc<Cell<bool>>,
@@ -64,7 +66,8 @@ impl<H: Host> SessionCore<H> {
     pub(crate) fn new(host: H, endpoint: H::Endpoint, owner: OwnerWord) -> Self {
         let process = &host.share().process;
         let note = process.add(owner);
-        let unfinished = Unfinished::new(Arc::clone(&process.note), note);
+        let broken = Rc::<Cell<bool>>::default();
+        let unfinished = Unfinished::new(Arc::clone(&process.note), note, Rc::clone(&broken));
         Self {
             endpoint,
             owner,
@@ -74,7 +77,8 @@ impl<H: Host> SessionCore<H> {
             opened_count: Cell::new(0),
             batches: RefCell::default(),
             dropped_tables: RefCell::default(),
-            broken: Rc::default(),
+            has_dropped: Cell::new(false),
+            broken,
             chunk_owner_count: Cell::new(0),
             shut: Cell::new(false),
             host,
@@ -163,13 +167,12 @@ impl<H: Host> SessionCore<H> {
             let state = Rc::new(self.table_state(entry).await?);
             // Another future of the session may have opened it meanwhile: there is one state.
             self.opened_count.update(|count| count + 1);
-            let state = Rc::clone(self.tables.borrow_mut().entry(id).or_insert(state));
-            // Others may have followed meanwhile, and not seen the table: it may be dropped.
-            if begun.is_behind() {
-                self.look_for_dropped().await?;
-            }
-            state
+            Rc::clone(self.tables.borrow_mut().entry(id).or_insert(state))
         };
+        // Others may have followed meanwhile, and not seen the table: it may be dropped.
+        if begun.is_behind() {
+            self.look_for_dropped().await?;
+        }
         Ok(AsyncTable::new(Rc::clone(self), state))
     }
 
@@ -191,12 +194,13 @@ impl<H: Host> SessionCore<H> {
         })
     }
 
-    /// Gives everything back and closes; the second time it does nothing. Operations that begin
+    /// Gives everything back and closes; once that is done, it does nothing. Operations that begin
     /// afterwards are refused.
     pub(crate) async fn shut(&self) -> Result<(), Error> {
-        if self.shut.replace(true) {
+        if self.shut.get() {
             return Ok(());
         }
+        // Cut off from here on, it is done again, and gives nothing back then.
         let was_broken = self.broken.replace(true);
         let mut given_back = Ok(());
         let open: Vec<_> = self.tables.take().into_values().collect();
@@ -212,7 +216,15 @@ impl<H: Host> SessionCore<H> {
         if !was_broken && self.chunk_owner_count.get() == 0 && given_back.is_ok() {
             self.write_drained().await?;
         }
+        // F6: futures that were dropped may have left batches on their way.
+        for attempt in 0.. {
+            if self.endpoint.in_flight_count() == 0 {
+                break;
+            }
+            backoff(attempt).await;
+        }
         self.host.close_session(self.owner)?;
+        self.shut.set(true);
         Ok(given_back?)
     }
 

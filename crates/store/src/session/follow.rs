@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
-use farleaf_index::{IndexError, Layer};
-use farleaf_region::catalog::live_word;
+use farleaf_region::catalog::{live_word, root_addr};
 
 use super::base::{SessionCore, TableState};
 use crate::async_table::Rare;
@@ -20,14 +20,15 @@ impl<H: Host> SessionCore<H> {
     #[inline(always)]
     pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<Begun<'_>> {
         let (begun, behind) = self.unfinished.begin();
-        (behind.is_none() && !table.dropped.get() && !self.is_broken()).then_some(begun)
+        let is_ready = behind.is_none() && !self.has_dropped.get();
+        (is_ready && !table.dropped.get() && !self.is_broken()).then_some(begun)
     }
 
     /// [`begin_at_once`](Self::begin_at_once) for an operation that ends, or is kept, before
     /// anything else of the session runs.
     #[inline]
     pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
-        if table.dropped.get() || self.is_broken() {
+        if table.dropped.get() || self.is_broken() || self.has_dropped.get() {
             return None;
         }
         self.unfinished.begin_briefly()
@@ -56,6 +57,7 @@ impl<H: Host> SessionCore<H> {
             return Err(ErrorKind::SessionBroken.into());
         }
         let (begun, behind) = self.unfinished.begin();
+        self.forget_dropped().await?;
         let Some(sequence) = behind else {
             return Ok(begun);
         };
@@ -76,23 +78,50 @@ impl<H: Host> SessionCore<H> {
         let words: Vec<_> = tables
             .iter()
             .map(|table| {
-                let entry = self.layout().catalog_entry(table.entry.index);
-                (table, batch.read(entry, 1))
+                let (layout, index) = (self.layout(), table.entry.index);
+                let word = batch.read(layout.catalog_entry(index), 1);
+                (table, word, batch.read(root_addr(layout, index), 1))
             })
             .collect();
         self.control(&mut batch).await?;
-        for (table, word) in words {
+        let is_followed = !self.endpoint.leaves_out(ProtocolCheck::RootsAreFollowed);
+        for (table, word, root) in words {
             let id = table.entry.record.id;
+            let root = batch.words(root)[0];
             let is_dropped = batch.words(word)[0] != live_word(id)
                 && !self.endpoint.leaves_out(ProtocolCheck::DropsAreFollowed);
             if is_dropped && !table.dropped.replace(true) {
                 self.tables.borrow_mut().remove(&id);
                 self.share().forget(id);
                 self.dropped_tables.borrow_mut().push(Rc::clone(table));
-                let mut lease = table.index.take_lease();
-                lease.give_back(&self.access(table)).await?;
+                self.has_dropped.set(true);
+                self.give_back_lease(table).await?;
+            } else if !is_dropped && root != table.root.get().word() && is_followed {
+                self.refresh(table).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Gives back what operations that began before a drop have leased since, once the last of them
+    /// has ended: until then the table's memory cannot become free.
+    async fn forget_dropped(&self) -> Result<(), Error> {
+        if !self.has_dropped.get() || self.unfinished.has_older() {
+            return Ok(());
+        }
+        self.has_dropped.set(false);
+        for table in self.dropped_tables.take() {
+            self.give_back_lease(&table).await?;
+        }
+        Ok(())
+    }
+
+    /// If it is cut off, or fails, chunks are owned that no lease knows of.
+    async fn give_back_lease(&self, table: &TableState) -> Result<(), Error> {
+        let mut lease = table.index.take_lease();
+        self.chunk_owner_count.update(|count| count + 1);
+        lease.give_back(&self.access(table)).await?;
+        self.chunk_owner_count.update(|count| count - 1);
         Ok(())
     }
 
@@ -110,20 +139,27 @@ impl<H: Host> SessionCore<H> {
 
     /// Takes the newest root, and finishes it if its loader did not (B4).
     pub(crate) async fn refresh(&self, table: &TableState) -> Result<(), Error> {
-        let access = self.access(table);
-        let root = finish_root(&access, &table.entry, &self.broken).await;
-        let root = root.map_err(IndexError::from)?;
-        if root == table.root.get() {
-            table.index.follow_retired();
-            return Ok(());
+        loop {
+            let before = table.root.get();
+            let access = self.access(table);
+            let root = finish_root(&access, &table.entry, &self.broken).await;
+            let root = root.map_err(IndexError::from)?;
+            if root.is_null() || root == table.root.get() {
+                table.index.follow_retired();
+                return Ok(());
+            }
+            let id = table.entry.record.id;
+            let share = self.share();
+            let directory = share.directory(&self.endpoint, table.geometry, id, root);
+            let directory = directory.await?;
+            // Another future may have taken one meanwhile, which may be newer than this.
+            if table.root.get() == before {
+                let kind = table.info.options.layer;
+                table.index.replace_directory(kind, directory);
+                table.root.set(root);
+                return Ok(());
+            }
         }
-        let id = table.entry.record.id;
-        let share = self.share();
-        let directory = share.directory(&self.endpoint, table.geometry, id, root);
-        let layer = Layer::new(table.info.options.layer, directory.await?);
-        table.index.replace_layer(layer);
-        table.root.set(root);
-        Ok(())
     }
 }
 

@@ -37,6 +37,13 @@ impl World {
         self.executed[client.0 as usize]
     }
 
+    /// Batches of a client that are not complete, whoever waits for them.
+    pub fn in_flight_count(&self, client: ClientId) -> usize {
+        let flights = self.flights.values();
+        let own = flights.filter(|flight| flight.client == client && !flight.is_complete);
+        own.count()
+    }
+
     pub(in crate::fabric) fn count_verbs(&mut self, client: ClientId, verb_count: u64) {
         self.executed[client.0 as usize].verbs += verb_count;
     }

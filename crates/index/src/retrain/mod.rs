@@ -1,0 +1,192 @@
+//! Retraining by moving (DESIGN L4): the leaves of neighbouring models, and what splits have added
+//! to them, become one new run, while everybody works on; then new models take the place of the old
+//! ones.
+//!
+//! - **R1.** One retrainer works on a table at a time. It alone retires leaves of a table that is
+//!   not empty, and it alone swaps the root after the load has. Before it first does, it zeroes the
+//!   pending root, so that nobody finishes a load that is long over (B4).
+//! - **R2.** A new run is claimed as a whole and filled from its right end. Steps go from right to
+//!   left; each moves one leaf, or two neighbours whose records fit into one, by M1 to M3. It waits
+//!   for the first lock of a step while it holds none, and for the second not at all.
+//! - **R3.** If the leaf at hand does not link to what was moved last, it was split since it was
+//!   read; its new siblings come first.
+//! - **R4.** After the last step the leaf to the left, which links to a leaf that is retired now,
+//!   is linked to the new one (by whoever covers the key before it, under its lock); so is the
+//!   table's first leaf, when that was retired long ago. Then no leaf that is not retired links to
+//!   one that is.
+//! - **R5.** Models are trained on the new leaves' fences, which are as they were. A snapshot with
+//!   them in the place of the old ones is written whole, and the root swapped by CAS: the commit
+//!   point. Until then sessions find what was moved by the links of what is retired.
+//! - **R6.** It may stop after any step, because the run is full or it was told to: what is left of
+//!   a model loses its tail, which is in the new run, and is committed so. And if it dies, another
+//!   one finds its run, whose leaves begin at the right end, and commits it the same way
+//!   ([`adopt`]).
+//! - **R7.** What was retired is named by nothing in far memory after R4 and R5, and by sessions
+//!   until they have followed (P4): it is reused only then (D7).
+
+mod gather;
+mod mover;
+mod publish;
+mod redirect;
+mod train;
+
+use core::cell::Cell;
+use core::ops::Range;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_leaf::LeafAccess;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
+use farleaf_types::RemoteAddr;
+
+use crate::IndexError;
+use crate::load::draw_generation;
+use crate::snapshot::SnapshotContents;
+use gather::gather;
+use mover::{Mover, RunPlace};
+use publish::publish;
+
+pub use mover::Made;
+
+/// How many more leaves than were counted a run has room for: one in so many, and a few.
+const SLACK_SHARE: u64 = 16;
+const SLACK_COUNT: u64 = 16;
+
+/// What a retrainer works on.
+#[derive(Debug)]
+pub struct Retraining<'a, E> {
+    /// The table's leaves, in the name of the retrainer's session.
+    pub access: LeafAccess<'a, E>,
+    /// The table's catalog entry.
+    pub entry: &'a CatalogEntry,
+    /// The snapshot that the root names.
+    pub contents: &'a SnapshotContents,
+    /// The root.
+    pub root: RemoteAddr,
+    /// Error bound of the models, in leaves.
+    pub epsilon_leaves: f64,
+    /// Records that two leaves may have together to become one.
+    pub merged_count_max: usize,
+    /// The retrainer's session: set when it was cut off while it may have held something.
+    pub broken: &'a Cell<bool>,
+}
+
+/// What a retraining did.
+#[derive(Clone, Debug, Default)]
+pub struct RetrainSummary {
+    /// The root that is in force now; null: nothing was changed.
+    pub root: RemoteAddr,
+    /// Leaves that were moved.
+    pub moved_count: u64,
+    /// Leaves that they became.
+    pub made_count: u64,
+    /// Records in them.
+    pub record_count: u64,
+    /// Models that were trained on them.
+    pub model_count: u64,
+    /// Retired leaves, wherever they are.
+    pub retired: Vec<RemoteAddr>,
+    /// The longest that a step held locks, in round trips.
+    pub step_round_trips_max: u64,
+}
+
+/// Retrains some neighbouring models. `may_go_on` is asked before each step. The sources' memory is
+/// the caller's to reuse, by R7.
+///
+/// # Errors
+/// The pool is full: nothing has changed. A leaf is damaged, or the fabric failed: the run is then
+/// to be [`adopt`]ed.
+pub async fn retrain<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    models: Range<usize>,
+    may_go_on: impl Fn() -> bool,
+) -> Result<RetrainSummary, IndexError> {
+    let access = &work.access;
+    let mut batch = Batch::new();
+    let gathered = gather(work, &mut batch, &models).await;
+    access
+        .endpoint
+        .counters()
+        .record(OperationKind::Control, &batch.take_cost());
+    let gathered = gathered?;
+    let leaf_count = gathered.leaves.len() as u64;
+    let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
+    let stride = access.geometry.stride_blocks();
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let generation = draw_generation(access, &mut batch).await?;
+    let purpose = ChunkPurpose::Run {
+        slots: access.geometry.slots(),
+        generation,
+    };
+    let chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
+    let range = allocator.claim(chunk_count, purpose, access.table).await?;
+    let run = RunPlace::new(access.layout, range, stride);
+    let mut mover = Mover::new(work, run, gathered);
+    while may_go_on() && mover.step(&mut batch).await? {}
+    access
+        .endpoint
+        .counters()
+        .record(OperationKind::Control, &batch.take_cost());
+    let made = mover.finish();
+    commit(work, (range, generation), made).await
+}
+
+/// R6: commits what a retrainer that died has moved into a run that it claimed and that this
+/// session has taken over. Nothing was moved if nothing is found there.
+///
+/// # Errors
+/// As for [`retrain`].
+pub async fn adopt<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    range: ChunkRange,
+    generation: u16,
+) -> Result<RetrainSummary, IndexError> {
+    let mut batch = Batch::new();
+    let stride = work.access.geometry.stride_blocks();
+    let run = RunPlace::new(work.access.layout, range, stride);
+    let made = mover::find_made(work, &mut batch, run).await?;
+    commit(work, (range, generation), made).await
+}
+
+/// R4 and R5, then the chunks that nothing was put into are free.
+async fn commit<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    (range, generation): (ChunkRange, u16),
+    made: mover::Moved,
+) -> Result<RetrainSummary, IndexError> {
+    let access = &work.access;
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let free = FreeLeaves::default();
+    let mut summary = RetrainSummary::default();
+    let mut kept_from = range.end();
+    if let Some(first) = made.leaves.first() {
+        redirect::redirect(work, first).await?;
+        summary = publish(work, &made, generation).await?;
+        let chunk = access.layout.chunk_of(first.addr);
+        kept_from = chunk.expect("a run lies in chunks");
+    }
+    let unused = ChunkRange {
+        first: range.first,
+        count: kept_from.0 - range.first.0,
+    };
+    let used = ChunkRange {
+        first: ChunkIndex(kept_from.0),
+        count: range.count - unused.count,
+    };
+    let purpose = ChunkPurpose::Run {
+        slots: access.geometry.slots(),
+        generation,
+    };
+    allocator
+        .give_back(unused, ChunkPurpose::Free, access.table, free)
+        .await?;
+    allocator
+        .give_back(used, purpose, access.table, free)
+        .await?;
+    summary.moved_count = made.retired.len() as u64;
+    summary.retired = made.retired;
+    summary.step_round_trips_max = made.step_round_trips_max;
+    Ok(summary)
+}

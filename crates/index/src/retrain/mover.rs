@@ -1,0 +1,253 @@
+//! R2 and R3: step by step from right to left into a new run.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::Critical;
+use farleaf_leaf::moving::Source;
+use farleaf_leaf::{LeafBuffer, LeafImage};
+use farleaf_region::RegionLayout;
+use farleaf_region::allocation::ChunkRange;
+use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use super::Retraining;
+use super::gather::{Gathered, Leaves, chain, contradiction};
+use crate::IndexError;
+
+/// Room for a run, filled from the right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunPlace {
+    start: RemoteAddr,
+    stride_blocks: u64,
+    /// Places that are free yet, the left ones.
+    free_count: u64,
+}
+
+impl RunPlace {
+    pub(super) fn new(layout: &RegionLayout, range: ChunkRange, stride_blocks: u64) -> Self {
+        Self {
+            start: layout.chunk_start(range.first),
+            stride_blocks,
+            free_count: range.count * CHUNK_SIZE_BLOCKS / stride_blocks,
+        }
+    }
+
+    fn take(&mut self) -> Option<RemoteAddr> {
+        self.free_count = self.free_count.checked_sub(1)?;
+        Some(
+            self.start
+                .offset_blocks(self.free_count * self.stride_blocks),
+        )
+    }
+}
+
+/// A leaf of the new run.
+#[derive(Clone, Copy, Debug)]
+pub struct Made {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// Its lower fence.
+    pub low: u64,
+    /// Its upper fence, when it was made.
+    pub high: u64,
+    /// Records that it was made with.
+    pub record_count: usize,
+}
+
+/// What has been moved.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// The new leaves, left to right, side by side.
+    pub(super) leaves: Vec<Made>,
+    /// What they were, in no order.
+    pub(super) retired: Vec<RemoteAddr>,
+    pub(super) step_round_trips_max: u64,
+}
+
+/// A retraining on its way through the leaves.
+pub(super) struct Mover<'a, 'b, E> {
+    work: &'a Retraining<'b, E>,
+    run: RunPlace,
+    /// What is still to be moved, left to right.
+    pending: Vec<Gathered>,
+    /// Where the right-most of them must link to.
+    expected: RemoteAddr,
+    /// The new leaf that has taken the place of that; null at first.
+    instead: RemoteAddr,
+    /// The new leaves, right to left.
+    made: Vec<Made>,
+    retired: Vec<RemoteAddr>,
+    step_round_trips_max: u64,
+}
+
+impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
+    pub(super) fn new(work: &'a Retraining<'b, E>, run: RunPlace, gathered: Leaves) -> Self {
+        Self {
+            work,
+            run,
+            pending: gathered.leaves,
+            expected: gathered.next,
+            instead: RemoteAddr::NULL,
+            made: Vec::new(),
+            retired: Vec::new(),
+            step_round_trips_max: 0,
+        }
+    }
+
+    /// What has been moved so far.
+    pub(super) fn finish(mut self) -> Moved {
+        self.made.reverse();
+        Moved {
+            leaves: self.made,
+            retired: self.retired,
+            step_round_trips_max: self.step_round_trips_max,
+        }
+    }
+
+    /// Moves one leaf or two. False: there is nothing left, or no room.
+    pub(super) async fn step(&mut self, batch: &mut Batch) -> Result<bool, IndexError> {
+        let access = self.work.access;
+        let broken = self.work.broken;
+        let Some(right) = self.pending.pop() else {
+            return Ok(false);
+        };
+        let before = batch.cost_mut().round_trips;
+        let mut leaf = access.blank();
+        let lock = access.lock(batch, right.addr, None, &mut leaf, broken);
+        lock.await?;
+        let critical = Critical::enter(broken);
+        let image = leaf.image();
+        let link = image.link();
+        if image.is_retired() {
+            access.unlock(batch, right.addr, broken).await?;
+            critical.passed();
+            return Err(contradiction(self.work, right.addr));
+        }
+        if link != self.expected {
+            access.unlock(batch, right.addr, broken).await?;
+            critical.passed();
+            // R3.
+            self.pending.push(right);
+            let siblings = chain(self.work, batch, link, self.expected).await?;
+            self.pending.extend(siblings);
+            return Ok(true);
+        }
+        let Some(place) = self.run.take() else {
+            access.unlock(batch, right.addr, broken).await?;
+            critical.passed();
+            return Ok(false);
+        };
+        let right_source = Source {
+            addr: right.addr,
+            leaf,
+        };
+        let mut sources = self.with_neighbour(batch, right_source).await?;
+        let link = if self.instead.is_null() {
+            link
+        } else {
+            self.instead
+        };
+        batch.clear();
+        let change = access.change(place);
+        let made = change.take_over(batch, access.owner, &mut sources, link);
+        access.endpoint.execute(batch).await?;
+        critical.passed();
+        self.note(place, made.image(), &sources);
+        let spent = batch.cost_mut().round_trips - before;
+        self.step_round_trips_max = self.step_round_trips_max.max(spent);
+        Ok(true)
+    }
+
+    fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[Source]) {
+        self.made.push(Made {
+            addr: place,
+            low: image.low(),
+            high: image.high(),
+            record_count: image.record_count(),
+        });
+        self.retired
+            .extend(sources.iter().map(|source| source.addr));
+        self.expected = sources[0].addr;
+        self.instead = place;
+    }
+
+    /// The leaf, with its left neighbour locked, too, if both fit into one and nobody holds that.
+    async fn with_neighbour(
+        &mut self,
+        batch: &mut Batch,
+        right: Source,
+    ) -> Result<Vec<Source>, IndexError> {
+        let access = self.work.access;
+        let broken = self.work.broken;
+        let fits = |left: usize, right: &LeafBuffer| {
+            left + right.image().record_count() <= self.work.merged_count_max
+        };
+        let Some(left) = self.pending.last().copied() else {
+            return Ok(vec![right]);
+        };
+        if !fits(left.record_count, &right.leaf) {
+            return Ok(vec![right]);
+        }
+        let mut leaf = access.blank();
+        let locked = access.lock_if_free(batch, left.addr, &mut leaf, broken);
+        if !locked.await? {
+            return Ok(vec![right]);
+        }
+        let image = leaf.image();
+        let is_neighbour = !image.is_retired() && image.link() == right.addr;
+        if is_neighbour && fits(image.record_count(), &right.leaf) {
+            self.pending.pop();
+            let left = Source {
+                addr: left.addr,
+                leaf,
+            };
+            return Ok(vec![left, right]);
+        }
+        access.unlock(batch, left.addr, broken).await?;
+        Ok(vec![right])
+    }
+}
+
+/// R6: the leaves that a retrainer has made in a run before it died: intact, not retired, and each
+/// ending where the next one began.
+pub(super) async fn find_made<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    mut run: RunPlace,
+) -> Result<Moved, IndexError> {
+    let access = &work.access;
+    let mut made: Vec<Made> = Vec::new();
+    while let Some(place) = run.take() {
+        batch.clear();
+        let words = access.geometry.image_size_words();
+        let lock = batch.read(access.geometry.lock(place), 1);
+        let read = batch.read(access.geometry.state(place), words);
+        access.endpoint.execute(batch).await?;
+        let image = LeafImage::new(access.geometry, batch.words(read));
+        if image.was_never_written() {
+            break;
+        }
+        let owner = OwnerWord::from_word(batch.words(lock)[0]);
+        let is_left = owner == access.owner || access.is_fenced(batch, owner).await?;
+        if !owner.is_free() && is_left {
+            // D8. Whoever made it had its lock.
+            access.recover(batch, place, owner, work.broken).await?;
+        }
+        let leaf = access.read_intact(batch, place, work.broken).await?;
+        let image = leaf.image();
+        // The last step may have stopped before anything was retired to its leaf.
+        if !super::redirect::is_arrived_at(work, batch, place, image.low()).await? {
+            break;
+        }
+        made.push(Made {
+            addr: place,
+            low: image.low(),
+            high: image.high(),
+            record_count: image.record_count(),
+        });
+    }
+    made.reverse();
+    Ok(Moved {
+        leaves: made,
+        ..Moved::default()
+    })
+}

@@ -1,0 +1,198 @@
+//! R5: a snapshot with new models in the place of old ones.
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_types::RemoteAddr;
+
+use super::gather::contradiction;
+use super::mover::Moved;
+use super::train::{Trained, train};
+use super::{RetrainSummary, Retraining};
+use crate::IndexError;
+use crate::directory::Model;
+use crate::load::shift_for;
+use crate::snapshot::{SnapshotContents, place_synonym_tables, write_snapshot};
+
+/// The models of a snapshot around a range of keys that has been moved.
+struct Around {
+    /// Models left of it that stay, the last of them without its tail if that was moved.
+    left: Vec<Model>,
+    /// Models right of it.
+    right: Vec<Model>,
+    /// Leaves of `left`, and the first leaf of `right`.
+    left_leaf_count: usize,
+    right_first_leaf: usize,
+}
+
+/// Trains on the new leaves, writes the snapshot and swaps the root.
+pub(super) async fn publish<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    moved: &Moved,
+    generation: u16,
+) -> Result<RetrainSummary, IndexError> {
+    let access = &work.access;
+    let old = work.contents;
+    let mut batch = Batch::new();
+    let around = around(work, &mut batch, moved).await?;
+    let is_whole = around.left.is_empty() && around.right.is_empty();
+    let shift = if is_whole {
+        shift_for(work.epsilon_leaves)
+    } else {
+        old.shift
+    };
+    let Trained {
+        models: mut trained,
+        residuals,
+    } = train(&moved.leaves, access.geometry, work.epsilon_leaves, shift);
+    let model_count = trained.len() as u64;
+    let record_count = moved
+        .leaves
+        .iter()
+        .map(|leaf| leaf.record_count as u64)
+        .sum();
+
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let whose = (access.table, generation);
+    let tables = place_synonym_tables(&allocator, access.layout, whose, &mut trained).await?;
+    let contents = assemble(
+        old,
+        around,
+        (trained, residuals),
+        (generation, shift, record_count),
+    );
+    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    let (root, snapshot) = written?;
+    swap_root(work, &mut batch, root).await?;
+    let purpose = ChunkPurpose::Snapshot { generation };
+    for range in tables.into_iter().chain([snapshot]) {
+        allocator
+            .give_back(range, purpose, access.table, FreeLeaves::default())
+            .await?;
+    }
+    let counters = access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    Ok(RetrainSummary {
+        root,
+        made_count: moved.leaves.len() as u64,
+        record_count,
+        model_count,
+        ..RetrainSummary::default()
+    })
+}
+
+/// R1: the pending root first, so that nobody goes back to it.
+async fn swap_root<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    root: RemoteAddr,
+) -> Result<(), IndexError> {
+    let access = &work.access;
+    let layout = access.layout;
+    if !work.entry.pending_root.is_null() {
+        batch.clear();
+        batch.write_word(catalog::pending_root_addr(layout, work.entry.index), 0);
+        access.endpoint.execute(batch).await?;
+    }
+    batch.clear();
+    let place = catalog::root_addr(layout, work.entry.index);
+    let swap = batch.compare_swap(place, work.root.word(), root.word());
+    access.endpoint.execute(batch).await?;
+    if batch.previous(swap) != work.root.word() {
+        // The table was dropped (G1), and nobody needs a root any more.
+        return Err(farleaf_leaf::LeafError::TableDropped {
+            table: access.table,
+        }
+        .into());
+    }
+    Ok(())
+}
+
+/// Which models stay. A model whose tail was moved is cut where the moved keys begin.
+async fn around<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    moved: &Moved,
+) -> Result<Around, IndexError> {
+    let models = &work.contents.models;
+    let (first, last) = (&moved.leaves[0], &moved.leaves[moved.leaves.len() - 1]);
+    // What the last leaf covered when it was made ends where a model begins, or nowhere.
+    let right_from = match last.high.checked_add(1) {
+        Some(next) => models.partition_point(|model| model.first_key < next),
+        None => models.len(),
+    };
+    let mut left: Vec<Model> = models[..right_from]
+        .iter()
+        .take_while(|model| model.first_key < first.low)
+        .copied()
+        .collect();
+    if let Some(cut) = left.last_mut() {
+        let kept = leaves_below(work, batch, cut, first.low).await?;
+        if kept == 0 {
+            return Err(contradiction(work, cut.base));
+        }
+        if kept < cut.leaf_count {
+            cut.leaf_count = kept;
+            // Its entries name leaves that are no part of it any more.
+            cut.synonym_table = RemoteAddr::NULL;
+            cut.synonym_capacity = 0;
+        }
+    }
+    let count = |models: &[Model]| models.iter().map(|model| model.leaf_count as usize).sum();
+    Ok(Around {
+        left_leaf_count: count(&left),
+        right_first_leaf: count(&models[..right_from]),
+        right: models[right_from..].to_vec(),
+        left,
+    })
+}
+
+/// How many trained leaves of a model begin below a key: lower fences never change, not even of
+/// leaves that are retired. A round trip per halving.
+async fn leaves_below<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    model: &Model,
+    key: u64,
+) -> Result<u32, IndexError> {
+    let access = &work.access;
+    let (mut from, mut to) = (0, model.leaf_count);
+    while from < to {
+        let middle = from + (to - from) / 2;
+        let blocks = u64::from(middle) * access.geometry.stride_blocks();
+        let addr = model.base.offset_blocks(blocks);
+        let leaf = access.read_intact(batch, addr, work.broken).await?;
+        if leaf.image().low() < key {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    Ok(from)
+}
+
+fn assemble(
+    old: &SnapshotContents,
+    around: Around,
+    (trained, residuals): (Vec<Model>, Vec<i8>),
+    (generation, shift, record_count): (u16, u32, u64),
+) -> SnapshotContents {
+    // Residuals of a cut model are those of its first leaves: what is left of `left`, model by
+    // model, is found at the places that the leaves had.
+    let old_leaf_count = old.residuals.len();
+    let mut kept = old.residuals[..around.left_leaf_count].to_vec();
+    kept.extend(residuals);
+    kept.extend_from_slice(&old.residuals[around.right_first_leaf..]);
+    let stays = around.left_leaf_count + (old_leaf_count - around.right_first_leaf);
+    let share = stays as f64 / old_leaf_count as f64;
+    let models = [around.left, trained, around.right].concat();
+    SnapshotContents {
+        table: old.table,
+        generation,
+        record_count: (old.record_count as f64 * share) as u64 + record_count,
+        shift,
+        models,
+        residuals: kept,
+    }
+}

@@ -1,0 +1,110 @@
+//! R4: links to what was retired.
+
+use std::rc::Rc;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_leaf::{Critical, Look};
+use farleaf_types::RemoteAddr;
+
+use super::Retraining;
+use super::mover::Made;
+use crate::{Index, IndexError, IndexState, Layer, LayerKind};
+
+/// Searches by the snapshot that is in force, past what is retired.
+fn searcher<E: Endpoint>(work: &Retraining<'_, E>) -> IndexState {
+    let directory = work.contents.clone().into_directory(work.access.geometry);
+    let layer = Layer::new(LayerKind::Learned, directory.into());
+    let state = IndexState::new(layer, Rc::default());
+    state.follow_retired();
+    state
+}
+
+/// Links the leaf to the left of the first new one, and the table's first leaf, to that.
+pub(super) async fn redirect<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    first: &Made,
+) -> Result<(), IndexError> {
+    let mut batch = Batch::new();
+    let redirected = match first.low.checked_sub(1) {
+        Some(key) => redirect_left(work, &mut batch, key, first).await,
+        None => redirect_first(work, &mut batch, first).await,
+    };
+    let counters = work.access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    redirected
+}
+
+async fn redirect_left<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    key: u64,
+    first: &Made,
+) -> Result<(), IndexError> {
+    let access = &work.access;
+    if access
+        .endpoint
+        .leaves_out(ProtocolCheck::LinksAreRedirected)
+    {
+        return Ok(());
+    }
+    let state = searcher(work);
+    let index = Index::new(*access, &state);
+    let mut leaf = access.blank();
+    loop {
+        let addr = index.leaf_of(batch, key).await?;
+        let lock = access.lock(batch, addr, None, &mut leaf, work.broken);
+        lock.await?;
+        let critical = Critical::enter(work.broken);
+        // It may have been split since it was found.
+        let is_left = access.look_intact(leaf.image(), key) == Look::Here;
+        batch.clear();
+        let change = access.change(addr);
+        if is_left && leaf.image().link() != first.addr {
+            change.relink(batch, &mut leaf, first.addr);
+        } else {
+            change.unlock(batch);
+        }
+        access.endpoint.execute(batch).await?;
+        critical.passed();
+        if is_left {
+            return Ok(());
+        }
+    }
+}
+
+/// The table's first leaf keeps its address for ever (B4); once retired, it leads to the leaf at
+/// the low end.
+async fn redirect_first<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    first: &Made,
+) -> Result<(), IndexError> {
+    let access = &work.access;
+    let addr = work.entry.record.first_leaf;
+    let mut leaf = access.blank();
+    let lock = access.lock(batch, addr, None, &mut leaf, work.broken);
+    lock.await?;
+    let critical = Critical::enter(work.broken);
+    batch.clear();
+    let change = access.change(addr);
+    if leaf.image().is_retired() && leaf.image().link().place() != first.addr {
+        change.relink(batch, &mut leaf, first.addr);
+    } else {
+        change.unlock(batch);
+    }
+    access.endpoint.execute(batch).await?;
+    critical.passed();
+    Ok(())
+}
+
+/// Whether a search for a key arrives at a leaf.
+pub(super) async fn is_arrived_at<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    addr: RemoteAddr,
+    low: u64,
+) -> Result<bool, IndexError> {
+    let state = searcher(work);
+    let index = Index::new(work.access, &state);
+    Ok(index.leaf_of(batch, low).await? == addr)
+}
