@@ -84,6 +84,14 @@ pub enum ProtocolCheck {
     LeafIsIntact,
     /// D4: a torn leaf is never "not found".
     TornIsNotAbsent,
+    /// D4: a retired leaf is not believed.
+    LeafIsNotRetired,
+    /// M1: both leaves that become one are locked.
+    MergedLeavesAreLocked,
+    /// D7: what was moved is freed only when every session has published a late enough number (T3).
+    MovedIsUnnamed,
+    /// D7: every session that is not fenced counts, whether it does anything or not.
+    EverySessionCounts,
     /// D7: who sees a new number looks for new roots before going on (P4).
     RootsAreFollowed,
     /// R4: what links to a leaf that was moved is linked to where that went.

@@ -95,7 +95,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     /// What an image that is known to be intact tells about a key.
     #[inline]
     pub fn look_intact(&self, image: LeafImage<'_>, key: u64) -> Look {
-        if image.is_retired() {
+        if image.is_retired() && !self.endpoint.leaves_out(ProtocolCheck::LeafIsNotRetired) {
             return Look::Retired(image.link().place());
         }
         match image.placement(key) {

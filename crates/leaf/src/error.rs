@@ -67,6 +67,8 @@ pub enum Contradiction {
     NothingFurtherLeft,
     /// Retired leaves name one another.
     RetiredInCircles,
+    /// A leaf that training knows is retired, and nobody retrains.
+    RetiredByNobody,
 }
 
 impl fmt::Display for Contradiction {
@@ -79,6 +81,7 @@ impl fmt::Display for Contradiction {
             }
             Self::NothingFurtherLeft => "it says that the key is further left, where no leaf is",
             Self::RetiredInCircles => "it is retired, and so are all leaves that it leads to",
+            Self::RetiredByNobody => "training knows it, and it is retired, though nobody retrains",
         })
     }
 }

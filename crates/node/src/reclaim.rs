@@ -76,15 +76,18 @@ impl<E: Endpoint> Keeper<E> {
         self.endpoint.execute(&mut batch).await?;
         let own = self.owner.holder().map(|(session, _)| session);
         let mut least = SequenceNumber(u64::MAX);
+        let is_last_ignored = self.endpoint.leaves_out(ProtocolCheck::EverySessionCounts);
+        let mut next = least;
         for (session, read) in reads {
             let mut words = [0; SESSION_SIZE_WORDS];
             words.copy_from_slice(batch.words(read));
             let record = SessionRecord::decode(&words);
             if record.alive().is_some() && Some(session) != own {
+                next = next.min(least.max(record.published));
                 least = least.min(record.published);
             }
         }
-        Ok(least)
+        Ok(if is_last_ignored { next } else { least })
     }
 
     /// G2 and G3.

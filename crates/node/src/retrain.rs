@@ -10,6 +10,8 @@
 //!   in far memory names the group any more, and when every session that is not fenced has
 //!   published it, the group is freed: chunks are zeroed, leaves of shared chunks marked as free. A
 //!   leaf whose chunk is leased waits on.
+//! - **T5.** Retraining begins when a sweep has found nothing more of the dead: what another
+//!   retrainer has left half done is finished by it (R6).
 //! - **T4.** Nothing of this needs to be known by who comes next: garbage is found again.
 
 use std::cell::{Cell, RefCell};
@@ -340,7 +342,7 @@ impl Retrainer {
             return Ok(());
         }
         let published = keeper.published_by_all().await?;
-        let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::GracePeriodIsOver);
+        let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
         let is_over = |group: &Garbage| group.sequence <= published || is_ignored;
         let (over, waiting) = self.garbage.take().into_iter().partition(is_over);
         self.garbage.replace(waiting);

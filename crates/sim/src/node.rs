@@ -1,6 +1,6 @@
 //! The memory node of a run: the real session table and the real sweep, in the simulated world.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -28,6 +28,8 @@ pub const REGION_SIZE_BYTES: u64 = 3 << 20;
 pub const TABLE_NAME: &str = "simulated";
 /// Time between two looks of the agent, in virtual time.
 const AGENT_TICK: Nanos = 20_000;
+/// The same of one that retrains.
+const RETRAINER_TICK: Nanos = 4_000;
 
 /// The node.
 pub struct Node {
@@ -37,6 +39,8 @@ pub struct Node {
     pub layout: RegionLayout,
     sessions: RefCell<Sessions<StillEndpoint>>,
     events: Receiver<AgentEvent>,
+    /// As which the agent works.
+    agent: Cell<Option<(ClientId, OwnerWord)>>,
 }
 
 impl core::fmt::Debug for Node {
@@ -69,6 +73,7 @@ impl Node {
             layout,
             sessions: RefCell::new(Sessions::new(still, layout, sender)),
             events,
+            agent: Cell::default(),
         })
     }
 
@@ -181,19 +186,21 @@ impl Node {
     ) -> Option<IndexError> {
         let endpoint = SimEndpoint::with_plant(&self.world, plant);
         let owner = self.register(endpoint.client());
+        self.agent.set(Some((endpoint.client(), owner)));
         let keeper = self.keeper(endpoint, owner);
         let retrainer = policy.map(Retrainer::new);
         let stop = AtomicBool::new(false);
-        let (mut is_due, mut failed) = (false, None);
+        // T5: another agent may have died before this one.
+        let (mut is_due, mut failed) = (retrainer.is_some(), None);
         while !is_over() {
-            sleep(&self.world, AGENT_TICK).await;
+            let tick = if retrainer.is_some() {
+                RETRAINER_TICK
+            } else {
+                AGENT_TICK
+            };
+            sleep(&self.world, tick).await;
             if let Err(error) = keeper.reclaim().await {
                 failed = Some(error.into());
-            }
-            if let Some(retrainer) = &retrainer
-                && let Err(error) = retrainer.tick(&keeper, &stop).await
-            {
-                failed = Some(error);
             }
             is_due |= self.hears_of_deaths();
             if is_due {
@@ -205,10 +212,26 @@ impl Node {
                     }
                     Err(error) => failed = Some(error),
                 }
+            } else if let Some(retrainer) = &retrainer
+                && let Err(error) = retrainer.tick(&keeper, &stop).await
+            {
+                failed = Some(error);
             }
         }
         self.fence(keeper.endpoint.client(), owner);
         failed
+    }
+
+    /// As which the agent works, if there is one.
+    pub fn agent_client(&self) -> Option<ClientId> {
+        self.agent.get().map(|(client, _)| client)
+    }
+
+    /// The agent has stopped, wherever it was: no verb of it takes effect any more.
+    pub fn fence_agent(&self) {
+        if let Some((client, owner)) = self.agent.take() {
+            self.fence(client, owner);
+        }
     }
 
     /// Whether a session has been fenced that may hold something.

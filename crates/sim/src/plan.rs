@@ -60,12 +60,22 @@ impl Plan {
     pub fn draw(seed: u64, profile: Profile) -> Self {
         let mut random = Random::new(seed);
         let freedoms = Freedoms::draw(&mut random);
-        let keys = draw_keys(&mut random);
+        let keys = draw_keys(&mut random, profile);
         let mut weights = Weights::draw(&mut random);
         let mut table = draw_table(&mut random, &keys);
         if random.chance(600) {
             weights = weights.growing();
             table.fill_percent = 100;
+        }
+        if profile == Profile::Retraining {
+            weights = weights.growing();
+            table.layer = LayerKind::Learned;
+            table.is_memory_reused = random.chance(800);
+            table.retraining = Some(RetrainPolicy {
+                leaves_per_split: 1000,
+                split_count_min: 1,
+                leaf_count_max: *random.choose(&[1, 4, 16, 1000]),
+            });
         }
         let client_count = random.between(1, 5);
         let mut next_value = 0;
@@ -84,7 +94,7 @@ impl Plan {
         }
         let faults = match profile {
             Profile::Calm => Vec::new(),
-            Profile::Crashes => draw_faults(&mut random, clients.len()),
+            Profile::Crashes | Profile::Retraining => draw_faults(&mut random, clients.len()),
             Profile::NodeLoss => {
                 let mut faults = draw_faults(&mut random, clients.len());
                 faults.push(Fault {

@@ -2,7 +2,7 @@
 //! guilty is no judge.
 //!
 //! Four of them are an order of WRITEs that D2 or D3 forbid; the simulated endpoint posts batches
-//! in that order. Five are checks left out; the protocol code asks its endpoint
+//! in that order. The others are checks left out; the protocol code asks its endpoint
 //! ([`Endpoint::leaves_out`](farleaf_fabric::Endpoint::leaves_out)), and every endpoint but this
 //! one says no.
 
@@ -32,11 +32,23 @@ pub enum Plant {
     FreedTooEarly,
     /// Who sees a new number goes on with the tables that it has (D7, P4).
     DropsNotFollowed,
+    /// Who sees a new number goes on with the directories that it has (D7, P4).
+    RootsNotFollowed,
+    /// What retraining has moved is freed before everybody has passed (D7, T3).
+    RunFreedEarly,
+    /// A session that lags behind is not waited for (D7).
+    IdleSessionIgnored,
+    /// A retired leaf is read and written like any other (D4).
+    RetiredLeafTrusted,
+    /// Of two leaves that become one, one is not locked (M1).
+    MergeUnlocked,
+    /// The leaf to the left of a new run still links to what was moved (R4).
+    NeighbourLinkKept,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 15] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -46,6 +58,12 @@ impl Plant {
         Self::SplitReusesListedSlot,
         Self::FreedTooEarly,
         Self::DropsNotFollowed,
+        Self::RootsNotFollowed,
+        Self::RunFreedEarly,
+        Self::IdleSessionIgnored,
+        Self::RetiredLeafTrusted,
+        Self::MergeUnlocked,
+        Self::NeighbourLinkKept,
     ];
 
     /// The name for users.
@@ -60,6 +78,12 @@ impl Plant {
             Self::SplitReusesListedSlot => "split-reuses-listed-slot",
             Self::FreedTooEarly => "freed-too-early",
             Self::DropsNotFollowed => "drops-not-followed",
+            Self::RootsNotFollowed => "roots-not-followed",
+            Self::RunFreedEarly => "run-freed-early",
+            Self::IdleSessionIgnored => "idle-session-ignored",
+            Self::RetiredLeafTrusted => "retired-leaf-trusted",
+            Self::MergeUnlocked => "merge-unlocked",
+            Self::NeighbourLinkKept => "neighbour-link-kept",
         }
     }
 
@@ -71,6 +95,12 @@ impl Plant {
             Self::TornLeafAsAbsent => Some(ProtocolCheck::TornIsNotAbsent),
             Self::FreedTooEarly => Some(ProtocolCheck::GracePeriodIsOver),
             Self::DropsNotFollowed => Some(ProtocolCheck::DropsAreFollowed),
+            Self::RootsNotFollowed => Some(ProtocolCheck::RootsAreFollowed),
+            Self::RunFreedEarly => Some(ProtocolCheck::MovedIsUnnamed),
+            Self::IdleSessionIgnored => Some(ProtocolCheck::EverySessionCounts),
+            Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
+            Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
+            Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
             _ => None,
         }
     }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use farleaf::AsyncSession;
 use farleaf_executor::block_on;
+use farleaf_node::retrain::RetrainPolicy;
 use farleaf_types::OwnerWord;
 
 use self::client::start_client;
@@ -54,6 +55,8 @@ struct Stage {
     busy: Cell<usize>,
     actors: RefCell<Vec<Actor>>,
     agent: Cell<Option<TaskId>>,
+    plant: Option<Plant>,
+    retraining: Option<RetrainPolicy>,
     /// The node has restarted empty.
     is_lost: Cell<bool>,
 }
@@ -97,6 +100,8 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         busy: Cell::new(plan.clients.len()),
         actors: RefCell::default(),
         agent: Cell::default(),
+        plant,
+        retraining: plan.table.retraining,
         is_lost: Cell::default(),
     });
     let tasks = Tasks::new(&world);
@@ -119,21 +124,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         let (stage, crew) = (Rc::clone(&stage), Rc::clone(&tasks));
         tasks.spawn(async move { strike(&stage, &crew, fault).await });
     }
-    {
-        let stage = Rc::clone(&stage);
-        let named = Rc::clone(&stage);
-        let policy = plan.table.retraining;
-        let agent = async move {
-            let is_over = || stage.busy.get() == 0;
-            let failed = stage.node.run_agent(plant, policy, is_over).await;
-            if let Some(error) = failed.filter(|_| !stage.is_lost.get()) {
-                let how = format!("the agent failed: {error}");
-                stage.complain(Violation::new("errors", how));
-            }
-        };
-        let agent = tasks.spawn(agent);
-        named.agent.set(Some(agent));
-    }
+    start_agent(&stage, &tasks);
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != Ended::Done {
         let how = format!("somebody waits for ever: {ended:?}");
@@ -151,6 +142,20 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         trace: world.take_trace(),
         duration: world.now(),
     }
+}
+
+/// Starts the node's agent.
+fn start_agent(stage: &Rc<Stage>, tasks: &Tasks<'_>) {
+    let own = Rc::clone(stage);
+    let agent = tasks.spawn(async move {
+        let is_over = || own.busy.get() == 0;
+        let failed = own.node.run_agent(own.plant, own.retraining, is_over).await;
+        if let Some(error) = failed.filter(|_| !own.is_lost.get()) {
+            let how = format!("the agent failed: {error}");
+            own.complain(Violation::new("errors", how));
+        }
+    });
+    stage.agent.set(Some(agent));
 }
 
 impl Stage {

@@ -102,13 +102,17 @@ pub async fn finish_root<E: Endpoint>(
     let leaf = access
         .read_intact(&mut batch, entry.record.first_leaf, broken)
         .await?;
-    // Read after the first leaf: if that is retired, the pending root is the one of B3.
+    // Read after the first leaf: if that is retired, the pending root is the one of B3. And the
+    // pending root after the root: who has seen the root of a retraining must not see a pending one
+    // from before it (R1), which one batch could bring (F3).
     batch.clear();
     let root_addr = catalog::root_addr(access.layout, entry.index);
     let root = batch.read(root_addr, 1);
-    let pending = batch.read(catalog::pending_root_addr(access.layout, entry.index), 1);
     access.endpoint.execute(&mut batch).await?;
     let root = batch.words(root)[0];
+    batch.clear();
+    let pending = batch.read(catalog::pending_root_addr(access.layout, entry.index), 1);
+    access.endpoint.execute(&mut batch).await?;
     let pending = batch.words(pending)[0];
     if root == 0 {
         // C5: only a dropped table has none, and must not get one again. Whoever works on it still

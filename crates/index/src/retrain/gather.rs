@@ -57,11 +57,12 @@ pub(super) async fn chain<E: Endpoint>(
         let leaf = access.read_intact(batch, addr, work.broken).await?;
         let image = leaf.image();
         // R1: nobody else retires leaves; and the links of the others lead to the end.
-        if image.is_retired() || image.link().is_null() && !end.is_null() {
-            return Err(contradiction(work, addr));
+        if image.is_retired() {
+            return Err(contradiction(work, addr, Contradiction::RetiredByNobody));
         }
-        if leaves.len() >= LEAF_COUNT_MAX {
-            return Err(contradiction(work, addr));
+        let is_astray = image.link().is_null() && !end.is_null();
+        if is_astray || leaves.len() >= LEAF_COUNT_MAX {
+            return Err(contradiction(work, addr, Contradiction::LinkToNowhere));
         }
         leaves.push(Gathered {
             addr,
@@ -72,9 +73,11 @@ pub(super) async fn chain<E: Endpoint>(
     Ok(leaves)
 }
 
-pub(super) fn contradiction<E: Endpoint>(work: &Retraining<'_, E>, addr: RemoteAddr) -> IndexError {
-    let error: LeafError = work
-        .access
-        .contradiction(addr, Contradiction::LinkToNowhere);
+pub(super) fn contradiction<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    addr: RemoteAddr,
+    what: Contradiction,
+) -> IndexError {
+    let error: LeafError = work.access.contradiction(addr, what);
     error.into()
 }

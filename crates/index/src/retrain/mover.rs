@@ -1,8 +1,8 @@
 //! R2 and R3: step by step from right to left into a new run.
 
-use farleaf_fabric::{Batch, Endpoint};
-use farleaf_leaf::Critical;
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::moving::Source;
+use farleaf_leaf::{Contradiction, Critical};
 use farleaf_leaf::{LeafBuffer, LeafImage};
 use farleaf_region::RegionLayout;
 use farleaf_region::allocation::ChunkRange;
@@ -120,7 +120,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         if image.is_retired() {
             access.unlock(batch, right.addr, broken).await?;
             critical.passed();
-            return Err(contradiction(self.work, right.addr));
+            let what = Contradiction::RetiredByNobody;
+            return Err(contradiction(self.work, right.addr, what));
         }
         if link != self.expected {
             access.unlock(batch, right.addr, broken).await?;
@@ -188,8 +189,15 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             return Ok(vec![right]);
         }
         let mut leaf = access.blank();
-        let locked = access.lock_if_free(batch, left.addr, &mut leaf, broken);
-        if !locked.await? {
+        if access
+            .endpoint
+            .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
+        {
+            leaf = access.read_intact(batch, left.addr, broken).await?;
+        } else if !access
+            .lock_if_free(batch, left.addr, &mut leaf, broken)
+            .await?
+        {
             return Ok(vec![right]);
         }
         let image = leaf.image();
@@ -226,7 +234,12 @@ pub(super) async fn find_made<E: Endpoint>(
         if image.was_never_written() {
             break;
         }
-        let owner = OwnerWord::from_word(batch.words(lock)[0]);
+        // The last step may have stopped before anything was retired to its leaf, or while that was
+        // being written.
+        let (owner, low) = (OwnerWord::from_word(batch.words(lock)[0]), image.low());
+        if !super::redirect::is_arrived_at(work, batch, place, low).await? {
+            break;
+        }
         let is_left = owner == access.owner || access.is_fenced(batch, owner).await?;
         if !owner.is_free() && is_left {
             // D8. Whoever made it had its lock.
@@ -234,10 +247,6 @@ pub(super) async fn find_made<E: Endpoint>(
         }
         let leaf = access.read_intact(batch, place, work.broken).await?;
         let image = leaf.image();
-        // The last step may have stopped before anything was retired to its leaf.
-        if !super::redirect::is_arrived_at(work, batch, place, image.low()).await? {
-            break;
-        }
         made.push(Made {
             addr: place,
             low: image.low(),

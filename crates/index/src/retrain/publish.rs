@@ -1,6 +1,7 @@
 //! R5: a snapshot with new models in the place of old ones.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_leaf::Contradiction;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
@@ -90,11 +91,9 @@ async fn swap_root<E: Endpoint>(
 ) -> Result<(), IndexError> {
     let access = &work.access;
     let layout = access.layout;
-    if !work.entry.pending_root.is_null() {
-        batch.clear();
-        batch.write_word(catalog::pending_root_addr(layout, work.entry.index), 0);
-        access.endpoint.execute(batch).await?;
-    }
+    batch.clear();
+    batch.write_word(catalog::pending_root_addr(layout, work.entry.index), 0);
+    access.endpoint.execute(batch).await?;
     batch.clear();
     let place = catalog::root_addr(layout, work.entry.index);
     let swap = batch.compare_swap(place, work.root.word(), root.word());
@@ -118,19 +117,31 @@ async fn around<E: Endpoint>(
     let models = &work.contents.models;
     let (first, last) = (&moved.leaves[0], &moved.leaves[moved.leaves.len() - 1]);
     // What the last leaf covered when it was made ends where a model begins, or nowhere.
-    let right_from = match last.high.checked_add(1) {
-        Some(next) => models.partition_point(|model| model.first_key < next),
-        None => models.len(),
+    // The first model covers what is below its first key, too: its first leaf begins at 0.
+    let low = |index: usize| {
+        if index == 0 {
+            0
+        } else {
+            models[index].first_key
+        }
     };
-    let mut left: Vec<Model> = models[..right_from]
-        .iter()
-        .take_while(|model| model.first_key < first.low)
-        .copied()
-        .collect();
+    let begin_below = |key: u64| {
+        (0..models.len())
+            .take_while(|index| low(*index) < key)
+            .count()
+    };
+    let right_from = last.high.checked_add(1).map_or(models.len(), &begin_below);
+    let mut left = models[..begin_below(first.low).min(right_from)].to_vec();
     if let Some(cut) = left.last_mut() {
         let kept = leaves_below(work, batch, cut, first.low).await?;
         if kept == 0 {
-            return Err(contradiction(work, cut.base));
+            let what = Contradiction::LinkToTheLeft;
+            return Err(contradiction(work, cut.base, what));
+        }
+        if cut.first_key >= first.low {
+            // Only of the first model, which covers what is below its first key, too. There it
+            // predicts one and the same leaf, and so it does for all that is left of it.
+            (cut.first_key, cut.slope, cut.error_max) = (0, 0.0, kept as f32);
         }
         if kept < cut.leaf_count {
             cut.leaf_count = kept;

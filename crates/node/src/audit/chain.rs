@@ -137,7 +137,6 @@ impl<E: Endpoint> Auditor<'_, E> {
         let Some(chunks) = self.chunks_of(place, table.geometry) else {
             return false;
         };
-        let root = table.entry.root.spare();
         let own_slots = table.geometry.slots();
         chunks.into_iter().all(|index| {
             let Some(chunk) = self.chunks.get(index.0 as usize) else {
@@ -154,9 +153,8 @@ impl<E: Endpoint> Auditor<'_, E> {
                     };
                     slots == own_slots && inside.is_some_and(is_one)
                 }
-                Some(ChunkPurpose::Run { slots, generation }) => {
-                    slots == own_slots && generation == root
-                }
+                // Whether the root names the run is looked at with the chunks.
+                Some(ChunkPurpose::Run { slots, .. }) => slots == own_slots,
                 _ => false,
             };
             is_fit && chunk.table == table.entry.record.id

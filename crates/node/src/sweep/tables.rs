@@ -126,11 +126,14 @@ impl<E: Endpoint> Keeper<E> {
         let named = contents.named_chunks(&self.layout, geometry, root);
         let directory = contents.into_directory(geometry);
         let layer = Layer::new(LayerKind::Learned, directory.into());
+        // Retraining that was cut off leaves retired leaves that the root still names.
+        let state = IndexState::new(layer, Rc::default());
+        state.follow_retired();
         Ok(Some(SweptTable {
             access,
             first_leaf,
             named,
-            state: IndexState::new(layer, Rc::default()),
+            state,
         }))
     }
 

@@ -44,6 +44,11 @@ pub enum Mishap {
         /// Which lane.
         lane: usize,
     },
+    /// The node's agent stops for ever, wherever it is; it is fenced, and another one begins.
+    AgentDeath {
+        /// Until then.
+        fenced_after: Nanos,
+    },
     /// The node's agent does not run for so long.
     AgentPause {
         /// How long.
@@ -58,6 +63,13 @@ pub enum Mishap {
 pub enum When {
     /// At a time.
     At(Nanos),
+    /// The same of a batch of the node's agent.
+    DuringAgent {
+        /// Which, of those that are large enough.
+        number: u64,
+        /// How many verbs are enough.
+        verb_count_min: usize,
+    },
     /// Between any two effects of a batch of a client: of the `number`-th (from 1) that has at
     /// least so many verbs.
     During {
@@ -89,7 +101,10 @@ pub enum Profile {
     /// dead, and nobody waits for ever (D8, F6).
     #[default]
     Crashes,
-    /// All that, and the node restarts empty. What it held is gone, which nobody can survive
+    /// All that, on a table whose leaves are moved all the time, in memory that is reused at once, and
+    /// retrainers die in the middle of it. Nothing may be lost (R1 to R7, T1 to T5).
+    Retraining,
+    /// All that of `Crashes`, and the node restarts empty. What it held is gone, which nobody can survive
     /// without replicas; but every operation that meets it must say so: no answer may be made up
     /// from empty memory.
     NodeLoss,
@@ -97,13 +112,14 @@ pub enum Profile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Calm, Self::Crashes, Self::NodeLoss];
+    pub const ALL: [Self; 4] = [Self::Calm, Self::Crashes, Self::Retraining, Self::NodeLoss];
 
     /// The name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Calm => "calm",
             Self::Crashes => "crashes",
+            Self::Retraining => "retraining",
             Self::NodeLoss => "node-loss",
         }
     }
@@ -117,7 +133,7 @@ impl fmt::Display for Profile {
 
 /// A name that no profile has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no profile; there are 'calm', 'crashes' and 'node-loss'")]
+#[error("'{0}' is no profile; there are 'calm', 'crashes', 'retraining' and 'node-loss'")]
 pub struct UnknownProfile(pub String);
 
 impl FromStr for Profile {
@@ -145,7 +161,7 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
                 _ => random.magnitude(200_000),
             };
             let duration = fenced_after + random.magnitude(300_000);
-            let mishap = match random.below(12) {
+            let mishap = match random.below(14) {
                 0..6 => Mishap::Death {
                     client,
                     fenced_after,
@@ -161,9 +177,16 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
                     client,
                     lane: random.below(3) as usize,
                 },
+                11..13 => Mishap::AgentDeath { fenced_after },
                 _ => Mishap::AgentPause { duration },
             };
-            let when = draw_when(random, client);
+            let when = match mishap {
+                Mishap::AgentDeath { .. } if random.chance(700) => When::DuringAgent {
+                    number: 1 + random.magnitude(30),
+                    verb_count_min: *random.choose(&[1, 3, SPLIT_VERB_COUNT_MIN]),
+                },
+                _ => draw_when(random, client),
+            };
             Fault { when, mishap }
         })
         .collect()

@@ -1,6 +1,6 @@
 //! What clients do, drawn from a seed.
 
-use super::ClientPlan;
+use super::{ClientPlan, Profile};
 use crate::history::Operation;
 use crate::random::Random;
 
@@ -38,8 +38,12 @@ impl Weights {
 }
 
 /// Keys of a run, ascending. Few, so that clients meet; some runs have the extremes.
-pub(super) fn draw_keys(random: &mut Random) -> Vec<u64> {
-    let count = *random.choose(&[1, 4, 16, 40, 100]);
+pub(super) fn draw_keys(random: &mut Random, profile: Profile) -> Vec<u64> {
+    let count = match profile {
+        // Enough for many leaves.
+        Profile::Retraining => *random.choose(&[30, 60, 120]),
+        _ => *random.choose(&[1, 4, 16, 40, 100]),
+    };
     let (base, step) = *random.choose(&[
         (0, 1),
         (1000, 10),

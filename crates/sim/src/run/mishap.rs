@@ -1,17 +1,33 @@
 //! How a mishap strikes.
 
+use std::rc::Rc;
+
 use farleaf_types::NodeId;
 
-use super::Stage;
+use super::{Stage, start_agent};
 use crate::fabric::executor::{Tasks, sleep, sleep_until_during};
-use crate::fabric::world::TaskId;
+use crate::fabric::world::{Nanos, TaskId};
 use crate::plan::{Fault, Mishap, When};
 
+/// Time between two looks whether the agent has begun.
+const AGENT_START: Nanos = 1000;
+
 /// Lets a mishap happen at its time.
-pub(super) async fn strike(stage: &Stage, crew: &Tasks<'_>, fault: Fault) {
+pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
     let world = &stage.node.world;
     match fault.when {
         When::At(at) => sleep(world, at).await,
+        When::DuringAgent {
+            number,
+            verb_count_min,
+        } => {
+            while stage.node.agent_client().is_none() {
+                sleep(world, AGENT_START).await;
+            }
+            if let Some(client) = stage.node.agent_client() {
+                sleep_until_during(world, client, number, verb_count_min).await;
+            }
+        }
         When::During {
             client,
             number,
@@ -67,6 +83,16 @@ pub(super) async fn strike(stage: &Stage, crew: &Tasks<'_>, fault: Fault) {
             (0..actor_count).for_each(|number| stage.mark(number));
             stage.is_lost.set(true);
             world.borrow_mut().lose_node(NodeId(0));
+        }
+        Mishap::AgentDeath { fenced_after } => {
+            // Of two of these at once, the other one starts the next agent.
+            let Some(task) = stage.agent.take() else {
+                return;
+            };
+            crew.kill(task);
+            sleep(world, fenced_after).await;
+            stage.node.fence_agent();
+            start_agent(stage, crew);
         }
         Mishap::AgentPause { duration } => {
             let until = world.borrow().now() + duration;
