@@ -1,181 +1,188 @@
-//! The folder that figures are written into, and the list of what a former run wrote there.
+//! Whose folder it is that figures are written into, and the list of what a former run wrote there.
 //!
 //! A folder is taken if it is empty or has that list. Then exactly the files of the list are
-//! removed and new ones made; whatever else lies there is not touched, and never overwritten.
+//! replaced (see `draft`); whatever else lies there is not touched, and never overwritten. It stays
+//! locked until its run ends, where the file system has locks.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// The list's name.
-const LIST_NAME: &str = "files-of-this-run.txt";
-/// Its first line, by which it is known.
-const LIST_HEAD: &str = "Written by `farleaf figures`; the next run into this folder removes:";
-
-/// Why a folder is not taken, or not written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FolderError {
-    /// It is somebody else's.
-    #[error(
-        "folder {} is not empty, and `farleaf figures` did not write it (it has {}); name an empty \
-         or a new one",
-        path.display(),
-        crate::shown::text(found)
-    )]
-    Foreign {
-        /// Which folder.
-        path: PathBuf,
-        /// One thing that lies there.
-        found: String,
-    },
-    /// A file would be overwritten that no former run wrote.
-    #[error(
-        "{} is in the way, and `farleaf figures` did not write it; move it, or name another folder",
-        path.display()
-    )]
-    InTheWay {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// The list of a former run names what no run writes.
-    #[error(
-        "{} names '{}', which no run writes; name another folder",
-        path.display(),
-        crate::shown::text(line)
-    )]
-    BadList {
-        /// Which file.
-        path: PathBuf,
-        /// Its line.
-        line: String,
-    },
-    /// A file cannot be read, written or removed.
-    #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// Which file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-}
+use super::draft::{DRAFT_NAME, Draft, FORMER_DRAFT_NAME, Failed, remove_drafts};
+pub use super::folder_error::FolderError;
+use super::folder_error::at;
+use super::list::{LIST_NAME, LIST_OF_BOTH, list_of, parse};
 
 /// A folder that can be written, with what a former run wrote there.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
     former: BTreeSet<String>,
+    /// Gives the lock back when the last copy is gone; none where the file system has no locks.
+    _lock: Option<Arc<File>>,
 }
 
 impl Folder {
-    /// Takes a folder for files of these names, and makes it if it is not there. Nothing is removed
-    /// yet, but it is tried whether files can be made.
+    /// Takes a folder for files of these names, and makes it if it is not there. Nothing is
+    /// replaced yet, but it is tried whether files can be made. The drafts of a run that ended
+    /// before its time are removed.
     ///
     /// # Errors
-    /// It is somebody else's, or cannot be written.
+    /// It is somebody else's, another run has it, or it cannot be written.
     pub fn claim(path: &Path, names: &[String]) -> Result<Self, FolderError> {
+        check_kind(path)?;
         fs::create_dir_all(path).map_err(at(path))?;
+        let lock = lock(path)?;
         let list_path = path.join(LIST_NAME);
         let former = match fs::read_to_string(&list_path) {
             Ok(list) => Some(parse(&list, path, &list_path)?),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(source) => return Err(at(&list_path)(source)),
         };
-        for entry in fs::read_dir(path).map_err(at(path))? {
-            let entry = entry.map_err(at(path))?;
-            let found = entry.file_name().to_string_lossy().into_owned();
-            let Some(former) = &former else {
-                let path = path.to_owned();
-                return Err(FolderError::Foreign { path, found });
-            };
-            let is_wanted = names.iter().any(|name| name.eq_ignore_ascii_case(&found));
-            if is_wanted && !former.contains(&found) {
-                return Err(FolderError::InTheWay { path: entry.path() });
-            }
-        }
+        check_entries(path, former.as_ref(), names)?;
+        remove_drafts(path)?;
         let folder = Self {
             path: path.to_owned(),
             former: former.unwrap_or_default(),
+            _lock: lock,
         };
-        folder.write_list(&folder.former)?;
+        folder.check_places(names.iter().map(String::as_str))?;
+        let mut draft = Draft::new(path).map_err(|(path, source)| at(&path)(source))?;
+        let written = draft.write(LIST_NAME, &list_of(&folder.former));
+        written.map_err(|(path, source)| at(&path)(source))?;
+        draft.settle(LIST_NAME, LIST_NAME).map_err(at(&list_path))?;
         Ok(folder)
     }
 
-    /// Removes what a former run wrote, and writes these files, each under its name.
+    /// Writes these files, each under its name, in the place of what a former run wrote. All are
+    /// written beside it first; only then are they put where they belong, the last one last.
     ///
     /// # Errors
-    /// A file cannot be removed or written; the list then names what may be there.
+    /// A file cannot be written: what was there is as it was. Or it cannot be put in its place: the
+    /// list then names all that may be there.
     pub(super) fn replace(&self, files: &[(String, String)]) -> Result<(), FolderError> {
         let names: BTreeSet<String> = files.iter().map(|(name, _)| name.clone()).collect();
-        // Whenever this ends, the list names all that may be there.
-        self.write_list(&self.former.union(&names).cloned().collect())?;
-        for name in &self.former {
-            let path = self.path.join(name);
+        self.check_places(names.iter().map(String::as_str))?;
+        let mut draft = self.drafts(files, &names).map_err(|(path, source)| {
+            let has_former = !self.former.is_empty();
+            FolderError::Unwritten {
+                path,
+                has_former,
+                source,
+            }
+        })?;
+        let half = |path: PathBuf| move |source| FolderError::HalfReplaced { path, source };
+        let list_path = self.file(LIST_NAME);
+        // From here on to the end, the list names all that may be there.
+        draft
+            .settle(LIST_OF_BOTH, LIST_NAME)
+            .map_err(at(&list_path))?;
+        draft.keep();
+        for (name, _) in files {
+            draft.settle(name, name).map_err(half(self.file(name)))?;
+        }
+        for name in self.former.difference(&names) {
+            let path = self.file(name);
             match fs::remove_file(&path) {
                 Err(source) if source.kind() != ErrorKind::NotFound => {
-                    return Err(at(&path)(source));
+                    return Err(half(path)(source));
                 }
                 _ => {}
             }
         }
+        draft
+            .settle(LIST_NAME, LIST_NAME)
+            .map_err(half(list_path))?;
+        remove_drafts(&self.path)
+    }
+
+    /// Everything that will be there, and both lists.
+    fn drafts(
+        &self,
+        files: &[(String, String)],
+        names: &BTreeSet<String>,
+    ) -> Result<Draft, Failed> {
+        let mut draft = Draft::new(&self.path)?;
         for (name, text) in files {
-            let path = self.path.join(name);
-            let made = fs::File::create_new(&path);
-            made.and_then(|mut file| file.write_all(text.as_bytes()))
-                .map_err(at(&path))?;
+            draft.write(name, text)?;
         }
-        self.write_list(&names)
+        let both = self.former.union(names).cloned().collect();
+        draft.write(LIST_OF_BOTH, &list_of(&both))?;
+        draft.write(LIST_NAME, &list_of(names))?;
+        Ok(draft)
+    }
+
+    /// Refuses to put a file where a folder is, or where somebody has put one of theirs.
+    fn check_places<'a>(&'a self, names: impl Iterator<Item = &'a str>) -> Result<(), FolderError> {
+        for name in names.chain(self.former.iter().map(String::as_str)) {
+            let path = self.file(name);
+            let is_file = match fs::symlink_metadata(&path) {
+                Ok(metadata) => !metadata.is_dir() && self.former.contains(name),
+                Err(error) if error.kind() == ErrorKind::NotFound => true,
+                Err(source) => return Err(at(&path)(source)),
+            };
+            if !is_file {
+                return Err(FolderError::InTheWay { path });
+            }
+        }
+        Ok(())
     }
 
     /// Where a file of this name is.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
-
-    fn write_list(&self, names: &BTreeSet<String>) -> Result<(), FolderError> {
-        let path = self.path.join(LIST_NAME);
-        let lines = names.iter().map(|name| format!("{name}\n"));
-        let list = format!("{LIST_HEAD}\n{}", lines.collect::<String>());
-        // Made under another name first: a list that is cut off would orphan files.
-        let draft = self.path.join(format!("{LIST_NAME}.new"));
-        fs::write(&draft, list).map_err(at(&draft))?;
-        fs::rename(&draft, &path).map_err(at(&path))
-    }
 }
 
-fn at(path: &Path) -> impl Fn(io::Error) -> FolderError {
+/// Refuses what no folder can be made of.
+fn check_kind(path: &Path) -> Result<(), FolderError> {
+    let is = match (fs::metadata(path), fs::symlink_metadata(path)) {
+        (Ok(metadata), _) if metadata.is_dir() => return Ok(()),
+        (Ok(_), _) => "a file",
+        (Err(_), Ok(_)) => "a symbolic link that leads nowhere",
+        (Err(_), Err(_)) => return Ok(()),
+    };
     let path = path.to_owned();
-    move |source| FolderError::Io {
-        path: path.clone(),
-        source,
+    Err(FolderError::NoFolder { path, is })
+}
+
+/// Takes the folder for this run alone.
+fn lock(path: &Path) -> Result<Option<Arc<File>>, FolderError> {
+    let folder = File::open(path).map_err(at(path))?;
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(Arc::new(folder))),
+        Err(TryLockError::WouldBlock) => Err(FolderError::Busy {
+            path: path.to_owned(),
+        }),
+        // Some file systems lock no folders: two runs are then told by who writes last.
+        Err(TryLockError::Error(_)) => Ok(None),
     }
 }
 
-/// The names of a list, none of which leads out of the folder.
-fn parse(list: &str, folder: &Path, path: &Path) -> Result<BTreeSet<String>, FolderError> {
-    let mut lines = list.lines();
-    if lines.next() != Some(LIST_HEAD) {
-        return Err(FolderError::Foreign {
-            path: folder.to_owned(),
-            found: LIST_NAME.to_owned(),
-        });
+/// Refuses folders with anything that is not a former run's, and files that would be overwritten.
+fn check_entries(
+    path: &Path,
+    former: Option<&BTreeSet<String>>,
+    names: &[String],
+) -> Result<(), FolderError> {
+    for entry in fs::read_dir(path).map_err(at(path))? {
+        let entry = entry.map_err(at(path))?;
+        let found = entry.file_name().to_string_lossy().into_owned();
+        if found == DRAFT_NAME || found == FORMER_DRAFT_NAME {
+            continue;
+        }
+        let Some(former) = former else {
+            let path = path.to_owned();
+            return Err(FolderError::Foreign { path, found });
+        };
+        let is_wanted = names.iter().any(|name| name.eq_ignore_ascii_case(&found));
+        if is_wanted && !former.contains(&found) {
+            return Err(FolderError::InTheWay { path: entry.path() });
+        }
     }
-    let is_name = |line: &str| {
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
-        !line.starts_with('.') && line.bytes().all(is_part)
-    };
-    let is_ours = |line: &str| {
-        let ends = [".csv", ".svg", ".html"];
-        is_name(line) && ends.iter().any(|end| line.ends_with(end))
-    };
-    match lines.clone().find(|line| !is_ours(line)) {
-        Some(line) => Err(FolderError::BadList {
-            path: path.to_owned(),
-            line: line.to_owned(),
-        }),
-        None => Ok(lines.map(str::to_owned).collect()),
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -211,6 +218,7 @@ mod tests {
         let first = ["a.csv", "b.svg", "index.html"];
         let folder = Folder::claim(&path, &names(&first)).expect("new");
         folder.replace(&files(&first)).expect("written");
+        drop(folder);
         fs::write(path.join("notes.txt"), "mine").expect("written");
         let second = ["c.csv", "index.html"];
         let folder = Folder::claim(&path, &names(&second)).expect("ours");
@@ -240,6 +248,7 @@ mod tests {
         let path = place.path().join("figures");
         let folder = Folder::claim(&path, &names(&["a.csv"])).expect("new");
         folder.replace(&files(&["a.csv"])).expect("written");
+        drop(folder);
         fs::write(path.join("index.html"), "mine").expect("written");
         let refused = Folder::claim(&path, &names(&["a.csv", "index.html"]));
         let error = refused.expect_err("refused");
@@ -250,38 +259,116 @@ mod tests {
         );
     }
 
-    /// Promise: a list that names something outside its folder, or what no run writes, removes
-    /// nothing.
-    #[test]
-    fn lists_that_lead_elsewhere_are_refused() {
-        for line in [
-            "../a.csv",
-            "/etc/passwd",
-            "sub/a.csv",
-            ".a.csv",
-            "a.txt",
-            "",
-        ] {
-            let place = tempfile::tempdir().expect("a folder");
-            let list = format!("{LIST_HEAD}\n{line}\n");
-            fs::write(place.path().join(LIST_NAME), list).expect("written");
-            let error = Folder::claim(place.path(), &[]).expect_err("refused");
-            assert!(
-                matches!(error, FolderError::BadList { .. }),
-                "{line}: {error}"
-            );
-        }
+    /// A folder that a former run wrote.
+    fn of_a_former_run(of: &[&str]) -> tempfile::TempDir {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = Folder::claim(place.path(), &names(of)).expect("new");
+        folder.replace(&files(of)).expect("written");
+        place
     }
 
-    /// Promise: a place where nothing can be written is noticed when the folder is claimed.
+    /// Promise: a run that cannot write all of its files leaves a former run's as they were, with
+    /// their list, and nothing of its own; and says so.
+    #[test]
+    fn a_run_that_fails_while_writing_loses_nothing() {
+        let place = of_a_former_run(&["a.csv", "index.html"]);
+        let before = there(place.path());
+        let folder = Folder::claim(place.path(), &names(&["a.csv"])).expect("ours");
+        let failed = folder.replace(&[
+            ("a.csv".to_owned(), "new".to_owned()),
+            ("none/b.csv".to_owned(), String::new()),
+        ]);
+        let error = failed.expect_err("no such folder").to_string();
+        assert!(
+            error.contains("what a former run wrote is as it was") && error.contains("run again"),
+            "{error}"
+        );
+        drop(folder);
+        assert_eq!(there(place.path()), before);
+        let text = fs::read_to_string(place.path().join("a.csv")).expect("there");
+        assert_eq!(text, "a.csv\n");
+        let list = fs::read_to_string(place.path().join(LIST_NAME)).expect("there");
+        assert_eq!(
+            list,
+            list_of(&names(&["a.csv", "index.html"]).into_iter().collect())
+        );
+    }
+
+    /// Promise: a folder under a name that is to be written, or that a former run wrote, is noticed
+    /// when the folder is claimed; and so is a file that somebody puts there during the run.
+    #[test]
+    fn what_is_in_the_way_is_noticed_before_anything_is_replaced() {
+        let place = of_a_former_run(&["a.csv", "index.html"]);
+        fs::remove_file(place.path().join("a.csv")).expect("removed");
+        fs::create_dir(place.path().join("a.csv")).expect("made");
+        for wanted in ["a.csv", "index.html"] {
+            let error = Folder::claim(place.path(), &names(&[wanted])).expect_err("a folder");
+            let FolderError::InTheWay { path } = error else {
+                panic!("{error}");
+            };
+            assert!(path.ends_with("a.csv"));
+        }
+        fs::remove_dir(place.path().join("a.csv")).expect("removed");
+        let wanted = ["b.csv", "index.html"];
+        let folder = Folder::claim(place.path(), &names(&wanted)).expect("ours");
+        fs::write(place.path().join("b.csv"), "mine").expect("written");
+        let error = folder.replace(&files(&wanted)).expect_err("in the way");
+        assert!(matches!(error, FolderError::InTheWay { .. }), "{error}");
+        let text = fs::read_to_string(place.path().join("b.csv")).expect("there");
+        assert_eq!(text, "mine");
+    }
+
+    /// Promise: what a run left behind that ended before its time does not make a folder somebody
+    /// else's, and is gone after the next one; with anything else beside it, the folder is refused.
+    #[test]
+    fn drafts_of_a_failed_run_are_replaced() {
+        let place = tempfile::tempdir().expect("a folder");
+        let drafts = place.path().join(DRAFT_NAME);
+        fs::create_dir(&drafts).expect("made");
+        for name in ["a.csv", LIST_NAME, LIST_OF_BOTH] {
+            fs::write(drafts.join(name), "cut o").expect("written");
+        }
+        fs::write(place.path().join(FORMER_DRAFT_NAME), "").expect("written");
+        let folder = Folder::claim(place.path(), &names(&["a.csv"])).expect("ours");
+        folder.replace(&files(&["a.csv"])).expect("written");
+        drop(folder);
+        assert_eq!(there(place.path()), ["a.csv", LIST_NAME]);
+
+        let place = tempfile::tempdir().expect("a folder");
+        fs::create_dir(place.path().join(DRAFT_NAME)).expect("made");
+        fs::write(place.path().join("thesis.tex"), "mine").expect("written");
+        let error = Folder::claim(place.path(), &[]).expect_err("not ours");
+        assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
+    }
+
+    /// Promise: of two runs at once into one folder the second is refused when it starts.
+    #[test]
+    fn a_folder_is_one_runs_at_a_time() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("new");
+        let folder = Folder::claim(&path, &names(&["a.csv"])).expect("new");
+        let error = Folder::claim(&path, &names(&["a.csv"])).expect_err("taken");
+        assert!(matches!(error, FolderError::Busy { .. }), "{error}");
+        folder.replace(&files(&["a.csv"])).expect("written");
+        drop(folder);
+        Folder::claim(&path, &names(&["a.csv"])).expect("free");
+    }
+
+    /// Promise: a place where nothing can be written is noticed when the folder is claimed; what is
+    /// no folder is called what it is.
     #[test]
     fn what_cannot_be_written_is_noticed_at_once() {
         let place = tempfile::tempdir().expect("a folder");
         let file = place.path().join("file");
         fs::write(&file, "").expect("written");
-        for path in [file.clone(), file.join("inside")] {
+        let error = Folder::claim(&file.join("inside"), &[]).expect_err("no folder");
+        assert!(matches!(error, FolderError::Io { .. }), "{error}");
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).expect("made");
+        for (path, told) in [(file, "is a file; name"), (link, "is a symbolic link that")] {
             let error = Folder::claim(&path, &[]).expect_err("no folder");
-            assert!(matches!(error, FolderError::Io { .. }), "{error}");
+            assert!(error.to_string().contains(told), "{error}");
         }
+        assert!(!place.path().join("nowhere").exists());
     }
 }

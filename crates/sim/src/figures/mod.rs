@@ -1,8 +1,7 @@
 //! Figures of papers, drawn from experiments over modelled NICs.
 //!
 //! What is run is said by a TOML file (`experiments/rolex.toml` in the repository), not by code.
-//! The
-//! result is one folder: a CSV file a figure, an SVG file a chart, and one HTML page that has
+//! The result is one folder: a CSV file a figure, an SVG file a chart, and one HTML page that has
 //! everything in it and needs no other file. The page says, at its head and under each chart, that
 //! its numbers are modelled, and lists every parameter with its source. Where the paper prints a
 //! number it stands beside ours; where it prints none, there is none.
@@ -20,6 +19,9 @@
 //! | `page` | the page |
 //! | `glossary` | what the page's words mean |
 //! | `folder` | whose folder it is, and what a former run wrote there |
+//! | `list` | the list of it |
+//! | `folder_error` | why a folder is not taken, or not written |
+//! | `draft` | what is to be put there, written beside it first |
 //! | [`write`](mod@write) | everything that is written |
 
 pub mod config;
@@ -29,9 +31,12 @@ pub mod write;
 mod chart;
 mod checks;
 mod csv;
+mod draft;
 mod figure;
 mod folder;
+mod folder_error;
 mod glossary;
+mod list;
 mod page;
 mod points;
 mod report;

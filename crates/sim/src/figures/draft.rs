@@ -1,0 +1,142 @@
+//! What is to be put into a folder, written beside it first.
+//!
+//! A full disk is noticed while nothing has been replaced. Drafts lie in a folder of their own,
+//! inside the one that they are for: so whatever a run leaves behind that ends before its time has
+//! one name, and the next run removes it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::folder_error::{FolderError, at};
+use super::list::{LIST_NAME, LIST_OF_BOTH, is_written};
+
+/// What the folder of drafts is called.
+pub(super) const DRAFT_NAME: &str = "files-of-this-run.new";
+/// What former versions called the draft of the list.
+pub(super) const FORMER_DRAFT_NAME: &str = "files-of-this-run.txt.new";
+
+/// Which file, and what the system said.
+pub(super) type Failed = (PathBuf, io::Error);
+
+/// Files that are written and not yet where they belong. They are removed with this, if they are
+/// not to be kept.
+#[derive(Debug)]
+pub(super) struct Draft {
+    folder: PathBuf,
+    is_kept: bool,
+}
+
+impl Draft {
+    /// No files yet.
+    pub(super) fn new(folder: &Path) -> Result<Self, Failed> {
+        let path = folder.join(DRAFT_NAME);
+        fs::create_dir(&path).map_err(|error| (path, error))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            is_kept: false,
+        })
+    }
+
+    /// Writes one of them, down to the disk.
+    pub(super) fn write(&mut self, name: &str, text: &str) -> Result<(), Failed> {
+        let path = self.folder.join(DRAFT_NAME).join(name);
+        let written = File::create_new(&path).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            // Some file systems tell of a full disk only now.
+            file.sync_all()
+        });
+        written.map_err(|error| (path, error))
+    }
+
+    /// Puts one of them where it belongs, in the place of what is there.
+    pub(super) fn settle(&mut self, draft: &str, name: &str) -> io::Result<()> {
+        let path = self.folder.join(DRAFT_NAME).join(draft);
+        fs::rename(path, self.folder.join(name))
+    }
+
+    /// From now on, what is not where it belongs must not be lost.
+    pub(super) fn keep(&mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // Whatever stays, the next run removes.
+            let _ = remove_drafts(&self.folder);
+        }
+    }
+}
+
+/// Removes what a run left behind that ended before its time, and nothing that no run writes.
+pub(super) fn remove_drafts(folder: &Path) -> Result<(), FolderError> {
+    let path = folder.join(DRAFT_NAME);
+    let former = folder.join(FORMER_DRAFT_NAME);
+    ignore_absent(fs::remove_file(&former)).map_err(at(&former))?;
+    let entries = match fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return Err(FolderError::InTheWay { path });
+        }
+        Err(source) => return Err(at(&path)(source)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(at(&path))?.path();
+        let name = entry.file_name().map(|name| name.to_string_lossy());
+        let name = name.unwrap_or_default();
+        if !is_written(&name) && name != LIST_NAME && name != LIST_OF_BOTH {
+            return Err(FolderError::InTheWay { path: entry });
+        }
+        ignore_absent(fs::remove_file(&entry)).map_err(at(&entry))?;
+    }
+    ignore_absent(fs::remove_dir(&path)).map_err(at(&path))
+}
+
+fn ignore_absent(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: drafts are gone with what holds them, unless they are to be kept; a file that no
+    /// run writes is never removed with them.
+    #[test]
+    fn drafts_are_removed_and_nothing_else() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join(DRAFT_NAME);
+        let mut draft = Draft::new(place.path()).expect("made");
+        draft.write("a.csv", "1").expect("written");
+        draft.write("b.csv", "2").expect("written");
+        draft.settle("a.csv", "a.csv").expect("put");
+        drop(draft);
+        assert!(place.path().join("a.csv").exists() && !path.exists());
+
+        let mut draft = Draft::new(place.path()).expect("made");
+        draft.write("b.csv", "2").expect("written");
+        draft.keep();
+        drop(draft);
+        assert!(path.join("b.csv").exists());
+
+        fs::write(path.join("thesis.tex"), "mine").expect("written");
+        let error = remove_drafts(place.path()).expect_err("refused");
+        assert!(matches!(error, FolderError::InTheWay { .. }), "{error}");
+        assert!(path.join("thesis.tex").exists());
+    }
+
+    /// Promise: a draft that cannot be written is told with its name.
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let place = tempfile::tempdir().expect("a folder");
+        let mut draft = Draft::new(place.path()).expect("made");
+        let (path, _) = draft.write("none/a.csv", "1").expect_err("no such folder");
+        assert!(path.ends_with("none/a.csv"));
+    }
+}
