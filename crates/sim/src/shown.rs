@@ -18,6 +18,27 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// The count with a comma between thousands.
+pub(crate) fn count(of: u64) -> String {
+    let digits = of.to_string();
+    let mut shown = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// The number, with a comma between thousands if it is a whole one.
+pub(crate) fn amount(value: f64) -> String {
+    if value.fract() == 0.0 && (0.0..PLAIN_BELOW).contains(&value) {
+        return count(value as u64);
+    }
+    number(value)
+}
+
 /// The text, cut off where it gets long, and with nothing in it that moves a terminal's cursor.
 pub(crate) fn text(of: &str) -> String {
     let shown: String = of.chars().take(QUOTED_CHARS_MAX).collect();
@@ -59,6 +80,23 @@ mod tests {
             (f64::INFINITY, "inf"),
         ] {
             assert_eq!(number(value), shown);
+        }
+    }
+
+    /// Promise: thousands are told apart, from the right.
+    #[test]
+    fn counts_are_grouped() {
+        for (of, shown) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (2_000_000, "2,000,000"),
+            (12_345, "12,345"),
+        ] {
+            assert_eq!(count(of), shown);
+        }
+        for (of, shown) in [(82e6, "82,000,000"), (2.33, "2.33"), (1e300, "1e300")] {
+            assert_eq!(amount(of), shown);
         }
     }
 

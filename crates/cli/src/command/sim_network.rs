@@ -3,11 +3,13 @@
 use clap::Args;
 use comfy_table::CellAlignment;
 use farleaf_sim::nic::model::{Measure, NetworkModel, Standing};
-use farleaf_sim::nic::probe::{ProbeResult, Verdict, self_check};
-use farleaf_sim::nic::profile::load_profile;
+use farleaf_sim::nic::probe::{PROBE_COUNT, ProbeResult, SelfCheck, Verdict, self_check};
+use farleaf_sim::nic::profile::{Profile, load_profile};
 
 use crate::failure::{BadArgument, Ending};
+use crate::log::say;
 use crate::output::{grid, print};
+use crate::progress::count_bar;
 
 /// Which network.
 #[derive(Debug, Args)]
@@ -25,8 +27,13 @@ pub(crate) struct NetworkArguments {
 pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
     let profile =
         load_profile(&arguments.profile).map_err(|error| BadArgument(error.to_string()))?;
-    let check = self_check(&profile.model);
-    print(format!("{}\n\n", profile.model.testbed))?;
+    let bar = count_bar("probes", PROBE_COUNT as u64);
+    // Shows the bar before the first probe is done, which may take a while.
+    bar.tick();
+    let check = self_check(&profile.model, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let testbed = &profile.model.testbed;
+    print(format!("Profile {}: {testbed}\n\n", told_of(&profile)))?;
     if arguments.parameters {
         print(parameters(&profile.model))?;
     }
@@ -35,11 +42,32 @@ pub(crate) fn run(arguments: &NetworkArguments) -> anyhow::Result<Ending> {
         "{} Everything here is modelled, in virtual time.\n",
         check.summary()
     ))?;
+    warn_if_far(&check);
     Ok(match check.verdict() {
         Verdict::Near => Ending::Done,
         Verdict::Far => Ending::Lacking,
         Verdict::NothingToCompare => Ending::Unjudged,
     })
+}
+
+/// A profile by its name, with whatever is not as in the built-in one of this name.
+pub(super) fn told_of(profile: &Profile) -> String {
+    let label = profile.label();
+    match &profile.file {
+        None => label,
+        Some(file) => format!("{label}, from {}", file.display()),
+    }
+}
+
+/// Says on stderr, where it is seen whatever becomes of stdout, that numbers rest on a network that
+/// is far from what is published.
+pub(super) fn warn_if_far(check: &SelfCheck) {
+    if check.verdict() == Verdict::Far {
+        say(format_args!(
+            "warning: the modelled network is NOT near what is published of such: its throughput \
+             and latency mean little; `farleaf sim network` with this profile shows where"
+        ));
+    }
 }
 
 fn figures(results: &[ProbeResult]) -> String {

@@ -1,12 +1,13 @@
 //! Which keys are loaded, asked for and inserted.
 //!
 //! The benchmark's data sets, and one more, like the web log that ROLEX and others train on:
-//! moments of
-//! requests to a site in the course of a year. The real log is not public; this has what makes it
-//! hard for a straight line: days and nights, weekends, and minutes in which everybody comes.
+//! moments of requests to a site in the course of a year. The real log is not public; this has what
+//! makes it hard for a straight line: days and nights, weekends, and minutes in which everybody
+//! comes.
 
 use std::f64::consts::TAU;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use farleaf_bench::dataset::{Dataset, DatasetError, KeySet};
@@ -29,6 +30,25 @@ impl fmt::Display for KeySource {
         match self {
             Self::Bench(dataset) => dataset.fmt(f),
             Self::Weblog => f.pad("weblog"),
+        }
+    }
+}
+
+impl KeySource {
+    /// The file that they are read from, if they are.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Bench(Dataset::Keys(path)) => Some(path),
+            Self::Bench(_) | Self::Weblog => None,
+        }
+    }
+
+    /// The same keys, whose file is looked for in this folder if its path is a relative one.
+    #[must_use]
+    pub fn in_folder(self, folder: &Path) -> Self {
+        match self {
+            Self::Bench(Dataset::Keys(path)) => Self::Bench(Dataset::Keys(folder.join(path))),
+            other => other,
         }
     }
 }
@@ -73,8 +93,7 @@ enum Set {
 }
 
 /// A prime that divides no record count below it: multiples of it pass through all places,
-/// neighbours
-/// far apart.
+/// neighbours far apart.
 const STRIDE: u128 = 11_400_714_819_323_198_549;
 
 impl Keys {

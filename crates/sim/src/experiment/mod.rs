@@ -1,15 +1,13 @@
 //! Experiments: the real operations over a modelled network, measured in virtual time.
 //!
 //! The keys are split evenly over the memory nodes, each of which holds one table: key ranges, so
-//! that
-//! scans stay scans. Every client thread has a session on each table, as a process of the library
-//! would, and one or more operations in flight. Clients draw operations as YCSB does
+//! that scans stay scans. Every client thread has a session on each table, as a process of the
+//! library would, and one or more operations in flight. Clients draw operations as YCSB does
 //! (`farleaf-bench`), one after the other without a pause.
 //!
-//! An operation's time is the network's ([`crate::nic`]) and its thread's: the processor's part is
-//! charged when the operation's last reply is there, on a core that each thread has for itself.
-//! What
-//! an operation answers is checked: a loaded key that is not found ends the experiment with an
+//! An operation's time is the network's ([`crate::nic`]) and its thread's, which has a core for
+//! itself: part of it before the operation posts anything, and part around each of its batches.
+//! What an operation answers is checked: a loaded key that is not found ends the experiment with an
 //! error.
 //!
 //! | module | what it holds |

@@ -15,7 +15,7 @@ pub struct TablePlan {
     pub slots: u64,
     /// How full the load makes leaves, in percent.
     pub fill_percent: u8,
-    /// Error bound of the models, in keys.
+    /// Error bound of the models: in keys, or for `rolex` in slots of leaves, full or free.
     pub epsilon_keys: f64,
     /// Where keys come from.
     pub keys: KeySource,

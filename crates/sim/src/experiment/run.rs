@@ -16,7 +16,7 @@ use super::plan::WorkPlan;
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
-use crate::nic::model::NetworkModel;
+use crate::nic::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use crate::nic::network::{Network, NetworkMark, Utilisation};
 use crate::random::Random;
 
@@ -192,7 +192,13 @@ pub fn run(
 
 /// Refuses work and networks that the tables were not loaded for.
 fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), ExperimentError> {
-    within("threads_per_node", work.threads_per_node, 1, 1024)?;
+    let threads_per_node = work.threads_per_node;
+    within(
+        "threads_per_node",
+        threads_per_node,
+        1,
+        THREADS_PER_NODE_MAX,
+    )?;
     within("in_flight_count", work.in_flight_count, 1, 4096)?;
     within("windows", work.window_counts.len(), 1, 10_000)?;
     let node_count = model.memory.node_count.value as usize;

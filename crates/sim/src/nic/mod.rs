@@ -6,11 +6,9 @@
 //! 1. the NIC of its compute node: a doorbell, then each verb through the verb pipeline, then the
 //!    request's bytes onto the wire,
 //! 2. the wire, a fixed time,
-//! 3. the NIC of the memory node: the request's bytes, then each verb through its pipeline,
-//!    where an
-//!    atomic takes longer. Atomics on words that share a slot of the NIC's locking table wait
-//!    for each
-//!    other. Verbs of one batch take effect in the order in which they were posted,
+//! 3. the NIC of the memory node: the request's bytes, then each verb through its pipeline, where
+//!    an atomic takes longer. Atomics on words that share a slot of the NIC's locking table wait
+//!    for each other. Verbs of one batch take effect in the order in which they were posted,
 //! 4. the reply's bytes onto the wire, the wire again, and off it at the compute node.
 //!
 //! Each stage is a first-come, first-served queue with one server, and a batch enters a stage when
@@ -19,6 +17,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`model`] | the parameters, read from TOML, each beside its source |
+//! | `range` | what numbers they may have |
 //! | `published` | what is published of NICs |
 //! | [`profile`] | the testbeds of ROLEX and XStore, and others from files |
 //! | `queue` | the queues |
@@ -32,3 +31,4 @@ pub mod profile;
 
 mod published;
 mod queue;
+mod range;

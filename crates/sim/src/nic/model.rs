@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::published::check_published;
 pub use super::published::{Measure, PublishedLatency, PublishedRate, Standing};
+use super::published::{check_distinct, check_published};
+pub use super::range::THREADS_PER_NODE_MAX;
+use super::range::check;
 use crate::shown;
 
 /// A number and where it comes from.
@@ -128,10 +130,23 @@ pub enum ModelError {
     },
     /// A published figure that the self-check does not measure, and so would not compare.
     #[error(
-        "published.size_bytes = {size_bytes}: the self-check measures READs of 8 to 4096 bytes, powers \
-         of two, and atomics of 8"
+        "published.size_bytes = {size_bytes}: the self-check measures READs of 8 to 4096 bytes, \
+         powers of two, and atomics of 8"
     )]
     NotMeasured {
+        /// The size.
+        size_bytes: u64,
+    },
+    /// Two published figures of one thing, of which the self-check would compare only one.
+    #[error(
+        "{key}: measure = \"{measure}\" with size_bytes = {size_bytes} is there twice; keep the \
+         one that is to be compared with"
+    )]
+    PublishedTwice {
+        /// The table.
+        key: &'static str,
+        /// Of what.
+        measure: Measure,
         /// The size.
         size_bytes: u64,
     },
@@ -164,15 +179,6 @@ const EXPECTED_TEXT: &str = "1 to 200 characters, none of them a control charact
 const EXPECTED_SOURCE: &str =
     "a number with a source of at most 1000 characters, none of them a control character";
 
-/// What numbers a parameter may have.
-#[derive(Clone, Copy)]
-pub(super) enum Range {
-    /// A whole number in it.
-    Count(f64, f64),
-    /// Any in it.
-    Amount(f64, f64),
-}
-
 impl NetworkModel {
     /// Reads a profile.
     ///
@@ -194,6 +200,11 @@ impl NetworkModel {
             let latency = ("published_latency.latency_ns", it.latency_ns);
             check_published(latency, it.measure, it.size_bytes, &it.source)?;
         }
+        let rates = model.published.iter();
+        check_distinct("published", rates.map(|it| (it.measure, it.size_bytes)))?;
+        let latencies = model.published_latency.iter();
+        let latencies = latencies.map(|it| (it.measure, it.size_bytes));
+        check_distinct("published_latency", latencies)?;
         Ok(model)
     }
 
@@ -247,133 +258,6 @@ impl NetworkModel {
     pub fn thread_count(&self) -> usize {
         (self.compute.node_count.value * self.compute.threads_per_node.value) as usize
     }
-
-    fn ranges(&self) -> Vec<Ranged<'_>> {
-        let machines = self.compute.ranges().into_iter();
-        let machines = machines.chain(self.memory.ranges());
-        machines.chain(self.nic.ranges()).collect()
-    }
-}
-
-/// A parameter under its key, and what it may be.
-type Ranged<'a> = (&'static str, &'a Parameter, Range);
-
-/// How many machines of a kind.
-const MACHINES: Range = Range::Count(1.0, 64.0);
-/// How many NICs of a machine.
-const NICS: Range = Range::Count(1.0, 8.0);
-const NANOS: Range = Range::Amount(0.0, 1e6);
-
-impl ComputeNodes {
-    fn ranges(&self) -> [Ranged<'_>; 10] {
-        let backoff_min = self.backoff_turn_ns_min.value.clamp(1.0, 1e6);
-        [
-            ("compute.node_count", &self.node_count, MACHINES),
-            ("compute.nics_per_node", &self.nics_per_node, NICS),
-            (
-                "compute.threads_per_node",
-                &self.threads_per_node,
-                Range::Count(1.0, 256.0),
-            ),
-            ("compute.operation_ns", &self.operation_ns, NANOS),
-            ("compute.doorbell_ns", &self.doorbell_ns, NANOS),
-            ("compute.completion_ns", &self.completion_ns, NANOS),
-            ("compute.verb_ns", &self.verb_ns, NANOS),
-            (
-                "compute.checksum_ns_per_kib",
-                &self.checksum_ns_per_kib,
-                NANOS,
-            ),
-            (
-                "compute.backoff_turn_ns_min",
-                &self.backoff_turn_ns_min,
-                Range::Count(1.0, 1e6),
-            ),
-            (
-                "compute.backoff_turn_ns_max",
-                &self.backoff_turn_ns_max,
-                Range::Count(backoff_min, 1e6),
-            ),
-        ]
-    }
-}
-
-impl MemoryNodes {
-    fn ranges(&self) -> [Ranged<'_>; 4] {
-        [
-            ("memory.node_count", &self.node_count, MACHINES),
-            ("memory.nics_per_node", &self.nics_per_node, NICS),
-            (
-                "memory.cores_per_node",
-                &self.cores_per_node,
-                Range::Count(1.0, 256.0),
-            ),
-            ("memory.retrain_ns_per_key", &self.retrain_ns_per_key, NANOS),
-        ]
-    }
-}
-
-impl NicParameters {
-    fn ranges(&self) -> [Ranged<'_>; 10] {
-        let rate = Range::Amount(1.0, 1e12);
-        let bytes = Range::Count(0.0, 1024.0);
-        [
-            (
-                "nic.bandwidth_gbit_per_s",
-                &self.bandwidth_gbit_per_s,
-                Range::Amount(0.1, 1e4),
-            ),
-            ("nic.verb_rate_per_s", &self.verb_rate_per_s, rate),
-            ("nic.atomic_rate_per_s", &self.atomic_rate_per_s, rate),
-            ("nic.atomic_same_slot_ns", &self.atomic_same_slot_ns, NANOS),
-            (
-                "nic.atomic_slot_count",
-                &self.atomic_slot_count,
-                Range::Count(1.0, 65536.0),
-            ),
-            ("nic.doorbell_ns", &self.doorbell_ns, NANOS),
-            ("nic.one_way_ns", &self.one_way_ns, NANOS),
-            (
-                "nic.mtu_bytes",
-                &self.mtu_bytes,
-                Range::Count(64.0, 65536.0),
-            ),
-            (
-                "nic.request_header_bytes",
-                &self.request_header_bytes,
-                bytes,
-            ),
-            (
-                "nic.response_header_bytes",
-                &self.response_header_bytes,
-                bytes,
-            ),
-        ]
-    }
-}
-
-/// Refuses a number that no testbed has, or that nobody says.
-pub(super) fn check(
-    key: &'static str,
-    parameter: &Parameter,
-    range: Range,
-) -> Result<(), ModelError> {
-    if parameter.source.trim().is_empty() {
-        return Err(ModelError::NoSource { key });
-    }
-    let value = parameter.value;
-    let (is_right, kind, from, to) = match range {
-        Range::Count(from, to) => (value.fract() == 0.0, "a whole number", from, to),
-        Range::Amount(from, to) => (true, "a number", from, to),
-    };
-    if is_right && (from..=to).contains(&value) {
-        return Ok(());
-    }
-    Err(ModelError::OutOfRange {
-        key,
-        value,
-        expected: format!("{kind} from {from} to {to}"),
-    })
 }
 
 #[cfg(test)]
@@ -446,6 +330,23 @@ mod tests {
             error,
             ModelError::NotMeasured { size_bytes: 4000 }
         ));
+    }
+
+    /// Promise: of two published figures of one thing neither is passed over in silence.
+    #[test]
+    fn a_figure_that_is_published_twice_is_refused() {
+        for (from, key) in [
+            ("[[published]]", "published"),
+            ("[[published_latency]]", "published_latency"),
+        ] {
+            let end = ROLEX.split(from).nth(1).expect("a figure");
+            let end = end.split("\n[").next().expect("an end");
+            let error = NetworkModel::parse(&format!("{ROLEX}\n{from}{end}"));
+            let error = error.expect_err("refused").to_string();
+            let told = format!("{key}: measure = \"read\" with size_bytes = ");
+            assert!(error.starts_with(&told), "{error}");
+            assert!(error.contains("is there twice"), "{error}");
+        }
     }
 
     /// Promise: no number is taken without a source.

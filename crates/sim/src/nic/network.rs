@@ -3,13 +3,12 @@
 use farleaf_fabric::{Verb, VerbKind};
 use serde::Serialize;
 
-use super::model::NetworkModel;
+use super::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use super::queue::{Picos, Queue, from_nanos, picos, to_nanos};
 use crate::fabric::world::{ClientId, Nanos};
 
 /// What an atomic's request carries beside the headers: 28 bytes of `AtomicETH` in the place of 16
-/// of
-/// RETH (InfiniBand Architecture Specification).
+/// of RETH (InfiniBand Architecture Specification).
 const ATOMIC_REQUEST_EXTRA_BYTES: u64 = 12;
 /// What an atomic's reply carries beside the headers: the word that was there.
 const ATOMIC_RESPONSE_EXTRA_BYTES: u64 = 8;
@@ -37,9 +36,6 @@ struct ProcessorCosts {
     completion: Picos,
     byte_read: f64,
 }
-
-/// Threads that a compute node has at most; beyond, they wrap around.
-const THREADS_PER_NODE_MAX: usize = 256;
 
 /// One NIC.
 #[derive(Clone, Debug)]
@@ -197,9 +193,17 @@ impl Network {
     }
 
     /// Puts a client onto a compute node, as its `thread`-th thread, which has a processor that all
-    /// clients share that were put there: threads are spread over the NICs at both ends. Both wrap
-    /// around. A client that was put nowhere is on the first.
+    /// clients share that were put there. Threads are spread over the NICs at both ends, and nodes
+    /// beyond the last are the first ones again. A client that was put nowhere is on the first.
+    ///
+    /// # Panics
+    /// No compute node has so many threads ([`THREADS_PER_NODE_MAX`]): two of them would share a
+    /// processor. What runs threads refuses that before.
     pub fn place(&mut self, client: ClientId, compute_node: usize, thread: usize) {
+        assert!(
+            thread < THREADS_PER_NODE_MAX,
+            "thread {thread} of a compute node that has {THREADS_PER_NODE_MAX} at most"
+        );
         let index = client.0 as usize;
         let first = Place {
             processor: 0,
@@ -210,7 +214,7 @@ impl Network {
             self.places.resize(index + 1, first);
         }
         let node = compute_node % (self.compute.len() / self.compute_nic_count);
-        let processor = node * THREADS_PER_NODE_MAX + thread % THREADS_PER_NODE_MAX;
+        let processor = node * THREADS_PER_NODE_MAX + thread;
         if self.processors.len() <= processor {
             self.processors.resize(processor + 1, Queue::default());
         }

@@ -2,8 +2,7 @@
 //!
 //! All clients of the testbed keep one memory node busy with batches of one verb, without anything
 //! in between. The rate that comes out is bound by whichever stage is the narrowest: the pipeline
-//! for
-//! small READs, the wire for large ones, the locking table for CAS on one word.
+//! for small READs, the wire for large ones, the locking table for CAS on one word.
 
 use core::cell::Cell;
 
@@ -25,6 +24,9 @@ pub const TOLERANCE_PERCENT: f64 = 15.0;
 
 /// Batches that one thread has under way.
 const IN_FLIGHT_COUNT: usize = 16;
+/// Batches that all threads have under way together, where that leaves each thread one: many times
+/// what keeps any NIC busy. More would only take time.
+const IN_FLIGHT_COUNT_OF_ALL: usize = 8192;
 /// Words of the region that is read and written: more than one NIC has locking slots.
 const REGION_WORD_COUNT: usize = 1 << 16;
 /// Verbs before the measured ones, and measured ones.
@@ -143,8 +145,12 @@ impl SelfCheck {
     }
 }
 
-/// READs of all sizes, and CAS on spread words and on one; some seconds.
-pub fn self_check(model: &NetworkModel) -> SelfCheck {
+/// Probes of one self-check.
+pub const PROBE_COUNT: usize = READ_SIZES_BYTES.len() + 2;
+
+/// READs of all sizes, and CAS on spread words and on one; some seconds. `progress` is told of each
+/// probe that is done.
+pub fn self_check(model: &NetworkModel, progress: &dyn Fn()) -> SelfCheck {
     let reads = READ_SIZES_BYTES.into_iter().map(|size_bytes| Probe {
         measure: Measure::Read,
         size_bytes,
@@ -158,10 +164,12 @@ pub fn self_check(model: &NetworkModel) -> SelfCheck {
             |measure, size_bytes| (measure, size_bytes) == (probe.measure, probe.size_bytes);
         let mut rates = model.published.iter();
         let mut latencies = model.published_latency.iter();
+        let (rate_per_s, unloaded_ns) = (rate(model, probe), unloaded(model, probe));
+        progress();
         ProbeResult {
             probe,
-            rate_per_s: rate(model, probe),
-            unloaded_ns: unloaded(model, probe),
+            rate_per_s,
+            unloaded_ns,
             published: rates
                 .find(|it| of_probe(it.measure, it.size_bytes))
                 .cloned(),
@@ -193,21 +201,22 @@ fn rate(model: &NetworkModel, probe: Probe) -> f64 {
     let tasks = Tasks::new(&world);
     let machine_count = model.compute.node_count.value as usize;
     let thread_count = model.compute.threads_per_node.value as usize;
-    let nic_count = (model.compute.nics_per_node.value * model.memory.nics_per_node.value) as usize;
+    // The NICs of a memory node do not know of each other's atomics: a word is one NIC's, and only
+    // those threads ask for it that use the first.
+    let stride = match probe.measure {
+        Measure::CasOneWord => model.memory.nics_per_node.value as usize,
+        Measure::Read | Measure::CasSpread => 1,
+    };
+    let all_count = machine_count * thread_count.div_ceil(stride);
+    let in_flight_count = (IN_FLIGHT_COUNT_OF_ALL / all_count).clamp(1, IN_FLIGHT_COUNT);
     for machine in 0..machine_count {
-        for thread in 0..thread_count {
-            for turn in 0..IN_FLIGHT_COUNT {
+        for thread in (0..thread_count).step_by(stride) {
+            for turn in 0..in_flight_count {
                 let endpoint = SimEndpoint::new(&world);
-                // The NICs of one node do not know of each other's atomics: a word is one NIC's,
-                // and every thread is one that uses the first.
-                let thread_number = match probe.measure {
-                    Measure::CasOneWord => thread * nic_count,
-                    Measure::Read | Measure::CasSpread => thread,
-                };
                 world
                     .borrow_mut()
-                    .place_client(endpoint.client(), machine, thread_number);
-                let number = (machine * thread_count + thread) * IN_FLIGHT_COUNT + turn;
+                    .place_client(endpoint.client(), machine, thread);
+                let number = (machine * thread_count + thread) * in_flight_count + turn;
                 tasks.spawn(ask(&world, endpoint, probe, number as u64, &tally));
             }
         }

@@ -64,6 +64,16 @@ impl Profile {
         Some(differences(&self.model, &built_in))
     }
 
+    /// What numbers that were made with it are said to be of: its name, and that it is not the
+    /// built-in profile of this name, if it differs from it in anything.
+    pub fn label(&self) -> String {
+        let name = &self.model.name;
+        match self.differences() {
+            Some(differences) if !differences.is_empty() => format!("{name} (changed)"),
+            _ => name.clone(),
+        }
+    }
+
     /// Whether it is, in every number, the built-in profile of this name, and so the testbed that
     /// goes by it.
     pub fn is_built_in(&self, name: &str) -> bool {
@@ -90,8 +100,7 @@ fn differences(model: &NetworkModel, other: &NetworkModel) -> Vec<Difference> {
     compare("testbed", model.testbed.clone(), other.testbed.clone());
     compare("nic.name", model.nic.name.clone(), other.nic.name.clone());
     for ((key, of_model), (_, of_other)) in model.parameters().zip(other.parameters()) {
-        let shown = [of_model, of_other].map(|it| shown::number(it.value));
-        let [value, of_other] = shown;
+        let [value, of_other] = [of_model, of_other].map(|it| shown::amount(it.value));
         compare(key, value, of_other);
     }
     if model.published != other.published {
@@ -107,6 +116,11 @@ fn differences(model: &NetworkModel, other: &NetworkModel) -> Vec<Difference> {
         compare("published_latency", value, of_other);
     }
     found
+}
+
+/// Whether a profile of this name is built in: then it is no file's.
+pub fn is_embedded(name: &str) -> bool {
+    EMBEDDED.iter().any(|(known, _)| *known == name)
 }
 
 /// The profile of this name, or in this file.
@@ -154,6 +168,7 @@ mod tests {
             assert!(profile.model.published.len() >= 5, "{name}");
             assert_eq!(profile.differences(), Some(Vec::new()));
             assert!(profile.is_built_in(name));
+            assert_eq!(profile.label(), name);
         }
         let rolex = load_profile("rolex").expect("embedded");
         assert!(!rolex.is_built_in("xstore") && !rolex.is_built_in("none"));
@@ -173,8 +188,10 @@ mod tests {
             ("200", "100")
         );
         assert!(!profile.is_built_in("rolex"));
+        assert_eq!(profile.label(), "rolex (changed)");
         profile.model.name = "mine".to_owned();
         assert_eq!(profile.differences(), None);
+        assert_eq!(profile.label(), "mine");
     }
 
     /// Promise: a profile that is not there is named in the error, with those that are.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{ModelError, Parameter, Range, check};
+use super::model::{ModelError, Parameter};
 use super::probe::READ_SIZES_BYTES;
+use super::range::{Range, check};
 
 /// What a published rate is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,17 @@ pub enum Measure {
     CasSpread,
     /// CAS on one word.
     CasOneWord,
+}
+
+impl core::fmt::Display for Measure {
+    /// As profiles have it.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Read => "read",
+            Self::CasSpread => "cas_spread",
+            Self::CasOneWord => "cas_one_word",
+        })
+    }
 }
 
 /// How a published figure got into a profile.
@@ -99,4 +111,23 @@ pub(super) fn check_published(
         return Ok(());
     }
     Err(ModelError::NotMeasured { size_bytes })
+}
+
+/// Refuses two published figures of one thing.
+pub(super) fn check_distinct(
+    key: &'static str,
+    figures: impl Iterator<Item = (Measure, u64)>,
+) -> Result<(), ModelError> {
+    let mut known = Vec::new();
+    for (measure, size_bytes) in figures {
+        if known.contains(&(measure, size_bytes)) {
+            return Err(ModelError::PublishedTwice {
+                key,
+                measure,
+                size_bytes,
+            });
+        }
+        known.push((measure, size_bytes));
+    }
+    Ok(())
 }

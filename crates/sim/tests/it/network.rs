@@ -1,5 +1,7 @@
 //! The modelled network: its self-check, the laws of its queues, and experiments on it.
 
+use std::cell::Cell;
+
 use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::image::Image;
@@ -7,7 +9,7 @@ use farleaf_sim::experiment::plan::{TablePlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::nic::model::{Measure, NetworkModel};
 use farleaf_sim::nic::probe::{
-    Probe, ProbeResult, READ_SIZES_BYTES, Verdict, self_check, unloaded,
+    PROBE_COUNT, Probe, ProbeResult, READ_SIZES_BYTES, Verdict, self_check, unloaded,
 };
 use farleaf_sim::nic::profile::load_profile;
 
@@ -22,7 +24,7 @@ fn modelled_rates_are_near_published_ones_and_within_the_limits() {
     for name in ["rolex", "xstore"] {
         let model = profile(name);
         let nics = model.memory.nics_per_node.value;
-        let check = self_check(&model);
+        let check = self_check(&model, &|| {});
         assert_eq!(check.verdict(), Verdict::Near, "{name}");
         let results = check.results;
         assert_eq!(results.len(), READ_SIZES_BYTES.len() + 2);
@@ -219,6 +221,10 @@ fn tables_that_do_not_fit_are_refused() {
         told(&none, &model),
         "in_flight_count = 0: must be from 1 to 4096"
     );
+    assert_eq!(
+        told(&work(reads, 257), &model),
+        "threads_per_node = 257: must be from 1 to 256"
+    );
     let mut none = work(reads, 2);
     none.window_counts.clear();
     assert!(told(&none, &model).starts_with("windows = 0: "));
@@ -251,20 +257,31 @@ fn metadata_is_divided_by_the_keys_that_are_there() {
     assert_eq!(unchanged.key_count, 20_000);
 }
 
+/// Promise: the self-check tells of each probe that is done.
+#[test]
+fn the_self_check_tells_how_far_it_is() {
+    let told = Cell::new(0);
+    let check = self_check(&profile("rolex"), &|| told.set(told.get() + 1));
+    assert_eq!(
+        (told.get(), check.results.len()),
+        (PROBE_COUNT, PROBE_COUNT)
+    );
+}
+
 /// Promise: what is far from a published latency is told, and a testbed that nothing is published
 /// of is not told to be near anything.
 #[test]
 fn the_self_check_tells_far_from_unknown() {
     let mut model = profile("rolex");
     model.published.clear();
-    let check = self_check(&model);
+    let check = self_check(&model, &|| {});
     assert_eq!(check.verdict(), Verdict::Near, "{}", check.summary());
     model.nic.one_way_ns.value *= 1.3;
-    let check = self_check(&model);
+    let check = self_check(&model, &|| {});
     assert_eq!(check.verdict(), Verdict::Far);
     assert!(check.summary().starts_with("NOT all"));
     model.published_latency.clear();
-    let check = self_check(&model);
+    let check = self_check(&model, &|| {});
     assert_eq!(check.verdict(), Verdict::NothingToCompare);
     assert!(check.summary().starts_with("Nothing to compare"));
 }
