@@ -11,10 +11,12 @@ use farleaf_sim::figures::measure::Suite;
 use farleaf_sim::figures::write::{Folder, write};
 use farleaf_sim::nic::profile::load_profile;
 
+use crate::command::sim::parse_threads;
+use crate::command::sim_network::{told_of, warn_if_far};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::progress::count_bar;
-use crate::quantity::{count, parse_positive_count};
+use crate::quantity::count;
 
 /// Whose figures.
 #[derive(Debug, Args)]
@@ -46,7 +48,8 @@ pub(crate) struct RolexArguments {
     )]
     output: PathBuf,
 
-    /// What to run, in TOML [default: experiments/rolex.toml of the repository, built in]
+    /// What to run, in TOML [default: experiments/rolex.toml of the repository, built in]; relative
+    /// paths in it are looked for in its folder
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
 
@@ -55,7 +58,7 @@ pub(crate) struct RolexArguments {
     profile: Option<String>,
 
     /// Threads [default: as many as there are processors]; the results do not depend on them
-    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
     #[arg(allow_negative_numbers = true)]
     threads: Option<u64>,
 }
@@ -69,9 +72,13 @@ pub(crate) fn run(arguments: &FiguresArguments) -> anyhow::Result<Ending> {
 
 fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
     let experiments = experiments(arguments.experiments.as_deref())?;
-    let profile = arguments.profile.as_deref();
-    let profile = profile.unwrap_or(&experiments.profile);
-    let profile = load_profile(profile).map_err(|error| BadArgument(error.to_string()))?;
+    let profile = match arguments.profile.as_deref() {
+        Some(profile) => load_profile(profile).map_err(|error| BadArgument(error.to_string()))?,
+        None => load_profile(&experiments.profile).map_err(|error| {
+            let origin = &experiments.origin;
+            BadArgument(format!("{origin}: key profile: {error}"))
+        })?,
+    };
     let size = if arguments.quick {
         ("quick", experiments.size.quick)
     } else {
@@ -81,7 +88,7 @@ fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
         Suite::new(experiments, size, profile).map_err(|error| BadArgument(error.to_string()))?;
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = arguments.threads;
-    let thread_count = threads.map_or(processors, |threads| threads.min(1024) as usize);
+    let thread_count = threads.map_or(processors, |threads| threads as usize);
     // Found out before many minutes of work, not after.
     let folder = Folder::claim(&arguments.output, &suite.file_names())?;
     let begun = Instant::now();
@@ -92,11 +99,12 @@ fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
     print(format!(
         "{} experiments, modelled on {}, in {:.0} s\nThe network: {}\n{}\n",
         count(measured.point_count() as u64),
-        suite.model().name,
+        told_of(suite.profile()),
         begun.elapsed().as_secs_f64(),
         measured.self_check().summary(),
         page.display()
     ))?;
+    warn_if_far(measured.self_check());
     Ok(Ending::Done)
 }
 
@@ -111,5 +119,10 @@ fn experiments(path: Option<&Path>) -> anyhow::Result<Experiments> {
         }
     };
     let read = Experiments::parse(&text, &origin);
-    read.map_err(|error| BadArgument(error.to_string()).into())
+    let read = read.map_err(|error| BadArgument(error.to_string()))?;
+    let folder = path.and_then(Path::parent);
+    Ok(match folder {
+        Some(folder) => read.in_folder(folder),
+        None => read,
+    })
 }

@@ -149,7 +149,7 @@ fn lines_of(lines: &[String]) -> String {
     text
 }
 
-fn parse_threads(text: &str) -> Result<u64, String> {
+pub(super) fn parse_threads(text: &str) -> Result<u64, String> {
     match parse_positive_count(text).map_err(|error| error.to_string())? {
         threads if threads <= THREAD_COUNT_MAX => Ok(threads),
         _ => Err(format!("expected at most {THREAD_COUNT_MAX}")),

@@ -156,7 +156,30 @@ const FIGURES: &[Case] = &[
         &["figure 'figure-10' = 24", "profile 'rolex' has 8", "take fewer"],
     ),
     case(&["figures", "rolex", "-o", "thesis"], 1, &["thesis is not empty", "ch1.tex", "new one"]),
-    case(&["figures", "rolex", "-o", "two.txt"], 1, &["cannot write two.txt", "File exists"]),
+    case(&["figures", "rolex", "-o", "two.txt"], 1, &["two.txt is a file; name a folder"]),
+    case(&["figures", "rolex", "-o", "dangling"], 1, &["dangling is a symbolic link that leads"]),
+    case(&["figures", "rolex", "-o", "blocked"], 1, &["blocked/index.html is in the way"]),
+    case(&["figures", "rolex", "--threads", "5000"], 2, &["'5000'", "--threads", "at most 1024"]),
+    case(
+        &["figures", "rolex", "--experiments", "blank.toml"],
+        2,
+        &["blank.toml: there is nothing in it; copy experiments/rolex.toml"],
+    ),
+    case(
+        &["figures", "rolex", "--experiments", "cx9.toml"],
+        2,
+        &["cx9.toml: key profile: profile 'cx9' is neither 'rolex' nor 'xstore'"],
+    ),
+    case(
+        &["figures", "rolex", "--experiments", "keys.toml"],
+        2,
+        &["keys.toml: defaults.keys = 'keys:bad.txt': bad.txt:3: expected a decimal key"],
+    ),
+    case(
+        &["sim", "network", "--profile", "again.toml"],
+        2,
+        &["again.toml: published: measure = \"read\" with size_bytes = 8 is there twice"],
+    ),
     case(&["sim", "network", "--profile", "huge.toml"], 2, &["huge.toml: nic.mtu_bytes = 1e300"]),
     case(&["sim", "network", "--profile", "path.toml"], 2, &["path.toml: name = '../x': must be"]),
 ];
@@ -263,6 +286,22 @@ fn bad_figures_are_refused() {
     let place = place_with_files();
     let twice = changed(EXPERIMENTS, "slots = [8, 12, 16]", "slots = [8, 12, 8]");
     place.file("twice.toml", &twice);
+    place.file("blank.toml", "# later\n");
+    let cx9 = changed(EXPERIMENTS, "profile = \"rolex\"", "profile = \"cx9\"");
+    place.file("cx9.toml", &cx9);
+    let keys = changed(
+        EXPERIMENTS,
+        "value = \"uniform\"",
+        "value = \"keys:bad.txt\"",
+    );
+    place.file("keys.toml", &keys);
+    let first = PROFILE.split("[[published]]").nth(1).expect("a figure");
+    place.file("again.toml", format!("{PROFILE}\n[[published]]{first}"));
+    std::os::unix::fs::symlink("nowhere", place.path().join("dangling")).expect("a link");
+    let blocked = place.path().join("blocked");
+    std::fs::create_dir_all(blocked.join("index.html")).expect("directories");
+    let list = "Written by `farleaf figures`; the next run into this folder removes:\nindex.html\n";
+    std::fs::write(blocked.join("files-of-this-run.txt"), list).expect("written");
     for (name, from, to) in [
         (
             "few.toml",

@@ -6,6 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::report::Chart;
+use crate::shown;
 
 /// Of a chart, in pixels.
 const SIZE: (u32, u32) = (640, 400);
@@ -105,12 +106,15 @@ fn draw_axes(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), String>
     mesh.draw().map_err(told)
 }
 
-/// Without a fraction of zero.
+/// Without a fraction of zero, and with a comma between thousands.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "plotters passes labels so"
 )]
 fn number(number: &f64) -> String {
+    if *number >= 1000.0 {
+        return shown::count(number.round() as u64);
+    }
     let shown = format!("{number:.2}");
     shown.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

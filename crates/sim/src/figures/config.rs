@@ -1,5 +1,7 @@
 //! Which experiments, of which size, from TOML.
 
+use std::path::Path;
+
 use farleaf_bench::distribution::Distribution;
 use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
@@ -8,6 +10,7 @@ use super::checks::{distinct, slots, sourced, within};
 use super::figure::check_figure_keys;
 pub use super::figure::{Comparable, Figure, FigureKind, PaperValue};
 use crate::experiment::keys::KeySource;
+use crate::nic::profile::is_embedded;
 use crate::shown;
 
 /// The experiments of ROLEX's figures, as the repository has them.
@@ -57,7 +60,8 @@ pub struct Sourced<T> {
 pub struct Defaults {
     /// Slots of a leaf.
     pub slots: Sourced<u64>,
-    /// Error bound of the models: in keys, or for `rolex` in slots of leaves, full or free.
+    /// Error bound of the models: in keys for `learned`, in slots of leaves, full or free, for
+    /// `rolex`.
     pub epsilon_keys: Sourced<f64>,
     /// How full the load makes leaves, in percent.
     pub fill_percent: Sourced<u8>,
@@ -103,6 +107,9 @@ impl Defaults {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiments {
+    /// Where they were read from: what errors name.
+    #[serde(skip)]
+    pub origin: String,
     /// Of the page.
     pub title: String,
     /// The testbed's name, or its file.
@@ -141,10 +148,41 @@ impl Experiments {
             what,
         };
         let read: Result<Self, toml::de::Error> = toml::from_str(text);
-        let experiments = read.map_err(|error| refused(shown::message(&error)))?;
+        let mut experiments = read.map_err(|error| {
+            let told = shown::message(&error);
+            let is_empty = text.parse::<toml::Table>().is_ok_and(|it| it.is_empty());
+            refused(if is_empty {
+                format!(
+                    "there is nothing in it; copy experiments/rolex.toml of the repository and \
+                     change the copy: {told}"
+                )
+            } else {
+                told
+            })
+        })?;
+        origin.clone_into(&mut experiments.origin);
         experiments.check().map_err(refused)?;
         check_figure_keys(text).map_err(refused)?;
         Ok(experiments)
+    }
+
+    /// The same, with the profile's file and those of keys looked for in this folder where their
+    /// paths are relative: the folder of the file that they were read from, so that it does not
+    /// matter where one stands. A built-in profile goes before a file of its name.
+    #[must_use]
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        if !is_embedded(&self.profile) {
+            self.profile = folder.join(&self.profile).to_string_lossy().into_owned();
+        }
+        let keys = &mut self.defaults.keys.value;
+        *keys = keys.clone().in_folder(folder);
+        for figure in &mut self.figure {
+            if let FigureKind::Keys { keys, .. } = &mut figure.kind {
+                let moved = keys.drain(..).map(|it| it.in_folder(folder));
+                *keys = moved.collect();
+            }
+        }
+        self
     }
 
     fn check(&self) -> Result<(), String> {
@@ -158,7 +196,8 @@ impl Experiments {
             within(&key("warm_up_operation_count"), warm_up as f64, 1.0, 1e9)?;
             within(&key("window_operation_count"), window as f64, 100.0, 1e9)?;
         }
-        distinct("layers", &self.layers)?;
+        let layers = self.layers.iter().map(|layer| layer.name());
+        distinct("layers", &layers.collect::<Vec<_>>())?;
         sourced("size", &self.size.source)?;
         self.defaults.check()?;
         for (index, figure) in self.figure.iter().enumerate() {
@@ -271,7 +310,7 @@ mod tests {
             (
                 "\"rolex\"]",
                 "\"rolex\", \"learned\"]",
-                "layers: Learned is there twice",
+                "layers: learned is there twice",
             ),
             (
                 "\"E\", \"F\"]",
@@ -307,6 +346,44 @@ mod tests {
             let error = refusal(from, to);
             assert!(error.contains(told), "{error}");
         }
+    }
+
+    /// Promise: a file without anything in it is told to be one, before what the reader misses.
+    #[test]
+    fn an_empty_file_is_told() {
+        for text in ["", "\n", "# later\n"] {
+            let error = Experiments::parse(text, "mine.toml").expect_err("empty");
+            let error = error.to_string();
+            assert!(
+                error.starts_with("mine.toml: there is nothing in it; copy experiments/rolex.toml"),
+                "{error}"
+            );
+        }
+    }
+
+    /// Promise: relative paths are looked for beside the file that has them, absolute ones and
+    /// built-in profiles are left alone.
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let text = ROLEX_EXPERIMENTS.replacen("value = \"uniform\"", "value = \"keys:k.txt\"", 1);
+        let text = text.replacen(
+            "\"normal\", \"lognormal\"",
+            "\"keys:/k.txt\", \"keys:l\"",
+            1,
+        );
+        let read = Experiments::parse(&text, "rolex.toml").expect("sound");
+        let read = read.in_folder(Path::new("exp"));
+        assert_eq!(read.profile, "rolex");
+        assert_eq!(read.defaults.keys.value.to_string(), "keys:exp/k.txt");
+        let of_figures = read.figure.iter().filter_map(|figure| match &figure.kind {
+            FigureKind::Keys { keys, .. } => Some(keys.iter().map(ToString::to_string)),
+            _ => None,
+        });
+        let names: Vec<String> = of_figures.flatten().collect();
+        assert_eq!(names, ["weblog", "clustered", "keys:/k.txt", "keys:exp/l"]);
+        let text = ROLEX_EXPERIMENTS.replacen("profile = \"rolex\"", "profile = \"cx9.toml\"", 1);
+        let read = Experiments::parse(&text, "rolex.toml").expect("sound");
+        assert_eq!(read.in_folder(Path::new("exp")).profile, "exp/cx9.toml");
     }
 
     /// Promise: a parameter without a source is refused, and so is a number beyond belief, shortly.

@@ -53,15 +53,14 @@ pub(super) fn csv(suite: &Suite, figure: &Figure, results: &[&PointResult]) -> S
     let header: Vec<&str> = HEAD.iter().chain(&stages).chain(&TAIL).copied().collect();
     let mut lines = vec![header.join(",")];
     for result in results {
-        let quantity = quantity(&figure.kind);
         if result.windows.is_empty() {
-            let cells = line(suite, quantity, result, None);
+            let cells = line(suite, &figure.kind, result, None);
             lines.push(cells.join(","));
         }
         for (index, window) in result.windows.iter().enumerate() {
             for (kind, report) in &window.kinds {
                 let of = (index, window, *kind, report);
-                lines.push(line(suite, quantity, result, Some(of)).join(","));
+                lines.push(line(suite, &figure.kind, result, Some(of)).join(","));
             }
         }
     }
@@ -80,13 +79,18 @@ fn quantity(kind: &FigureKind) -> &'static str {
         FigureKind::Epsilon { .. } => "epsilon_keys",
         FigureKind::Slots { .. } => "slots",
         FigureKind::Metadata { .. } => "record_count",
+        FigureKind::Models { .. } => "fill_percent",
     }
 }
 
-fn x(result: &PointResult, window: usize) -> String {
+fn x(kind: &FigureKind, result: &PointResult, window: usize) -> String {
+    let table = &result.point.table;
     match &result.point.place {
-        Place::Category(_) if result.point.work.is_none() => {
-            result.point.table.record_count.to_string()
+        Place::Category(_) if matches!(kind, FigureKind::Metadata { .. }) => {
+            table.record_count.to_string()
+        }
+        Place::Category(_) if matches!(kind, FigureKind::Models { .. }) => {
+            table.fill_percent.to_string()
         }
         Place::Category(name) => quoted(name),
         Place::Number(number) => number.to_string(),
@@ -101,7 +105,7 @@ type OfWindow<'a> = (usize, &'a Measurement, OperationKind, &'a KindReport);
 
 fn line(
     suite: &Suite,
-    quantity: &str,
+    kind: &FigureKind,
     result: &PointResult,
     of: Option<OfWindow<'_>>,
 ) -> Vec<String> {
@@ -126,10 +130,10 @@ fn line(
     let keys = window.map_or(table.record_count as u64, |it| it.key_count);
     let metadata = window.map_or_else(|| metadata_per_key(result), |it| it.metadata_bytes_per_key);
     let head = [
-        quoted(&suite.model().name),
+        quoted(&suite.profile().label()),
         quoted(&point.chart),
-        quantity.to_owned(),
-        x(result, of.map_or(0, |(index, ..)| index)),
+        quantity(kind).to_owned(),
+        x(kind, result, of.map_or(0, |(index, ..)| index)),
         point.layer.to_string(),
         distribution.unwrap_or_default(),
         quoted(&table.keys.to_string()),

@@ -48,7 +48,7 @@ pub enum FigureKind {
     },
     /// The models' error bound.
     Epsilon {
-        /// In keys.
+        /// In keys for `learned`, in slots for `rolex`.
         epsilon_keys: Vec<f64>,
         /// A chart each.
         workloads: Vec<WorkloadLetter>,
@@ -66,8 +66,12 @@ pub enum FigureKind {
         record_per_mille: Vec<u64>,
         /// How full leaves are, in percent; a chart each.
         fill_percents: Vec<u8>,
-        /// The models' error bounds; a chart each. None: the default one.
-        #[serde(default)]
+    },
+    /// Keys of each model, by how full leaves are; nothing is run.
+    Models {
+        /// How full, in percent.
+        fill_percents: Vec<u8>,
+        /// The models' error bounds; a chart each.
         epsilon_keys: Vec<f64>,
     },
 }
@@ -83,7 +87,8 @@ impl FigureKind {
             "threads" => &["threads_per_node", "workloads"],
             "epsilon" => &["epsilon_keys", "workloads"],
             "slots" => &["slots", "workloads"],
-            "metadata" => &["record_per_mille", "fill_percents", "epsilon_keys"],
+            "metadata" => &["record_per_mille", "fill_percents"],
+            "models" => &["fill_percents", "epsilon_keys"],
             _ => &[],
         }
     }
@@ -183,12 +188,18 @@ impl Figure {
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
-                epsilon_keys,
             } => {
-                let mut bounds = epsilon_keys.iter();
-                bounds.try_for_each(|it| within(&key("epsilon_keys"), *it, 0.5, 1024.0))?;
                 let mut shares = record_per_mille.iter().map(|it| *it as f64);
                 each("record_per_mille", &mut shares, 1.0, 10_000.0)?;
+                let mut fills = fill_percents.iter().map(|it| f64::from(*it));
+                each("fill_percents", &mut fills, 25.0, 100.0)
+            }
+            FigureKind::Models {
+                fill_percents,
+                epsilon_keys,
+            } => {
+                let mut bounds = epsilon_keys.iter().copied();
+                each("epsilon_keys", &mut bounds, 0.5, 1024.0)?;
                 let mut fills = fill_percents.iter().map(|it| f64::from(*it));
                 each("fill_percents", &mut fills, 25.0, 100.0)
             }
@@ -243,13 +254,24 @@ impl Figure {
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
-                epsilon_keys,
             } => {
                 distinct(&of("record_per_mille"), record_per_mille)?;
+                distinct(&of("fill_percents"), fill_percents)
+            }
+            FigureKind::Models {
+                fill_percents,
+                epsilon_keys,
+            } => {
                 distinct(&of("fill_percents"), fill_percents)?;
                 distinct(&of("epsilon_keys"), epsilon_keys)
             }
         }
+    }
+
+    /// Its key whose value the keys of its tables come from; none: they are the default ones.
+    pub(super) fn keys_key(&self) -> Option<String> {
+        let has_own = matches!(self.kind, FigureKind::Keys { .. });
+        has_own.then(|| format!("keys of figure '{}'", self.id))
     }
 
     /// The most threads of a compute node that it asks for; 0 if it asks for none.

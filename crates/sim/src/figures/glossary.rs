@@ -1,16 +1,17 @@
 //! What the page's words mean.
 
 /// Each word, and what it means on the page.
-pub(super) const GLOSSARY: [(&str, &str); 15] = [
+pub(super) const GLOSSARY: [(&str, &str); 16] = [
     (
         "rolex",
-        "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, and a \
-         get reads all of the range at once; leaves that inserts add hang on a synonym leaf table.",
+        "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, \
+         and a get reads all of the range at once; leaves that inserts add hang on a synonym leaf \
+         table.",
     ),
     (
         "learned",
-        "This project's own search layer, which goes on from there: models and a residual byte for each \
-         leaf name one leaf, so that a get reads one.",
+        "This project's own search layer, which goes on from there: models and a residual byte \
+         for each leaf name one leaf, so that a get reads one.",
     ),
     ("YCSB A", "50 % reads, 50 % updates."),
     ("YCSB B", "95 % reads, 5 % updates."),
@@ -26,9 +27,9 @@ pub(super) const GLOSSARY: [(&str, &str); 15] = [
     ),
     (
         "uniform, zipfian, latest",
-        "Which records are asked for: each equally likely; few of them very often (YCSB's zipfian with \
-         an exponent of 0.99, the popular ones strewn over all keys); those inserted last the most. Of \
-         keys, uniform means that they lie anywhere, equally likely.",
+        "Which records are asked for: each equally likely; few of them very often (YCSB's zipfian \
+         with an exponent of 0.99, the popular ones strewn over all keys); those inserted last \
+         the most. Of keys, uniform means that they lie anywhere, equally likely.",
     ),
     ("slots", "How many records a leaf has room for."),
     (
@@ -36,21 +37,29 @@ pub(super) const GLOSSARY: [(&str, &str); 15] = [
         "The share of its slots that the load fills in each leaf.",
     ),
     (
-        "epsilon, error",
-        "How far a model's prediction may be from where the key is. For learned it counts keys. For \
-         rolex it counts slots, of which its leaves have some free: where they are half full, 16 \
-         slots are 8 keys.",
+        "epsilon, error, error bound",
+        "How far a model's prediction may be from where the key is. For learned it counts keys. \
+         For rolex it counts slots, of which its leaves have some free: where they are half full, \
+         16 slots are 8 keys. One number, in a chart or in epsilon_keys of a CSV file, is both: \
+         keys for the one layer and slots for the other.",
+    ),
+    (
+        "keys a model",
+        "Records loaded over models: how many keys one model stands for, within its error bound.",
     ),
     (
         "leaf table, synonym leaf table",
-        "What a session of rolex holds: 8 bytes for each leaf, and 2^8 entries of 8 bytes for each model.",
+        "What a session of rolex holds: 8 bytes for each leaf, and 2^8 entries of 8 bytes for \
+         each model.",
     ),
     (
         "round trip",
-        "A batch of verbs is posted and its replies come back; how often an operation waits for that.",
+        "A batch of verbs is posted and its replies come back; how often an operation waits for \
+         that.",
     ),
     (
         "in flight",
-        "Operations that one thread has begun and not ended; the thread goes on with whichever can.",
+        "Operations that one thread has begun and not ended; the thread goes on with whichever \
+         can.",
     ),
 ];

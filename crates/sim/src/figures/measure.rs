@@ -4,6 +4,7 @@
 //! the wall time. Tables that several experiments use are loaded once.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,11 +13,13 @@ use super::points::{Point, points};
 use super::write::{PAGE_NAME, chart_name, csv_name};
 use crate::experiment::ExperimentError;
 use crate::experiment::image::{Image, SESSION_COUNT_MAX};
+use crate::experiment::keys::{KeySource, Keys};
 use crate::experiment::plan::{TablePlan, WorkPlan};
 use crate::experiment::run::{Measurement, run};
 use crate::nic::model::NetworkModel;
 use crate::nic::probe::{SelfCheck, self_check};
 use crate::nic::profile::Profile;
+use crate::shown;
 
 /// Which experiments, how large, over which network; they fit each other.
 #[derive(Clone, Debug)]
@@ -36,8 +39,8 @@ pub struct Suite {
 pub enum SuiteError {
     /// A figure asks for more threads than the testbed's machines run.
     #[error(
-        "threads_per_node of figure '{figure}' = {asked}: a compute node of profile '{profile}' has \
-         {there} (compute.threads_per_node); take fewer, or another profile"
+        "threads_per_node of figure '{figure}' = {asked}: a compute node of profile '{profile}' \
+         has {there} (compute.threads_per_node); take fewer, or another profile"
     )]
     MoreThreadsThanThere {
         /// Which figure.
@@ -63,8 +66,23 @@ pub enum SuiteError {
         /// Threads of each.
         threads_per_node: usize,
     },
+    /// A file of keys cannot be read, or has too few.
+    #[error("{origin}: {key} = '{keys}': {what}")]
+    BadKeys {
+        /// The file of experiments.
+        origin: String,
+        /// The key in it.
+        key: String,
+        /// What it says.
+        keys: String,
+        /// What is wrong with that.
+        what: String,
+    },
     /// Two charts would be one file.
-    #[error("figures '{}': two of their files would be called {name}; rename one", .figures.join("' and '"))]
+    #[error(
+        "figures '{}': two of their files would be called {name}; rename one",
+        .figures.join("' and '")
+    )]
     SameFile {
         /// Which figures.
         figures: Vec<String>,
@@ -122,11 +140,12 @@ struct Group {
 }
 
 impl Suite {
-    /// Experiments of some size, by its name, on a testbed.
+    /// Experiments of some size, by its name, on a testbed. Files of keys are read once to see
+    /// whether they will do.
     ///
     /// # Errors
     /// They do not fit: the testbed has too few threads for a figure, or too many for a memory
-    /// node; or two figures would write the same file.
+    /// node; two figures would write the same file; or a file of keys will not do.
     pub fn new(
         experiments: Experiments,
         (size_name, size): (&'static str, RunSize),
@@ -164,7 +183,45 @@ impl Suite {
             thread_count,
         };
         suite.check_files()?;
+        suite.check_keys()?;
         Ok(suite)
+    }
+
+    /// Reads each file of keys, for as many as the largest table of it takes.
+    fn check_keys(&self) -> Result<(), SuiteError> {
+        let mut known: Vec<(&KeySource, &Point)> = Vec::new();
+        for point in self
+            .points
+            .iter()
+            .filter(|it| it.table.keys.file().is_some())
+        {
+            let wanted = |point: &Point| point.table.record_count + point.table.insert_count;
+            match known
+                .iter_mut()
+                .find(|(keys, _)| **keys == point.table.keys)
+            {
+                Some((_, largest)) if wanted(largest) >= wanted(point) => {}
+                Some((_, largest)) => *largest = point,
+                None => known.push((&point.table.keys, point)),
+            }
+        }
+        for (keys, point) in known {
+            let table = &point.table;
+            let counts = (table.record_count, table.insert_count);
+            let Err(error) = Keys::generate(keys, counts.0, counts.1, table.seed) else {
+                continue;
+            };
+            let figure = &self.experiments.figure[point.figure_index];
+            let key = figure.keys_key();
+            let cause = error.source().map(|it| format!(": {it}"));
+            return Err(SuiteError::BadKeys {
+                origin: self.experiments.origin.clone(),
+                key: key.unwrap_or_else(|| "defaults.keys".to_owned()),
+                keys: shown::text(&keys.to_string()),
+                what: format!("{error}{}", cause.unwrap_or_default()),
+            });
+        }
+        Ok(())
     }
 
     fn check_files(&self) -> Result<(), SuiteError> {

@@ -8,9 +8,11 @@ use super::measure::{Measured, Suite};
 use super::report::FigureReport;
 use crate::nic::model::NetworkModel;
 use crate::nic::probe::Verdict;
+use crate::shown::{amount, count};
 
 const STYLE: &str = "
-body { font: 15px/1.5 sans-serif; max-width: 1340px; margin: 2em auto; padding: 0 1em; color: #222; }
+body { font: 15px/1.5 sans-serif; color: #222; }
+body { max-width: 1340px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2.4em; }
 .modelled { border: 2px solid #b04a00; background: #fff4e8; padding: .6em 1em; }
 .charts { display: flex; flex-wrap: wrap; gap: 12px; }
@@ -60,17 +62,19 @@ fn head(suite: &Suite) -> Markup {
         p.modelled {
             strong { "Modelled, not measured on hardware." }
             " The store's real code ran in virtual time over a model of this testbed: "
-            (suite.model().testbed) ". The model's parameters, each with its source, are at the end "
-            "of this page. Round trips and bytes are counted; they depend on the model only where clients contend, by how often they try again; "
-            "throughput and latency do."
+            (suite.model().testbed) ". The model's parameters, each with its source, are at the "
+            "end of this page. Round trips and bytes are counted; they depend on the model "
+            "only where clients contend, by how often they try again; throughput and latency do."
         }
         p.note {
-            "Size: " (size_name) ". " (size.record_count) " records are loaded, split by key "
-            "range over the memory nodes; the paper's sets are of 100 million and more. After "
-            (size.warm_up_operation_count) " operations, " (size.window_operation_count)
+            "Size: " (size_name) ". " (count(size.record_count as u64))
+            " records are loaded, split by key range over the memory nodes; the paper's sets "
+            "are of 100 million and more. After "
+            (count(size.warm_up_operation_count)) " operations, "
+            (count(size.window_operation_count))
             " are measured. " (suite.model().compute.threads_per_node.value)
-            " threads on each compute node, where a figure does not vary them; what else holds is in "
-            "the parameters of the experiments. Seed " (suite.experiments().seed)
+            " threads on each compute node, where a figure does not vary them; what else holds is "
+            "in the parameters of the experiments. Seed " (suite.experiments().seed)
             "; the same seed gives the same page."
         }
     }
@@ -100,7 +104,9 @@ fn network(suite: &Suite, measured: &Measured) -> Markup {
             }
             "Self-check of its READ and CAS rates and base latency: " (check.summary())
             @if check.verdict() != Verdict::Near {
-                " " strong { "Throughput and latency on this page rest on a network that nothing confirms." }
+                " " strong {
+                    "Throughput and latency on this page rest on a network that nothing confirms."
+                }
             }
         }
         @if let Some(differences) = profile.differences().filter(|it| !it.is_empty()) {
@@ -115,8 +121,8 @@ fn network(suite: &Suite, measured: &Measured) -> Markup {
             p.modelled {
                 strong { "Not the paper's testbed." }
                 " The paper's numbers below are of the built-in profile " (PAPER_PROFILE)
-                "; ours beside them are of other machines. Compare only what does not depend on the "
-                "network: geometry, bytes, metadata."
+                "; ours beside them are of other machines. Compare only what does not depend on "
+                "the network: geometry, bytes, metadata."
             }
         }
     }
@@ -166,7 +172,7 @@ fn values(report: &FigureReport<'_>) -> Markup {
                 tr {
                     td { (row.chart) } td { (row.place) } td { (row.layer) }
                     @for cell in &row.cells {
-                        @let is_number = cell.parse::<f64>().is_ok();
+                        @let is_number = cell.replace(',', "").parse::<f64>().is_ok();
                         td.number[is_number].lines[!is_number] { (cell) }
                     }
                 }
@@ -204,7 +210,11 @@ fn experiment_parameters(suite: &Suite) -> Markup {
                 tr { td { (key) } td.number { (value) } td { (source) } }
             }
             @for (key, value) in sizes {
-                tr { td { (key) } td.number { (value) } td { (experiments.size.source) } }
+                tr {
+                    td { (key) }
+                    td.number { (count(value)) }
+                    td { (experiments.size.source) }
+                }
             }
         }
     }
@@ -223,15 +233,15 @@ fn network_parameters(suite: &Suite) -> Markup {
                         (key)
                         @if !NetworkModel::is_used(key) { " (unused: no run depends on it)" }
                     }
-                    td.number { (parameter.value) }
+                    td.number { (amount(parameter.value)) }
                     td { (parameter.source) }
                 }
             }
         }
         p.note {
-            "Not modelled: congestion in the switch, packet loss, caches of the NIC for queue pairs "
-            "and translations, a limit of outstanding READs per queue pair, the memory bus, and "
-            "other work on any processor. Retraining and reclaiming do not run."
+            "Not modelled: congestion in the switch, packet loss, caches of the NIC for queue "
+            "pairs and translations, a limit of outstanding READs per queue pair, the memory "
+            "bus, and other work on any processor. Retraining and reclaiming do not run."
         }
     }
 }

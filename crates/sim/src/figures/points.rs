@@ -178,22 +178,34 @@ impl Maker<'_> {
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
-                epsilon_keys,
             } => {
-                let bounds = match epsilon_keys.as_slice() {
-                    [] => vec![table.epsilon_keys],
-                    bounds => bounds.to_vec(),
-                };
-                for epsilon_keys in bounds {
-                    for fill_percent in fill_percents {
+                for fill_percent in fill_percents {
+                    for per_mille in record_per_mille {
+                        let records = self.size.record_count as u64 * per_mille / 1000;
                         let table = TablePlan {
                             fill_percent: *fill_percent,
+                            record_count: records.max(1000) as usize,
+                            ..table.clone()
+                        };
+                        let (fill, epsilon) = (table.fill_percent, table.epsilon_keys);
+                        let chart = format!("fill {fill} %, error {epsilon}");
+                        self.add_still(index, chart, thousands(table.record_count), table);
+                    }
+                }
+            }
+            FigureKind::Models {
+                fill_percents,
+                epsilon_keys,
+            } => {
+                for epsilon_keys in epsilon_keys.iter().copied() {
+                    for fill_percent in fill_percents.iter().copied() {
+                        let table = TablePlan {
+                            fill_percent,
                             epsilon_keys,
                             ..table.clone()
                         };
-                        for per_mille in record_per_mille {
-                            self.add_metadata(index, *per_mille, &table);
-                        }
+                        let chart = format!("error {epsilon_keys}");
+                        self.add_still(index, chart, format!("fill {fill_percent} %"), table);
                     }
                 }
             }
@@ -216,20 +228,13 @@ impl Maker<'_> {
         }
     }
 
-    fn add_metadata(&mut self, index: usize, per_mille: u64, table: &TablePlan) {
-        let records = self.size.record_count as u64 * per_mille / 1000;
-        let table = TablePlan {
-            record_count: records.max(1000) as usize,
-            ..table.clone()
-        };
+    /// Tables that nothing is run on.
+    fn add_still(&mut self, index: usize, chart: String, place: String, table: TablePlan) {
         self.points.push(Point {
             figure_index: index,
-            chart: format!(
-                "fill {} %, error {}",
-                table.fill_percent, table.epsilon_keys
-            ),
+            chart,
             layer: table.layer,
-            place: Place::Category(thousands(table.record_count)),
+            place: Place::Category(place),
             table,
             work: None,
         });

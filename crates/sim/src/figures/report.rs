@@ -8,6 +8,7 @@ use super::csv::csv;
 use super::measure::{Measured, PointResult, Suite};
 use super::points::Place;
 use crate::experiment::run::Measurement;
+use crate::shown;
 
 /// A chart: one value for each layer over each place.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,16 +64,11 @@ pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureRe
             let results = measured.results.iter();
             let results = results.filter(|result| result.point.figure_index == index);
             let results: Vec<&PointResult> = results.collect();
-            let is_metadata = matches!(figure.kind, FigureKind::Metadata { .. });
             FigureReport {
                 figure,
                 charts: charts(figure, &results),
-                header: if is_metadata {
-                    METADATA_HEADER.to_vec()
-                } else {
-                    WINDOW_HEADER.to_vec()
-                },
-                rows: results.iter().flat_map(|result| rows(result)).collect(),
+                header: header(&figure.kind),
+                rows: results.iter().flat_map(|it| rows(figure, it)).collect(),
                 beside: beside(figure, &results),
                 csv: csv(suite, figure, &results),
             }
@@ -81,11 +77,15 @@ pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureRe
 }
 
 /// Where the windows of a result stand, and what they measured.
-fn places(result: &PointResult) -> Vec<(String, f64, f64)> {
+fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
     let rates = result.windows.iter().map(|it| it.operations_per_s / 1e6);
     match &result.point.place {
         Place::Category(name) if result.point.work.is_none() => {
-            vec![(name.clone(), 0.0, metadata_per_key(result))]
+            let counted = match figure.kind {
+                FigureKind::Models { .. } => keys_per_model(result),
+                _ => metadata_per_key(result),
+            };
+            vec![(name.clone(), 0.0, counted)]
         }
         Place::Category(name) => rates.map(|rate| (name.clone(), 0.0, rate)).collect(),
         Place::Number(number) => rates
@@ -114,18 +114,14 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
             charts.push(Chart {
                 title: point.chart.clone(),
                 x_label: x_label(&figure.kind).to_owned(),
-                y_label: if point.work.is_none() {
-                    "bytes a key"
-                } else {
-                    "million operations a second"
-                },
+                y_label: y_label(&figure.kind),
                 categories: Vec::new(),
                 series: Vec::new(),
             });
             charts.len() - 1
         });
         let chart = &mut charts[index];
-        for (name, number, value) in places(result) {
+        for (name, number, value) in places(figure, result) {
             let x = if matches!(point.place, Place::Category(_)) {
                 category(&mut chart.categories, name) as f64
             } else {
@@ -160,9 +156,28 @@ fn x_label(kind: &FigureKind) -> &'static str {
         FigureKind::Ratios { .. } => "share of reads, in percent",
         FigureKind::Keys { .. } => "distribution of keys",
         FigureKind::Threads { .. } => "cores (client threads) of each compute node",
-        FigureKind::Epsilon { .. } => "error bound of the models, in keys",
+        FigureKind::Epsilon { .. } => {
+            "error bound of the models (epsilon): keys for learned, slots for rolex"
+        }
         FigureKind::Slots { .. } => "slots of a leaf",
         FigureKind::Metadata { .. } => "records loaded",
+        FigureKind::Models { .. } => "share of its slots that the load fills in each leaf",
+    }
+}
+
+fn y_label(kind: &FigureKind) -> &'static str {
+    match kind {
+        FigureKind::Metadata { .. } => "bytes a key",
+        FigureKind::Models { .. } => "keys a model",
+        _ => "million operations a second",
+    }
+}
+
+fn header(kind: &FigureKind) -> Vec<&'static str> {
+    match kind {
+        FigureKind::Metadata { .. } => METADATA_HEADER.to_vec(),
+        FigureKind::Models { .. } => MODELS_HEADER.to_vec(),
+        _ => WINDOW_HEADER.to_vec(),
     }
 }
 
@@ -172,14 +187,15 @@ const WINDOW_HEADER: [&str; 4] = [
     "busiest stage",
     "metadata B/key",
 ];
-const METADATA_HEADER: [&str; 4] = [
+const METADATA_HEADER: [&str; 3] = ["metadata B/key", "leaf table B/key", "leaves"];
+const MODELS_HEADER: [&str; 4] = [
+    "keys a model",
+    "models",
     "metadata B/key",
     "leaf table B/key",
-    "leaves",
-    "keys a model",
 ];
 
-fn rows(result: &PointResult) -> Vec<Row> {
+fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
     let point = &result.point;
     let row = |place: String, cells: Vec<String>| Row {
         chart: point.chart.clone(),
@@ -187,23 +203,11 @@ fn rows(result: &PointResult) -> Vec<Row> {
         layer: point.layer.name(),
         cells,
     };
-    let places = places(result);
+    let places = places(figure, result);
     if point.work.is_none() {
         let places = places.into_iter();
-        return places
-            .map(|(place, _, per_key)| {
-                let cells = vec![
-                    format!("{per_key:.3}"),
-                    match point.layer {
-                        LayerKind::Rolex => format!("{:.3}", leaf_table_per_key(result)),
-                        LayerKind::Learned => "-".to_owned(),
-                    },
-                    result.leaf_count.to_string(),
-                    format!("{:.0}", keys_per_model(result)),
-                ];
-                row(place, cells)
-            })
-            .collect();
+        let rows = places.map(|(place, ..)| row(place, counted(figure, result)));
+        return rows.collect();
     }
     let windows = places.into_iter().zip(&result.windows);
     windows
@@ -217,6 +221,24 @@ fn rows(result: &PointResult) -> Vec<Row> {
             row(place, cells)
         })
         .collect()
+}
+
+/// The cells of tables that nothing was run on.
+fn counted(figure: &Figure, result: &PointResult) -> Vec<String> {
+    let leaf_table = match result.point.layer {
+        LayerKind::Rolex => format!("{:.3}", leaf_table_per_key(result)),
+        LayerKind::Learned => "-".to_owned(),
+    };
+    let metadata = format!("{:.3}", metadata_per_key(result));
+    match figure.kind {
+        FigureKind::Models { .. } => vec![
+            number(keys_per_model(result)),
+            shown::count(result.model_count),
+            metadata,
+            leaf_table,
+        ],
+        _ => vec![metadata, leaf_table, shown::count(result.leaf_count)],
+    }
 }
 
 fn kinds(window: &Measurement) -> String {
@@ -268,7 +290,7 @@ fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
         let ours = match (value.layer, value.measure) {
             (Some(layer), Some(measure)) => {
                 let of_layer = results.iter().filter(|it| it.point.layer == layer);
-                format!("{layer}: {}", ours(of_layer.copied(), measure))
+                format!("{layer}: {}", ours(figure, of_layer.copied(), measure))
             }
             _ => value.missing.clone().unwrap_or_else(|| "-".to_owned()),
         };
@@ -281,14 +303,24 @@ fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
     values.collect()
 }
 
-/// Our numbers: one for each chart, of the experiment that has the most to do with it.
-fn ours<'a>(results: impl Iterator<Item = &'a PointResult>, measure: Comparable) -> String {
-    let mut best: Vec<(&str, u64, f64)> = Vec::new();
+/// Our numbers: one for each chart, of the experiment that has the most to do with it; of models
+/// one for each.
+fn ours<'a>(
+    figure: &Figure,
+    results: impl Iterator<Item = &'a PointResult>,
+    measure: Comparable,
+) -> String {
+    let mut best: Vec<(String, u64, f64)> = Vec::new();
     for result in results {
         let Some((weight, number)) = comparable(result, measure) else {
             continue;
         };
-        let chart = result.point.chart.as_str();
+        let chart = match (&figure.kind, &result.point.place) {
+            (FigureKind::Models { .. }, Place::Category(fill)) => {
+                format!("{fill}, {}", result.point.chart)
+            }
+            _ => result.point.chart.clone(),
+        };
         match best.iter_mut().find(|(known, ..)| *known == chart) {
             Some(known) if known.1 <= weight => *known = (chart, weight, number),
             Some(_) => {}
@@ -300,7 +332,7 @@ fn ours<'a>(results: impl Iterator<Item = &'a PointResult>, measure: Comparable)
     }
     let numbers = best
         .into_iter()
-        .map(|(chart, _, number)| format!("{} ({chart})", shown(number)));
+        .map(|(chart, _, it)| format!("{} ({chart})", number(it)));
     numbers.collect::<Vec<String>>().join(", ")
 }
 
@@ -321,9 +353,9 @@ fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
     }
 }
 
-fn shown(number: f64) -> String {
+fn number(number: f64) -> String {
     if number >= 100.0 {
-        format!("{number:.0}")
+        shown::count(number.round() as u64)
     } else {
         format!("{number:.2}")
     }

@@ -9,6 +9,7 @@ use super::chart::draw;
 use super::measure::{Measured, Suite};
 use super::page::{DrawnFigure, page};
 use super::report::{Chart, FigureReport, figures};
+use crate::shown;
 
 /// What the page is called.
 pub(super) const PAGE_NAME: &str = "index.html";
@@ -68,17 +69,19 @@ fn title(report: &FigureReport<'_>, chart: &Chart) -> String {
 /// Every chart says for itself what it is.
 fn caption(suite: &Suite) -> String {
     let (size_name, size) = suite.size();
-    let changed = if suite.profile().is_built_in(&suite.model().name) {
-        ""
-    } else {
+    let profile = suite.profile();
+    // A changed copy says so in its label.
+    let own = if profile.differences().is_none() {
         ", not a built-in profile"
+    } else {
+        ""
     };
     format!(
-        "modelled: {}{changed}: {} memory nodes, {}; {} records ({size_name})",
-        suite.model().name,
+        "modelled: {}{own}: {} memory nodes, {}; {} records ({size_name})",
+        profile.label(),
         suite.model().memory.node_count.value,
         suite.model().nic.name,
-        size.record_count,
+        shown::count(size.record_count as u64),
     )
 }
 

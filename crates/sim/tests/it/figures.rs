@@ -175,7 +175,18 @@ fn threads_change_nothing() {
 }
 
 fn page(profile: Profile) -> String {
+    let label = profile.label();
     let files = written(&one_figure(profile), 2);
+    for (name, text) in &files {
+        if has_extension(name, "csv") {
+            for line in text.lines().skip(1) {
+                assert!(line.starts_with(&format!("{label},")), "{name}: {line}");
+            }
+        }
+        if has_extension(name, "svg") {
+            assert!(text.contains(&format!("modelled: {label}: ")), "{name}");
+        }
+    }
     let page = files.into_iter().find(|(name, _)| name == "index.html");
     page.expect("a page").1
 }
@@ -187,6 +198,7 @@ fn a_changed_profile_is_told_from_the_papers() {
     let (_, mut profile) = few_threads();
     profile.file = Some("mine.toml".into());
     profile.model.nic.bandwidth_gbit_per_s.value = 25.0;
+    assert_eq!(profile.label(), "rolex (changed)");
     let changed = page(profile);
     for told in [
         "from file <code>mine.toml</code>",
@@ -240,6 +252,70 @@ fn too_many_threads_are_refused() {
         matches!(error, SuiteError::TooManySessions { .. }),
         "{error}"
     );
+}
+
+/// Promise: table 1 is about models and figure 12 about bytes; neither repeats the other's charts,
+/// and each model's keys stand beside the paper's for each fill and error.
+#[test]
+fn table_1_shows_keys_a_model() {
+    let (mut experiments, profile) = few_threads();
+    let is_still = |id: &str| ["figure-12", "table-1"].contains(&id);
+    experiments.figure.retain(|figure| is_still(&figure.id));
+    let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+    let files = written(&suite, 2);
+    let text = |name: &str| {
+        let file = files.iter().find(|(it, _)| it == name);
+        &file.expect("a file").1
+    };
+    let has_label = |name: &str, label: &str| text(name).lines().any(|it| it.trim() == label);
+    assert!(has_label("table-1-error-32.svg", "keys a model"));
+    assert!(has_label("table-1-error-32.svg", "fill 75 %"));
+    assert!(!has_label("table-1-error-32.svg", "bytes a key"));
+    assert!(has_label("figure-12-fill-75-error-16.svg", "bytes a key"));
+    assert_eq!(text("table-1.csv").matches(",fill_percent,75,").count(), 4);
+    let page = text("index.html");
+    for told in [
+        "(fill 50 %, error 16), ",
+        "(fill 100 %, error 32)</td>",
+        "4,000 records",
+    ] {
+        assert!(page.contains(told), "{told}");
+    }
+}
+
+/// Promise: a file of keys that will not do is found out before anything is run, and told with the
+/// file of experiments and the key.
+#[test]
+fn bad_files_of_keys_are_told_at_once() {
+    let place = tempfile::tempdir().expect("a folder");
+    fs::write(place.path().join("few.txt"), "1\n2\n").expect("written");
+    for (from, to, key, cause) in [
+        (
+            "value = \"uniform\"",
+            "value = \"keys:few.txt\"",
+            "defaults.keys",
+            "has 2 distinct",
+        ),
+        (
+            "\"weblog\"",
+            "\"keys:none.txt\"",
+            "keys of figure 'figure-9'",
+            "No such file",
+        ),
+    ] {
+        assert!(ROLEX_EXPERIMENTS.contains(from), "nothing to replace");
+        let text = ROLEX_EXPERIMENTS.replacen(from, to, 1);
+        let read = Experiments::parse(&text, "mine.toml").expect("sound");
+        let read = read.in_folder(place.path());
+        let size = ("quick", read.size.quick);
+        let refused = Suite::new(read, size, load_profile("rolex").expect("embedded"));
+        let error = refused.expect_err("refused").to_string();
+        assert!(
+            error.starts_with(&format!("mine.toml: {key} = 'keys:")),
+            "{error}"
+        );
+        assert!(error.contains(cause), "{error}");
+    }
 }
 
 /// Promise: the profile's threads are those that run.
