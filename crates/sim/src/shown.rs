@@ -23,7 +23,7 @@ pub(crate) fn count(of: u64) -> String {
     let digits = of.to_string();
     let mut shown = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             shown.push(',');
         }
         shown.push(digit);

@@ -175,6 +175,15 @@ impl Maker<'_> {
             | FigureKind::Slots { workloads, .. } => {
                 self.add_tables(index, workloads, &varied(&figure.kind, &table));
             }
+            FigureKind::Metadata { .. } | FigureKind::Models { .. } => {
+                self.add_counted(index, &figure.kind, &table);
+            }
+        }
+    }
+
+    /// Figures of tables that nothing is run on.
+    fn add_counted(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+        match kind {
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
@@ -209,6 +218,7 @@ impl Maker<'_> {
                     }
                 }
             }
+            _ => {}
         }
     }
 
