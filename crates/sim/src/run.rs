@@ -123,21 +123,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         let (stage, crew) = (Rc::clone(&stage), Rc::clone(&tasks));
         tasks.spawn(async move { strike(&stage, &crew, fault).await });
     }
-    {
-        let stage = Rc::clone(&stage);
-        let named = Rc::clone(&stage);
-        let policy = plan.table.retraining;
-        let agent = async move {
-            let is_over = || stage.busy.get() == 0;
-            let failed = stage.node.run_agent(plant, policy, is_over).await;
-            if let Some(error) = failed.filter(|_| !stage.is_lost.get()) {
-                let how = format!("the agent failed: {error}");
-                stage.complain(Violation::new("errors", how));
-            }
-        };
-        let agent = tasks.spawn(agent);
-        named.agent.set(Some(agent));
-    }
+    start_agent(&tasks, &stage, plan, plant);
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != Ended::Done {
         let how = format!("somebody waits for ever: {ended:?}");
@@ -155,6 +141,21 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         trace: world.take_trace(),
         duration: world.now(),
     }
+}
+
+/// Starts the node's agent.
+fn start_agent(tasks: &Tasks<'static>, stage: &Rc<Stage>, plan: &Plan, plant: Option<Plant>) {
+    let (named, stage) = (Rc::clone(stage), Rc::clone(stage));
+    let policy = plan.table.retraining;
+    let agent = async move {
+        let is_over = || stage.busy.get() == 0;
+        let failed = stage.node.run_agent(plant, policy, is_over).await;
+        if let Some(error) = failed.filter(|_| !stage.is_lost.get()) {
+            let how = format!("the agent failed: {error}");
+            stage.complain(Violation::new("errors", how));
+        }
+    };
+    named.agent.set(Some(tasks.spawn(agent)));
 }
 
 impl Stage {

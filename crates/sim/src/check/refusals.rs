@@ -42,7 +42,7 @@ fn unfounded(
 ) -> Option<&'static str> {
     let by = event.answered.unwrap_or(u64::MAX);
     let is_before = |moment: Option<u64>| moment.is_some_and(|moment| moment < by);
-    let why = match refusal {
+    match refusal {
         Refusal::TableDropped => {
             let Some(table) = event.table else {
                 return Some("the operation is on the catalog");
@@ -71,8 +71,7 @@ fn unfounded(
                 .then_some("nobody had put anything into that table")
         }
         Refusal::Full => None,
-    };
-    why
+    }
 }
 
 /// Whether a drop may have been of this table. The table that stays is of nobody's making; one

@@ -217,7 +217,9 @@ impl Stage {
     fn judge_closed(&self, number: usize) {
         let owner = self.actors.borrow()[number].owner;
         let violation = owner.and_then(|owner| closing::not_fenced(&self.node, owner));
-        violation.into_iter().for_each(|it| self.complain(it));
+        if let Some(violation) = violation {
+            self.complain(violation);
+        }
     }
 }
 

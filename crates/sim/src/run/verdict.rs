@@ -67,9 +67,9 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         stage.complain(Violation::new("progress", how));
     }
     let are_spared = stage.actors.borrow().iter().all(|actor| actor.was_spared);
-    if are_spared && plan.table.retraining.is_none() {
-        let left = check::sweeping::check(&swept);
-        left.into_iter().for_each(|left| stage.complain(left));
+    let is_judged = are_spared && plan.table.retraining.is_none();
+    if is_judged && let Some(left) = check::sweeping::check(&swept) {
+        stage.complain(left);
     }
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
