@@ -7,6 +7,9 @@ use farleaf::ErrorKind;
 use crate::log::say;
 use crate::output::StdoutClosed;
 
+/// What shells show of a program that SIGINT ended.
+pub(crate) const INTERRUPTED_STATUS: u8 = 130;
+
 /// How a command that worked ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -16,6 +19,11 @@ pub(crate) enum Ending {
     Lacking,
     /// There was nothing to judge by: status 3.
     Unjudged,
+    /// A planted bug was not found: status 4.
+    Unfound,
+    /// Ctrl-C ended it early, and what there was until then has been told: status 130, as if the
+    /// signal had.
+    Interrupted,
 }
 
 impl From<Ending> for ExitCode {
@@ -24,6 +32,8 @@ impl From<Ending> for ExitCode {
             Ending::Done => Self::SUCCESS,
             Ending::Lacking => Self::FAILURE,
             Ending::Unjudged => Self::from(3),
+            Ending::Unfound => Self::from(4),
+            Ending::Interrupted => Self::from(INTERRUPTED_STATUS),
         }
     }
 }

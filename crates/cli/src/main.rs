@@ -13,7 +13,8 @@
 //! | [`log`] | the log on stderr |
 //!
 //! Results go to stdout; the log, progress and errors to stderr. Exit status: 0 done; 1 failed, or
-//! a key was absent; 2 the arguments are wrong.
+//! a key was absent; 2 the arguments are wrong; 3 there was nothing to judge by; 4 a planted bug
+//! was not found; 130 `sim check` was interrupted.
 
 #![forbid(unsafe_code)]
 

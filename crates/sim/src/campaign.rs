@@ -16,7 +16,7 @@ use crate::run::{Verdict, run};
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// Seed of the first run; the next has the next one.
+    /// Seed of the first run; the next has the next one. The last is a `u64`, too.
     pub first_seed: u64,
     /// How many runs.
     pub run_count: u64,
@@ -44,7 +44,7 @@ pub struct Finding {
 /// What became of a campaign.
 #[derive(Clone, Debug)]
 pub struct CampaignReport {
-    /// Runs that were made, each twice; up to the finding, if there is one.
+    /// Runs that were made, each twice, with the first seeds; up to the finding, if there is one.
     pub run_count: u64,
     /// Operations in them.
     pub operation_count: u64,
@@ -54,8 +54,13 @@ pub struct CampaignReport {
     pub finding: Option<Finding>,
 }
 
-/// Runs a campaign. `progress` is told, from any thread, how many runs have been made.
-pub fn run_campaign(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> CampaignReport {
+/// Runs a campaign, until somebody sets `stop`: then the runs that are under way are the last.
+/// `progress` is told, from any thread, how many runs have been made.
+pub fn run_campaign(
+    campaign: &Campaign,
+    stop: &AtomicBool,
+    progress: impl Fn(u64) + Sync,
+) -> CampaignReport {
     let next = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let operations = AtomicU64::new(0);
@@ -67,7 +72,8 @@ pub fn run_campaign(campaign: &Campaign, progress: impl Fn(u64) + Sync) -> Campa
             let is_late = campaign
                 .deadline
                 .is_some_and(|deadline| Instant::now() >= deadline);
-            if is_late || has_found.load(Ordering::Relaxed) {
+            let is_over = has_found.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
+            if is_late || is_over {
                 return;
             }
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -151,12 +157,13 @@ pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdic
 }
 
 /// The smallest plan that was found to break a promise as the plan of a seed does, and its run with
-/// a trace.
+/// a trace. Once somebody sets `stop`, it is the smallest so far.
 pub fn explain(
     seed: u64,
     profile: Profile,
     plant: Option<Plant>,
     attempt_count_max: u64,
+    stop: &AtomicBool,
 ) -> (Plan, Verdict) {
     let plan = Plan::draw(seed, profile);
     let promises = |verdict: &Verdict| -> Vec<&'static str> {
@@ -168,6 +175,9 @@ pub fn explain(
     };
     let broken = promises(&run_twice(&plan, plant));
     let reduced = reduce(&plan, attempt_count_max, |candidate| {
+        if stop.load(Ordering::Relaxed) {
+            return false;
+        }
         let found = promises(&run_twice(candidate, plant));
         found.iter().any(|promise| broken.contains(promise))
     });

@@ -1,5 +1,9 @@
 //! What clients did and saw.
 
+use std::collections::BTreeMap;
+
+use farleaf_index::LayerKind;
+
 /// One operation on a table, as a client means it. Values are drawn so that no two writes of a run
 /// write the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +26,27 @@ pub enum Operation {
     Scan(u64, usize),
     /// Fills the table, if it is empty, with all these.
     Load(Vec<(u64, u64)>),
-    /// Makes the table that comes and goes, and opens it.
-    Create,
+    /// Makes the table that comes and goes, like this, and opens it.
+    Create(TableShape),
     /// Drops the table that comes and goes.
     Drop,
     /// Opens the table that comes and goes.
     Open,
+    /// Lists all tables.
+    List,
     /// The same on the table that comes and goes, as the client has it open.
     Other(Box<Operation>),
+}
+
+/// How a client makes the table that comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableShape {
+    /// Its search layer.
+    pub layer: LayerKind,
+    /// Slots of its leaves.
+    pub slots: u64,
+    /// How full a load makes them.
+    pub fill_percent: u8,
 }
 
 impl Operation {
@@ -51,6 +68,14 @@ impl Operation {
             | Self::CompareSwap(key, _) => Some(*key),
             _ => None,
         }
+    }
+
+    /// Whether it can put something into an empty table.
+    pub fn can_fill(&self) -> bool {
+        matches!(
+            self,
+            Self::Put(..) | Self::Insert(..) | Self::CompareSwap(_, Some(_)) | Self::Load(_)
+        )
     }
 }
 
@@ -80,11 +105,32 @@ pub enum Answer {
     Absent,
     /// The table is gone.
     Dropped,
-    /// It failed, and says that nothing has changed.
-    Nothing(String),
+    /// Names and numbers of all tables, ascending.
+    Listed(Vec<(String, u32)>),
+    /// It was refused, and nothing has changed; but for a load, of which something may be in the
+    /// table that was dropped meanwhile.
+    Nothing(Refusal),
     /// It failed, and nobody knows what it did.
     Unknown(String),
 }
+
+/// Why an operation was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The table was dropped.
+    TableDropped,
+    /// The node does not know the session.
+    SessionUnknown,
+    /// The session was cut off in the middle of something.
+    SessionBroken,
+    /// The pool has no room.
+    Full,
+    /// A load met a table that has something in it.
+    TableNotEmpty,
+}
+
+/// Number of the table that a run begins with, which nobody drops.
+pub const MAIN_TABLE: u32 = 1;
 
 /// Whose the last scan of a run is: the judge's.
 pub const FINAL_CHECK: u32 = u32::MAX;
@@ -113,6 +159,10 @@ pub struct Event {
 pub struct History {
     /// The operations.
     pub events: Vec<Event>,
+    /// When something first befell a client that its session need not survive.
+    pub befallen: BTreeMap<u32, u64>,
+    /// When the node lost its memory.
+    pub lost: Option<u64>,
     moment: u64,
 }
 
@@ -145,6 +195,18 @@ impl History {
         event.answer = Some(answer);
     }
 
+    /// Notes that something befalls a client.
+    pub fn befall(&mut self, client: u32) {
+        self.moment += 1;
+        self.befallen.entry(client).or_insert(self.moment);
+    }
+
+    /// Notes that the node loses its memory.
+    pub fn lose_node(&mut self) {
+        self.moment += 1;
+        self.lost.get_or_insert(self.moment);
+    }
+
     /// Numbers of the tables that operations were on, ascending.
     pub fn tables(&self) -> Vec<u32> {
         let mut tables: Vec<u32> = self.events.iter().filter_map(|event| event.table).collect();
@@ -166,7 +228,8 @@ impl History {
         });
         Self {
             events: events.collect(),
-            moment: self.moment,
+            befallen: self.befallen.clone(),
+            ..*self
         }
     }
 

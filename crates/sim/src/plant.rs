@@ -11,6 +11,10 @@ use core::str::FromStr;
 
 use farleaf_fabric::{ProtocolCheck, Verb, VerbKind};
 
+/// Every planted bug is found within so many runs of [`Profile::Crashes`](crate::plan::Profile)
+/// from seed 1 on.
+pub const FOUND_WITHIN_RUN_COUNT: u64 = 2000;
+
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plant {

@@ -38,6 +38,15 @@ fn size(plan: &Plan) -> usize {
     plan.operation_count() * 4 + plan.faults.len() * 4 + lanes + plan.table.loaded.len()
 }
 
+/// What a load loads, whichever table it is on.
+fn loaded(operation: &mut Operation) -> Option<&mut Vec<(u64, u64)>> {
+    match operation {
+        Operation::Load(records) => Some(records),
+        Operation::Other(inner) => loaded(inner),
+        _ => None,
+    }
+}
+
 struct Reduction<F> {
     plan: Plan,
     left: u64,
@@ -124,15 +133,15 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
         self.thin_out(|plan| &mut plan.table.loaded);
         for client in 0..self.plan.clients.len() {
             for lane in 0..self.plan.clients[client].lanes.len() {
-                let is_load = |plan: &Plan| {
-                    let first = plan.clients[client].lanes[lane].first();
-                    matches!(first, Some(Operation::Load(_)))
-                };
-                if is_load(&self.plan) {
-                    self.thin_out(|plan| match &mut plan.clients[client].lanes[lane][0] {
-                        Operation::Load(records) => records,
-                        _ => unreachable!("loads stay first"),
-                    });
+                // Whatever is left out of a load, it stays where it is.
+                for place in 0..self.plan.clients[client].lanes[lane].len() {
+                    let operation = &mut self.plan.clients[client].lanes[lane][place];
+                    if loaded(operation).is_some() {
+                        self.thin_out(|plan| {
+                            let operation = &mut plan.clients[client].lanes[lane][place];
+                            loaded(operation).expect("it is a load")
+                        });
+                    }
                 }
             }
         }

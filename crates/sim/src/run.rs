@@ -16,7 +16,7 @@ use farleaf_types::OwnerWord;
 use self::client::start_client;
 use self::mishap::strike;
 use self::verdict::conclude;
-use crate::check::Violation;
+use crate::check::{Findings, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{ClientId, Fingerprint, Nanos, TaskId, World};
@@ -50,7 +50,7 @@ pub struct Verdict {
 struct Stage {
     node: Rc<Node>,
     history: RefCell<History>,
-    violations: RefCell<Vec<Violation>>,
+    findings: Findings,
     /// Clients that still work or are to be fenced.
     busy: Cell<usize>,
     actors: RefCell<Vec<Actor>>,
@@ -70,11 +70,13 @@ struct Actor {
     tasks: Vec<TaskId>,
     /// Its lanes.
     lanes: Vec<TaskId>,
+    /// The task that closes its session, while it does.
+    closing: Option<TaskId>,
     /// Once it is registered.
     owner: Option<OwnerWord>,
     /// Nobody counts on it any more.
     is_out: bool,
-    /// Nothing has happened to it.
+    /// Nothing has happened to it that it does not have to survive.
     was_spared: bool,
 }
 
@@ -92,11 +94,12 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         world.borrow_mut().keep_trace();
     }
     let node = Node::new(&world);
-    prepare(&node, plan).expect("a drawn table fits the region");
+    let findings = Findings::default();
+    prepare(&node, plan, &findings).expect("a drawn table fits the region");
     let stage = Rc::new(Stage {
         node,
         history: RefCell::default(),
-        violations: RefCell::default(),
+        findings,
         busy: Cell::new(plan.clients.len()),
         actors: RefCell::default(),
         agent: Cell::default(),
@@ -113,6 +116,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
             process: process.client(),
             tasks: Vec::new(),
             lanes: Vec::new(),
+            closing: None,
             owner: None,
             is_out: false,
             was_spared: true,
@@ -137,7 +141,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     let mut world = world.borrow_mut();
     Verdict {
         fingerprint: world.fingerprint(),
-        violations: stage.violations.take(),
+        violations: stage.findings.take(),
         history: stage.history.take(),
         trace: world.take_trace(),
         duration: world.now(),
@@ -172,7 +176,7 @@ impl Stage {
         let mut world = self.node.world.borrow_mut();
         world.note(|| violation.to_string());
         drop(world);
-        self.violations.borrow_mut().push(violation);
+        self.findings.borrow_mut().push(violation);
     }
 
     /// A client is done for: nobody waits for it any more.
@@ -185,11 +189,15 @@ impl Stage {
 }
 
 /// Makes the table and fills it, while the world stands still.
-fn prepare(node: &Rc<Node>, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
+fn prepare(
+    node: &Rc<Node>,
+    plan: &Plan,
+    findings: &Findings,
+) -> Result<(), Box<dyn core::error::Error>> {
     let table = &plan.table;
     node.create_table(table.layer, table.slots, table.fill_percent)?;
     if !table.loaded.is_empty() {
-        let session = open_still(node)?;
+        let session = open_still(node, findings)?;
         let load = Operation::Load(table.loaded.clone());
         let loaded = block_on(session.perform(&load, None), || 0)?;
         assert_eq!(loaded, Answer::Loaded, "an empty table can be loaded");
@@ -202,10 +210,13 @@ fn prepare(node: &Rc<Node>, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
 }
 
 /// A session that the world stands still for.
-fn open_still(node: &Rc<Node>) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
+fn open_still(
+    node: &Rc<Node>,
+    findings: &Findings,
+) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
     let endpoint = StillEndpoint::new(&node.world);
     let owner = node.register(endpoint.client());
-    let host = SimHost::new(node, endpoint.client());
+    let host = SimHost::new(node, endpoint.client(), findings);
     let session = AsyncSession::new(host, endpoint, owner);
     Ok(block_on(Session::open(session), || 0)?)
 }

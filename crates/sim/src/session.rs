@@ -1,6 +1,6 @@
 //! One client's session: the library's own, over the simulated fabric.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -13,18 +13,20 @@ use farleaf::{
 use farleaf_fabric::{BatchErrorKind, ControlError, Endpoint};
 use farleaf_types::OwnerWord;
 
+use crate::check::{Findings, closing};
 use crate::fabric::world::ClientId;
-use crate::history::{Answer, Operation};
+use crate::history::{Answer, Operation, Refusal, TableShape};
 use crate::node::{Node, TABLE_NAME};
 
 /// The table that comes and goes.
-const OTHER_NAME: &str = "other";
+pub const OTHER_NAME: &str = "other";
 
 /// A client's process, as its session sees it.
 pub struct SimHost<E> {
     share: PoolShare,
     node: Rc<Node>,
     client: ClientId,
+    findings: Findings,
     endpoint: PhantomData<E>,
 }
 
@@ -35,12 +37,14 @@ impl<E> Debug for SimHost<E> {
 }
 
 impl<E> SimHost<E> {
-    /// The process of a client whose session posts as this one.
-    pub fn new(node: &Rc<Node>, client: ClientId) -> Self {
+    /// The process of a client whose session posts as this one. What its session breaks by the way
+    /// it closes is added to the findings.
+    pub fn new(node: &Rc<Node>, client: ClientId, findings: &Findings) -> Self {
         Self {
             share: PoolShare::new("sim".to_owned(), node.layout),
             node: Rc::clone(node),
             client,
+            findings: Findings::clone(findings),
             endpoint: PhantomData,
         }
     }
@@ -57,6 +61,12 @@ impl<E: Endpoint + Debug> Host for SimHost<E> {
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        // Before the fence, which cuts off whatever is under way.
+        if let Some(violation) = closing::not_drained(&self.node, self.client) {
+            let mut world = self.node.world.borrow_mut();
+            world.note(|| violation.to_string());
+            self.findings.borrow_mut().push(violation);
+        }
         self.node.fence(self.client, owner);
         Ok(())
     }
@@ -70,6 +80,24 @@ pub struct Session<E: Endpoint + Debug> {
     other: RefCell<Option<AsyncTable<SimHost<E>>>>,
     /// The last value that it saw of each key of each table.
     seen: RefCell<BTreeMap<(u32, u64), Option<u64>>>,
+    /// Operations that have been called and have not ended.
+    under_way_count: Cell<u32>,
+}
+
+/// An operation that is under way; dropped with it, however it ends.
+struct UnderWay<'a>(&'a Cell<u32>);
+
+impl<'a> UnderWay<'a> {
+    fn begin(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl<E: Endpoint + Debug> Session<E> {
@@ -84,6 +112,7 @@ impl<E: Endpoint + Debug> Session<E> {
             table,
             other: RefCell::default(),
             seen: RefCell::default(),
+            under_way_count: Cell::default(),
         })
     }
 
@@ -95,6 +124,11 @@ impl<E: Endpoint + Debug> Session<E> {
     /// Whether it must stop (F6).
     pub fn is_broken(&self) -> bool {
         self.library.is_broken()
+    }
+
+    /// Whether an operation of it has been called and has not ended.
+    pub fn is_busy(&self) -> bool {
+        self.under_way_count.get() > 0
     }
 
     /// Gives back what it leased and closes.
@@ -113,7 +147,7 @@ impl<E: Endpoint + Debug> Session<E> {
     /// The number of the table that an operation is on; `None` if it is on the catalog.
     pub fn table_of(&self, operation: &Operation) -> Option<u32> {
         match operation {
-            Operation::Create | Operation::Drop | Operation::Open => None,
+            Operation::Create(_) | Operation::Drop | Operation::Open | Operation::List => None,
             Operation::Other(_) => Some(self.other.borrow().as_ref()?.info().id),
             _ => Some(self.table.info().id),
         }
@@ -137,8 +171,10 @@ impl<E: Endpoint + Debug> Session<E> {
         operation: &Operation,
         expected: Option<u64>,
     ) -> Result<Answer, String> {
+        let _under_way = UnderWay::begin(&self.under_way_count);
         let done = match operation {
-            Operation::Create => self.create().await,
+            Operation::Create(shape) => self.create(shape).await,
+            Operation::List => self.list().await,
             Operation::Drop => self.library.drop_table(OTHER_NAME).await.map(|()| {
                 self.other.take();
                 Answer::Dropped
@@ -157,7 +193,7 @@ impl<E: Endpoint + Debug> Session<E> {
             }
             _ => self.perform_on(&self.table, operation, expected).await,
         };
-        done.or_else(|error| classify(operation.on_table(), &error))
+        done.or_else(|error| classify(&error))
     }
 
     /// Another future of the session may have opened the next one meanwhile.
@@ -168,8 +204,20 @@ impl<E: Endpoint + Debug> Session<E> {
         }
     }
 
-    async fn create(&self) -> Result<Answer, Error> {
-        let options = TableOptions::default();
+    async fn list(&self) -> Result<Answer, Error> {
+        let tables = self.library.list_tables().await?.into_iter();
+        let mut tables: Vec<(String, u32)> = tables.map(|info| (info.name, info.id)).collect();
+        tables.sort_unstable();
+        Ok(Answer::Listed(tables))
+    }
+
+    async fn create(&self, shape: &TableShape) -> Result<Answer, Error> {
+        let options = TableOptions {
+            slots: shape.slots,
+            layer: shape.layer,
+            fill_percent: shape.fill_percent,
+            ..TableOptions::default()
+        };
         match self.library.create_table(OTHER_NAME, &options).await {
             Ok(table) => {
                 let id = table.info().id;
@@ -227,9 +275,11 @@ impl<E: Endpoint + Debug> Session<E> {
                 table.bulk_load(records.iter().copied(), |_| ()).await?;
                 Answer::Loaded
             }
-            Operation::Create | Operation::Drop | Operation::Open | Operation::Other(_) => {
-                unreachable!("these are on no table")
-            }
+            Operation::Create(_)
+            | Operation::Drop
+            | Operation::Open
+            | Operation::List
+            | Operation::Other(_) => unreachable!("these are on no table"),
         };
         self.remember(table.info().id, operation, &answer);
         Ok(answer)
@@ -260,7 +310,7 @@ fn is_dropped(error: &Error) -> bool {
 }
 
 /// What an error means for a history. `Err`: none that may happen in a run.
-fn classify(operation: &Operation, error: &Error) -> Result<Answer, String> {
+fn classify(error: &Error) -> Result<Answer, String> {
     let text = error.to_string();
     let failure = match error.kind() {
         ErrorKind::Fabric(failure) => Some(failure),
@@ -275,17 +325,14 @@ fn classify(operation: &Operation, error: &Error) -> Result<Answer, String> {
             _ => Err(text),
         };
     }
-    match error.kind() {
-        ErrorKind::TableNotFound { .. } => Ok(Answer::Absent),
-        // What a load has put into a table that was dropped meanwhile may be there.
-        ErrorKind::TableDropped { .. } if matches!(operation, Operation::Load(_)) => {
-            Ok(Answer::Unknown(text))
-        }
-        ErrorKind::TableDropped { .. }
-        | ErrorKind::SessionBroken
-        | ErrorKind::SessionUnknown
-        | ErrorKind::Full(_)
-        | ErrorKind::Load(LoadError::TableNotEmpty) => Ok(Answer::Nothing(text)),
-        _ => Err(text),
-    }
+    let refusal = match error.kind() {
+        ErrorKind::TableNotFound { .. } => return Ok(Answer::Absent),
+        ErrorKind::TableDropped { .. } => Refusal::TableDropped,
+        ErrorKind::SessionBroken => Refusal::SessionBroken,
+        ErrorKind::SessionUnknown => Refusal::SessionUnknown,
+        ErrorKind::Full(_) => Refusal::Full,
+        ErrorKind::Load(LoadError::TableNotEmpty) => Refusal::TableNotEmpty,
+        _ => return Err(text),
+    };
+    Ok(Answer::Nothing(refusal))
 }

@@ -2,16 +2,19 @@
 
 use std::fmt::Display;
 use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use farleaf_sim::campaign::{Campaign, CampaignReport, Finding, explain, run_campaign, run_safely};
 use farleaf_sim::plan::{Plan, Profile};
-use farleaf_sim::plant::Plant;
+use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
 use farleaf_sim::run::Verdict;
+use signal_hook::consts::SIGINT;
 
 use crate::command::sim_network::{self, NetworkArguments};
-use crate::failure::Ending;
+use crate::failure::{BadArgument, Ending, INTERRUPTED_STATUS};
 use crate::log::say;
 use crate::output::print;
 use crate::progress::count_bar;
@@ -30,7 +33,7 @@ pub(crate) struct SimArguments {
 #[derive(Debug, Subcommand)]
 enum SimCommand {
     /// Try many seeded disasters against the real code, and name the seed of any that breaks a
-    /// promise (status 1)
+    /// promise (status 1; 4 if a planted bug is not found, 130 if Ctrl-C ends it)
     Check(CheckArguments),
 
     /// Put READ and CAS rates and latencies of the modelled NICs beside published ones (status 1 if
@@ -60,9 +63,7 @@ pub(crate) struct CheckArguments {
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
 
-    /// Plant a bug, which must be found: crc-ignored, fences-not-revalidated, torn-leaf-as-absent,
-    /// state-before-slots, unlock-before-state, high-before-sibling or split-reuses-listed-slot
-    #[arg(long, value_name = "BUG")]
+    #[arg(long, value_name = "BUG", help = plant_help())]
     plant: Option<Plant>,
 
     /// Threads [default: as many as there are processors]
@@ -88,48 +89,109 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
     }
 }
 
+/// The list is the simulator's own.
+fn plant_help() -> String {
+    let names = Plant::ALL.map(Plant::name);
+    let (last, others) = names.split_last().expect("there are some");
+    format!(
+        "Plant a bug, which must be found; profile `{}` finds each within {} runs: {} or {last}",
+        Profile::Crashes,
+        count(FOUND_WITHIN_RUN_COUNT),
+        others.join(", "),
+    )
+}
+
 fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let begun = Instant::now();
-    let campaign = Campaign {
-        first_seed: arguments.seed.unwrap_or_else(fresh_seed),
-        run_count: arguments.runs,
-        deadline: arguments
-            .minutes
-            .and_then(|minutes| begun.checked_add(Duration::from_secs(minutes.checked_mul(60)?))),
-        profile: arguments.profile,
-        plant: arguments.plant,
-        thread_count: arguments
-            .threads
-            .map_or(processors, |threads| threads as usize),
-    };
+    let campaign = campaign_of(arguments, begun)?;
+    let stop = stop_at_interrupts()?;
     if arguments.seed.is_none() {
-        // Told at once: whoever stops the runs would not learn it.
+        // Told at once: whoever kills the process would not learn it.
         say(format_args!("seeds from {} on", campaign.first_seed));
     }
     let bar = count_bar("runs", campaign.run_count);
     // A panic of the code under test is a finding; it is told with the others.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let report = run_campaign(&campaign, |done| bar.set_position(done));
+    let report = run_campaign(&campaign, &stop, |done| bar.set_position(done));
     bar.finish_and_clear();
-    let mut text = summary(&campaign, &report, begun.elapsed());
+    let duration = begun.elapsed();
+    let mut text = String::new();
     if let Some(finding) = &report.finding {
-        text += &explanation(arguments, finding);
-    } else if arguments.trace && campaign.run_count == 1 {
-        text += &lines_of(&story(
+        text = explanation(arguments, finding, &stop);
+    } else if arguments.trace && campaign.run_count == 1 && report.run_count == 1 {
+        text = lines_of(&story(
             campaign.first_seed,
             campaign.profile,
             campaign.plant,
         ));
     }
     std::panic::set_hook(hook);
-    let printed = print(text);
-    if report.finding.is_some() {
-        // A finding is one whether or not anybody reads of it.
-        return Ok(Ending::Lacking);
+    let is_cut = report.finding.is_some() || report.run_count < campaign.run_count;
+    let is_interrupted = stop.load(Ordering::Relaxed) && is_cut;
+    let summary = summary(&campaign, &report, duration, is_interrupted);
+    tell(&report, print(summary + &text))?;
+    Ok(match (&report.finding, campaign.plant) {
+        _ if is_interrupted => Ending::Interrupted,
+        (Some(_), _) => Ending::Lacking,
+        (None, None) => Ending::Done,
+        (None, Some(plant)) => {
+            say(format_args!(
+                "the planted bug '{plant}' was not found; profile '{}' finds it within {} runs",
+                Profile::Crashes,
+                count(FOUND_WITHIN_RUN_COUNT)
+            ));
+            Ending::Unfound
+        }
+    })
+}
+
+/// A finding is one whether or not anybody reads of it.
+fn tell(report: &CampaignReport, printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    match (&report.finding, printed) {
+        (Some(finding), Err(error)) => {
+            say(format_args!(
+                "seed {} breaks a promise, which could not be printed: {error:#}",
+                finding.seed
+            ));
+            Ok(())
+        }
+        (_, printed) => printed,
     }
-    printed.map(|()| Ending::Done)
+}
+
+fn campaign_of(arguments: &CheckArguments, begun: Instant) -> Result<Campaign, BadArgument> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let (first_seed, run_count) = (arguments.seed.unwrap_or_else(fresh_seed), arguments.runs);
+    if first_seed.checked_add(run_count - 1).is_none() {
+        return Err(BadArgument(format!(
+            "--seed {first_seed} is too large for {run_count} runs: the last seed can be {}; take \
+             a smaller one, or fewer --runs",
+            u64::MAX
+        )));
+    }
+    let minutes = arguments.minutes;
+    Ok(Campaign {
+        first_seed,
+        run_count,
+        deadline: minutes
+            .and_then(|minutes| begun.checked_add(Duration::from_secs(minutes.checked_mul(60)?))),
+        profile: arguments.profile,
+        plant: arguments.plant,
+        thread_count: arguments
+            .threads
+            .map_or(processors, |threads| threads as usize),
+    })
+}
+
+/// Ctrl-C is noted, and what has been done is told; a second one ends the process at once.
+fn stop_at_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let status = i32::from(INTERRUPTED_STATUS);
+    // In this order: the first one finds the flag not set yet.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, status, Arc::clone(&stop))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
+    Ok(stop)
 }
 
 /// Everything that happens in a run that breaks nothing.
@@ -162,10 +224,19 @@ fn fresh_seed() -> u64 {
     since.map_or(0, |since| since.as_micros() as u64 % 1_000_000_000_000)
 }
 
-fn summary(campaign: &Campaign, report: &CampaignReport, duration: Duration) -> String {
-    let last = campaign
-        .first_seed
-        .wrapping_add(report.run_count.saturating_sub(1));
+fn summary(
+    campaign: &Campaign,
+    report: &CampaignReport,
+    duration: Duration,
+    is_interrupted: bool,
+) -> String {
+    let first = campaign.first_seed;
+    let seeds = match report.run_count {
+        0 => format!("from seed {first} on"),
+        1 => format!("seed {first}"),
+        // The last seed of a campaign is one.
+        run_count => format!("seeds {first} to {}", first + (run_count - 1)),
+    };
     let plant = campaign
         .plant
         .map_or(String::new(), |plant| format!(", {plant} planted"));
@@ -174,22 +245,31 @@ fn summary(campaign: &Campaign, report: &CampaignReport, duration: Duration) -> 
         Some(finding) => format!("seed {} breaks a promise", finding.seed),
     };
     format!(
-        "{} runs, each twice, seeds {} to {last}, profile {}{plant}: {found}\n\
-         {} operations in {:.1} ms of virtual time; {:.1} s on {} threads\n",
-        count(report.run_count),
-        campaign.first_seed,
+        "{}{}, each twice, {seeds}, profile {}{plant}: {found}\n\
+         {} in {:.1} ms of virtual time; {:.1} s on {}\n",
+        if is_interrupted {
+            "interrupted after "
+        } else {
+            ""
+        },
+        several(report.run_count, "run"),
         campaign.profile,
-        count(report.operation_count),
+        several(report.operation_count, "operation"),
         report.simulated_ns as f64 / 1e6,
         duration.as_secs_f64(),
-        campaign.thread_count,
+        several(campaign.thread_count as u64, "thread"),
     )
 }
 
+fn several(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(number))
+}
+
 /// What was broken, the smallest history that breaks it, and how to see it again.
-fn explanation(arguments: &CheckArguments, finding: &Finding) -> String {
+fn explanation(arguments: &CheckArguments, finding: &Finding, stop: &AtomicBool) -> String {
     let (profile, plant) = (arguments.profile, arguments.plant);
-    let (plan, verdict) = explain(finding.seed, profile, plant, arguments.reduce);
+    let (plan, verdict) = explain(finding.seed, profile, plant, arguments.reduce, stop);
     let mut lines = vec![String::new(), "What it breaks:".to_owned()];
     let indented = |line: &dyn Display| format!("  {line}");
     lines.extend(finding.violations.iter().map(|it| indented(it)));
@@ -217,15 +297,14 @@ fn smallest(plan: &Plan, verdict: &Verdict) -> Vec<String> {
     let mut lines = vec![
         String::new(),
         format!(
-            "The smallest history found that breaks it ({} operations; keys and values in \
-             hexadecimal):",
-            plan.operation_count()
+            "The smallest history found that breaks it ({}; keys and values in hexadecimal):",
+            several(plan.operation_count() as u64, "operation")
         ),
         format!(
-            "  table: {} layer, {} slots, {} records loaded before",
+            "  table: {} layer, {} slots, {} loaded before",
             table.layer,
             table.slots,
-            table.loaded.len()
+            several(table.loaded.len() as u64, "record")
         ),
     ];
     let faults = plan.faults.iter();

@@ -27,6 +27,11 @@ const fn case(
     }
 }
 
+/// All bugs that can be planted.
+const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-leaf-as-absent', \
+    'state-before-slots', 'unlock-before-state', 'high-before-sibling', \
+    'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed'\n";
+
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]
 const ARGUMENTS: &[Case] = &[
@@ -45,7 +50,12 @@ const ARGUMENTS: &[Case] = &[
     case(&["sim", "check", "--runs", "0"], 2, &["'0'", "--runs", "at least one"]),
     case(&["sim", "check", "--seed", "-1"], 2, &["'-1'", "--seed", "whole number from 0"]),
     case(&["sim", "check", "--profile", "mild"], 2, &["'mild'", "'calm'", "'node-loss'"]),
-    case(&["sim", "check", "--plant", "moth"], 2, &["'moth'", "'crc-ignored'"]),
+    case(&["sim", "check", "--plant", "moth"], 2, &["'moth'", PLANTS]),
+    case(
+        &["sim", "check", "--seed", "18446744073709551615", "--runs", "2"],
+        2,
+        &["--seed 18446744073709551615 is too large for 2 runs", "fewer --runs"],
+    ),
     case(&["--pool", "tcp:h:1", "stats"], 2, &["'tcp:h:1' is no pool address", "'shm:NAME'"]),
     case(&["--pool", "default", "stats"], 2, &["'default' is no pool address", "'shm:NAME'"]),
     case(&["--pool", "shm:", "stats"], 2, &["'shm:' is no pool address"]),

@@ -6,4 +6,5 @@ mod morton;
 mod pool;
 mod records;
 mod serving;
+mod sim_check;
 mod version;

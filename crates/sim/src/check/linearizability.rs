@@ -6,7 +6,7 @@ mod register;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
-use crate::history::{Answer, Event, History, Operation};
+use crate::history::{Answer, Event, History, Operation, Refusal};
 pub use register::{Attempt, Effect, KeyEvent, is_linearizable};
 
 /// Checks every key of a history. `initial`: what the table held before it.
@@ -89,14 +89,19 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
         ),
         Operation::Scan(from, _) => scanned(event, *from, keys),
         // On the catalog, or not unwrapped: see `History::of_table`.
-        Operation::Create | Operation::Drop | Operation::Open | Operation::Other(_) => Vec::new(),
+        Operation::Create(_)
+        | Operation::Drop
+        | Operation::Open
+        | Operation::List
+        | Operation::Other(_) => Vec::new(),
         Operation::Load(records) => {
             let loaded = |value: u64| match &event.answer {
                 Some(Answer::Loaded) => Some(Effect::Change {
                     from: None,
                     to: Some(value),
                 }),
-                Some(Answer::Nothing(_)) => None,
+                // What it has put into a table that was dropped meanwhile may be there.
+                Some(Answer::Nothing(refusal)) if *refusal != Refusal::TableDropped => None,
                 _ => Some(Effect::Perhaps(Attempt::Insert(value))),
             };
             let records = records.iter();

@@ -10,22 +10,37 @@
 //! | [`leaks`] | every leaf and every chunk is in use or free (A4, W3, W4) |
 //! | [`roots`] | the root is what the last load made it, and leads to the leaves (B2 to B4) |
 //! | [`names`] | the name of a table that comes and goes is one register (C2, C3) |
+//! | [`lists`] | whoever lists the tables is told of all that are there, and of no other (C2, C3) |
+//! | [`refusals`] | operations are refused only for what was really so |
+//! | [`closing`] | a session that closes has nothing under way, and is fenced (F6) |
+//! | [`drops`] | dropped tables become free (D7, G3) |
+//! | [`sweeping`] | where nothing befell anybody, nothing is left to sweep (D8) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
 //! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.
 
 pub mod catalog;
+pub mod closing;
 pub mod counters;
+pub mod drops;
 pub mod leaks;
 pub mod linearizability;
+pub mod lists;
 pub mod locks;
 pub mod names;
+pub mod refusals;
 pub mod region;
 pub mod roots;
 pub mod scans;
+pub mod sweeping;
 pub mod tiling;
 
 use core::fmt;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Promises that were broken, as all find them who judge a run.
+pub type Findings = Rc<RefCell<Vec<Violation>>>;
 
 /// A promise that a run broke.
 #[derive(Clone, Debug, PartialEq, Eq)]

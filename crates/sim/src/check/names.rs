@@ -28,7 +28,7 @@ pub fn check(history: &History) -> Option<Violation> {
     let unclaimed: Vec<u64> = opened.difference(&created).copied().collect();
     let unanswered = on_catalog
         .iter()
-        .filter(|event| event.operation == Operation::Create && is_unknown(event));
+        .filter(|event| matches!(event.operation, Operation::Create(_)) && is_unknown(event));
     let mut makers = vec![None; unanswered.count()];
     if unclaimed.len() <= makers.len() && fits(&on_catalog, &unclaimed, &mut makers) {
         return None;
@@ -75,7 +75,7 @@ fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
     let mut unanswered = 0;
     let key_event = |event: &&Event| {
         let attempt = match event.operation {
-            Operation::Create => {
+            Operation::Create(_) => {
                 let unseen = UNSEEN_TABLE_NUMBER + unanswered as u64;
                 let maker = makers.get(unanswered).copied().flatten();
                 unanswered += usize::from(is_unknown(event));
@@ -113,6 +113,16 @@ fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::TableShape;
+    use farleaf_index::LayerKind;
+
+    fn create() -> Operation {
+        Operation::Create(TableShape {
+            layer: LayerKind::Learned,
+            slots: 8,
+            fill_percent: 75,
+        })
+    }
 
     fn is_refused(operations: &[(Operation, Option<Answer>)]) -> bool {
         let mut history = History::default();
@@ -129,8 +139,8 @@ mod tests {
     /// comes back.
     #[test]
     fn answers_that_contradict_each_other_are_found() {
-        use Operation::{Create, Drop, Open};
-        let created = |id| (Create, Some(Answer::Created(id)));
+        use Operation::{Drop, Open};
+        let created = |id| (create(), Some(Answer::Created(id)));
         let opened = |id| (Open, Some(Answer::Opened(id)));
         let dropped = (Drop, Some(Answer::Dropped));
         let absent = (Open, Some(Answer::Absent));
@@ -143,7 +153,7 @@ mod tests {
         assert!(!is_refused(&[
             absent.clone(),
             created(2),
-            (Create, Some(Answer::Exists))
+            (create(), Some(Answer::Exists))
         ]));
         assert!(is_refused(&[created(2), created(3)]), "two at once");
         assert!(is_refused(&[created(2), absent.clone()]), "lost");
@@ -151,7 +161,10 @@ mod tests {
             is_refused(&[created(2), dropped.clone(), opened(2)]),
             "back again"
         );
-        assert!(is_refused(&[(Create, Some(Answer::Exists))]), "never made");
+        assert!(
+            is_refused(&[(create(), Some(Answer::Exists))]),
+            "never made"
+        );
         assert!(is_refused(&[opened(2)]), "from nowhere");
         assert!(is_refused(&[created(2), dropped.clone(), dropped]), "twice");
     }
@@ -159,12 +172,15 @@ mod tests {
     /// A creation without an answer may have made what others open, once.
     #[test]
     fn a_creation_without_answer_explains_one_table() {
-        use Operation::{Create, Drop, Open};
-        let unknown = (Create, Some(Answer::Unknown(String::new())));
+        use Operation::{Drop, Open};
+        let unknown = (create(), Some(Answer::Unknown(String::new())));
         let opened = |id| (Open, Some(Answer::Opened(id)));
         let dropped = (Drop, Some(Answer::Dropped));
         assert!(!is_refused(&[unknown.clone(), opened(2), dropped.clone()]));
-        assert!(!is_refused(&[(Create, None), (Open, Some(Answer::Absent))]));
+        assert!(!is_refused(&[
+            (create(), None),
+            (Open, Some(Answer::Absent))
+        ]));
         let twice = [unknown.clone(), opened(2), dropped, opened(3)];
         assert!(is_refused(&twice));
         let mut two = vec![unknown];

@@ -38,6 +38,7 @@ pub enum Mishap {
         client: usize,
     },
     /// One of the client's lanes is dropped where it stands; the session and the other lanes go on.
+    /// If it has no such lane, it is the task that closes its session, which then does it again.
     Cancel {
         /// Which client.
         client: usize,
@@ -175,7 +176,7 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
                 9 => Mishap::Break { client },
                 10 => Mishap::Cancel {
                     client,
-                    lane: random.below(3) as usize,
+                    lane: random.below(4) as usize,
                 },
                 11..13 => Mishap::AgentDeath { fenced_after },
                 _ => Mishap::AgentPause { duration },

@@ -1,7 +1,9 @@
 //! What clients do, drawn from a seed.
 
+use farleaf_index::LayerKind;
+
 use super::{ClientPlan, Profile};
-use crate::history::Operation;
+use crate::history::{Operation, TableShape};
 use crate::random::Random;
 
 /// Weights of the kinds of operation, each run its own: whole kinds are switched off in many.
@@ -127,23 +129,42 @@ fn draw_operation(
 }
 
 /// Sends a part of a lane's operations to the table that comes and goes, and lets it come and go.
-pub(super) fn visit_other_table(random: &mut Random, lane: &mut Vec<Operation>) {
+pub(super) fn visit_other_table(
+    random: &mut Random,
+    lane: &mut Vec<Operation>,
+    keys: &[u64],
+    next_value: &mut u64,
+) {
     let (visit, change) = (random.between(300, 950), random.between(20, 200));
+    let load = *random.choose(&[0, 500]);
     let mut visited = Vec::with_capacity(lane.len());
     for operation in lane.drain(..) {
         if random.chance(change) {
-            visited.push(match random.below(8) {
-                0..4 => Operation::Create,
+            let (change, is_loaded) = (random.below(10), random.chance(load));
+            visited.push(match change {
+                0..4 => Operation::Create(draw_shape(random)),
                 4..7 => Operation::Drop,
-                _ => Operation::Open,
+                7 => Operation::Open,
+                _ => Operation::List,
             });
+            if change < 4 && is_loaded {
+                let load = Operation::Load(some_records(random, keys, next_value));
+                visited.push(Operation::Other(Box::new(load)));
+            }
         }
-        let is_load = matches!(operation, Operation::Load(_));
-        if !is_load && random.chance(visit) {
+        if random.chance(visit) {
             visited.push(Operation::Other(Box::new(operation)));
         } else {
             visited.push(operation);
         }
     }
     *lane = visited;
+}
+
+fn draw_shape(random: &mut Random) -> TableShape {
+    TableShape {
+        layer: *random.choose(&[LayerKind::Learned, LayerKind::Rolex]),
+        slots: *random.choose(&[8, 8, 12, 16]),
+        fill_percent: *random.choose(&[50, 75, 100]),
+    }
 }

@@ -3,16 +3,16 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farleaf::AsyncSession;
 use farleaf::host::{Barrier, Host, ProcessKeeper};
+use farleaf::{AsyncSession, ErrorKind};
 use farleaf_fabric::Endpoint;
 
 use super::Stage;
-use crate::check::{self, Violation};
+use crate::check::{self, Violation, closing};
 use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::{Tasks, sleep};
 use crate::fabric::world::Nanos;
-use crate::history::{Answer, Operation};
+use crate::history::{Answer, Operation, Refusal};
 use crate::session::{Session, SimHost};
 
 /// Time between two looks of a process at the pool, in virtual time.
@@ -34,7 +34,7 @@ pub(super) fn start_client(
         let client = endpoint.client();
         let owner = node.register(client);
         opening.actors.borrow_mut()[number].owner = Some(owner);
-        let host = SimHost::new(node, client);
+        let host = SimHost::new(node, client, &opening.findings);
         let keeper = ProcessKeeper::new(process, host.share(), Barrier::OneThread);
         start_process(&crew, &opening, number, keeper);
         let session = AsyncSession::new(host, endpoint, owner);
@@ -59,12 +59,14 @@ pub(super) fn start_client(
         while lane_count.get() > 0 {
             sleep(&node.world, LANES_TICK).await;
         }
-        close(&opening, number, &session).await;
+        close(&crew, &opening, number, &session).await;
+        opening.count(number, session.endpoint());
+        opening.end(number);
     });
     stage.actors.borrow_mut()[number].tasks.push(task);
 }
 
-/// A lane that has not ended, or been cancelled.
+/// A task that has not ended, or been cancelled.
 struct LaneEnds(Rc<Cell<usize>>);
 
 impl Drop for LaneEnds {
@@ -113,7 +115,7 @@ impl Stage {
     }
 }
 
-/// A lane's operations, until something breaks.
+/// A lane's operations, until something breaks; and one more then, which must be refused.
 async fn work(
     stage: &Stage,
     number: usize,
@@ -121,10 +123,8 @@ async fn work(
     (operations, is_alone): (Vec<Operation>, bool),
 ) {
     for operation in operations {
-        if session.is_broken() {
-            return;
-        }
         let was_lost = stage.is_lost.get();
+        let was_broken = session.is_broken();
         if was_lost && !is_alone {
             // Another lane may be in the middle of an operation, which must not go on (F6).
             return;
@@ -135,12 +135,16 @@ async fn work(
         }
         if session.must_open(&operation) {
             perform(stage, number, session, (Operation::Open, was_lost)).await;
+            if was_broken {
+                return;
+            }
             if session.must_open(&operation) {
                 continue;
             }
         }
         let answer = perform(stage, number, session, (operation, was_lost)).await;
-        if matches!(answer, Answer::Unknown(_)) && !stage.is_lost.get() {
+        let is_unknown = matches!(answer, Answer::Unknown(_)) && !stage.is_lost.get();
+        if was_broken || is_unknown && !session.is_broken() {
             // F6: whoever does not know what it did posts nothing any more.
             return;
         }
@@ -161,6 +165,7 @@ async fn perform(
         .borrow_mut()
         .call(number as u32, operation.clone(), on);
     stage.note(|| format!("client {number} calls {operation:x?}"));
+    let broken = session.is_broken().then(|| session.is_busy());
     let answered = session.perform(&operation, expected).await;
     let answer = answered.unwrap_or_else(|error| {
         // Whoever meets an empty node may say so in any words.
@@ -178,6 +183,9 @@ async fn perform(
         stage.complain(Violation::new("made up", how));
     }
     stage.history.borrow_mut().answer(call, answer.clone());
+    if let Some(is_busy) = broken {
+        stage.judge_broken(number, &answer, is_busy);
+    }
     answer
 }
 
@@ -193,17 +201,75 @@ impl Stage {
     }
 }
 
-/// Gives back what is leased, if the session may, and closes it.
-async fn close(stage: &Stage, number: usize, session: &Session<SimEndpoint>) {
+impl Stage {
+    /// F6: a session that was broken when an operation was called refuses it; and closes, unless it
+    /// was busy with another, whose batches may be on their way.
+    fn judge_broken(&self, number: usize, answer: &Answer, was_busy: bool) {
+        if *answer != Answer::Nothing(Refusal::SessionBroken) {
+            let how = format!("client {number}: a broken session answers {answer:x?}");
+            self.complain(Violation::new("closing", how));
+        } else if !was_busy {
+            self.judge_closed(number);
+        }
+    }
+
+    /// F6: the client's session says that it is closed.
+    fn judge_closed(&self, number: usize) {
+        let owner = self.actors.borrow()[number].owner;
+        let violation = owner.and_then(|owner| closing::not_fenced(&self.node, owner));
+        if let Some(violation) = violation {
+            self.complain(violation);
+        }
+    }
+}
+
+/// Closes the session, in a task of its own that may be cut off: then it is done again.
+async fn close(
+    crew: &Rc<Tasks<'static>>,
+    stage: &Rc<Stage>,
+    number: usize,
+    session: &Rc<Session<SimEndpoint>>,
+) {
     if session.is_broken() {
         stage.complain_of(number, "the session broke", &"nothing befell it");
     }
-    // What cannot be given back is swept.
-    if let Err(error) = session.close().await {
+    let is_closed = Rc::new(Cell::new(false));
+    while !is_closed.get() {
+        let running_count = Rc::new(Cell::new(1));
+        let ends = LaneEnds(Rc::clone(&running_count));
+        let (stage_there, session, closed) =
+            (Rc::clone(stage), Rc::clone(session), Rc::clone(&is_closed));
+        let task = crew.spawn(async move {
+            let _ends = ends;
+            close_once(&stage_there, number, &session).await;
+            stage_there.actors.borrow_mut()[number].closing = None;
+            closed.set(true);
+        });
+        {
+            let actor = &mut stage.actors.borrow_mut()[number];
+            actor.tasks.push(task);
+            actor.closing = Some(task);
+        }
+        while running_count.get() > 0 {
+            sleep(&stage.node.world, LANES_TICK).await;
+        }
+    }
+}
+
+/// Gives back what is leased, if the session may, and closes it. What cannot be given back is
+/// swept; but to say that it is closed needs no fabric.
+async fn close_once(stage: &Stage, number: usize, session: &Session<SimEndpoint>) {
+    loop {
+        let was_broken = session.is_broken();
+        let Err(error) = session.close().await else {
+            return stage.judge_closed(number);
+        };
+        if was_broken || matches!(error.kind(), ErrorKind::SessionBusy) {
+            let how = format!("client {number}: its session cannot be closed: {error}");
+            return stage.complain(Violation::new("closing", how));
+        }
         stage.complain_of(number, "it cannot be closed", &error);
     }
-    stage.count(number, session.endpoint());
-    stage.end(number);
 }
 
 impl Stage {

@@ -11,6 +11,10 @@ use crate::plan::{Fault, Mishap, When};
 
 /// Time between two looks whether the agent has begun.
 const AGENT_START: Nanos = 1000;
+/// Time between two looks whether a client closes its session.
+const CLOSING_TICK: Nanos = 1_000;
+/// Until the task that closes a session is cut off, at the most.
+const CLOSING_CUT_NS_MAX: Nanos = 20_000;
 
 /// Lets a mishap happen at its time.
 pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
@@ -51,7 +55,7 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
             stage.end(client);
         }
         Mishap::Pause { client, duration } => {
-            stage.mark(client);
+            // Who only pauses is spared: nobody may notice.
             let until = world.borrow().now() + duration;
             crew.pause(&stage.tasks_of(client), until);
         }
@@ -72,16 +76,20 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
             world.borrow_mut().break_connection(client);
         }
         Mishap::Cancel { client, lane } => {
-            stage.mark(client);
-            let lanes = stage.actors.borrow()[client].lanes.clone();
-            if let Some(lane) = lanes.get(lane) {
-                crew.kill(*lane);
+            let lane = stage.actors.borrow()[client].lanes.get(lane).copied();
+            match lane {
+                Some(lane) => {
+                    stage.mark(client);
+                    crew.kill(lane);
+                }
+                None => cut_closing(stage, crew, client).await,
             }
         }
         Mishap::NodeLoss => {
             let actor_count = stage.actors.borrow().len();
             (0..actor_count).for_each(|number| stage.mark(number));
             stage.is_lost.set(true);
+            stage.history.borrow_mut().lose_node();
             world.borrow_mut().lose_node(NodeId(0));
         }
         Mishap::AgentDeath { fenced_after } => {
@@ -101,9 +109,36 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
     }
 }
 
+/// Drops the task that closes a client's session where it stands, in the middle of a batch or
+/// between two.
+async fn cut_closing(stage: &Stage, crew: &Tasks<'_>, number: usize) {
+    let world = &stage.node.world;
+    let closing = || stage.actors.borrow()[number].closing;
+    while closing().is_none() {
+        if stage.actors.borrow()[number].is_out {
+            return;
+        }
+        sleep(world, CLOSING_TICK).await;
+    }
+    let is_during = world.borrow_mut().random().chance(500);
+    if is_during {
+        let client = stage.actors.borrow()[number].client;
+        sleep_until_during(world, client, 1, 1).await;
+    } else {
+        let pause = world.borrow_mut().random().magnitude(CLOSING_CUT_NS_MAX);
+        sleep(world, pause).await;
+    }
+    if let Some(task) = closing() {
+        stage.mark(number);
+        stage.note(|| format!("client {number} is cut off as it closes"));
+        crew.kill(task);
+    }
+}
+
 impl Stage {
     pub(super) fn mark(&self, number: usize) {
         self.actors.borrow_mut()[number].was_spared = false;
+        self.history.borrow_mut().befall(number as u32);
     }
 
     fn tasks_of(&self, number: usize) -> Vec<TaskId> {

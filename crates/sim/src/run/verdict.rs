@@ -5,16 +5,15 @@ use std::sync::atomic::AtomicBool;
 
 use farleaf_executor::block_on;
 use farleaf_node::retrain::Retrainer;
+use farleaf_region::allocation::ChunkAllocator;
 
 use super::{Stage, open_still};
 use crate::check::region::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
-use crate::history::{FINAL_CHECK, Operation};
+use crate::history::{FINAL_CHECK, MAIN_TABLE, Operation};
 use crate::plan::Plan;
 
-/// Number of the table that a run begins with.
-const MAIN_TABLE: u32 = 1;
 /// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
 /// drawn, then the chunks are freed.
 const RECLAIM_COUNT: u32 = 2;
@@ -33,6 +32,10 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
     }
     let history = stage.history.borrow();
     let mut found: Vec<Violation> = check::names::check(&history).into_iter().collect();
+    found.extend(check::lists::check(&history));
+    found.extend(check::refusals::check(&history, |table| {
+        table == MAIN_TABLE && !plan.table.loaded.is_empty()
+    }));
     for table in history.tables() {
         let initial: BTreeMap<u64, u64> = match table {
             MAIN_TABLE => plan.table.loaded.iter().copied().collect(),
@@ -63,6 +66,11 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         let how = "nobody works any more, and still the sweep waits".to_owned();
         stage.complain(Violation::new("progress", how));
     }
+    let are_spared = stage.actors.borrow().iter().all(|actor| actor.was_spared);
+    let is_judged = are_spared && plan.table.retraining.is_none();
+    if is_judged && let Some(left) = check::sweeping::check(&swept) {
+        stage.complain(left);
+    }
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
     }
@@ -78,16 +86,22 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
             }
         }
     }
+    let entries = block_on(keeper.catalog(), || 0)?;
+    let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, owner);
+    let chunks = block_on(allocator.entries(), || 0)?;
+    for violation in check::drops::check(&entries, &chunks) {
+        stage.complain(violation);
+    }
     node.fence(keeper.endpoint.client(), owner);
 
-    let session = open_still(node)?;
+    let session = open_still(node, &stage.findings)?;
     let region = Region::read(node, &session)?.ok_or("the table is gone")?;
     for violation in region.check() {
         stage.complain(violation);
     }
     let everything = Operation::Scan(0, RECORD_COUNT_MAX);
     let elsewhere = Operation::Other(Box::new(everything.clone()));
-    for operation in [everything, Operation::Open, elsewhere] {
+    for operation in [everything, Operation::List, Operation::Open, elsewhere] {
         if session.must_open(&operation) {
             continue;
         }

@@ -1,17 +1,15 @@
 //! The real code under the judge: nothing is found in it, and everything that is planted is.
 
 use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use farleaf_index::LayerKind;
 use farleaf_sim::campaign::{Campaign, CampaignReport, explain, run_campaign, run_twice};
-use farleaf_sim::history::{Answer, Operation};
+use farleaf_sim::history::{Answer, Operation, Refusal};
 use farleaf_sim::plan::{ClientPlan, Fault, Mishap, Plan, Profile, When};
-use farleaf_sim::plant::Plant;
+use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
 use farleaf_sim::run::run;
-
-/// Within so many runs every planted bug must be found.
-const PLANT_RUN_COUNT: u64 = 2000;
 
 fn campaign(
     first_seed: u64,
@@ -27,7 +25,7 @@ fn campaign(
         plant,
         thread_count: std::thread::available_parallelism().map_or(1, NonZero::get),
     };
-    run_campaign(&campaign, |_| {})
+    run_campaign(&campaign, &AtomicBool::new(false), |_| {})
 }
 
 /// A few hundred runs that nobody has made before. The seed is in the message of a failure, and
@@ -71,7 +69,7 @@ fn all_verbs_of_a_load_are_counted() {
         .collect();
     assert_eq!(answers[0], &Some(Answer::Loaded));
     assert!(
-        matches!(answers[1], Some(Answer::Nothing(_))),
+        *answers[1] == Some(Answer::Nothing(Refusal::TableNotEmpty)),
         "it is not empty any more"
     );
 }
@@ -109,11 +107,55 @@ fn nothing_is_recovered_from_empty_memory() {
     }
 }
 
+/// A plan of one client with one lane of puts, which split leaves, and one mishap.
+fn befallen(seed: u64, mishap: Mishap) -> Plan {
+    let mut plan = Plan::draw(1, Profile::Calm);
+    plan.seed = seed;
+    plan.table.loaded.clear();
+    plan.table.retraining = None;
+    let puts = (0..30).map(|key| Operation::Put(key, key + 1));
+    plan.clients = vec![ClientPlan {
+        lanes: vec![puts.collect()],
+    }];
+    let when = When::At(seed * 400);
+    plan.faults = vec![Fault { when, mishap }];
+    plan
+}
+
+/// F6: a lane goes on with a session that broke, is refused, and so closes it; which the judge
+/// looks at before anybody fences the client.
+#[test]
+fn broken_sessions_refuse_and_close() {
+    let mut refused_count = 0;
+    for seed in 0..100 {
+        let verdict = run(&befallen(seed, Mishap::Break { client: 0 }), None, false);
+        assert_eq!(verdict.violations, [], "seed {seed}");
+        let events = verdict.history.events.iter();
+        let refusal = Some(Answer::Nothing(Refusal::SessionBroken));
+        refused_count += events.filter(|event| event.answer == refusal).count();
+    }
+    assert!(refused_count > 10, "{refused_count} of 100");
+}
+
+/// F6: closing a session that is cut off is done again, and works.
+#[test]
+fn sessions_whose_closing_is_cut_off_close() {
+    let mut cut_count = 0;
+    for seed in 0..100 {
+        let cancel = Mishap::Cancel { client: 0, lane: 1 };
+        let verdict = run(&befallen(seed, cancel), None, true);
+        assert_eq!(verdict.violations, [], "seed {seed}");
+        let mut trace = verdict.trace.iter();
+        cut_count += usize::from(trace.any(|line| line.ends_with("is cut off as it closes")));
+    }
+    assert!(cut_count > 10, "{cut_count} of 100");
+}
+
 /// The judge's own test: each bug that can be planted is found.
 #[test]
 fn every_planted_bug_is_found() {
     for plant in Plant::ALL {
-        let report = campaign(1, PLANT_RUN_COUNT, Profile::Crashes, Some(plant));
+        let report = campaign(1, FOUND_WITHIN_RUN_COUNT, Profile::Crashes, Some(plant));
         let finding = report.finding;
         let finding = finding.unwrap_or_else(|| panic!("{plant} was not found"));
         println!(
@@ -127,15 +169,46 @@ fn every_planted_bug_is_found() {
 #[test]
 fn findings_are_reduced() {
     let plant = Some(Plant::UnlockBeforeState);
-    let report = campaign(1, PLANT_RUN_COUNT, Profile::Calm, plant);
+    let report = campaign(1, FOUND_WITHIN_RUN_COUNT, Profile::Calm, plant);
     let seed = report.finding.expect("it is found").seed;
     let before = Plan::draw(seed, Profile::Calm);
-    let (after, verdict) = explain(seed, Profile::Calm, plant, 1000);
+    let (after, verdict) = explain(seed, Profile::Calm, plant, 1000, &AtomicBool::new(false));
     assert!(!verdict.violations.is_empty() && !verdict.trace.is_empty());
     assert!(
         after.operation_count() * 2 < before.operation_count(),
         "{after:?}"
     );
+}
+
+/// A campaign that is stopped has made the runs of its first seeds, and says how many; making a
+/// finding smaller that is stopped yields what it has.
+#[test]
+fn campaigns_can_be_stopped() {
+    let stop = AtomicBool::new(false);
+    let campaign = Campaign {
+        first_seed: 1,
+        run_count: u64::MAX,
+        deadline: None,
+        profile: Profile::Calm,
+        plant: Some(Plant::UnlockBeforeState),
+        thread_count: 2,
+    };
+    let unplanted = Campaign {
+        plant: None,
+        ..campaign
+    };
+    let report = run_campaign(&unplanted, &stop, |done| {
+        stop.store(done >= 3, Ordering::Relaxed);
+    });
+    assert!((3..10).contains(&report.run_count), "{}", report.run_count);
+    stop.store(false, Ordering::Relaxed);
+    let finding = run_campaign(&campaign, &stop, |_| {}).finding;
+    let seed = finding.expect("it is found").seed;
+    stop.store(true, Ordering::Relaxed);
+    let (plan, verdict) = explain(seed, Profile::Calm, campaign.plant, 1000, &stop);
+    let whole = Plan::draw(seed, Profile::Calm);
+    assert_eq!(plan.operation_count(), whole.operation_count());
+    assert!(!verdict.violations.is_empty());
 }
 
 /// The same seed is the same run on every machine and in every build. The number changes with the

@@ -1,9 +1,12 @@
 //! That the checks of a region see what they are there for: each promise is broken by hand once.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use farleaf::AsyncSession;
+use farleaf::host::Host;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
@@ -13,10 +16,11 @@ use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_sim::check::region::Region;
+use farleaf_sim::check::{Findings, closing, drops};
 use farleaf_sim::fabric::Freedoms;
-use farleaf_sim::fabric::endpoint::StillEndpoint;
+use farleaf_sim::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use farleaf_sim::fabric::world::World;
-use farleaf_sim::history::{Answer, Operation};
+use farleaf_sim::history::{Answer, Operation, TableShape};
 use farleaf_sim::node::{Node, REGION_SIZE_BYTES};
 use farleaf_sim::random::Random;
 use farleaf_sim::session::{Session, SimHost};
@@ -35,7 +39,7 @@ struct Scene {
 fn open(node: &Rc<Node>) -> Session<StillEndpoint> {
     let endpoint = StillEndpoint::new(&node.world);
     let owner = node.register(endpoint.client());
-    let host = SimHost::new(node, endpoint.client());
+    let host = SimHost::new(node, endpoint.client(), &Findings::default());
     let opened = Session::open(AsyncSession::new(host, endpoint, owner));
     block_on(opened, || 0).expect("it opens")
 }
@@ -191,4 +195,65 @@ fn a_free_chunk_that_is_not_zero_is_seen() {
     let inside = access.layout.chunk_start(range.first).word_at(99);
     scene.execute(|batch| batch.write_word(inside, 1));
     assert_eq!(scene.broken(), BTreeSet::from(["leaks"]));
+}
+
+/// F6: a session that says it is closed while a batch of it is on its way, or that the node takes
+/// for alive, is seen; one that has drained is not.
+#[test]
+fn a_session_that_closes_too_early_is_seen() {
+    let node = Scene::new().node;
+    for is_posted in [false, true] {
+        let endpoint = SimEndpoint::new(&node.world);
+        let owner = node.register(endpoint.client());
+        let findings = Findings::default();
+        let host = SimHost::<SimEndpoint>::new(&node, endpoint.client(), &findings);
+        if is_posted {
+            let mut batch = Batch::new();
+            batch.read(node.layout.sequence(), 1);
+            let mut execution = pin!(endpoint.execute(&mut batch));
+            let polled = execution
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending());
+        }
+        assert!(closing::not_fenced(&node, owner).is_some(), "it lives");
+        host.close_session(owner).expect("nothing fails");
+        assert!(closing::not_fenced(&node, owner).is_none());
+        let found: Vec<_> = findings.take().iter().map(|it| it.promise).collect();
+        let expected: &[&str] = if is_posted { &["closing"] } else { &[] };
+        assert_eq!(found, expected);
+    }
+}
+
+/// G3: a dropped table is seen until its entry and its chunks are free.
+#[test]
+fn a_dropped_table_that_is_not_freed_is_seen() {
+    let scene = Scene::new();
+    let shape = TableShape {
+        layer: LayerKind::Rolex,
+        slots: 12,
+        fill_percent: 50,
+    };
+    for operation in [Operation::Create(shape), Operation::Drop] {
+        let done = block_on(scene.session.perform(&operation, None), || 0);
+        assert!(matches!(done, Ok(Answer::Created(_) | Answer::Dropped)));
+    }
+    let keeper = scene
+        .node
+        .keeper(StillEndpoint::new(&scene.node.world), scene.owner);
+    let found = || {
+        let entries = block_on(keeper.catalog(), || 0).expect("readable");
+        let access = scene.access();
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let chunks = block_on(allocator.entries(), || 0).expect("readable");
+        drops::check(&entries, &chunks)
+    };
+    let violations = found();
+    assert_eq!(violations.len(), 1, "{violations:?}");
+    assert!(!violations[0].how.contains("chunks []"), "{violations:?}");
+    block_on(scene.session.close(), || 0).expect("it closes");
+    block_on(keeper.reclaim(), || 0).expect("its number is drawn");
+    assert_eq!(found().len(), 1, "not free yet");
+    block_on(keeper.reclaim(), || 0).expect("it is freed");
+    assert_eq!(found(), []);
 }

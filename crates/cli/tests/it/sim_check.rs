@@ -1,0 +1,92 @@
+//! `farleaf sim check` for scripts and impatient people: statuses, and what is told when it is cut
+//! short.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use farleaf_sim::plant::Plant;
+use rustix::process::Signal;
+
+use crate::pool::{Place, Ran, send};
+
+/// Promise: scripts can tell a planted bug that was not found from a run that found nothing, and
+/// people are told where to look for it; one of a thing is not called several.
+#[test]
+fn a_planted_bug_that_is_not_found_has_a_status() {
+    let place = Place::new();
+    let one = ["sim", "check", "--seed", "1", "--runs", "1"];
+    let calm = ["--threads", "1", "--profile", "calm"];
+    let common = [&one[..], &calm[..]].concat();
+    let ran = place.farleaf(&common);
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let begin = "1 run, each twice, seed 1, profile calm: nothing found\n";
+    assert!(ran.stdout.starts_with(begin), "{ran:?}");
+    assert!(ran.stdout.ends_with(" s on 1 thread\n"), "{ran:?}");
+    // What it breaks cannot happen where nobody drops a table.
+    let ran = place.farleaf(&[&common[..], &["--plant", "freed-too-early"]].concat());
+    assert_eq!(ran.status, Some(4), "{ran:?}");
+    assert_eq!(
+        ran.stderr,
+        "the planted bug 'freed-too-early' was not found; profile 'crashes' finds it within 2,000 \
+         runs\n"
+    );
+    let end = "freed-too-early planted: nothing found\n";
+    assert!(ran.stdout.contains(end), "{ran:?}");
+}
+
+/// Promise: Ctrl-C is answered with what had been done until then, and with the status that shells
+/// show of it.
+#[test]
+fn an_interrupted_check_tells_how_far_it_came() {
+    let place = Place::new();
+    let mut command = place.command(&["sim", "check", "--runs", "1G", "--threads", "1"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+    let mut first = String::new();
+    stderr.read_line(&mut first).expect("it tells its seeds");
+    let seed = first
+        .strip_prefix("seeds from ")
+        .and_then(|rest| rest.strip_suffix(" on\n"))
+        .expect("a seed");
+    send(&child, Signal::INT);
+    let mut stdout = String::new();
+    let mut pipe = child.stdout.take().expect("piped");
+    pipe.read_to_string(&mut stdout).expect("text");
+    let status = child.wait().expect("it ends").code();
+    assert_eq!(status, Some(130), "{stdout}");
+    assert!(stdout.starts_with("interrupted after "), "{stdout}");
+    assert!(stdout.contains(seed), "{stdout}");
+}
+
+/// Promise: a finding that cannot be printed is told on stderr, and is one all the same.
+#[test]
+fn a_finding_that_cannot_be_printed_is_told() {
+    let place = Place::new();
+    let arguments = "sim check --seed 1 --plant unlock-before-state --reduce 1";
+    let full = File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux has one");
+    let mut command = place.command(&arguments.split(' ').collect::<Vec<_>>());
+    let ran: Ran = command.stdout(full).output().expect("it runs").into();
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    let told = "breaks a promise, which could not be printed: cannot write to stdout: No space";
+    assert!(
+        ran.stderr.starts_with("seed ") && ran.stderr.contains(told),
+        "{ran:?}"
+    );
+}
+
+/// Promise: whoever asks for help is told of every bug that can be planted.
+#[test]
+fn help_names_all_bugs() {
+    let help = Place::new().farleaf(&["sim", "check", "--help"]).quietly();
+    for plant in Plant::ALL {
+        assert!(help.contains(plant.name()), "{plant}: {help}");
+    }
+}

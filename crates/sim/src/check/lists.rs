@@ -1,0 +1,216 @@
+//! C2, C3: whoever lists the tables is told of all that are there throughout, and of none that was
+//! not there at any moment of the call.
+//!
+//! A list is one READ of the whole catalog, whose words are loaded at any moments (F3): it may show
+//! a table that was dropped meanwhile beside the next of its name, or neither.
+
+use std::collections::BTreeSet;
+
+use super::Violation;
+use crate::history::{Answer, Event, History, MAIN_TABLE, Operation};
+use crate::node::TABLE_NAME;
+use crate::session::OTHER_NAME;
+
+/// Checks every list.
+pub fn check(history: &History) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for event in &history.events {
+        let Some(Answer::Listed(tables)) = &event.answer else {
+            continue;
+        };
+        let wrong = wrong_names(tables)
+            .into_iter()
+            .chain(wrong_tables(history, event, tables));
+        violations.extend(wrong.map(|how| {
+            let answered = event.answered.unwrap_or(u64::MAX);
+            let how = format!("{}..{answered} listed {tables:?}: {how}", event.called);
+            Violation::new("lists", how)
+        }));
+    }
+    violations
+}
+
+fn wrong_names(tables: &[(String, u32)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let ids: BTreeSet<u32> = tables.iter().map(|(_, id)| *id).collect();
+    if ids.len() != tables.len() {
+        wrong.push("a table is there twice".to_owned());
+    }
+    if !ids.contains(&MAIN_TABLE) {
+        wrong.push("the table that stays is not there".to_owned());
+    }
+    for (name, id) in tables {
+        let expected = if *id == MAIN_TABLE {
+            TABLE_NAME
+        } else {
+            OTHER_NAME
+        };
+        if name != expected {
+            wrong.push(format!("table {id} is called {expected:?}"));
+        }
+    }
+    wrong
+}
+
+fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Vec<String> {
+    let answered = list.answered.unwrap_or(u64::MAX);
+    let listed = |id: u32| tables.iter().any(|(_, listed)| *listed == id);
+    let mut wrong = Vec::new();
+    for (_, id) in tables.iter().filter(|(_, id)| *id != MAIN_TABLE) {
+        let mut events = history.events.iter();
+        if !events.any(|event| event.called < answered && may_have_made(event, *id)) {
+            wrong.push(format!("nobody had made table {id}"));
+        }
+        if is_gone_by(history, *id, list.called) {
+            wrong.push(format!("table {id} was dropped before"));
+        }
+    }
+    for event in &history.events {
+        let Some(Answer::Created(id)) = event.answer else {
+            continue;
+        };
+        let was_there = event.answered.is_some_and(|moment| moment < list.called);
+        let may_be_gone = history.events.iter().any(|other| {
+            other.operation == Operation::Drop
+                && matches!(
+                    other.answer,
+                    None | Some(Answer::Dropped | Answer::Unknown(_))
+                )
+                && other.called < answered
+                && ended(other) > event.called
+        });
+        if was_there && !may_be_gone && !listed(id) {
+            wrong.push(format!("table {id} was there throughout"));
+        }
+    }
+    wrong
+}
+
+/// When an operation can no longer take effect.
+fn ended(event: &Event) -> u64 {
+    match event.answer {
+        None | Some(Answer::Unknown(_)) => u64::MAX,
+        _ => event.answered.unwrap_or(u64::MAX),
+    }
+}
+
+fn may_have_made(event: &Event, id: u32) -> bool {
+    match (&event.operation, &event.answer) {
+        (_, Some(Answer::Created(created))) => *created == id,
+        (Operation::Create(_), None | Some(Answer::Unknown(_))) => true,
+        _ => false,
+    }
+}
+
+/// Whether a table was dropped before a moment for certain. Once somebody knows that it had been
+/// made, whoever drops "the" table, finds none or finds another of its name, knows that it is gone.
+fn is_gone_by(history: &History, id: u32, moment: u64) -> bool {
+    let known_since = history.events.iter().filter(|event| {
+        matches!(event.answer, Some(Answer::Created(known) | Answer::Opened(known)) if known == id)
+    });
+    let Some(known_since) = known_since.filter_map(|event| event.answered).min() else {
+        return false;
+    };
+    history.events.iter().any(|event| {
+        let tells = match event.answer {
+            Some(Answer::Dropped) => event.operation == Operation::Drop,
+            Some(Answer::Absent) => true,
+            Some(Answer::Created(other) | Answer::Opened(other)) => other != id,
+            _ => false,
+        };
+        let is_between = event.called > known_since && ended(event) < moment;
+        tells && is_between && event.table.is_none()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::TableShape;
+    use farleaf_index::LayerKind;
+
+    const CREATE: Operation = Operation::Create(TableShape {
+        layer: LayerKind::Learned,
+        slots: 8,
+        fill_percent: 75,
+    });
+
+    fn is_believed(events: &[(Operation, Option<Answer>)]) -> bool {
+        let mut history = History::default();
+        for (operation, answer) in events {
+            let call = history.call(0, operation.clone(), (None, None));
+            if let Some(answer) = answer {
+                history.answer(call, answer.clone());
+            }
+        }
+        check(&history).is_empty()
+    }
+
+    fn listed(ids: &[u32]) -> (Operation, Option<Answer>) {
+        let name = |id: u32| if id == 1 { TABLE_NAME } else { OTHER_NAME };
+        let tables = ids.iter().map(|id| (name(*id).to_owned(), *id));
+        (Operation::List, Some(Answer::Listed(tables.collect())))
+    }
+
+    /// Promise: all that is there is listed, and nothing else.
+    #[test]
+    fn lists_tell_what_is_there() {
+        let created = |id| (CREATE, Some(Answer::Created(id)));
+        let dropped = || (Operation::Drop, Some(Answer::Dropped));
+        let absent = || (Operation::Open, Some(Answer::Absent));
+        assert!(is_believed(&[listed(&[1]), created(2), listed(&[1, 2])]));
+        assert!(is_believed(&[created(2), dropped(), listed(&[1])]));
+        assert!(is_believed(&[
+            (CREATE, None),
+            listed(&[1, 2]),
+            listed(&[1])
+        ]));
+        let unknown_drop = (Operation::Drop, Some(Answer::Unknown(String::new())));
+        assert!(is_believed(&[
+            created(2),
+            unknown_drop.clone(),
+            listed(&[1])
+        ]));
+        assert!(is_believed(&[created(2), unknown_drop, listed(&[1, 2])]));
+        assert!(!is_believed(&[listed(&[])]), "the main table is missing");
+        assert!(!is_believed(&[created(2), listed(&[1])]), "2 is missing");
+        assert!(
+            !is_believed(&[listed(&[1, 2]), created(2)]),
+            "2 is not yet there"
+        );
+        let back = [created(2), dropped(), listed(&[1, 2])];
+        assert!(!is_believed(&back), "2 was dropped");
+        let gone = [
+            created(2),
+            (Operation::Drop, None),
+            absent(),
+            listed(&[1, 2]),
+        ];
+        assert!(!is_believed(&gone), "2 was seen to be gone");
+        let next = [
+            created(2),
+            (Operation::Drop, None),
+            created(3),
+            listed(&[1, 2, 3]),
+        ];
+        assert!(!is_believed(&next), "3 has its name");
+        assert!(!is_believed(&[listed(&[1, 1])]), "twice");
+    }
+
+    /// Promise: what may change while a list is made may be listed or not.
+    #[test]
+    fn what_changes_meanwhile_may_be_listed_or_not() {
+        for ids in [&[1][..], &[1, 2], &[1, 2, 3], &[1, 3]] {
+            let mut history = History::default();
+            let create = history.call(0, CREATE, (None, None));
+            history.answer(create, Answer::Created(2));
+            let list = history.call(1, Operation::List, (None, None));
+            let dropping = history.call(0, Operation::Drop, (None, None));
+            history.answer(dropping, Answer::Dropped);
+            let create = history.call(0, CREATE, (None, None));
+            history.answer(create, Answer::Created(3));
+            history.answer(list, listed(ids).1.expect("an answer"));
+            assert_eq!(check(&history), [], "{ids:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Operations are refused only for what was really so: a refusal changes nothing, and so no other
+//! check would ever miss what it kept from happening.
+//!
+//! | refusal | what must have come before its answer |
+//! |---|---|
+//! | table dropped | a drop that may have found the table; never for the table that stays (D7) |
+//! | session unknown | the loss of the node (C6) |
+//! | session broken | something that befell the client (F6) |
+//! | table not empty | something that may have filled the table (B2) |
+//!
+//! That a pool is full is believed.
+
+use super::Violation;
+use crate::history::{Answer, Event, History, MAIN_TABLE, Operation, Refusal};
+
+/// Checks all refusals. `is_filled`: whether a table had something in it before the history.
+pub fn check(history: &History, is_filled: impl Fn(u32) -> bool) -> Vec<Violation> {
+    let refused = history.events.iter().filter_map(|event| {
+        let Some(Answer::Nothing(refusal)) = event.answer else {
+            return None;
+        };
+        let why = unfounded(history, event, refusal, &is_filled)?;
+        let how = format!(
+            "client {} was told {refusal:?} by {:x?} on {:?} at {}..{}, but {why}",
+            event.client,
+            event.operation,
+            event.table,
+            event.called,
+            event.answered.unwrap_or(u64::MAX)
+        );
+        Some(Violation::new("refusals", how))
+    });
+    refused.collect()
+}
+
+/// What speaks against a refusal.
+fn unfounded(
+    history: &History,
+    event: &Event,
+    refusal: Refusal,
+    is_filled: &impl Fn(u32) -> bool,
+) -> Option<&'static str> {
+    let by = event.answered.unwrap_or(u64::MAX);
+    let is_before = |moment: Option<u64>| moment.is_some_and(|moment| moment < by);
+    match refusal {
+        Refusal::TableDropped => {
+            let Some(table) = event.table else {
+                return Some("the operation is on the catalog");
+            };
+            let may_drop = |other: &Event| may_have_dropped(history, other, table);
+            let mut others = history.events.iter();
+            (!others.any(|other| other.called < by && may_drop(other)))
+                .then_some("nobody dropped that table before")
+        }
+        Refusal::SessionUnknown => {
+            (!is_before(history.lost)).then_some("the node had all its memory")
+        }
+        Refusal::SessionBroken => {
+            let befallen = history.befallen.get(&event.client).copied();
+            (!is_before(befallen)).then_some("nothing had befallen it")
+        }
+        Refusal::TableNotEmpty => {
+            let Some(table) = event.table else {
+                return Some("the operation is on the catalog");
+            };
+            let may_fill = |other: &Event| {
+                let is_other = !std::ptr::eq(other, event) && other.called < by;
+                is_other && other.table == Some(table) && other.operation.on_table().can_fill()
+            };
+            (!is_filled(table) && !history.events.iter().any(may_fill))
+                .then_some("nobody had put anything into that table")
+        }
+        Refusal::Full => None,
+    }
+}
+
+/// Whether a drop may have been of this table. The table that stays is of nobody's making; one
+/// whose creation nobody was told of may have been made by any.
+fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
+    let has_dropped = match event.answer {
+        None | Some(Answer::Dropped | Answer::Unknown(_)) => true,
+        Some(_) => false,
+    };
+    if event.operation != Operation::Drop || !has_dropped {
+        return false;
+    }
+    let by = match event.answer {
+        Some(Answer::Dropped) => event.answered.unwrap_or(u64::MAX),
+        _ => u64::MAX,
+    };
+    history.events.iter().any(|maker| {
+        let is_maker = match (&maker.operation, &maker.answer) {
+            (_, Some(Answer::Created(id))) => *id == table,
+            (Operation::Create(_), None | Some(Answer::Unknown(_))) => true,
+            _ => false,
+        };
+        is_maker && maker.called < by && table != MAIN_TABLE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::TableShape;
+    use farleaf_index::LayerKind;
+
+    const CREATE: Operation = Operation::Create(TableShape {
+        layer: LayerKind::Learned,
+        slots: 8,
+        fill_percent: 75,
+    });
+
+    type Told = (u32, Operation, Option<u32>, Option<Answer>);
+
+    fn told(history: &mut History, events: &[Told]) {
+        for (client, operation, table, answer) in events {
+            let call = history.call(*client, operation.clone(), (*table, None));
+            if let Some(answer) = answer {
+                history.answer(call, answer.clone());
+            }
+        }
+    }
+
+    fn is_believed(history: &History) -> bool {
+        check(history, |_| false).is_empty()
+    }
+
+    fn get(table: u32, refusal: Refusal) -> Told {
+        let other = Operation::Other(Box::new(Operation::Get(1)));
+        (0, other, Some(table), Some(Answer::Nothing(refusal)))
+    }
+
+    /// Promise: a table is dropped only after a drop that may have been its own.
+    #[test]
+    fn a_drop_must_have_been_called() {
+        let dropped = || Some(Answer::Dropped);
+        let created = |id| (1, CREATE, None, Some(Answer::Created(id)));
+        let drop_told = |answer| (1, Operation::Drop, None, answer);
+        let refusal = get(2, Refusal::TableDropped);
+        let of = |events: &[Told]| {
+            let mut history = History::default();
+            told(&mut history, events);
+            is_believed(&history)
+        };
+        assert!(of(&[created(2), drop_told(dropped()), refusal.clone()]));
+        assert!(of(&[created(2), drop_told(None), refusal.clone()]));
+        let unknown = (1, CREATE, None, None);
+        assert!(of(&[unknown, drop_told(dropped()), refusal.clone()]));
+        assert!(!of(&[created(2), refusal.clone()]), "nobody dropped it");
+        let late = [created(2), refusal.clone(), drop_told(dropped())];
+        assert!(!of(&late), "it was dropped later");
+        let absent = drop_told(Some(Answer::Absent));
+        assert!(!of(&[created(2), absent, refusal.clone()]), "it found none");
+        let before = [created(3), drop_told(dropped()), created(2), refusal];
+        assert!(!of(&before), "it was of another table");
+        let main = get(MAIN_TABLE, Refusal::TableDropped);
+        let all = [created(2), drop_told(dropped()), main];
+        assert!(!of(&all), "the main table stays");
+    }
+
+    /// Promise: a session is unknown only once the node has lost its memory, and broken only once
+    /// something befell its client.
+    #[test]
+    fn sessions_end_for_a_reason() {
+        let refusals = [Refusal::SessionUnknown, Refusal::SessionBroken];
+        for refusal in refusals {
+            let mut history = History::default();
+            told(&mut history, &[get(1, refusal)]);
+            assert!(!is_believed(&history), "{refusal:?}");
+            history.befall(0);
+            history.lose_node();
+            assert!(!is_believed(&history), "{refusal:?}: later");
+            history.events.clear();
+            told(&mut history, &[get(1, refusal)]);
+            assert!(is_believed(&history), "{refusal:?}");
+        }
+        let mut history = History::default();
+        history.befall(1);
+        told(&mut history, &[get(1, Refusal::SessionBroken)]);
+        assert!(!is_believed(&history), "it befell another");
+    }
+
+    /// Promise: a table is not empty only if somebody may have filled it: the same table, before.
+    #[test]
+    fn what_is_not_empty_was_filled() {
+        let load = || Operation::Load(vec![(1, 1)]);
+        let refused = (
+            0,
+            load(),
+            Some(1),
+            Some(Answer::Nothing(Refusal::TableNotEmpty)),
+        );
+        let of = |operation: Operation, table| {
+            let mut history = History::default();
+            let events = [(1, operation, Some(table), None), refused.clone()];
+            told(&mut history, &events);
+            history
+        };
+        assert!(is_believed(&of(Operation::Put(1, 1), 1)));
+        assert!(is_believed(&of(load(), 1)));
+        assert!(!is_believed(&of(Operation::Put(1, 1), 2)), "another table");
+        assert!(
+            !is_believed(&of(Operation::Delete(1), 1)),
+            "that fills nothing"
+        );
+        let empty = of(Operation::Get(1), 1);
+        assert!(!is_believed(&empty));
+        assert!(
+            check(&empty, |table| table == 1).is_empty(),
+            "it was full before"
+        );
+    }
+}
