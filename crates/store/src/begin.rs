@@ -88,6 +88,11 @@ impl Unfinished {
         self.current_count.get() + self.older_count.get() == 0
     }
 
+    /// The number that the session has followed to.
+    pub(crate) fn followed(&self) -> SequenceNumber {
+        self.followed.get()
+    }
+
     /// Whether operations are unfinished that began before the session followed last.
     pub(crate) fn has_older(&self) -> bool {
         self.older_count.get() > 0

@@ -117,6 +117,8 @@ pub async fn finish_root<E: Endpoint>(
     if root == 0 {
         // C5: only a dropped table has none, and must not get one again. Whoever works on it still
         // goes on with what it has, until it notices.
+        let counters = access.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
         return Ok(RemoteAddr::NULL);
     }
     let unfinished = leaf.image().is_retired() && pending != 0 && pending != root;

@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, Look};
+use farleaf_region::chunk::FreeLeaves;
+use farleaf_region::layout::ChunkIndex;
 use farleaf_types::RemoteAddr;
 
 use crate::IndexError;
@@ -127,6 +129,23 @@ impl IndexState {
         let leaf = self.lease.borrow_mut().take()?;
         self.unlinked_count.update(|count| count + 1);
         Some(leaf)
+    }
+
+    /// Adds a chunk's free leaves to the lease. Returns the chunks that can be given back: all of
+    /// their leaves are linked to.
+    fn extend_lease<E>(
+        &self,
+        access: &LeafAccess<'_, E>,
+        (chunk, free): (ChunkIndex, FreeLeaves),
+    ) -> Vec<ChunkIndex> {
+        let mut lease = self.lease.borrow_mut();
+        let exhausted = if self.unlinked_count.get() == 0 {
+            lease.take_exhausted()
+        } else {
+            Vec::new()
+        };
+        lease.add(access, chunk, free);
+        exhausted
     }
 
     /// A leaf that was taken is linked to.

@@ -258,14 +258,7 @@ impl<E: Endpoint> Index<'_, E> {
         let leased = allocator
             .lease_leaves(access.table, geometry.slots(), leaf_count)
             .await?;
-        let mut lease = self.state.lease.borrow_mut();
-        let exhausted = if self.state.unlinked_count.get() == 0 {
-            lease.take_exhausted()
-        } else {
-            Vec::new()
-        };
-        lease.add(access, leased.0, leased.1);
-        drop(lease);
+        let exhausted = self.state.extend_lease(access, leased);
         // Nobody else can free what is retired in a chunk that is leased.
         LeafLease::give_exhausted(access, exhausted).await
     }

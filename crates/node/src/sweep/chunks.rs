@@ -65,9 +65,8 @@ impl<E: Endpoint> Keeper<E> {
                 Some((purpose, none))
             }
             // Leaves may have been moved into it (R6): it is looked into when all are the node's.
-            Some(ChunkPurpose::Run { .. }) => None,
+            Some(ChunkPurpose::Run { .. }) | None => None,
             Some(_) => Some((ChunkPurpose::Free, none)),
-            None => None,
         })
     }
 

@@ -16,10 +16,10 @@ const CLOSING_TICK: Nanos = 1_000;
 /// Until the task that closes a session is cut off, at the most.
 const CLOSING_CUT_NS_MAX: Nanos = 20_000;
 
-/// Lets a mishap happen at its time.
-pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
+/// Waits for the moment of a mishap.
+async fn wait(stage: &Stage, when: When) {
     let world = &stage.node.world;
-    match fault.when {
+    match when {
         When::At(at) => sleep(world, at).await,
         When::DuringAgent {
             number,
@@ -41,6 +41,12 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
             sleep_until_during(world, client, number, verb_count_min).await;
         }
     }
+}
+
+/// Lets a mishap happen at its time.
+pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
+    wait(stage, fault.when).await;
+    let world = &stage.node.world;
     stage.note(|| format!("{:?}", fault.mishap));
     match fault.mishap {
         Mishap::Death {

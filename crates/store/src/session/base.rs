@@ -13,7 +13,7 @@ use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
-use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::begin::{Begun, Unfinished};
 use crate::host::{Host, PoolShare};
@@ -36,7 +36,7 @@ pub(crate) struct SessionCore<H: Host> {
     batches: RefCell<Vec<Box<Batch>>>,
     /// Tables that were dropped while the session had them open; operations that began before may
     /// still lease leaves for them.
-    pub(super) dropped_tables: RefCell<Vec<Rc<TableState>>>,
+    pub(super) dropped_tables: RefCell<Vec<DroppedTable>>,
     /// Whether there are any.
     pub(super) has_dropped: Cell<bool>,
     /// Something was cut off between taking a lock and giving it back, or the session is closed: it
@@ -48,6 +48,14 @@ pub(crate) struct SessionCore<H: Host> {
     shut: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
     pub(crate) host: H,
+}
+
+/// A table that was dropped while the session had it open.
+#[derive(Debug)]
+pub(crate) struct DroppedTable {
+    pub(super) table: Rc<TableState>,
+    /// Operations on it began before the session followed to this number.
+    pub(super) followed_to: SequenceNumber,
 }
 
 /// What a session keeps of a table.
@@ -171,7 +179,7 @@ impl<H: Host> SessionCore<H> {
         };
         // Others may have followed meanwhile, and not seen the table: it may be dropped.
         if begun.is_behind() {
-            self.look_for_dropped().await?;
+            self.look_for_dropped(self.unfinished.followed()).await?;
         }
         Ok(AsyncTable::new(Rc::clone(self), state))
     }
@@ -204,7 +212,9 @@ impl<H: Host> SessionCore<H> {
         let was_broken = self.broken.replace(true);
         let mut given_back = Ok(());
         let open: Vec<_> = self.tables.take().into_values().collect();
-        for table in open.into_iter().chain(self.dropped_tables.take()) {
+        let dropped = self.dropped_tables.take().into_iter();
+        let dropped = dropped.map(|dropped| dropped.table);
+        for table in open.into_iter().chain(dropped) {
             let mut lease = table.index.take_lease();
             if !was_broken {
                 let result = lease.give_back(&self.access(&table)).await;

@@ -63,12 +63,12 @@ async fn read_entries<E: Endpoint>(
 /// C6: whether the memory node still knows the session. Asked in the same batch as what follows
 /// from it: the memory of a node that has restarted is empty, and whoever goes by it would say that
 /// there are no tables, or make one where nothing is prepared for it.
-struct Known {
+pub(super) struct Known {
     own: Option<(ReadSlot, u64)>,
 }
 
 impl Known {
-    fn ask(batch: &mut Batch, layout: &RegionLayout, owner: OwnerWord) -> Self {
+    pub(super) fn ask(batch: &mut Batch, layout: &RegionLayout, owner: OwnerWord) -> Self {
         let own = owner.holder().map(|(session, incarnation)| {
             let word = batch.read(layout.session(session), 1);
             (word, alive_word(incarnation))
@@ -76,7 +76,7 @@ impl Known {
         Self { own }
     }
 
-    fn check(&self, batch: &Batch) -> Result<(), Error> {
+    pub(super) fn check(&self, batch: &Batch) -> Result<(), Error> {
         match self.own {
             Some((word, alive)) if batch.words(word)[0] != alive => {
                 Err(ErrorKind::SessionUnknown.into())

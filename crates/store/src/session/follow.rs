@@ -6,8 +6,10 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
 use farleaf_region::catalog::{live_word, root_addr};
+use farleaf_types::SequenceNumber;
 
-use super::base::{SessionCore, TableState};
+use super::base::{DroppedTable, SessionCore, TableState};
+use super::catalog::Known;
 use crate::async_table::Rare;
 use crate::begin::{Begun, BegunBriefly};
 use crate::host::Host;
@@ -63,7 +65,7 @@ impl<H: Host> SessionCore<H> {
         };
         loop {
             let opened_count = self.opened_count.get();
-            self.look_for_dropped().await?;
+            self.look_for_dropped(sequence).await?;
             // A table that was opened meanwhile has not been looked at.
             if self.opened_count.get() == opened_count {
                 return Ok(self.unfinished.follow(begun, sequence));
@@ -72,9 +74,11 @@ impl<H: Host> SessionCore<H> {
     }
 
     /// P4.
-    pub(super) async fn look_for_dropped(&self) -> Result<(), Error> {
+    pub(super) async fn look_for_dropped(&self, sequence: SequenceNumber) -> Result<(), Error> {
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
         let mut batch = Batch::new();
+        // C6: a node that has restarted has dropped nothing, it is empty.
+        let known = Known::ask(&mut batch, self.layout(), self.owner);
         let words: Vec<_> = tables
             .iter()
             .map(|table| {
@@ -84,6 +88,7 @@ impl<H: Host> SessionCore<H> {
             })
             .collect();
         self.control(&mut batch).await?;
+        known.check(&batch)?;
         let is_followed = !self.endpoint.leaves_out(ProtocolCheck::RootsAreFollowed);
         for (table, word, root) in words {
             let id = table.entry.record.id;
@@ -93,7 +98,10 @@ impl<H: Host> SessionCore<H> {
             if is_dropped && !table.dropped.replace(true) {
                 self.tables.borrow_mut().remove(&id);
                 self.share().forget(id);
-                self.dropped_tables.borrow_mut().push(Rc::clone(table));
+                self.dropped_tables.borrow_mut().push(DroppedTable {
+                    table: Rc::clone(table),
+                    followed_to: sequence,
+                });
                 self.has_dropped.set(true);
                 self.give_back_lease(table).await?;
             } else if !is_dropped && root != table.root.get().word() && is_followed {
@@ -109,9 +117,14 @@ impl<H: Host> SessionCore<H> {
         if !self.has_dropped.get() || self.unfinished.has_older() {
             return Ok(());
         }
-        self.has_dropped.set(false);
-        for table in self.dropped_tables.take() {
-            self.give_back_lease(&table).await?;
+        let followed = self.unfinished.followed();
+        let dropped = self.dropped_tables.take().into_iter();
+        let (over, waiting): (Vec<_>, Vec<_>) =
+            dropped.partition(|dropped| dropped.followed_to <= followed);
+        self.has_dropped.set(!waiting.is_empty());
+        self.dropped_tables.replace(waiting);
+        for dropped in over {
+            self.give_back_lease(&dropped.table).await?;
         }
         Ok(())
     }
@@ -129,8 +142,10 @@ impl<H: Host> SessionCore<H> {
     /// a drop shows there before its number has been drawn.
     pub(crate) async fn check_live(&self, table: &TableState) -> Result<(), Error> {
         let mut batch = Batch::new();
+        let known = Known::ask(&mut batch, self.layout(), self.owner);
         let word = batch.read(self.layout().catalog_entry(table.entry.index), 1);
         self.control(&mut batch).await?;
+        known.check(&batch)?;
         if batch.words(word)[0] == live_word(table.entry.record.id) {
             return Ok(());
         }
