@@ -63,7 +63,8 @@ pub trait Endpoint {
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 
-    /// Batches that were posted and are not complete, those of dropped futures among them. A session
+    /// Batches that were posted and are not complete, those of dropped futures among them. A
+    /// session
     /// is closed only when there are none (F6). None where batches complete at the first poll.
     #[inline]
     fn in_flight_count(&self) -> usize {

@@ -6,8 +6,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`learned`] | the default: runs of leaves, models, one residual byte per leaf; one leaf per get |
-//! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, a range of leaves per get |
+//! | [`learned`] | the default: runs of leaves, models, one residual byte per leaf; one leaf per
+//! get |
+//! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, a range of leaves per
+//! get |
 //! | [`hint`] | what a search layer offers to the operations |
 //! | [`directory`] | models and residuals in this process's memory; both layers search in it |
 //! | [`synonyms`] | leaves that splits made since the training |

@@ -1,4 +1,5 @@
-//! Retraining, as the node does it: which models of which tables, and when what they leave behind is
+//! Retraining, as the node does it: which models of which tables, and when what they leave behind
+//! is
 //! reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`).
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own. Those that are
@@ -507,7 +508,8 @@ async fn split_counts<E: Endpoint>(
 }
 
 impl<E: Endpoint> Keeper<E> {
-    /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in runs
+    /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in
+    /// runs
     /// that the node has. Returns how many there were; `None`: it waits for somebody.
     pub(crate) async fn adopt_orphans(
         &self,

@@ -11,6 +11,8 @@ use core::str::FromStr;
 
 use farleaf_fabric::{ProtocolCheck, Verb, VerbKind};
 
+use crate::plan::Profile;
+
 /// Every planted bug is found within so many runs of [`Profile::Crashes`](crate::plan::Profile)
 /// from seed 1 on.
 pub const FOUND_WITHIN_RUN_COUNT: u64 = 2000;
@@ -88,6 +90,19 @@ impl Plant {
             Self::RetiredLeafTrusted => "retired-leaf-trusted",
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
+        }
+    }
+
+    /// The profile that finds it.
+    pub const fn profile(self) -> Profile {
+        match self {
+            Self::RootsNotFollowed
+            | Self::RunFreedEarly
+            | Self::IdleSessionIgnored
+            | Self::RetiredLeafTrusted
+            | Self::MergeUnlocked
+            | Self::NeighbourLinkKept => Profile::Retraining,
+            _ => Profile::Crashes,
         }
     }
 

@@ -82,7 +82,8 @@ impl<H: Host> AsyncTable<H> {
         &self.state.info
     }
 
-    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more; the
+    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more;
+    /// the
     /// operation has done nothing and has to be begun again.
     #[cold]
     pub(crate) fn refresh_after(&self, error: IndexError) -> Rare<'_, ()> {

@@ -8,7 +8,8 @@
 //!   LoadedStore::load      a fresh pool in this process, a table, all keys loaded
 //!   LoadedStore::run       N threads, each with a session of its own
 //!       |                    each: OperationStream -> Requests -> Client -> RunRecorder, Tally
-//!       |                  then one scan over all of the table, against the keys that must be there
+//!       |                  then one scan over all of the table, against the keys that must be
+//! there
 //!       v
 //!   RunReport
 //! ```

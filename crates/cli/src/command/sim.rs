@@ -59,7 +59,8 @@ pub(crate) struct CheckArguments {
     minutes: Option<u64>,
 
     /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
-    /// zombies and broken connections besides; `node-loss`, and the node restarts empty
+    /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
+    /// `node-loss`, and the node restarts empty
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
 
@@ -91,13 +92,18 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
 
 /// The list is the simulator's own.
 fn plant_help() -> String {
-    let names = Plant::ALL.map(Plant::name);
-    let (last, others) = names.split_last().expect("there are some");
+    let names = |profile: Profile| {
+        let plants = Plant::ALL.into_iter();
+        let names = plants.filter(|plant| plant.profile() == profile);
+        names.map(Plant::name).collect::<Vec<_>>().join(", ")
+    };
     format!(
-        "Plant a bug, which must be found; profile `{}` finds each within {} runs: {} or {last}",
-        Profile::Crashes,
+        "Plant a bug, which must be found within {} runs: with profile `{}` {}; with `{}` {}",
         count(FOUND_WITHIN_RUN_COUNT),
-        others.join(", "),
+        Profile::Crashes,
+        names(Profile::Crashes),
+        Profile::Retraining,
+        names(Profile::Retraining),
     )
 }
 
@@ -138,7 +144,7 @@ fn run_check(arguments: &CheckArguments) -> anyhow::Result<Ending> {
         (None, Some(plant)) => {
             say(format_args!(
                 "the planted bug '{plant}' was not found; profile '{}' finds it within {} runs",
-                Profile::Crashes,
+                plant.profile(),
                 count(FOUND_WITHIN_RUN_COUNT)
             ));
             Ending::Unfound

@@ -30,7 +30,9 @@ const fn case(
 /// All bugs that can be planted.
 const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-leaf-as-absent', \
     'state-before-slots', 'unlock-before-state', 'high-before-sibling', \
-    'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed'\n";
+    'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
+    'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'merge-unlocked', \
+    'neighbour-link-kept'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]

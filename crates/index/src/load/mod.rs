@@ -79,7 +79,8 @@ impl LoadPlan {
 }
 
 /// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written. `broken` is as for [`LeafAccess::lock`]. Memory: one model's records at a time, and a byte
+/// and then how many records have been written. `broken` is as for [`LeafAccess::lock`]. Memory:
+/// one model's records at a time, and a byte
 /// per leaf. An empty sequence changes nothing.
 ///
 /// # Errors
