@@ -76,9 +76,10 @@ impl<H: Host> SessionCore<H> {
     /// P4.
     pub(super) async fn look_for_dropped(&self, sequence: SequenceNumber) -> Result<(), Error> {
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
+        if tables.is_empty() {
+            return Ok(());
+        }
         let mut batch = Batch::new();
-        // C6: a node that has restarted has dropped nothing, it is empty.
-        let known = Known::ask(&mut batch, self.layout(), self.owner);
         let words: Vec<_> = tables
             .iter()
             .map(|table| {
@@ -87,6 +88,8 @@ impl<H: Host> SessionCore<H> {
                 (table, word, batch.read(root_addr(layout, index), 1))
             })
             .collect();
+        // C6: a node that has restarted has dropped nothing, it is empty.
+        let known = Known::ask(&mut batch, self.layout(), self.owner);
         self.control(&mut batch).await?;
         known.check(&batch)?;
         let is_followed = !self.endpoint.leaves_out(ProtocolCheck::RootsAreFollowed);
