@@ -12,7 +12,7 @@ use crate::check::region::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
 use crate::history::{FINAL_CHECK, MAIN_TABLE, Operation};
-use crate::plan::Plan;
+use crate::plan::{Mishap, Plan};
 
 /// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
 /// drawn, then the chunks are freed.
@@ -67,7 +67,12 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         stage.complain(Violation::new("progress", how));
     }
     let are_spared = stage.actors.borrow().iter().all(|actor| actor.was_spared);
-    let is_judged = are_spared && plan.table.retraining.is_none();
+    // What an agent that died was about is for the sweep, too.
+    let is_agent_spared = !plan
+        .faults
+        .iter()
+        .any(|fault| matches!(fault.mishap, Mishap::AgentDeath { .. }));
+    let is_judged = are_spared && is_agent_spared && plan.table.retraining.is_none();
     if is_judged && let Some(left) = check::sweeping::check(&swept) {
         stage.complain(left);
     }
