@@ -1,6 +1,5 @@
 //! Retraining, as the node does it: which models of which tables, and when what they leave behind
-//! is
-//! reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`).
+//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`).
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own. Those that are
 //!   due are retrained together with their neighbours, so that runs are long, fullest first.
@@ -11,9 +10,9 @@
 //!   in far memory names the group any more, and when every session that is not fenced has
 //!   published it, the group is freed: chunks are zeroed, leaves of shared chunks marked as free. A
 //!   leaf whose chunk is leased waits on.
+//! - **T4.** Nothing of this needs to be known by who comes next: garbage is found again.
 //! - **T5.** Retraining begins when a sweep has found nothing more of the dead: what another
 //!   retrainer has left half done is finished by it (R6).
-//! - **T4.** Nothing of this needs to be known by who comes next: garbage is found again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +87,7 @@ struct Garbage {
 }
 
 /// What the node keeps of retraining between its ticks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Retrainer {
     policy: RetrainPolicy,
     garbage: RefCell<Vec<Garbage>>,
@@ -112,8 +111,9 @@ impl Retrainer {
     pub fn new(policy: RetrainPolicy) -> Self {
         Self {
             policy,
+            garbage: RefCell::default(),
             is_scan_due: Cell::new(true),
-            ..Self::default()
+            counts: Cell::default(),
         }
     }
 

@@ -38,7 +38,7 @@ use farleaf_leaf::LeafAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
+use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 use farleaf_types::RemoteAddr;
 
 use crate::IndexError;
@@ -47,8 +47,6 @@ use crate::snapshot::SnapshotContents;
 use gather::gather;
 use mover::{Mover, RunPlace};
 use publish::publish;
-
-pub use mover::Made;
 
 /// How many more leaves than were counted a run has room for: one in so many, and a few.
 const SLACK_SHARE: u64 = 16;
@@ -76,14 +74,10 @@ pub struct Retraining<'a, E> {
 /// What a retraining did.
 #[derive(Clone, Debug, Default)]
 pub struct RetrainSummary {
-    /// The root that is in force now; null: nothing was changed.
-    pub root: RemoteAddr,
     /// Leaves that were moved.
     pub moved_count: u64,
     /// Leaves that they became.
     pub made_count: u64,
-    /// Records in them.
-    pub record_count: u64,
     /// Models that were trained on them.
     pub model_count: u64,
     /// Retired leaves, wherever they are.
@@ -106,10 +100,7 @@ pub async fn retrain<E: Endpoint>(
     let access = &work.access;
     let mut batch = Batch::new();
     let gathered = gather(work, &mut batch, &models).await;
-    access
-        .endpoint
-        .counters()
-        .record(OperationKind::Control, &batch.take_cost());
+    count(work, &mut batch);
     let gathered = gathered?;
     let leaf_count = gathered.leaves.len() as u64;
     let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
@@ -124,11 +115,9 @@ pub async fn retrain<E: Endpoint>(
     let range = allocator.claim(chunk_count, purpose, access.table).await?;
     let run = RunPlace::new(access.layout, range, stride);
     let mut mover = Mover::new(work, run, gathered);
-    while may_go_on() && mover.step(&mut batch).await? {}
-    access
-        .endpoint
-        .counters()
-        .record(OperationKind::Control, &batch.take_cost());
+    let moved = mover.move_while(&mut batch, may_go_on).await;
+    count(work, &mut batch);
+    moved?;
     let made = mover.finish();
     commit(work, (range, generation), made).await
 }
@@ -146,8 +135,15 @@ pub async fn adopt<E: Endpoint>(
     let mut batch = Batch::new();
     let stride = work.access.geometry.stride_blocks();
     let run = RunPlace::new(work.access.layout, range, stride);
-    let made = mover::find_made(work, &mut batch, run).await?;
-    commit(work, (range, generation), made).await
+    let made = mover::find_made(work, &mut batch, run).await;
+    count(work, &mut batch);
+    commit(work, (range, generation), made?).await
+}
+
+/// F9.
+fn count<E: Endpoint>(work: &Retraining<'_, E>, batch: &mut Batch) {
+    let counters = work.access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
 }
 
 /// R4 and R5, then the chunks that nothing was put into are free.
@@ -172,7 +168,7 @@ async fn commit<E: Endpoint>(
         count: kept_from.0 - range.first.0,
     };
     let used = ChunkRange {
-        first: ChunkIndex(kept_from.0),
+        first: kept_from,
         count: range.count - unused.count,
     };
     let purpose = ChunkPurpose::Run {

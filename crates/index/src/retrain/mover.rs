@@ -2,8 +2,7 @@
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::moving::Source;
-use farleaf_leaf::{Contradiction, Critical};
-use farleaf_leaf::{LeafBuffer, LeafImage};
+use farleaf_leaf::{Contradiction, Critical, LeafBuffer, LeafImage};
 use farleaf_region::RegionLayout;
 use farleaf_region::allocation::ChunkRange;
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
@@ -11,7 +10,8 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 
 use super::Retraining;
 use super::gather::{Gathered, Leaves, chain, contradiction};
-use crate::IndexError;
+use super::redirect::searcher;
+use crate::{Index, IndexError};
 
 /// Room for a run, filled from the right.
 #[derive(Clone, Copy, Debug)]
@@ -42,15 +42,12 @@ impl RunPlace {
 
 /// A leaf of the new run.
 #[derive(Clone, Copy, Debug)]
-pub struct Made {
-    /// Where it is.
-    pub addr: RemoteAddr,
-    /// Its lower fence.
-    pub low: u64,
-    /// Its upper fence, when it was made.
-    pub high: u64,
-    /// Records that it was made with.
-    pub record_count: usize,
+pub(super) struct Made {
+    pub(super) addr: RemoteAddr,
+    /// Its fences, as they were when it was made.
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) record_count: usize,
 }
 
 /// What has been moved.
@@ -103,8 +100,18 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         }
     }
 
+    /// Step by step, until there is nothing left, no room, or no permission.
+    pub(super) async fn move_while(
+        &mut self,
+        batch: &mut Batch,
+        may_go_on: impl Fn() -> bool,
+    ) -> Result<(), IndexError> {
+        while may_go_on() && self.step(batch).await? {}
+        Ok(())
+    }
+
     /// Moves one leaf or two. False: there is nothing left, or no room.
-    pub(super) async fn step(&mut self, batch: &mut Batch) -> Result<bool, IndexError> {
+    async fn step(&mut self, batch: &mut Batch) -> Result<bool, IndexError> {
         let access = self.work.access;
         let broken = self.work.broken;
         let Some(right) = self.pending.pop() else {
@@ -223,6 +230,8 @@ pub(super) async fn find_made<E: Endpoint>(
     mut run: RunPlace,
 ) -> Result<Moved, IndexError> {
     let access = &work.access;
+    let state = searcher(work);
+    let index = Index::new(*access, &state);
     let mut made: Vec<Made> = Vec::new();
     while let Some(place) = run.take() {
         batch.clear();
@@ -237,11 +246,12 @@ pub(super) async fn find_made<E: Endpoint>(
         // The last step may have stopped before anything was retired to its leaf, or while that was
         // being written.
         let (owner, low) = (OwnerWord::from_word(batch.words(lock)[0]), image.low());
-        if !super::redirect::is_arrived_at(work, batch, place, low).await? {
+        if index.leaf_of(batch, low).await? != place {
             break;
         }
-        let is_left = owner == access.owner || access.is_fenced(batch, owner).await?;
-        if !owner.is_free() && is_left {
+        let is_left =
+            !owner.is_free() && (owner == access.owner || access.is_fenced(batch, owner).await?);
+        if is_left {
             // D8. Whoever made it had its lock.
             access.recover(batch, place, owner, work.broken).await?;
         }

@@ -75,9 +75,7 @@ pub(super) async fn publish<E: Endpoint>(
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     Ok(RetrainSummary {
-        root,
         made_count: moved.leaves.len() as u64,
-        record_count,
         model_count,
         ..RetrainSummary::default()
     })

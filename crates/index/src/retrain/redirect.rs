@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::{Critical, Look};
-use farleaf_types::RemoteAddr;
 
-use super::Retraining;
 use super::mover::Made;
+use super::{Retraining, count};
 use crate::{Index, IndexError, IndexState, Layer, LayerKind};
 
-/// Searches by the snapshot that is in force, past what is retired.
-fn searcher<E: Endpoint>(work: &Retraining<'_, E>) -> IndexState {
+/// Searches by the snapshot that is in force, past what is retired. Copies that: one serves many
+/// searches.
+pub(super) fn searcher<E: Endpoint>(work: &Retraining<'_, E>) -> IndexState {
     let directory = work.contents.clone().into_directory(work.access.geometry);
     let layer = Layer::new(LayerKind::Learned, directory.into());
     let state = IndexState::new(layer, Rc::default());
@@ -29,8 +29,7 @@ pub(super) async fn redirect<E: Endpoint>(
         Some(key) => redirect_left(work, &mut batch, key, first).await,
         None => redirect_first(work, &mut batch, first).await,
     };
-    let counters = work.access.endpoint.counters();
-    counters.record(OperationKind::Control, &batch.take_cost());
+    count(work, &mut batch);
     redirected
 }
 
@@ -95,16 +94,4 @@ async fn redirect_first<E: Endpoint>(
     access.endpoint.execute(batch).await?;
     critical.passed();
     Ok(())
-}
-
-/// Whether a search for a key arrives at a leaf.
-pub(super) async fn is_arrived_at<E: Endpoint>(
-    work: &Retraining<'_, E>,
-    batch: &mut Batch,
-    addr: RemoteAddr,
-    low: u64,
-) -> Result<bool, IndexError> {
-    let state = searcher(work);
-    let index = Index::new(work.access, &state);
-    Ok(index.leaf_of(batch, low).await? == addr)
 }
