@@ -154,6 +154,17 @@ pub struct Event {
     pub answer: Option<Answer>,
 }
 
+impl Event {
+    /// Whether it made a table, or may have and was not told.
+    pub fn may_have_made(&self, table: u32) -> bool {
+        match (&self.operation, &self.answer) {
+            (_, Some(Answer::Created(created))) => *created == table,
+            (Operation::Create(_), None | Some(Answer::Unknown(_))) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Operations in the order of their calls.
 #[derive(Clone, Debug, Default)]
 pub struct History {

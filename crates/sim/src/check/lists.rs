@@ -58,7 +58,7 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
     let mut wrong = Vec::new();
     for (_, id) in tables.iter().filter(|(_, id)| *id != MAIN_TABLE) {
         let mut events = history.events.iter();
-        if !events.any(|event| event.called < answered && may_have_made(event, *id)) {
+        if !events.any(|event| event.called < answered && event.may_have_made(*id)) {
             wrong.push(format!("nobody had made table {id}"));
         }
         if is_gone_by(history, *id, list.called) {
@@ -91,14 +91,6 @@ fn ended(event: &Event) -> u64 {
     match event.answer {
         None | Some(Answer::Unknown(_)) => u64::MAX,
         _ => event.answered.unwrap_or(u64::MAX),
-    }
-}
-
-fn may_have_made(event: &Event, id: u32) -> bool {
-    match (&event.operation, &event.answer) {
-        (_, Some(Answer::Created(created))) => *created == id,
-        (Operation::Create(_), None | Some(Answer::Unknown(_))) => true,
-        _ => false,
     }
 }
 

@@ -88,14 +88,10 @@ fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
         Some(Answer::Dropped) => event.answered.unwrap_or(u64::MAX),
         _ => u64::MAX,
     };
-    history.events.iter().any(|maker| {
-        let is_maker = match (&maker.operation, &maker.answer) {
-            (_, Some(Answer::Created(id))) => *id == table,
-            (Operation::Create(_), None | Some(Answer::Unknown(_))) => true,
-            _ => false,
-        };
-        is_maker && maker.called < by && table != MAIN_TABLE
-    })
+    history
+        .events
+        .iter()
+        .any(|maker| maker.may_have_made(table) && maker.called < by && table != MAIN_TABLE)
 }
 
 #[cfg(test)]
