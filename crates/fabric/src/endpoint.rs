@@ -64,8 +64,8 @@ pub trait Endpoint {
     fn poll_completions(&self) -> usize;
 
     /// Batches that were posted and are not complete, those of dropped futures among them. A
-    /// session
-    /// is closed only when there are none (F6). None where batches complete at the first poll.
+    /// session is closed only when there are none (F6). None where batches complete at the first
+    /// poll.
     #[inline]
     fn in_flight_count(&self) -> usize {
         0

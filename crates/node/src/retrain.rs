@@ -509,8 +509,7 @@ async fn split_counts<E: Endpoint>(
 
 impl<E: Endpoint> Keeper<E> {
     /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in
-    /// runs
-    /// that the node has. Returns how many there were; `None`: it waits for somebody.
+    /// runs that the node has. Returns how many there were; `None`: it waits for somebody.
     pub(crate) async fn adopt_orphans(
         &self,
         entry: &CatalogEntry,

@@ -83,8 +83,7 @@ impl<H: Host> AsyncTable<H> {
     }
 
     /// After an operation that failed. `Ok`: the session's root was out of date, and is no more;
-    /// the
-    /// operation has done nothing and has to be begun again.
+    /// the operation has done nothing and has to be begun again.
     #[cold]
     pub(crate) fn refresh_after(&self, error: IndexError) -> Rare<'_, ()> {
         match error {

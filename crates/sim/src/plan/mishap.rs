@@ -103,13 +103,11 @@ pub enum Profile {
     #[default]
     Crashes,
     /// All that, on a table whose leaves are moved all the time, in memory that is reused at once,
-    /// and
-    /// retrainers die in the middle of it. Nothing may be lost (R1 to R7, T1 to T5).
+    /// and retrainers die in the middle of it. Nothing may be lost (R1 to R7, T1 to T5).
     Retraining,
     /// All that of `Crashes`, and the node restarts empty. What it held is gone, which nobody can
-    /// survive
-    /// without replicas; but every operation that meets it must say so: no answer may be made up
-    /// from empty memory.
+    /// survive without replicas; but every operation that meets it must say so: no answer may be
+    /// made up from empty memory.
     NodeLoss,
 }
 

@@ -115,10 +115,8 @@ impl<H: Host> AsyncSession<H> {
     ///
     /// # Errors
     /// [`ErrorKind::SessionBusy`](crate::ErrorKind::SessionBusy): an operation is under way;
-    /// nothing
-    /// has changed. What it leased could not be given back, or the memory node cannot be reached;
-    /// the node then
-    /// sweeps it when the process ends.
+    /// nothing has changed. What it leased could not be given back, or the memory node cannot be
+    /// reached; the node then sweeps it when the process ends.
     pub async fn close(&self) -> Result<(), Error> {
         if !self.0.unfinished.is_idle() {
             return Err(ErrorKind::SessionBusy.into());
