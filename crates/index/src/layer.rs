@@ -83,8 +83,11 @@ impl Layer {
     /// A session's layer over a directory that its process shares.
     pub fn new(kind: LayerKind, directory: Arc<Directory>) -> Self {
         match kind {
-            LayerKind::Learned => Self::Learned(LearnedLayer::new(directory)),
-            LayerKind::Rolex => Self::Rolex(RolexLayer::new(directory)),
+            // Residuals name leaves of runs. Where leaves lie anywhere, ranges of them are read.
+            LayerKind::Learned if !directory.has_leaf_table() => {
+                Self::Learned(LearnedLayer::new(directory))
+            }
+            _ => Self::Rolex(RolexLayer::new(directory)),
         }
     }
 
@@ -92,8 +95,11 @@ impl Layer {
     #[must_use]
     pub fn with_directory(&self, kind: LayerKind, directory: Arc<Directory>) -> Self {
         match self {
-            Self::Learned(layer) if kind == LayerKind::Learned => {
+            Self::Learned(layer) if kind == LayerKind::Learned && !directory.has_leaf_table() => {
                 Self::Learned(layer.with_directory(directory))
+            }
+            Self::Rolex(layer) if kind == LayerKind::Rolex => {
+                Self::Rolex(layer.with_directory(directory))
             }
             _ => Self::new(kind, directory),
         }

@@ -1,5 +1,6 @@
 //! Retraining, as the node does it: which models of which tables, and when what they leave behind
-//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`).
+//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`, and for `rolex` tables
+//! X1 to X9 of `farleaf_index::retrain::paper`).
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own. Those that are
 //!   due are retrained together with their neighbours, so that runs are long, fullest first.
@@ -20,7 +21,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_index::load::{FillTarget, finish_root};
+use farleaf_index::load::{LoadPlan, finish_root};
+use farleaf_index::retrain::paper::retrain_in_place;
 use farleaf_index::retrain::{RetrainSummary, Retraining, adopt, retrain};
 use farleaf_index::snapshot::{SnapshotContents, read_contents};
 use farleaf_index::{IndexError, LayerKind};
@@ -68,6 +70,8 @@ pub struct RetrainCounts {
     pub made_count: u64,
     /// Models trained.
     pub model_count: u64,
+    /// Synonym leaves that became trained leaves where they were (`rolex`, X3).
+    pub adopted_count: u64,
     /// Retired leaves that are free again.
     pub freed_leaf_count: u64,
     /// Chunks that are free again.
@@ -146,8 +150,8 @@ impl Retrainer {
         let mut is_more_due = false;
         let is_scan_due = self.is_scan_due.replace(false);
         for entry in keeper.catalog().await? {
-            let is_learned = entry.record.search_layer == LayerKind::Learned.number();
-            if entry.state != EntryState::Live || !is_learned || patience.is_over() {
+            let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
+            if entry.state != EntryState::Live || !is_known || patience.is_over() {
                 continue;
             }
             if keeper.adopt_orphans(&entry, &patience).await?.is_none() {
@@ -180,7 +184,13 @@ impl Retrainer {
             return Ok(false);
         };
         let may_go_on = || !patience.is_over();
-        let retrained = Box::pin(retrain(&work, models, may_go_on));
+        let retrained = Box::pin(async {
+            match table.kind() {
+                LayerKind::Learned => retrain(&work, models, may_go_on).await,
+                // X1: it holds nothing while it waits, so there is nothing to stop for.
+                LayerKind::Rolex => retrain_in_place(&work, models).await,
+            }
+        });
         // What was given up for now is found as an orphan (R6).
         let Some(summary) = patience.wait(retrained).await else {
             self.is_scan_due.set(true);
@@ -214,6 +224,7 @@ impl Retrainer {
         counts.moved_count += summary.moved_count;
         counts.made_count += summary.made_count;
         counts.model_count += summary.model_count;
+        counts.adopted_count += summary.adopted_count;
         let longest = counts
             .step_round_trips_max
             .max(summary.step_round_trips_max);
@@ -434,17 +445,26 @@ async fn look<'a, E: Endpoint>(
 impl<E: Endpoint> Looked<'_, E> {
     fn work<'b>(&'b self, broken: &'b Cell<bool>) -> Retraining<'b, E> {
         let slot_count = self.access.geometry.slot_count();
-        let fill = FillTarget::new(slot_count, self.entry.record.fill_percent);
-        let epsilon_keys = f64::from(self.entry.record.epsilon_milli) / 1000.0;
+        let plan = LoadPlan {
+            kind: self.kind(),
+            fill_percent: self.entry.record.fill_percent,
+            epsilon_keys: f64::from(self.entry.record.epsilon_milli) / 1000.0,
+        };
         Retraining {
             access: self.access,
             entry: &self.entry,
             contents: &self.contents,
             root: self.root,
-            epsilon_leaves: epsilon_keys / fill.mean(),
+            epsilon_leaves: plan.epsilon_leaves(slot_count),
             merged_count_max: slot_count * usize::from(self.entry.record.fill_percent) / 100,
             broken,
         }
+    }
+
+    /// How it is retrained, which a table with a layer that this code does not know is not
+    /// ([`Retrainer::tick`]).
+    fn kind(&self) -> LayerKind {
+        LayerKind::from_number(self.entry.record.search_layer).unwrap_or_default()
     }
 
     /// R6: a run that the node has, its own or a dead one's, and that the root does not name.

@@ -50,11 +50,13 @@ pub enum Plant {
     MergeUnlocked,
     /// The leaf to the left of a new run still links to what was moved (R4).
     NeighbourLinkKept,
+    /// The root names a snapshot that is not written yet (R5, X5).
+    RootBeforeSnapshot,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -70,6 +72,7 @@ impl Plant {
         Self::RetiredLeafTrusted,
         Self::MergeUnlocked,
         Self::NeighbourLinkKept,
+        Self::RootBeforeSnapshot,
     ];
 
     /// The name for users.
@@ -90,6 +93,7 @@ impl Plant {
             Self::RetiredLeafTrusted => "retired-leaf-trusted",
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
+            Self::RootBeforeSnapshot => "root-before-snapshot",
         }
     }
 
@@ -101,7 +105,8 @@ impl Plant {
             | Self::IdleSessionIgnored
             | Self::RetiredLeafTrusted
             | Self::MergeUnlocked
-            | Self::NeighbourLinkKept => Profile::Retraining,
+            | Self::NeighbourLinkKept
+            | Self::RootBeforeSnapshot => Profile::Retraining,
             _ => Profile::Crashes,
         }
     }
@@ -120,6 +125,7 @@ impl Plant {
             Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
+            Self::RootBeforeSnapshot => Some(ProtocolCheck::RootNamesWhatIsWritten),
             _ => None,
         }
     }

@@ -1,3 +1,6 @@
+//! Retraining. For `rolex` tables that is the paper's, which moves nothing: [`paper`], rules X1 to
+//! X9. For `learned` ones it is what follows.
+//!
 //! Retraining by moving (DESIGN L4): the leaves of neighbouring models, and what splits have added
 //! to them, become one new run, while everybody works on; then new models take the place of the old
 //! ones.
@@ -26,6 +29,7 @@
 
 mod gather;
 mod mover;
+pub mod paper;
 mod publish;
 mod redirect;
 mod train;
@@ -78,8 +82,12 @@ pub struct RetrainSummary {
     pub moved_count: u64,
     /// Leaves that they became.
     pub made_count: u64,
-    /// Models that were trained on them.
+    /// Models that were trained.
     pub model_count: u64,
+    /// Synonym leaves that became trained leaves where they are (X3).
+    pub adopted_count: u64,
+    /// Leaves that were announced in old synonym leaf tables meanwhile, and then in new ones (X7).
+    pub late_count: u64,
     /// Retired leaves, wherever they are.
     pub retired: Vec<RemoteAddr>,
     /// The longest that a step held locks, in round trips.

@@ -1,8 +1,8 @@
 //! R5: a snapshot with new models in the place of old ones.
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::Contradiction;
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::RemoteAddr;
@@ -13,8 +13,9 @@ use super::train::{Trained, train};
 use super::{RetrainSummary, Retraining};
 use crate::IndexError;
 use crate::directory::Model;
+use crate::layer::LayerKind;
 use crate::load::shift_for;
-use crate::snapshot::{SnapshotContents, place_synonym_tables, write_snapshot};
+use crate::snapshot::{SnapshotContents, place_snapshot, place_synonym_tables};
 
 /// The models of a snapshot around a range of keys that has been moved.
 struct Around {
@@ -46,7 +47,12 @@ pub(super) async fn publish<E: Endpoint>(
     let Trained {
         models: mut trained,
         residuals,
-    } = train(&moved.leaves, access.geometry, work.epsilon_leaves, shift);
+    } = {
+        let leaves = moved.leaves.iter();
+        let leaves: Vec<_> = leaves.map(|leaf| (leaf.addr, leaf.low)).collect();
+        let layer = (LayerKind::Learned, access.geometry);
+        train(&leaves, layer, work.epsilon_leaves, shift)
+    };
     let model_count = trained.len() as u64;
     let record_count = moved
         .leaves
@@ -63,15 +69,7 @@ pub(super) async fn publish<E: Endpoint>(
         (trained, residuals),
         (generation, shift, record_count),
     );
-    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
-    let (root, snapshot) = written?;
-    swap_root(work, &mut batch, root).await?;
-    let purpose = ChunkPurpose::Snapshot { generation };
-    for range in tables.into_iter().chain([snapshot]) {
-        allocator
-            .give_back(range, purpose, access.table, FreeLeaves::default())
-            .await?;
-    }
+    install(work, &mut batch, contents, tables).await?;
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     Ok(RetrainSummary {
@@ -79,6 +77,47 @@ pub(super) async fn publish<E: Endpoint>(
         model_count,
         ..RetrainSummary::default()
     })
+}
+
+/// Writes a snapshot, and then lets the root name it: the commit point. `tables`: chunks of synonym
+/// leaf tables that it names, which are the table's from then on.
+pub(super) async fn install<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    contents: SnapshotContents,
+    tables: Option<ChunkRange>,
+) -> Result<(), IndexError> {
+    let access = &work.access;
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let generation = contents.generation;
+    let placed = match place_snapshot(&allocator, access.layout, contents).await {
+        Ok(placed) => placed,
+        Err(error) => {
+            if let Some(range) = tables {
+                let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
+                allocator.give_back(range, free, access.table, none).await?;
+            }
+            return Err(error.into());
+        }
+    };
+    let (root, snapshot) = (placed.root, placed.range);
+    if access
+        .endpoint
+        .leaves_out(ProtocolCheck::RootNamesWhatIsWritten)
+    {
+        swap_root(work, batch, root).await?;
+        placed.write(access.endpoint, &allocator).await?;
+    } else {
+        placed.write(access.endpoint, &allocator).await?;
+        swap_root(work, batch, root).await?;
+    }
+    let purpose = ChunkPurpose::Snapshot { generation };
+    for range in tables.into_iter().chain([snapshot]) {
+        allocator
+            .give_back(range, purpose, access.table, FreeLeaves::default())
+            .await?;
+    }
+    Ok(())
 }
 
 /// R1: the pending root first, so that nobody goes back to it.
@@ -203,5 +242,6 @@ fn assemble(
         shift,
         models,
         residuals: kept,
+        leaf_table: None,
     }
 }
