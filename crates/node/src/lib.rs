@@ -7,6 +7,8 @@
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
 //! | [`audit`] | whether a region in which nobody works keeps its promises |
 //! | [`agent`] | the thread that does both |
+//! | [`retrain`] | which models are retrained when, and when their memory is reused |
+//! | `redirected` | old synonym leaf tables that sessions may still write to |
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
 //! | [`embedded`] | a node inside the process that uses it |
@@ -23,6 +25,7 @@ mod catalog;
 pub mod embedded;
 mod patience;
 pub mod reclaim;
+mod redirected;
 pub mod retrain;
 pub mod sessions;
 pub mod shm;

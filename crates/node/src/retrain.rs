@@ -35,6 +35,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{RemoteAddr, SequenceNumber, TableId};
 
 use crate::patience::Patience;
+use crate::redirected::Redirected;
 use crate::sweep::Keeper;
 
 /// When models are retrained, and how many of their leaves at once.
@@ -72,6 +73,8 @@ pub struct RetrainCounts {
     pub model_count: u64,
     /// Synonym leaves that became trained leaves where they were (`rolex`, X3).
     pub adopted_count: u64,
+    /// Leaves that were announced in old tables meanwhile, and then in new ones (X7).
+    pub late_count: u64,
     /// Retired leaves that are free again.
     pub freed_leaf_count: u64,
     /// Chunks that are free again.
@@ -86,6 +89,7 @@ struct Garbage {
     table: TableId,
     /// When every session has published this, nobody else names it either (T3).
     sequence: SequenceNumber,
+    is_over: bool,
     leaves: Vec<RemoteAddr>,
     chunks: Vec<ChunkIndex>,
 }
@@ -98,6 +102,8 @@ pub struct Retrainer {
     /// Somebody died, or a retraining was cut off: there may be retired leaves that are in no group
     /// (T4). Also at first.
     is_scan_due: Cell<bool>,
+    /// Where splits may still be announced after a retraining (X8).
+    redirected: Redirected,
     counts: Cell<RetrainCounts>,
 }
 
@@ -117,6 +123,7 @@ impl Retrainer {
             policy,
             garbage: RefCell::default(),
             is_scan_due: Cell::new(true),
+            redirected: Redirected::default(),
             counts: Cell::default(),
         }
     }
@@ -149,7 +156,11 @@ impl Retrainer {
         let patience = Patience::new(stop);
         let mut is_more_due = false;
         let is_scan_due = self.is_scan_due.replace(false);
-        for entry in keeper.catalog().await? {
+        self.mark_over(keeper).await?;
+        let catalog = keeper.catalog().await?;
+        let is_there = |id| catalog.iter().any(|entry| entry.record.id == id);
+        self.redirected.retain(is_there);
+        for entry in catalog {
             let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
             if entry.state != EntryState::Live || !is_known || patience.is_over() {
                 continue;
@@ -178,6 +189,10 @@ impl Retrainer {
     ) -> Result<bool, IndexError> {
         let broken = Cell::new(false);
         let work = table.work(&broken);
+        let late_count = self.redirected.announce(&work).await?;
+        let mut counts = self.counts.get();
+        counts.late_count += late_count;
+        self.counts.set(counts);
         let splits = split_counts(keeper, &table.contents).await?;
         let Some(models) = self.due(&table.contents, &splits) else {
             self.collect(keeper, table, Vec::new()).await?;
@@ -208,6 +223,8 @@ impl Retrainer {
             }
         };
         self.note(&summary);
+        self.redirected
+            .note(table.access.table, &summary.old_counters);
         let first_leaf = table.entry.record.first_leaf;
         let retired = summary.retired.into_iter();
         let shared = retired.filter(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
@@ -225,6 +242,7 @@ impl Retrainer {
         counts.made_count += summary.made_count;
         counts.model_count += summary.model_count;
         counts.adopted_count += summary.adopted_count;
+        counts.late_count += summary.late_count;
         let longest = counts
             .step_round_trips_max
             .max(summary.step_round_trips_max);
@@ -272,10 +290,17 @@ impl Retrainer {
         leaves: Vec<RemoteAddr>,
     ) -> Result<(), IndexError> {
         let known = self.known(table.access.table);
-        let named =
+        let mut named =
             table
                 .contents
                 .named_chunks(table.access.layout, table.access.geometry, table.root);
+        let is_listed = table.contents.leaf_table.is_some();
+        if is_listed && keeper.endpoint.leaves_out(ProtocolCheck::LeafTableIsNamed) {
+            let chunk = |index: &ChunkIndex| table.chunks.get(index.0 as usize);
+            let is_run =
+                |chunk: &ChunkEntry| matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
+            named.retain(|index| !chunk(index).is_some_and(is_run));
+        }
         let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
             let is_whole = matches!(
                 chunk.purpose,
@@ -298,6 +323,7 @@ impl Retrainer {
         self.garbage.borrow_mut().push(Garbage {
             table: table.access.table,
             sequence,
+            is_over: false,
             leaves,
             chunks,
         });
@@ -348,17 +374,31 @@ impl Retrainer {
         own.flat_map(|group| group.chunks.iter().copied()).collect()
     }
 
-    /// T3.
-    async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
-        if self.garbage.borrow().is_empty() {
+    /// T3: which groups are to be freed at the end of this tick. Asked for at its beginning: what
+    /// sessions have announced in old tables until they passed is then met in between (X7).
+    async fn mark_over<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
+        if !self.has_garbage() {
             return Ok(());
         }
         let published = keeper.published_by_all().await?;
         let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
-        let is_over = |group: &Garbage| group.sequence <= published || is_ignored;
-        let (over, waiting) = self.garbage.take().into_iter().partition(is_over);
+        for group in &mut *self.garbage.borrow_mut() {
+            group.is_over = group.sequence <= published || is_ignored;
+        }
+        Ok(())
+    }
+
+    /// T3.
+    async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
+        let (over, waiting) = self
+            .garbage
+            .take()
+            .into_iter()
+            .partition(|group| group.is_over);
         self.garbage.replace(waiting);
         for group in over {
+            self.redirected
+                .forget(&keeper.layout, group.table, &group.chunks);
             self.free_group(keeper, group).await?;
         }
         Ok(())

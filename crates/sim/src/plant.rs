@@ -50,8 +50,8 @@ pub enum Plant {
     MergeUnlocked,
     /// The leaf to the left of a new run still links to what was moved (R4).
     NeighbourLinkKept,
-    /// The root names a snapshot that is not written yet (R5, X5).
-    RootBeforeSnapshot,
+    /// Runs are taken for garbage although a leaf table names leaves of them (X9).
+    LeafTableUnnamed,
 }
 
 impl Plant {
@@ -72,7 +72,7 @@ impl Plant {
         Self::RetiredLeafTrusted,
         Self::MergeUnlocked,
         Self::NeighbourLinkKept,
-        Self::RootBeforeSnapshot,
+        Self::LeafTableUnnamed,
     ];
 
     /// The name for users.
@@ -93,7 +93,7 @@ impl Plant {
             Self::RetiredLeafTrusted => "retired-leaf-trusted",
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
-            Self::RootBeforeSnapshot => "root-before-snapshot",
+            Self::LeafTableUnnamed => "leaf-table-unnamed",
         }
     }
 
@@ -106,7 +106,7 @@ impl Plant {
             | Self::RetiredLeafTrusted
             | Self::MergeUnlocked
             | Self::NeighbourLinkKept
-            | Self::RootBeforeSnapshot => Profile::Retraining,
+            | Self::LeafTableUnnamed => Profile::Retraining,
             _ => Profile::Crashes,
         }
     }
@@ -125,7 +125,7 @@ impl Plant {
             Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
-            Self::RootBeforeSnapshot => Some(ProtocolCheck::RootNamesWhatIsWritten),
+            Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),
             _ => None,
         }
     }

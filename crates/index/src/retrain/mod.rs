@@ -88,6 +88,8 @@ pub struct RetrainSummary {
     pub adopted_count: u64,
     /// Leaves that were announced in old synonym leaf tables meanwhile, and then in new ones (X7).
     pub late_count: u64,
+    /// The synonym leaf tables that are old now, of a retraining without moving (X8).
+    pub old_counters: Vec<paper::OldCounter>,
     /// Retired leaves, wherever they are.
     pub retired: Vec<RemoteAddr>,
     /// The longest that a step held locks, in round trips.

@@ -1,6 +1,6 @@
 //! R5: a snapshot with new models in the place of old ones.
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::Contradiction;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog;
@@ -15,7 +15,7 @@ use crate::IndexError;
 use crate::directory::Model;
 use crate::layer::LayerKind;
 use crate::load::shift_for;
-use crate::snapshot::{SnapshotContents, place_snapshot, place_synonym_tables};
+use crate::snapshot::{SnapshotContents, place_synonym_tables, write_snapshot};
 
 /// The models of a snapshot around a range of keys that has been moved.
 struct Around {
@@ -90,8 +90,9 @@ pub(super) async fn install<E: Endpoint>(
     let access = &work.access;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let generation = contents.generation;
-    let placed = match place_snapshot(&allocator, access.layout, contents).await {
-        Ok(placed) => placed,
+    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    let (root, snapshot) = match written {
+        Ok(written) => written,
         Err(error) => {
             if let Some(range) = tables {
                 let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
@@ -100,17 +101,7 @@ pub(super) async fn install<E: Endpoint>(
             return Err(error.into());
         }
     };
-    let (root, snapshot) = (placed.root, placed.range);
-    if access
-        .endpoint
-        .leaves_out(ProtocolCheck::RootNamesWhatIsWritten)
-    {
-        swap_root(work, batch, root).await?;
-        placed.write(access.endpoint, &allocator).await?;
-    } else {
-        placed.write(access.endpoint, &allocator).await?;
-        swap_root(work, batch, root).await?;
-    }
+    swap_root(work, batch, root).await?;
     let purpose = ChunkPurpose::Snapshot { generation };
     for range in tables.into_iter().chain([snapshot]) {
         allocator

@@ -18,6 +18,5 @@ pub(crate) use leaf_table::is_place;
 
 pub use format::{HEADER_SIZE_WORDS, SnapshotHeader, decode_model, encode_model};
 pub use transfer::{
-    PlacedSnapshot, SnapshotContents, place_snapshot, place_synonym_tables, read_contents,
-    read_snapshot, write_snapshot,
+    SnapshotContents, place_synonym_tables, read_contents, read_snapshot, write_snapshot,
 };

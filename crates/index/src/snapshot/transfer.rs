@@ -43,42 +43,17 @@ pub struct SnapshotContents {
     pub leaf_table: Option<Arc<[RemoteAddr]>>,
 }
 
-/// A snapshot that has a place in far memory, and is not there yet.
-#[derive(Debug)]
-pub struct PlacedSnapshot {
-    /// The root word to install: the place, with the generation in the spare bits.
-    pub root: RemoteAddr,
-    /// The chunks that it takes.
-    pub range: ChunkRange,
-    table: TableId,
-    words: Vec<u64>,
-}
-
 /// Claims room for a snapshot and writes it, with empty synonym leaf tables. Returns the root word
-/// to install, and the chunks.
+/// to install: the place, with the generation in the spare bits.
 ///
 /// # Errors
-/// As for [`place_snapshot`] and [`PlacedSnapshot::write`].
+/// The pool is full, or the fabric failed; what was claimed is then given back, if that goes.
 pub async fn write_snapshot<E: Endpoint>(
     endpoint: &E,
     allocator: &ChunkAllocator<'_, E>,
     layout: &RegionLayout,
-    contents: SnapshotContents,
-) -> Result<(RemoteAddr, ChunkRange), RegionError> {
-    let placed = place_snapshot(allocator, layout, contents).await?;
-    placed.write(endpoint, allocator).await?;
-    Ok((placed.root, placed.range))
-}
-
-/// Claims room for a snapshot and for the synonym leaf tables that are to be behind it.
-///
-/// # Errors
-/// The pool is full, or the fabric failed.
-pub async fn place_snapshot<E: Endpoint>(
-    allocator: &ChunkAllocator<'_, E>,
-    layout: &RegionLayout,
     mut contents: SnapshotContents,
-) -> Result<PlacedSnapshot, RegionError> {
+) -> Result<(RemoteAddr, ChunkRange), RegionError> {
     let tables_start = contents
         .own_size_words()
         .next_multiple_of(BLOCK_SIZE_WORDS as usize);
@@ -104,33 +79,15 @@ pub async fn place_snapshot<E: Endpoint>(
     let mut words = contents.encode();
     // The chunks may have been used before; the counters must start at zero.
     words.resize(size_words, 0);
-    Ok(PlacedSnapshot {
-        root: place.with_spare(contents.generation),
-        range,
-        table: contents.table,
-        words,
-    })
-}
-
-impl PlacedSnapshot {
-    /// Writes it.
-    ///
-    /// # Errors
-    /// The fabric failed; the chunks are then given back, if that goes.
-    pub async fn write<E: Endpoint>(
-        &self,
-        endpoint: &E,
-        allocator: &ChunkAllocator<'_, E>,
-    ) -> Result<(), RegionError> {
-        let start = self.root.place().word_at(0);
-        if let Err(error) = write_words(endpoint, start, &self.words).await {
-            let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
+    match write_words(endpoint, place.word_at(0), &words).await {
+        Ok(()) => Ok((place.with_spare(contents.generation), range)),
+        Err(error) => {
+            let free = ChunkPurpose::Free;
             allocator
-                .give_back(self.range, free, self.table, none)
+                .give_back(range, free, contents.table, FreeLeaves::default())
                 .await?;
-            return Err(error.into());
+            Err(error.into())
         }
-        Ok(())
     }
 }
 

@@ -5,36 +5,98 @@ use core::ops::Range;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_types::{RemoteAddr, WordAddr};
 
-use super::super::Retraining;
+use super::super::{Retraining, count};
 use super::read::{counters, intact, listed};
+use super::{OldCounter, synonym_tables};
 use crate::IndexError;
 use crate::directory::Model;
+use crate::hint::Hint;
 
 /// FAAs in one batch.
 const ANNOUNCED_COUNT_MAX: usize = 256;
 
 /// Announces in the new tables what has been announced in the old ones since their counters were
-/// `seen`. `new`: the new models, and their leaves with their lower fences. Returns how many.
+/// `seen`. `new`: the new models, and their leaves with their lower fences. Returns how many, and the
+/// old counters now.
 pub(super) async fn announce_late<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     (range, seen): (&Range<usize>, &[u64]),
     (new, leaves): (&[Model], &[(RemoteAddr, u64)]),
-) -> Result<u64, IndexError> {
+) -> Result<(u64, Vec<u64>), IndexError> {
     let old = &work.contents.models[range.clone()];
-    let now = counters(work, batch, old).await?;
-    let mut named = listed(work, batch, old, (seen, &now)).await?;
-    named.sort_unstable();
-    named.dedup();
+    let tables = synonym_tables(old);
+    let now = counters(work, batch, &tables).await?;
+    let named = listed(work, batch, &tables, (seen, &now)).await?;
     let end_key = work.contents.models.get(range.end);
     let end_key = end_key.map(|model| model.first_key);
     let late = intact(work, batch, &named).await?.into_iter();
     let late = late.filter(|leaf| end_key.is_none_or(|end| leaf.low < end));
     let entries = late.filter_map(|leaf| entry_of(leaf.addr, leaf.low, new, leaves));
     let entries: Vec<_> = entries.collect();
-    for part in entries.chunks(ANNOUNCED_COUNT_MAX) {
-        announce(work, batch, part).await?;
+    announce(work, batch, &entries).await?;
+    Ok((entries.len() as u64, now))
+}
+
+/// Announces in the tables that are in force what has been announced in old ones since they were
+/// looked at last, and notes in `old` that it has. `work`: with the snapshot that is in force.
+/// Returns how many leaves.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn announce_later<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    old: &mut [OldCounter],
+) -> Result<u64, IndexError> {
+    let mut batch = Batch::new();
+    let announced = later(work, &mut batch, old).await;
+    count(work, &mut batch);
+    announced
+}
+
+async fn later<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    old: &mut [OldCounter],
+) -> Result<u64, IndexError> {
+    let tables: Vec<_> = old.iter().map(|old| (old.table, old.capacity)).collect();
+    let seen: Vec<u64> = old.iter().map(|old| old.seen).collect();
+    let now = counters(work, batch, &tables).await?;
+    for (old, now) in old.iter_mut().zip(&now) {
+        old.seen = *now;
     }
+    if now == seen {
+        return Ok(0);
+    }
+    let named = listed(work, batch, &tables, (&seen, &now)).await?;
+    let late = intact(work, batch, &named).await?;
+    let directory = work.contents.clone().into_directory(work.access.geometry);
+    let mut entries = Vec::new();
+    for leaf in late {
+        // Among them is the previous leaf, or the leaf itself if it has been trained since.
+        let (from, to) = directory.predicted_range(leaf.low);
+        let trained: Vec<Hint> = (from..=to)
+            .filter_map(|number| directory.leaf(number))
+            .collect();
+        if trained.iter().any(|trained| trained.addr == leaf.addr) {
+            continue;
+        }
+        let places: Vec<RemoteAddr> = trained.iter().map(|trained| trained.addr).collect();
+        let near = intact(work, batch, &places).await?.into_iter();
+        let near = near.filter(|trained| trained.low <= leaf.low);
+        let previous = near.max_by_key(|trained| trained.low);
+        let parent = previous.and_then(|previous| {
+            let mut trained = trained.iter();
+            trained.find(|trained| trained.addr == previous.addr)
+        });
+        let place = parent.and_then(|parent| directory.announcement(parent.parent));
+        entries.extend(place.map(|place| Entry {
+            counter: place.counter,
+            capacity: place.capacity,
+            leaf: leaf.addr.with_spare(place.parent_in_model),
+        }));
+    }
+    announce(work, batch, &entries).await?;
     Ok(entries.len() as u64)
 }
 
@@ -80,20 +142,23 @@ async fn announce<E: Endpoint>(
     entries: &[Entry],
 ) -> Result<(), IndexError> {
     let endpoint = work.access.endpoint;
-    batch.clear();
-    let drawn: Vec<_> = entries
-        .iter()
-        .map(|entry| batch.fetch_add(entry.counter, 1))
-        .collect();
-    endpoint.execute(batch).await?;
-    let numbers: Vec<u64> = drawn.iter().map(|slot| batch.previous(*slot)).collect();
-    batch.clear();
-    for (entry, number) in entries.iter().zip(numbers) {
-        if number < u64::from(entry.capacity) {
-            batch.write_word(entry.counter.offset(1 + number), entry.leaf.word());
+    for entries in entries.chunks(ANNOUNCED_COUNT_MAX) {
+        batch.clear();
+        let drawn: Vec<_> = entries
+            .iter()
+            .map(|entry| batch.fetch_add(entry.counter, 1))
+            .collect();
+        endpoint.execute(batch).await?;
+        let numbers: Vec<u64> = drawn.iter().map(|slot| batch.previous(*slot)).collect();
+        batch.clear();
+        for (entry, number) in entries.iter().zip(numbers) {
+            if number < u64::from(entry.capacity) {
+                batch.write_word(entry.counter.offset(1 + number), entry.leaf.word());
+            }
         }
+        endpoint.execute(batch).await?;
     }
-    Ok(endpoint.execute(batch).await?)
+    Ok(())
 }
 
 #[cfg(test)]

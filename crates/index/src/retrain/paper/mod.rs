@@ -17,12 +17,14 @@
 //!   after the pending root was zeroed (R1): the commit point.
 //! - **X6.** *Shadow redirection.* Whoever has not taken the new root goes on with the old models,
 //!   LT and SLTs, and announces splits there. All of it is true, only not complete.
-//! - **X7.** After the swap the old counters are read again. What was announced there since X2 and
-//!   is not in the new LT is announced in the new SLT of the trained leaf to its left: the one with
-//!   the largest lower fence that is not above its own (the paper's *previous leaf*).
-//! - **X8.** What slips through is found by links: announced in an old SLT after X7, announced by a
-//!   number whose entry is not written yet or has no room, or never announced because the
-//!   retrainer or the splitter died. It is in the LT after the next retraining (X2).
+//! - **X7.** After the swap the old counters are read again, at once ([`retrain_in_place`]) and then
+//!   now and then as long as their memory is not reused ([`announce_later`]). What was announced
+//!   there since X2 and is not in the new LT is announced in the new SLT of the trained leaf to its
+//!   left: the one with the largest lower fence that is not above its own (the paper's *previous
+//!   leaf*).
+//! - **X8.** What slips through is found by links: announced by a number whose entry is not written
+//!   yet or has no room, or never announced, because the splitter or the retrainer died. It is in
+//!   the LT after the next retraining (X2).
 //! - **X9.** The old snapshot and the old SLTs are garbage by T2, and are reused when no session
 //!   can know them any more (T3, D7). Chunks of leaves are not: the LT names every leaf.
 
@@ -40,12 +42,25 @@ use super::publish::install;
 use super::train::{Trained, train};
 use super::{RetrainSummary, Retraining, count};
 use crate::IndexError;
+use crate::directory::Model;
 use crate::layer::LayerKind;
 use crate::load::{draw_generation, shift_for};
 use crate::snapshot::{SnapshotContents, place_synonym_tables};
 use late::announce_late;
+pub use late::announce_later;
 use read::{Met, counters};
 use walk::walk;
+
+/// A synonym leaf table that no snapshot names any more, as long as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldCounter {
+    /// The table, which begins with the counter.
+    pub table: RemoteAddr,
+    /// Entries that it has room for.
+    pub capacity: u32,
+    /// How many announcements have been seen to.
+    pub seen: u64,
+}
 
 /// Retrains some neighbouring models of a `rolex` table where its leaves are. It costs one READ per
 /// leaf, up to 256 of them in a round trip, and the writing of a snapshot.
@@ -70,7 +85,7 @@ async fn retrain_range<E: Endpoint>(
 ) -> Result<RetrainSummary, IndexError> {
     let access = &work.access;
     let old = &work.contents.models[models.clone()];
-    let seen = counters(work, batch, old).await?;
+    let seen = counters(work, batch, &synonym_tables(old)).await?;
     let met = walk(work, batch, &models, &seen).await?;
     let leaves: Vec<_> = met.iter().map(|leaf| (leaf.addr, leaf.low)).collect();
     let generation = draw_generation(access, batch).await?;
@@ -94,13 +109,28 @@ async fn retrain_range<E: Endpoint>(
     };
     install(work, batch, contents, tables).await?;
     let new = (&trained.models[..], &leaves[..]);
-    let late_count = announce_late(work, batch, (&models, &seen), new).await?;
+    let (late_count, now) = announce_late(work, batch, (&models, &seen), new).await?;
+    let counted = old.iter().zip(now);
+    let counted = counted.filter(|(model, _)| !model.synonym_table.is_null());
+    let old_counters = counted.map(|(model, seen)| OldCounter {
+        table: model.synonym_table,
+        capacity: model.synonym_capacity,
+        seen,
+    });
     Ok(RetrainSummary {
         model_count: trained.models.len() as u64,
         adopted_count: (leaves.len() as u64).saturating_sub(old_leaf_count),
         late_count,
+        old_counters: old_counters.collect(),
         ..RetrainSummary::default()
     })
+}
+
+/// Places and capacities of models' synonym leaf tables.
+fn synonym_tables(models: &[Model]) -> Vec<(RemoteAddr, u32)> {
+    let tables = models.iter();
+    let tables = tables.map(|model| (model.synonym_table, model.synonym_capacity));
+    tables.collect()
 }
 
 /// X3 and X4: the table's contents with a range retrained, under the old generation.

@@ -7,7 +7,6 @@ use farleaf_types::RemoteAddr;
 
 use super::super::Retraining;
 use crate::IndexError;
-use crate::directory::Model;
 use crate::snapshot::is_place;
 
 /// READs in one batch.
@@ -33,21 +32,18 @@ impl Met {
     }
 }
 
-/// `slot_use` of models; 0 of one without a table.
+/// `slot_use` of synonym leaf tables; 0 of one that there is not.
 pub(super) async fn counters<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
-    models: &[Model],
+    tables: &[(RemoteAddr, u32)],
 ) -> Result<Vec<u64>, IndexError> {
-    let mut counts = Vec::with_capacity(models.len());
-    for part in models.chunks(READ_COUNT_MAX) {
+    let mut counts = Vec::with_capacity(tables.len());
+    for part in tables.chunks(READ_COUNT_MAX) {
         batch.clear();
         let reads: Vec<_> = part
             .iter()
-            .map(|model| {
-                let table = model.synonym_table;
-                (!table.is_null()).then(|| batch.read(table.word_at(0), 1))
-            })
+            .map(|(table, _)| (!table.is_null()).then(|| batch.read(table.word_at(0), 1)))
             .collect();
         work.access.endpoint.execute(batch).await?;
         let words = reads.into_iter();
@@ -56,20 +52,20 @@ pub(super) async fn counters<E: Endpoint>(
     Ok(counts)
 }
 
-/// The leaves that entries of models' tables name, from one number to another: only hints, but
+/// The leaves that entries of tables name, from one number to another: only hints, but
 /// every one is a place for a leaf. Those that are not written are left out.
 pub(super) async fn listed<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
-    models: &[Model],
+    tables: &[(RemoteAddr, u32)],
     (from, to): (&[u64], &[u64]),
 ) -> Result<Vec<RemoteAddr>, IndexError> {
     let access = &work.access;
-    let pieces = models.iter().zip(from.iter().zip(to));
-    let pieces = pieces.filter_map(|(model, (from, to))| {
-        let capacity = u64::from(model.synonym_capacity);
+    let pieces = tables.iter().zip(from.iter().zip(to));
+    let pieces = pieces.filter_map(|((table, capacity), (from, to))| {
+        let capacity = u64::from(*capacity);
         let (from, to) = ((*from).min(capacity), (*to).min(capacity));
-        (from < to).then(|| (model.synonym_table.word_at(1 + from), (to - from) as usize))
+        (from < to).then(|| (table.word_at(1 + from), (to - from) as usize))
     });
     let pieces: Vec<_> = pieces.collect();
     let mut leaves = Vec::new();

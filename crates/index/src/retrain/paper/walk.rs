@@ -10,6 +10,7 @@ use farleaf_types::RemoteAddr;
 use super::super::Retraining;
 use super::super::gather::contradiction;
 use super::read::{Met, intact, listed};
+use super::synonym_tables;
 use crate::IndexError;
 
 /// Reads what the old tables name, and walks. `seen`: the counters of the range's models.
@@ -24,7 +25,8 @@ pub(super) async fn walk<E: Endpoint>(
     let old = &all[range.clone()];
     let mut named = work.contents.leaves_of(access.geometry, range.clone());
     let none = vec![0; seen.len()];
-    named.extend(listed(work, batch, old, (&none, seen)).await?);
+    let tables = synonym_tables(old);
+    named.extend(listed(work, batch, &tables, (&none, seen)).await?);
     let read = intact(work, batch, &named).await?.into_iter();
     let known: HashMap<RemoteAddr, Met> = read.map(|leaf| (leaf.addr, leaf)).collect();
     let end = all
