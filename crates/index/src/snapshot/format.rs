@@ -260,8 +260,8 @@ mod tests {
         assert!(decode_model(&encode_model(&model(), 2), 3).is_err());
     }
 
-    /// A word that says neither that there is a leaf table nor that there is none is refused, with a
-    /// good checksum, too.
+    /// A word that says neither that there is a leaf table nor that there is none is refused, with
+    /// a good checksum, too.
     #[test]
     fn a_leaf_table_is_there_or_not() {
         for word in [1, 2 << 32, 1 << 33 | 7, u64::MAX] {

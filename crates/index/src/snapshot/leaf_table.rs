@@ -1,6 +1,6 @@
-//! The leaf table (LT) of ROLEX in far memory: one address of 8 bytes per trained leaf. Only a table
-//! that was retrained without moving has one; elsewhere leaves lie side by side, and their places
-//! are computed.
+//! The leaf table (LT) of ROLEX in far memory: one address of 8 bytes per trained leaf. Only what
+//! was retrained without moving has one; elsewhere leaves lie side by side, and their places are
+//! computed.
 
 use std::sync::Arc;
 

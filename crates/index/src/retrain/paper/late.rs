@@ -16,8 +16,8 @@ use crate::hint::Hint;
 const ANNOUNCED_COUNT_MAX: usize = 256;
 
 /// Announces in the new tables what has been announced in the old ones since their counters were
-/// `seen`. `new`: the new models, and their leaves with their lower fences. Returns how many, and the
-/// old counters now.
+/// `seen`. `new`: the new models, and their leaves with their lower fences. Returns how many, and
+/// the old counters now.
 pub(super) async fn announce_late<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,

@@ -17,11 +17,11 @@
 //!   after the pending root was zeroed (R1): the commit point.
 //! - **X6.** *Shadow redirection.* Whoever has not taken the new root goes on with the old models,
 //!   LT and SLTs, and announces splits there. All of it is true, only not complete.
-//! - **X7.** After the swap the old counters are read again, at once ([`retrain_in_place`]) and then
-//!   now and then as long as their memory is not reused ([`announce_later`]). What was announced
-//!   there since X2 and is not in the new LT is announced in the new SLT of the trained leaf to its
-//!   left: the one with the largest lower fence that is not above its own (the paper's *previous
-//!   leaf*).
+//! - **X7.** After the swap the old counters are read again, at once ([`retrain_in_place`]) and
+//!   then now and then as long as their memory is not reused ([`announce_later`]). What was
+//!   announced there since X2 and is not in the new LT is announced in the new SLT of the trained
+//!   leaf to its left: the one with the largest lower fence that is not above its own (the paper's
+//!   *previous leaf*).
 //! - **X8.** What slips through is found by links: announced by a number whose entry is not written
 //!   yet or has no room, or never announced, because the splitter or the retrainer died. It is in
 //!   the LT after the next retraining (X2).
