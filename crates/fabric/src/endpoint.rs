@@ -97,6 +97,8 @@ pub enum ProtocolCheck {
     RootsAreFollowed,
     /// R4: what links to a leaf that was moved is linked to where that went.
     LinksAreRedirected,
+    /// X9: chunks of leaves that a leaf table names are no garbage.
+    LeafTableIsNamed,
     /// D7: memory is freed only when every session has published a late enough number (G2).
     GracePeriodIsOver,
     /// D7: who sees a new number looks for dropped tables before going on (P4).

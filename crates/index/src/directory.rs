@@ -1,6 +1,7 @@
 //! Models and residuals in this process's memory, shared by its sessions.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use farleaf_leaf::LeafGeometry;
 use farleaf_model::UpperModels;
@@ -132,6 +133,9 @@ pub struct Directory {
     /// For leaf i of a model, the threshold on the predicted position from which on a key belongs
     /// to it or to a later leaf, minus i (L2).
     residuals: Vec<i8>,
+    /// Where each leaf is, if those of a model do not lie side by side. Lookups by residuals do not
+    /// ask for it: they are for directories without one.
+    leaf_table: Option<Arc<[RemoteAddr]>>,
 }
 
 impl Directory {
@@ -175,6 +179,7 @@ impl Directory {
             lines,
             margins,
             residuals,
+            leaf_table: None,
         }
     }
 
@@ -212,6 +217,34 @@ impl Directory {
             end: first_keys.get(models.after.end).copied(),
         };
         (replaced, models)
+    }
+
+    /// The same models over leaves that lie where a leaf table says. From then on
+    /// [`locate`](Self::locate) and its parts are not for this directory.
+    #[must_use]
+    pub fn with_leaf_table(self, leaf_table: Arc<[RemoteAddr]>) -> Self {
+        assert_eq!(leaf_table.len(), self.residuals.len(), "one place per leaf");
+        Self {
+            leaf_table: Some(leaf_table),
+            ..self
+        }
+    }
+
+    /// Whether leaves lie where a leaf table says.
+    pub fn has_leaf_table(&self) -> bool {
+        self.leaf_table.is_some()
+    }
+
+    /// Where all trained leaves are, in order: the leaf table, or one that is computed.
+    pub fn leaf_table(&self) -> Arc<[RemoteAddr]> {
+        if let Some(leaf_table) = &self.leaf_table {
+            return Arc::clone(leaf_table);
+        }
+        let leaves = |line: &Line| {
+            let (base, stride) = (line.base, self.geometry.stride_blocks());
+            (0..u64::from(line.leaf_count)).map(move |leaf| base.offset_blocks(leaf * stride))
+        };
+        self.lines.iter().flat_map(leaves).collect()
     }
 
     /// Which load made it.
@@ -339,29 +372,42 @@ impl Directory {
         if number >= self.leaf_count() {
             return None;
         }
-        let line = &self.lines[self.model_of(number)];
-        let addr = self.leaf_at(line, u64::from(number - line.first_leaf));
+        let addr = if let Some(leaf_table) = &self.leaf_table {
+            leaf_table[number as usize]
+        } else {
+            let line = &self.lines[self.model_of(number)];
+            self.leaf_at(line, u64::from(number - line.first_leaf))
+        };
         Some(Hint {
             addr,
             parent: number,
         })
     }
 
-    /// The trained leaf with this number, and how many of its model lie side by side from it on.
-    pub fn run_from(&self, number: u32) -> Option<(Hint, u32)> {
+    /// The trained leaf with this number, and how many lie side by side from it on: of its model,
+    /// and no more than asked for.
+    pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         if number >= self.leaf_count() {
             return None;
         }
         let line = &self.lines[self.model_of(number)];
         let index = number - line.first_leaf;
-        let addr = self.leaf_at(line, u64::from(index));
-        Some((
-            Hint {
-                addr,
-                parent: number,
-            },
-            line.leaf_count - index,
-        ))
+        let count_max = count_max.clamp(1, line.leaf_count - index);
+        let (addr, count) = match &self.leaf_table {
+            Some(leaf_table) => {
+                let leaves = &leaf_table[number as usize..(number + count_max) as usize];
+                let stride = self.geometry.stride_blocks();
+                let beside = leaves.windows(2);
+                let beside = beside.take_while(|pair| pair[0].offset_blocks(stride) == pair[1]);
+                (leaves[0], 1 + beside.count() as u32)
+            }
+            None => (self.leaf_at(line, u64::from(index)), count_max),
+        };
+        let hint = Hint {
+            addr,
+            parent: number,
+        };
+        Some((hint, count))
     }
 
     /// The model that a trained leaf belongs to.

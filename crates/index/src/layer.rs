@@ -83,8 +83,11 @@ impl Layer {
     /// A session's layer over a directory that its process shares.
     pub fn new(kind: LayerKind, directory: Arc<Directory>) -> Self {
         match kind {
-            LayerKind::Learned => Self::Learned(LearnedLayer::new(directory)),
-            LayerKind::Rolex => Self::Rolex(RolexLayer::new(directory)),
+            // Residuals name leaves of runs. Where leaves lie anywhere, ranges of them are read.
+            LayerKind::Learned if !directory.has_leaf_table() => {
+                Self::Learned(LearnedLayer::new(directory))
+            }
+            _ => Self::Rolex(RolexLayer::new(directory)),
         }
     }
 
@@ -92,8 +95,11 @@ impl Layer {
     /// be kept.
     pub fn replace_directory(&mut self, directory: Arc<Directory>) {
         match self {
-            Self::Learned(layer) => layer.replace_directory(directory),
-            Self::Rolex(layer) => *layer = RolexLayer::new(directory),
+            Self::Learned(layer) if !directory.has_leaf_table() => {
+                layer.replace_directory(directory);
+            }
+            Self::Rolex(layer) => *layer = layer.with_directory(directory),
+            Self::Learned(_) => *self = Self::new(LayerKind::Learned, directory),
         }
     }
 

@@ -25,8 +25,9 @@ pub struct LearnedLayer {
 }
 
 impl LearnedLayer {
-    /// A layer over a directory that the process shares.
+    /// A layer over a directory that the process shares, without a leaf table.
     pub fn new(directory: Arc<Directory>) -> Self {
+        assert!(!directory.has_leaf_table(), "residuals name leaves of runs");
         Self {
             directory,
             synonyms: Synonyms::default(),

@@ -2,10 +2,14 @@
 //! compute node, and all leaves that the models' error allows fetched with one doorbell.
 //!
 //! Where it departs: the leaf table maps the number of a trained leaf to its address, as in the
-//! paper, but locks are in the leaves, and fences decide (see `docs/learned-layer.md`). A synonym
-//! leaf's parent is named in the spare bits of its table entry. A client that meets more synonyms
-//! than the table lists follows links.
+//! paper, but locks are in the leaves, and fences decide (see `docs/rolex.md`). A synonym leaf's
+//! parent is named in the spare bits of its table entry. A client that meets more synonyms than the
+//! table lists follows links.
+//!
+//! Leaves never move and are never retired (rules X1 to X9 of [`crate::retrain::paper`]), so what a
+//! session has met stays true under a newer directory; only whose synonym it is changes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use farleaf_types::{RemoteAddr, WordAddr};
@@ -22,7 +26,7 @@ const CANDIDATE_COUNT_MAX: usize = 64;
 pub struct RolexLayer {
     directory: Arc<Directory>,
     /// LT: one address of 8 bytes per trained leaf.
-    leaf_table: Vec<RemoteAddr>,
+    leaf_table: Arc<[RemoteAddr]>,
     /// SLTs of all models side by side, each with room for all its entries, as the paper has them.
     synonym_tables: Vec<RemoteAddr>,
     /// Where each model's SLT starts in `synonym_tables`.
@@ -58,8 +62,7 @@ impl Candidates {
 impl RolexLayer {
     /// A layer over a directory that the process shares; its tables are this session's own.
     pub fn new(directory: Arc<Directory>) -> Self {
-        let leaves = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
-        let leaf_table = leaves.map(|leaf| leaf.addr).collect();
+        let leaf_table = directory.leaf_table();
         let mut synonym_starts = Vec::with_capacity(directory.model_count());
         let mut entry_count = 0;
         for model in 0..directory.model_count() {
@@ -73,6 +76,68 @@ impl RolexLayer {
             announced: vec![0; directory.model_count()],
             directory,
             met: Synonyms::default(),
+        }
+    }
+
+    /// A layer over a newer directory, with what is still true: synonym leaf tables of models that
+    /// have stayed, and leaves that were met and are not trained yet.
+    #[must_use]
+    pub fn with_directory(&self, directory: Arc<Directory>) -> Self {
+        let mut newer = Self::new(directory);
+        newer.keep_announcements(self);
+        newer.keep_met(self);
+        newer
+    }
+
+    /// A model has stayed if its synonym leaf table and its first leaf have: such a table is in no
+    /// other's place while anybody still knows it (D7).
+    fn keep_announcements(&mut self, older: &Self) {
+        let name = |layer: &Self, model: usize| {
+            let first = layer.directory.first_leaf_of(model);
+            let announcement = layer.directory.announcement(first)?;
+            let leaf = layer.leaf_table[first as usize];
+            Some((announcement.counter, announcement.capacity, leaf))
+        };
+        let known = (0..older.announced.len()).filter(|model| older.announced[*model] > 0);
+        let known = known.filter_map(|model| Some((name(older, model)?, model)));
+        let known: HashMap<_, _> = known.collect();
+        if known.is_empty() {
+            return;
+        }
+        for model in 0..self.announced.len() {
+            let same = name(self, model).and_then(|name| known.get(&name).copied());
+            if let Some(same) = same {
+                let entries = older.synonyms_of(same);
+                let start = self.synonym_starts[model] as usize;
+                self.synonym_tables[start..start + entries.len()].copy_from_slice(entries);
+                self.announced[model] = older.announced[same];
+            }
+        }
+    }
+
+    /// X7: a leaf that is not trained belongs to the trained leaf to its left: the last one that
+    /// was met, or else the one that it belonged to before.
+    fn keep_met(&mut self, older: &Self) {
+        // Of the trained leaf before: what it belonged to, and its number now.
+        let mut trained: Option<(RemoteAddr, u32)> = None;
+        for (low, leaf, parent) in older.met.iter() {
+            // A trained leaf's number is in the range that is predicted for its lower fence.
+            let (from, to) = self.directory.predicted_range(low);
+            let find = |addr: RemoteAddr| {
+                let mut numbers = (from..=to).rev();
+                numbers.find(|number| self.leaf_table[*number as usize] == addr)
+            };
+            if let Some(number) = find(leaf) {
+                trained = Some((parent, number));
+                continue;
+            }
+            let parent = match trained {
+                Some((before, number)) if before == parent => Some(number),
+                _ => find(parent),
+            };
+            if let Some(parent) = parent {
+                self.learn(low, Hint { addr: leaf, parent });
+            }
         }
     }
 
@@ -149,10 +214,8 @@ impl SearchLayer for RolexLayer {
 
     fn left_of(&self, key: u64, failed: Hint) -> Option<Hint> {
         let parent = failed.parent.checked_sub(1)?;
-        let trained = Hint {
-            addr: self.leaf_table[parent as usize],
-            parent,
-        };
+        let addr = *self.leaf_table.get(parent as usize)?;
+        let trained = Hint { addr, parent };
         Some(self.met.find(trained, key).unwrap_or(trained))
     }
 
@@ -184,7 +247,8 @@ impl SearchLayer for RolexLayer {
     }
 
     fn announced_seen(&self, model: u32) -> u32 {
-        self.announced[model as usize]
+        // An operation that began under an older directory may ask for a model of that.
+        self.announced.get(model as usize).copied().unwrap_or(0)
     }
 
     fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]) {
@@ -203,5 +267,124 @@ impl SearchLayer for RolexLayer {
             + size_of_val(&*self.synonym_starts)
             + size_of_val(&*self.announced);
         self.directory.model_bytes() + tables as u64 + self.met.size_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Model;
+    use farleaf_leaf::LeafGeometry;
+    use farleaf_types::NodeId;
+
+    fn place(block: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId(0), block)
+    }
+
+    /// Leaves that begin at multiples of 100, four or more to a model, at these places.
+    fn directory(models: &[(u32, u64)], leaves: &[u64]) -> Arc<Directory> {
+        let mut first = 0;
+        let models: Vec<Model> = models
+            .iter()
+            .map(|(leaf_count, table)| {
+                let model = Model {
+                    first_key: first as u64 * 100,
+                    slope: 0.01,
+                    intercept: 0.0,
+                    error_max: 0.1,
+                    base: place(leaves[first]),
+                    leaf_count: *leaf_count,
+                    synonym_table: place(*table),
+                    synonym_capacity: 4,
+                };
+                first += *leaf_count as usize;
+                model
+            })
+            .collect();
+        let geometry = LeafGeometry::new(8).expect("there are such leaves");
+        let residuals = vec![0; leaves.len()];
+        let directory = Directory::new(geometry, 1, 0, 0, &models, residuals);
+        let leaves = leaves.iter().map(|block| place(*block)).collect();
+        Arc::new(directory.with_leaf_table(leaves))
+    }
+
+    fn hint(block: u64, parent: u32) -> Hint {
+        Hint {
+            addr: place(block),
+            parent,
+        }
+    }
+
+    /// Leaves lie where the leaf table says, whichever way they are asked for, and every key's
+    /// leaf is among its candidates.
+    #[test]
+    fn leaves_are_where_the_leaf_table_says() {
+        let leaves = [900, 30, 33, 36, 700, 10, 13, 500];
+        let directory = directory(&[(4, 5000), (4, 6000)], &leaves);
+        let layer = RolexLayer::new(Arc::clone(&directory));
+        for (number, block) in (0..).zip(leaves) {
+            assert_eq!(directory.leaf(number), Some(hint(block, number)));
+            let found = layer.candidates(u64::from(number) * 100 + 50).leaves;
+            assert!(found.contains(&hint(block, number)), "{found:?}");
+        }
+        assert_eq!(directory.leaf(8), None);
+        assert_eq!(layer.next_trained(3), Some(hint(700, 4)));
+        assert_eq!(layer.left_of(0, hint(700, 4)), Some(hint(36, 3)));
+    }
+
+    /// What is read at once lies side by side, in one model, and is no more than asked for.
+    #[test]
+    fn runs_end_where_the_next_leaf_is_elsewhere() {
+        let directory = directory(&[(5, 5000), (3, 6000)], &[900, 30, 33, 36, 39, 42, 13, 500]);
+        let run = |from, max| {
+            directory
+                .run_from(from, max)
+                .map(|(leaf, count)| (leaf.addr, count))
+        };
+        assert_eq!(run(0, 9), Some((place(900), 1)));
+        assert_eq!(
+            run(1, 9),
+            Some((place(30), 4)),
+            "the sixth is another model's"
+        );
+        assert_eq!(run(1, 2), Some((place(30), 2)));
+        assert_eq!(run(5, 9), Some((place(42), 1)));
+        assert_eq!(run(8, 9), None);
+    }
+
+    /// After a retraining a session goes on with what it had met: a leaf that is trained now is no
+    /// synonym any more, one that is not belongs to the trained leaf to its left.
+    #[test]
+    fn what_was_met_follows_a_newer_directory() {
+        let mut older = RolexLayer::new(directory(&[(2, 5000), (2, 6000)], &[900, 30, 700, 10]));
+        older.learn(100, hint(50, 0));
+        older.learn(120, hint(60, 0));
+        older.learn(210, hint(70, 1));
+        older.learn(110, hint(55, 0));
+        // The leaf at 50 is trained now; all others have moved by one.
+        let newer =
+            older.with_directory(directory(&[(3, 8000), (2, 6000)], &[900, 50, 30, 700, 10]));
+        let met: Vec<_> = newer.met.iter().collect();
+        let expected = [(110, 55, 50), (120, 60, 50), (210, 70, 30)]
+            .map(|(low, leaf, trained)| (low, place(leaf), place(trained)));
+        assert_eq!(met, expected);
+    }
+
+    /// Announcements of a model that has stayed need not be read again; those of another that has
+    /// its number must be.
+    #[test]
+    fn announcements_of_models_that_stayed_are_kept() {
+        let mut older = RolexLayer::new(directory(&[(2, 5000), (2, 6000)], &[900, 30, 700, 10]));
+        older.note_announced(0, 1, &[hint(50, 0).addr.word()]);
+        let entry = place(71).with_spare(1).word();
+        older.note_announced(1, 6, &[entry, 0, entry, entry]);
+        let newer = older.with_directory(directory(
+            &[(1, 8000), (2, 9000), (2, 6000)],
+            &[900, 50, 30, 700, 10],
+        ));
+        let seen = [0, 1, 2].map(|model| newer.announced_seen(model));
+        assert_eq!(seen, [0, 0, 6]);
+        assert_eq!(newer.synonyms_of(2), older.synonyms_of(1));
+        assert_eq!(newer.announced_seen(3), 0, "there is no such model");
     }
 }

@@ -106,6 +106,12 @@ impl Synonyms {
         self.split = split;
     }
 
+    /// All that are known, by lower fence: where they are, and the trained leaf that each belongs to.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, RemoteAddr, RemoteAddr)> {
+        let known = self.by_low.iter();
+        known.map(|(low, leaf)| (*low, leaf.addr, leaf.trained))
+    }
+
     /// How many are known.
     pub fn len(&self) -> usize {
         self.by_low.len()

@@ -6,7 +6,8 @@
 //! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
 //! | [`audit`] | whether a region in which nobody works keeps its promises |
-//! | [`retrain`] | models and leaves made anew while everybody works (L4) |
+//! | [`retrain`] | which models are retrained when, and when their memory is reused |
+//! | `redirected` | old synonym leaf tables that sessions may still write to |
 //! | [`agent`] | the thread that does all of it |
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
@@ -24,6 +25,7 @@ mod catalog;
 pub mod embedded;
 mod patience;
 pub mod reclaim;
+mod redirected;
 pub mod retrain;
 pub mod sessions;
 pub mod shm;

@@ -12,6 +12,8 @@
 //! | 7 | round trips of the longest step |
 //! | 8 | models found by the queue |
 //! | 9 | models found by the node's own look |
+//! | 10 | synonym leaves that became trained ones where they were (`rolex`) |
+//! | 11 | leaves announced in old tables meanwhile, and then in new ones (`rolex`) |
 //!
 //! The node alone writes them, one word after the other: each only grows, and each is right by
 //! itself.
@@ -21,7 +23,7 @@ use farleaf_fabric::{Batch, BatchError, Endpoint};
 use crate::layout::RegionLayout;
 
 /// Words of the tally.
-pub const TALLY_SIZE_WORDS: usize = 10;
+pub const TALLY_SIZE_WORDS: usize = 12;
 /// Blocks that are kept for it.
 pub(crate) const TALLY_SIZE_BLOCKS: u64 = 2;
 const _: () =
@@ -32,7 +34,7 @@ const _: () =
 pub struct RetrainTally {
     /// Retrainings that were committed.
     pub retraining_count: u64,
-    /// Leaves that they moved; in `rolex` mode, leaves that they put into new leaf tables.
+    /// Leaves that they moved.
     pub moved_count: u64,
     /// Leaves that these became.
     pub made_count: u64,
@@ -50,6 +52,10 @@ pub struct RetrainTally {
     pub queued_count: u64,
     /// Models that were retrained because the node found them by itself.
     pub found_count: u64,
+    /// Synonym leaves that became trained leaves where they were (`rolex`).
+    pub adopted_count: u64,
+    /// Leaves that were announced in old synonym leaf tables, and then in new ones (`rolex`).
+    pub late_count: u64,
 }
 
 impl RetrainTally {
@@ -66,6 +72,8 @@ impl RetrainTally {
             self.step_round_trips_max,
             self.queued_count,
             self.found_count,
+            self.adopted_count,
+            self.late_count,
         ]
     }
 
@@ -82,11 +90,13 @@ impl RetrainTally {
             step_round_trips_max: words[7],
             queued_count: words[8],
             found_count: words[9],
+            adopted_count: words[10],
+            late_count: words[11],
         }
     }
 }
 
-/// Reads a region's tally, and how many models wait in its queue. One round trip, 96 bytes.
+/// Reads a region's tally, and how many models wait in its queue. One round trip, 112 bytes.
 ///
 /// # Errors
 /// The fabric failed.
@@ -112,7 +122,7 @@ mod tests {
 
     #[test]
     fn words_are_golden() {
-        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
         let tally = RetrainTally::decode(&words);
         assert_eq!(tally.encode(), words);
         assert_eq!((tally.retraining_count, tally.found_count), (1, 10));

@@ -69,7 +69,8 @@ impl Plan {
         }
         if profile == Profile::Retraining {
             weights = weights.growing();
-            table.layer = LayerKind::Learned;
+            table.layer =
+                *random.choose(&[LayerKind::Learned, LayerKind::Learned, LayerKind::Rolex]);
             table.is_memory_reused = random.chance(800);
             table.retraining = Some(RetrainPolicy {
                 leaves_per_split: 1000,

@@ -50,11 +50,13 @@ pub enum Plant {
     MergeUnlocked,
     /// The leaf to the left of a new run still links to what was moved (R4).
     NeighbourLinkKept,
+    /// Runs are taken for garbage although a leaf table names leaves of them (X9).
+    LeafTableUnnamed,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -70,6 +72,7 @@ impl Plant {
         Self::RetiredLeafTrusted,
         Self::MergeUnlocked,
         Self::NeighbourLinkKept,
+        Self::LeafTableUnnamed,
     ];
 
     /// The name for users.
@@ -90,6 +93,7 @@ impl Plant {
             Self::RetiredLeafTrusted => "retired-leaf-trusted",
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
+            Self::LeafTableUnnamed => "leaf-table-unnamed",
         }
     }
 
@@ -101,7 +105,8 @@ impl Plant {
             | Self::IdleSessionIgnored
             | Self::RetiredLeafTrusted
             | Self::MergeUnlocked
-            | Self::NeighbourLinkKept => Profile::Retraining,
+            | Self::NeighbourLinkKept
+            | Self::LeafTableUnnamed => Profile::Retraining,
             _ => Profile::Crashes,
         }
     }
@@ -120,6 +125,7 @@ impl Plant {
             Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
+            Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),
             _ => None,
         }
     }

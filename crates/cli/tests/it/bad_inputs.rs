@@ -32,7 +32,7 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'state-before-slots', 'unlock-before-state', 'high-before-sibling', \
     'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
     'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'merge-unlocked', \
-    'neighbour-link-kept'\n";
+    'neighbour-link-kept', 'leaf-table-unnamed'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]

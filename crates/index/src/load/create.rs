@@ -60,6 +60,7 @@ pub async fn create_table<E: Endpoint>(access: &LeafAccess<'_, E>) -> Result<New
         shift: 0,
         models: vec![model],
         residuals: vec![0],
+        leaf_table: None,
     };
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
     match written {

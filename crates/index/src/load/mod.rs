@@ -70,9 +70,11 @@ pub struct LoadPlan {
 impl LoadPlan {
     /// The error bound in leaves. The paper counts positions in slots of full leaves; runs count in
     /// the records that a leaf gets.
-    fn epsilon_leaves(&self, slots: usize, fill: FillTarget) -> f64 {
+    pub fn epsilon_leaves(&self, slots: usize) -> f64 {
         match self.kind {
-            LayerKind::Learned => self.epsilon_keys / fill.mean(),
+            LayerKind::Learned => {
+                self.epsilon_keys / FillTarget::new(slots, self.fill_percent).mean()
+            }
             LayerKind::Rolex => self.epsilon_keys / slots as f64,
         }
     }
@@ -158,7 +160,7 @@ async fn load_into<E: Endpoint>(
 ) -> Result<LoadSummary, LoadError> {
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let fill = FillTarget::new(access.geometry.slot_count(), plan.fill_percent);
-    let epsilon_leaves = plan.epsilon_leaves(access.geometry.slot_count(), fill);
+    let epsilon_leaves = plan.epsilon_leaves(access.geometry.slot_count());
     let mut builder = RunBuilder::new(access, &allocator, extents, plan.kind, epsilon_leaves);
     let mut cutter = Cutter::new(fill);
     let mut record_count = 0;
@@ -198,6 +200,7 @@ async fn load_into<E: Endpoint>(
         shift: run.shift,
         models: run.models,
         residuals: run.residuals,
+        leaf_table: None,
     };
     let (root, range) =
         write_snapshot(access.endpoint, &allocator, access.layout, contents).await?;

@@ -294,7 +294,8 @@ impl<E: Endpoint> Index<'_, E> {
         self.access.endpoint.execute(batch).await?;
         let images = reads.iter().map(|read| self.image(batch, *read));
         let chosen = choose(&self.access, key, candidates, images);
-        if let Some(counter) = counter {
+        // Otherwise the model's number is of an older directory.
+        if let Some(counter) = counter.filter(|_| self.is_current()) {
             let slot_use = batch.words(counter)[0];
             let seen = self.state.layer.borrow().announced_seen(candidates.model);
             if slot_use > u64::from(seen) {

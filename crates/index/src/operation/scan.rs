@@ -129,8 +129,8 @@ impl<E: Endpoint> Index<'_, E> {
             let directory = layer.directory();
             let limit = expected_leaf_count(directory, self.access.geometry, wanted);
             let mut left = limit;
-            let trained = directory.run_from(hint.parent);
-            let is_trained = trained.is_some_and(|(leaf, _)| leaf.addr == hint.addr);
+            let trained = directory.leaf(hint.parent);
+            let is_trained = trained.is_some_and(|leaf| leaf.addr == hint.addr);
             if !is_trained {
                 self.post_piece(batch, &mut ahead, hint, 1, false);
                 left = left.saturating_sub(1).max(1);
@@ -138,10 +138,11 @@ impl<E: Endpoint> Index<'_, E> {
             let mut parent = hint.parent + u32::from(!is_trained);
             synonyms_of(&layer, hint.parent..parent, (from, limit), &mut synonyms);
             while left > 0 {
-                let Some((first, run_count)) = directory.run_from(parent) else {
+                // No more than `LEAF_COUNT_MAX`.
+                let Some((first, count)) = directory.run_from(parent, left as u32) else {
                     break;
                 };
-                let count = u64::from(run_count).min(left);
+                let count = u64::from(count);
                 self.post_piece(batch, &mut ahead, first, count, true);
                 let parents = parent..parent + count as u32;
                 synonyms_of(&layer, parents, (from, limit), &mut synonyms);

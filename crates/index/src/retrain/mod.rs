@@ -1,3 +1,6 @@
+//! Retraining. For `rolex` tables that is the paper's, which moves nothing: [`paper`], rules X1 to
+//! X9. For `learned` ones it is what follows.
+//!
 //! Retraining by moving (DESIGN L4): the leaves of neighbouring models, and what splits have added
 //! to them, become one new run, while everybody works on; then new models take the place of the old
 //! ones.
@@ -26,6 +29,7 @@
 
 mod gather;
 mod mover;
+pub mod paper;
 mod publish;
 mod redirect;
 mod tables;
@@ -81,8 +85,14 @@ pub struct RetrainSummary {
     pub moved_count: u64,
     /// Leaves that they became.
     pub made_count: u64,
-    /// Models that were trained on them.
+    /// Models that were trained.
     pub model_count: u64,
+    /// Synonym leaves that became trained leaves where they are (X3).
+    pub adopted_count: u64,
+    /// Leaves that were announced in old synonym leaf tables meanwhile, and then in new ones (X7).
+    pub late_count: u64,
+    /// The synonym leaf tables that are old now, of a retraining without moving (X8).
+    pub old_counters: Vec<paper::OldCounter>,
     /// Retired leaves, wherever they are.
     pub retired: Vec<RemoteAddr>,
     /// The longest that a step held locks, in round trips.

@@ -51,7 +51,12 @@ pub(super) async fn publish<E: Endpoint>(
     let Trained {
         models: mut trained,
         residuals,
-    } = train(&moved.leaves, access.geometry, epsilon_leaves, shift);
+    } = {
+        let leaves = moved.leaves.iter();
+        let leaves: Vec<_> = leaves.map(|leaf| (leaf.addr, leaf.low)).collect();
+        let layer = (LayerKind::Learned, access.geometry);
+        train(&leaves, layer, epsilon_leaves, shift)
+    };
     let model_count = trained.len() as u64;
 
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
@@ -70,15 +75,8 @@ pub(super) async fn publish<E: Endpoint>(
         (trained, residuals),
         (generation, shift, record_count as u64),
     );
-    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
-    let (root, snapshot) = written?;
-    swap_root(work, &mut batch, root).await?;
-    let purpose = ChunkPurpose::Snapshot { generation };
-    for range in tables.elsewhere.into_iter().chain([snapshot]) {
-        allocator
-            .give_back(range, purpose, access.table, FreeLeaves::default())
-            .await?;
-    }
+    let run_used_from = tables.run_used_from;
+    install(work, &mut batch, contents, tables.elsewhere).await?;
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     let summary = RetrainSummary {
@@ -86,7 +84,40 @@ pub(super) async fn publish<E: Endpoint>(
         model_count,
         ..RetrainSummary::default()
     };
-    Ok((summary, tables.run_used_from))
+    Ok((summary, run_used_from))
+}
+
+/// Writes a snapshot, and then lets the root name it: the commit point. `tables`: chunks of synonym
+/// leaf tables that it names, which are the table's from then on.
+pub(super) async fn install<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    contents: SnapshotContents,
+    tables: Option<ChunkRange>,
+) -> Result<(), IndexError> {
+    let access = &work.access;
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let allocator = allocator.taking_used_first();
+    let generation = contents.generation;
+    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    let (root, snapshot) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            if let Some(range) = tables {
+                let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
+                allocator.give_back(range, free, access.table, none).await?;
+            }
+            return Err(error.into());
+        }
+    };
+    swap_root(work, batch, root).await?;
+    let purpose = ChunkPurpose::Snapshot { generation };
+    for range in tables.into_iter().chain([snapshot]) {
+        allocator
+            .give_back(range, purpose, access.table, FreeLeaves::default())
+            .await?;
+    }
+    Ok(())
 }
 
 /// R1: the pending root first, so that nobody goes back to it.
@@ -211,5 +242,6 @@ fn assemble(
         shift,
         models,
         residuals: kept,
+        leaf_table: None,
     }
 }

@@ -52,6 +52,16 @@ pub(super) fn wanting<'a, E: Endpoint>(
     wanting
 }
 
+/// New models, with nothing to begin with.
+pub(super) fn empty(trained: &mut [Model]) -> Vec<Wanting<'_>> {
+    let wanting = trained.iter_mut().map(|model| Wanting {
+        model,
+        split_count: 0,
+        underfull_count: 0,
+    });
+    wanting.collect()
+}
+
 /// Pairs of neighbours that fit into one leaf, as steps from right to left find them (R2).
 fn mergeable_count(leaves: &[Made], merged_count_max: usize) -> u64 {
     let mut counts = leaves.iter().rev().map(|leaf| leaf.record_count).peekable();
@@ -70,6 +80,12 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// None.
+    pub(super) const NONE: Self = Self {
+        start: RemoteAddr::NULL,
+        block_count: 0,
+    };
+
     pub(super) fn before(first_leaf: RemoteAddr, start: RemoteAddr) -> Self {
         Self {
             start,

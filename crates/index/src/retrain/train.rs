@@ -4,22 +4,22 @@ use farleaf_leaf::LeafGeometry;
 use farleaf_model::{Segment, SegmentBuilder};
 use farleaf_types::RemoteAddr;
 
-use super::mover::Made;
 use crate::directory::Model;
 use crate::layer::LayerKind;
 use crate::load::{Boundaries, Gap, error_max, leaf_count_max, synonym_capacity};
 
-/// Models and residuals of leaves side by side.
+/// Models and residuals of leaves, left to right.
 #[derive(Debug, Default)]
 pub(super) struct Trained {
     pub(super) models: Vec<Model>,
     pub(super) residuals: Vec<i8>,
 }
 
-/// Trains on the lower fences of new leaves, left to right.
+/// Trains on the lower fences of leaves, left to right, given with their places. The label of a
+/// leaf is its number in its model. For [`LayerKind::Learned`] they lie side by side.
 pub(super) fn train(
-    leaves: &[Made],
-    geometry: LeafGeometry,
+    leaves: &[(RemoteAddr, u64)],
+    layer: (LayerKind, LeafGeometry),
     epsilon_leaves: f64,
     shift: u32,
 ) -> Trained {
@@ -27,39 +27,47 @@ pub(super) fn train(
     let mut trained = Trained::default();
     let mut begun = 0;
     for (index, leaf) in leaves.iter().enumerate() {
-        if let Some(segment) = regression.push(leaf.low) {
-            trained.add(&segment, &leaves[begun..index], geometry, shift);
+        if let Some(segment) = regression.push(leaf.1) {
+            trained.add(&segment, &leaves[begun..index], layer, shift);
             begun = index;
         }
     }
     if let Some(segment) = regression.finish() {
-        trained.add(&segment, &leaves[begun..], geometry, shift);
+        trained.add(&segment, &leaves[begun..], layer, shift);
     }
     trained
 }
 
 impl Trained {
-    fn add(&mut self, segment: &Segment, leaves: &[Made], geometry: LeafGeometry, shift: u32) {
-        let is_one_run = leaves.iter().enumerate().all(|(index, leaf)| {
-            let blocks = index as u64 * geometry.stride_blocks();
-            leaves[0].addr.offset_blocks(blocks) == leaf.addr
-        });
-        assert!(is_one_run, "R2: new leaves lie side by side");
+    fn add(
+        &mut self,
+        segment: &Segment,
+        leaves: &[(RemoteAddr, u64)],
+        (kind, geometry): (LayerKind, LeafGeometry),
+        shift: u32,
+    ) {
+        let (base, stride) = (leaves[0].0, geometry.stride_blocks());
+        let mut numbered = (0..).zip(leaves);
+        let is_one_run = numbered.all(|(index, leaf)| base.offset_blocks(index * stride) == leaf.0);
+        assert!(
+            kind == LayerKind::Rolex || is_one_run,
+            "R2: new leaves lie side by side"
+        );
         let leaf_count = leaves.len() as u32;
         let mut model = Model {
             first_key: segment.first_x,
             slope: segment.slope,
             intercept: segment.intercept as f32,
             error_max: 0.0,
-            base: leaves[0].addr,
+            base,
             leaf_count,
             synonym_table: RemoteAddr::NULL,
-            synonym_capacity: synonym_capacity(LayerKind::Learned, leaf_count),
+            synonym_capacity: synonym_capacity(kind, leaf_count),
         };
         // The fence is between two keys side by side, the only place that is left for it.
-        let gaps: Vec<Gap> = leaves.iter().map(|leaf| Gap::at(leaf.low)).collect();
+        let gaps: Vec<Gap> = leaves.iter().map(|leaf| Gap::at(leaf.1)).collect();
         let boundaries = Boundaries::decide(&model, &gaps, shift);
-        let lows: Vec<u64> = leaves.iter().map(|leaf| leaf.low).collect();
+        let lows: Vec<u64> = leaves.iter().map(|leaf| leaf.1).collect();
         model.error_max = error_max(&model, &lows);
         self.models.push(model);
         self.residuals.extend(boundaries.residuals);

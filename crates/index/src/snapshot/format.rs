@@ -1,7 +1,8 @@
 //! The words of a snapshot.
 //!
 //! ```text
-//! header (2 blocks) | one block per model | residuals, one byte per leaf | synonym leaf tables
+//! header (2 blocks) | one block per model | residuals, one byte per leaf
+//!     | leaf table, one word per leaf, if there is one | synonym leaf tables
 //! ```
 //!
 //! | header word | meaning | | model word | meaning |
@@ -13,7 +14,11 @@
 //! | 4 | records trained on | | 4 | synonym capacity (32), leaves (32) |
 //! | 5 | shift of positions | | 5 | synonym leaf table |
 //! | 6 | checksum of the residuals | | 6 | 0 |
-//! | 15 | checksum of words 0 to 14 | | 7 | checksum of words 0 to 6 with the generation |
+//! | 7 | 1 if there is a leaf table (32), its checksum (32) | | 7 | checksum of words 0 to 6 |
+//! | 15 | checksum of words 0 to 14 | | | with the generation |
+//!
+//! Without a leaf table the leaves of a model lie side by side, from its first one on. With one,
+//! leaf i of the snapshot is where word i says, and a model's "first leaf" repeats its first word.
 //!
 //! A synonym leaf table is two counters, then entries. The first counts its entries (`slot_use`),
 //! the second the model's leaves that deletes have made underfull. An entry is a leaf's address,
@@ -28,10 +33,12 @@ pub const HEADER_SIZE_WORDS: usize = 16;
 /// Words of one model.
 pub(super) const MODEL_SIZE_WORDS: usize = 8;
 /// "FLSNAP" and the format's version.
-const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x01\0");
+const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x02\0");
 /// Most models and leaves that a snapshot may claim; beyond them lies damage, not data.
 const COUNT_MAX: u64 = u32::MAX as u64;
 const SHIFT_MAX: u64 = 32;
+/// In the upper half of header word 7: there is a leaf table.
+const HAS_LEAF_TABLE: u64 = 1 << 32;
 
 /// What a snapshot's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +57,8 @@ pub struct SnapshotHeader {
     pub shift: u32,
     /// CRC-32C of the residuals' words.
     pub residual_checksum: u32,
+    /// CRC-32C of the leaf table's words, if there is one.
+    pub leaf_table_checksum: Option<u32>,
 }
 
 impl SnapshotHeader {
@@ -63,6 +72,8 @@ impl SnapshotHeader {
         words[4] = self.record_count;
         words[5] = self.shift.into();
         words[6] = self.residual_checksum.into();
+        let leaf_table = self.leaf_table_checksum;
+        words[7] = leaf_table.map_or(0, |checksum| HAS_LEAF_TABLE | u64::from(checksum));
         words[15] = crc32c(&words[..15]).into();
         words
     }
@@ -84,6 +95,11 @@ impl SnapshotHeader {
         if !in_range {
             return Err("its counts are impossible".to_owned());
         }
+        let leaf_table_checksum = match words[7] {
+            0 => None,
+            word if word >> 32 == HAS_LEAF_TABLE >> 32 => Some(word as u32),
+            word => return Err(format!("its leaf table is described by {word:#018x}")),
+        };
         Ok(Self {
             table: TableId((words[1] >> 32) as u32),
             generation: words[1] as u16,
@@ -92,6 +108,7 @@ impl SnapshotHeader {
             record_count: words[4],
             shift: words[5] as u32,
             residual_checksum: words[6] as u32,
+            leaf_table_checksum,
         })
     }
 
@@ -103,6 +120,11 @@ impl SnapshotHeader {
     /// Words of the residuals.
     pub(super) fn residual_size_words(&self) -> usize {
         (self.leaf_count as usize).div_ceil(8)
+    }
+
+    /// Words before the leaf table.
+    pub(super) fn leaf_table_start_words(&self) -> usize {
+        self.residual_start_words() + self.residual_size_words()
     }
 }
 
@@ -174,6 +196,14 @@ mod tests {
             record_count: 6000,
             shift: 5,
             residual_checksum: 0xABCD,
+            leaf_table_checksum: None,
+        }
+    }
+
+    fn header_with_leaf_table() -> SnapshotHeader {
+        SnapshotHeader {
+            leaf_table_checksum: Some(0x1234),
+            ..header()
         }
     }
 
@@ -194,9 +224,19 @@ mod tests {
     fn words_are_golden() {
         let words = header().encode();
         assert_eq!(
-            words[..7],
-            [0x0001_5041_4E53_4C46, 5 << 32 | 2, 3, 1000, 6000, 5, 0xABCD]
+            words[..8],
+            [
+                0x0002_5041_4E53_4C46,
+                5 << 32 | 2,
+                3,
+                1000,
+                6000,
+                5,
+                0xABCD,
+                0
+            ]
         );
+        assert_eq!(header_with_leaf_table().encode()[7], 1 << 32 | 0x1234);
         let words = encode_model(&model(), 2);
         assert_eq!(
             words[..7],
@@ -214,9 +254,23 @@ mod tests {
 
     #[test]
     fn both_survive_the_way_and_are_bound_to_their_generation() {
-        assert_eq!(SnapshotHeader::decode(&header().encode()), Ok(header()));
+        for header in [header(), header_with_leaf_table()] {
+            assert_eq!(SnapshotHeader::decode(&header.encode()), Ok(header));
+        }
         assert_eq!(decode_model(&encode_model(&model(), 2), 2), Ok(model()));
         assert!(decode_model(&encode_model(&model(), 2), 3).is_err());
+    }
+
+    /// A word that says neither that there is a leaf table nor that there is none is refused, with
+    /// a good checksum, too.
+    #[test]
+    fn a_leaf_table_is_there_or_not() {
+        for word in [1, 2 << 32, 1 << 33 | 7, u64::MAX] {
+            let mut words = header().encode();
+            words[7] = word;
+            words[15] = crc32c(&words[..15]).into();
+            assert!(SnapshotHeader::decode(&words).is_err(), "{word:#x}");
+        }
     }
 
     #[test]
@@ -256,7 +310,7 @@ mod tests {
         #[test]
         fn any_words_are_refused_or_decoded(
             mut words in proptest::collection::vec(any::<u64>(), HEADER_SIZE_WORDS),
-            flip in 1_u64.., at in 0_usize..7,
+            flip in 1_u64.., at in 0_usize..7, header_at in 0_usize..15,
         ) {
             prop_assert!(SnapshotHeader::decode(&words).is_err());
             prop_assert!(decode_model(&words, 1).is_err());
@@ -264,7 +318,7 @@ mod tests {
             words[15] = crc32c(&words[..15]).into();
             let _ = SnapshotHeader::decode(&words);
             let mut damaged = header().encode();
-            damaged[at] ^= flip;
+            damaged[header_at] ^= flip;
             prop_assert!(SnapshotHeader::decode(&damaged).is_err());
             let mut damaged = encode_model(&model(), 2);
             damaged[at] ^= flip;

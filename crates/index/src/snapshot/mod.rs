@@ -3,9 +3,18 @@
 //! A snapshot is written whole before anything names it, and never changed; the root word of the
 //! table's catalog entry names it. Only the synonym leaf tables inside it live on: their counters
 //! are advanced by FAA and their entries are written once each.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `format` | header and models, word by word |
+//! | `leaf_table` | addresses of leaves that do not lie side by side |
+//! | `transfer` | snapshots to far memory and back |
 
 mod format;
+mod leaf_table;
 mod transfer;
+
+pub(crate) use leaf_table::is_place;
 
 pub use format::{HEADER_SIZE_WORDS, SnapshotHeader, decode_model, encode_model};
 pub(crate) use transfer::table_size_words;

@@ -1,6 +1,7 @@
 //! Snapshots to far memory and back.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_leaf::LeafGeometry;
@@ -11,6 +12,7 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
 
+use super::leaf_table;
 use crate::directory::{Directory, Model};
 use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::snapshot::format::{
@@ -37,6 +39,9 @@ pub struct SnapshotContents {
     pub models: Vec<Model>,
     /// One per leaf.
     pub residuals: Vec<i8>,
+    /// Where each leaf is; `None`: those of a model lie side by side, from its base on. With a leaf
+    /// table a model's base is its first leaf.
+    pub leaf_table: Option<Arc<[RemoteAddr]>>,
 }
 
 /// Claims room for a snapshot and writes it, with empty synonym leaf tables. Returns the root word
@@ -50,18 +55,11 @@ pub async fn write_snapshot<E: Endpoint>(
     layout: &RegionLayout,
     mut contents: SnapshotContents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
-    let residuals = residual_words(&contents.residuals);
-    let model_words = contents.models.len() * MODEL_SIZE_WORDS;
-    let tables_start = (HEADER_SIZE_WORDS + model_words + residuals.len())
+    let tables_start = contents
+        .own_size_words()
         .next_multiple_of(BLOCK_SIZE_WORDS as usize);
-    let table_words = |model: &Model| {
-        if wants_table(model) {
-            table_size_words(model)
-        } else {
-            0
-        }
-    };
-    let size_words = tables_start + contents.models.iter().map(table_words).sum::<usize>();
+    let wanting = contents.models.iter().filter(|model| wants_table(model));
+    let size_words = tables_start + wanting.map(table_size_words).sum::<usize>();
     let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
     let purpose = ChunkPurpose::Snapshot {
         generation: contents.generation,
@@ -70,7 +68,6 @@ pub async fn write_snapshot<E: Endpoint>(
         .claim(chunk_count, purpose, contents.table)
         .await?;
     let place = layout.chunk_start(range.first);
-
     let mut next_table = tables_start;
     for model in contents
         .models
@@ -80,20 +77,7 @@ pub async fn write_snapshot<E: Endpoint>(
         model.synonym_table = place.offset_blocks(next_table as u64 / BLOCK_SIZE_WORDS);
         next_table += table_size_words(model);
     }
-    let header = SnapshotHeader {
-        table: contents.table,
-        generation: contents.generation,
-        model_count: contents.models.len() as u32,
-        leaf_count: contents.residuals.len() as u32,
-        record_count: contents.record_count,
-        shift: contents.shift,
-        residual_checksum: crc32c(&residuals),
-    };
-    let mut words = Vec::with_capacity(size_words);
-    words.extend(header.encode());
-    let models = contents.models.iter();
-    words.extend(models.flat_map(|model| encode_model(model, contents.generation)));
-    words.extend(residuals);
+    let mut words = contents.encode();
     // The chunks may have been used before; the counters must start at zero.
     words.resize(size_words, 0);
     match write_words(endpoint, place.word_at(0), &words).await {
@@ -142,19 +126,20 @@ impl SnapshotContents {
         geometry: LeafGeometry,
         root: RemoteAddr,
     ) -> BTreeSet<ChunkIndex> {
-        let residual_words = self.residuals.len().div_ceil(8);
-        let own_words = HEADER_SIZE_WORDS + self.models.len() * MODEL_SIZE_WORDS + residual_words;
         let blocks = |words: usize| (words as u64).div_ceil(BLOCK_SIZE_WORDS);
-        let runs = self.models.iter().map(|model| {
-            let leaf_count = u64::from(model.leaf_count);
-            (model.base, leaf_count * geometry.stride_blocks())
-        });
+        let stride = geometry.stride_blocks();
+        let is_listed = self.leaf_table.is_some();
+        let runs = self.models.iter().filter(|_| !is_listed);
+        let runs = runs.map(|model| (model.base, u64::from(model.leaf_count) * stride));
+        let leaves = self.leaf_table.iter().flat_map(|table| table.iter());
+        let leaves = leaves.map(|leaf| (*leaf, stride));
         let placed = self.models.iter();
         let placed = placed.filter(|model| !model.synonym_table.is_null());
         let tables = placed.map(|model| (model.synonym_table, blocks(table_size_words(model))));
         let pieces = runs
+            .chain(leaves)
             .chain(tables)
-            .chain([(root.place(), blocks(own_words))]);
+            .chain([(root.place(), blocks(self.own_size_words()))]);
         pieces
             .flat_map(|(start, block_count)| {
                 let last = start.offset_blocks(block_count.max(1) - 1);
@@ -168,14 +153,71 @@ impl SnapshotContents {
 
     /// The directory that it describes.
     pub fn into_directory(self, geometry: LeafGeometry) -> Directory {
-        Directory::new(
+        let directory = Directory::new(
             geometry,
             self.generation,
             self.record_count,
             self.shift,
             &self.models,
             self.residuals,
-        )
+        );
+        match self.leaf_table {
+            Some(leaf_table) => directory.with_leaf_table(leaf_table),
+            None => directory,
+        }
+    }
+
+    /// Where the leaves of some models are, in order.
+    pub fn leaves_of(
+        &self,
+        geometry: LeafGeometry,
+        models: core::ops::Range<usize>,
+    ) -> Vec<RemoteAddr> {
+        let count = |models: &[Model]| -> usize {
+            let counts = models.iter().map(|model| model.leaf_count as usize);
+            counts.sum()
+        };
+        let own = &self.models[models.clone()];
+        if let Some(table) = &self.leaf_table {
+            let first = count(&self.models[..models.start]);
+            return table[first..first + count(own)].to_vec();
+        }
+        let side_by_side = |model: &Model| {
+            let (base, leaf_count) = (model.base, u64::from(model.leaf_count));
+            (0..leaf_count).map(move |leaf| base.offset_blocks(leaf * geometry.stride_blocks()))
+        };
+        own.iter().flat_map(side_by_side).collect()
+    }
+
+    /// Words of what is read as a whole: all but the synonym leaf tables.
+    fn own_size_words(&self) -> usize {
+        let leaf_table = self.leaf_table.as_ref().map_or(0, |table| table.len());
+        HEADER_SIZE_WORDS
+            + self.models.len() * MODEL_SIZE_WORDS
+            + self.residuals.len().div_ceil(8)
+            + leaf_table
+    }
+
+    fn encode(&self) -> Vec<u64> {
+        let residuals = residual_words(&self.residuals);
+        let leaf_table = self.leaf_table.as_deref().map(leaf_table::encode);
+        let header = SnapshotHeader {
+            table: self.table,
+            generation: self.generation,
+            model_count: self.models.len() as u32,
+            leaf_count: self.residuals.len() as u32,
+            record_count: self.record_count,
+            shift: self.shift,
+            residual_checksum: crc32c(&residuals),
+            leaf_table_checksum: leaf_table.as_deref().map(crc32c),
+        };
+        let mut words = Vec::with_capacity(self.own_size_words());
+        words.extend(header.encode());
+        let models = self.models.iter();
+        words.extend(models.flat_map(|model| encode_model(model, self.generation)));
+        words.extend(residuals);
+        words.extend(leaf_table.into_iter().flatten());
+        words
     }
 }
 
@@ -211,17 +253,14 @@ pub async fn read_contents<E: Endpoint>(
         .map(|words| decode_model(words, header.generation))
         .collect::<Result<_, _>>()
         .map_err(damaged)?;
-    let is_outside = |model: &Model| !is_inside(model, layout, geometry);
-    if let Some(model) = models.iter().find(|model| is_outside(model)) {
-        return Err(damaged(format!(
-            "the model at {} leaves the region",
-            model.base
-        )));
+    let is_listed = header.leaf_table_checksum.is_some();
+    let is_outside = |model: &&Model| !is_inside(model, layout, geometry, is_listed);
+    if let Some(model) = models.iter().find(is_outside) {
+        let how = format!("the model at {} leaves the region", model.base);
+        return Err(damaged(how));
     }
-    let leaf_count = models
-        .iter()
-        .map(|model| u64::from(model.leaf_count))
-        .sum::<u64>();
+    let leaf_counts = models.iter().map(|model| u64::from(model.leaf_count));
+    let leaf_count: u64 = leaf_counts.sum();
     let ascending = models
         .windows(2)
         .all(|pair| pair[0].first_key < pair[1].first_key);
@@ -240,24 +279,33 @@ pub async fn read_contents<E: Endpoint>(
         .take(header.leaf_count as usize)
         .map(u8::cast_signed)
         .collect();
-    let SnapshotHeader {
-        generation,
-        record_count,
-        shift,
-        ..
-    } = header;
+    let leaf_table = if let Some(checksum) = header.leaf_table_checksum {
+        let start = place.word_at(header.leaf_table_start_words() as u64);
+        let words = read_words(endpoint, start, header.leaf_count as usize).await?;
+        let decoded = leaf_table::decode(&words, checksum, (layout, geometry), &models);
+        Some(decoded.map_err(damaged)?)
+    } else {
+        None
+    };
     Ok(SnapshotContents {
         table,
-        generation,
-        record_count,
-        shift,
+        generation: header.generation,
+        record_count: header.record_count,
+        shift: header.shift,
         models,
         residuals,
+        leaf_table,
     })
 }
 
-/// Whether all that a model points to lies in chunks of the region.
-fn is_inside(model: &Model, layout: &RegionLayout, geometry: LeafGeometry) -> bool {
+/// Whether all that a model points to lies in chunks of the region; leaves that a leaf table lists
+/// are checked there.
+fn is_inside(
+    model: &Model,
+    layout: &RegionLayout,
+    geometry: LeafGeometry,
+    is_listed: bool,
+) -> bool {
     let spans = |start: RemoteAddr, block_count: u64| {
         let last = start.block() + block_count.max(1) - 1;
         last < RemoteAddr::BLOCK_COUNT_MAX
@@ -267,11 +315,10 @@ fn is_inside(model: &Model, layout: &RegionLayout, geometry: LeafGeometry) -> bo
                 .is_some()
     };
     let table_words = SYNONYM_TABLE_HEADER_SIZE_WORDS + u64::from(model.synonym_capacity);
-    spans(
-        model.base,
-        u64::from(model.leaf_count) * geometry.stride_blocks(),
-    ) && (model.synonym_table.is_null()
-        || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
+    let run_count = if is_listed { 1 } else { model.leaf_count };
+    spans(model.base, u64::from(run_count) * geometry.stride_blocks())
+        && (model.synonym_table.is_null()
+            || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
 }
 
 fn residual_words(residuals: &[i8]) -> Vec<u64> {

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
-use farleaf_leaf::LeafGeometry;
 use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::EntryState;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, SequenceNumber, TableId};
+use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
 
 use super::Retrainer;
 use super::look::Looked;
@@ -22,6 +20,7 @@ pub(super) struct Garbage {
     table: TableId,
     /// When every session has published this, nobody else names it either (T3).
     sequence: SequenceNumber,
+    is_over: bool,
     leaf_size_bytes: u64,
     leaves: Vec<RemoteAddr>,
     chunks: Vec<ChunkIndex>,
@@ -36,10 +35,15 @@ impl Retrainer {
         leaves: Vec<RemoteAddr>,
     ) -> Result<(), IndexError> {
         let known = self.known(table.access.table);
-        let named =
-            table
-                .contents
-                .named_chunks(table.access.layout, table.access.geometry, table.root);
+        let (layout, geometry) = (table.access.layout, table.access.geometry);
+        let mut named = table.contents.named_chunks(layout, geometry, table.root);
+        let is_listed = table.contents.leaf_table.is_some();
+        if is_listed && keeper.endpoint.leaves_out(ProtocolCheck::LeafTableIsNamed) {
+            let chunk = |index: &ChunkIndex| table.chunks.get(index.0 as usize);
+            let is_run =
+                |chunk: &ChunkEntry| matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
+            named.retain(|index| !chunk(index).is_some_and(is_run));
+        }
         let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
             let is_whole = matches!(
                 chunk.purpose,
@@ -62,6 +66,7 @@ impl Retrainer {
         self.garbage.borrow_mut().push(Garbage {
             table: table.access.table,
             sequence,
+            is_over: false,
             leaf_size_bytes: table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES,
             leaves,
             chunks,
@@ -113,19 +118,36 @@ impl Retrainer {
         own.flat_map(|group| group.chunks.iter().copied()).collect()
     }
 
-    /// T3.
-    pub(super) async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
-        if self.garbage.borrow().is_empty() {
+    /// T3: which groups are to be freed at the end of this tick. Asked for at its beginning: what
+    /// sessions have announced in old tables until they passed is then met in between (X7). Returns
+    /// whether there are any.
+    pub(super) async fn mark_over<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+    ) -> Result<bool, RegionError> {
+        if !self.has_garbage() {
             self.waiting_tick_count.set(0);
-            return Ok(());
+            return Ok(false);
         }
         let published = keeper.published_by_all().await?;
         self.ask_if_waiting(keeper, published).await?;
         let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
-        let is_over = |group: &Garbage| group.sequence <= published || is_ignored;
-        let (over, waiting) = self.garbage.take().into_iter().partition(is_over);
+        let mut is_any_over = false;
+        for group in &mut *self.garbage.borrow_mut() {
+            group.is_over = group.sequence <= published || is_ignored;
+            is_any_over |= group.is_over;
+        }
+        Ok(is_any_over)
+    }
+
+    /// T3.
+    pub(super) async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
+        let groups = self.garbage.take().into_iter();
+        let (over, waiting) = groups.partition(|group| group.is_over);
         self.garbage.replace(waiting);
         for group in over {
+            let (layout, table) = (&keeper.layout, group.table);
+            self.redirected.forget(layout, table, &group.chunks);
             self.free_group(keeper, group).await?;
         }
         Ok(())
@@ -186,9 +208,7 @@ impl Retrainer {
                 group.leaves.extend(leaves);
             }
         }
-        let mut tally = self.tally();
-        tally.reclaimed_bytes += reclaimed_bytes;
-        self.tally.set(tally);
+        self.count(|tally| tally.reclaimed_bytes += reclaimed_bytes);
         // Leaves in chunks that are leased; those of a table that is gone went with it.
         let is_there = keeper
             .catalog()
@@ -199,64 +219,5 @@ impl Retrainer {
             self.garbage.borrow_mut().push(group);
         }
         Ok(())
-    }
-}
-
-impl<E: Endpoint> Keeper<E> {
-    /// Takes over a chunk of a table that nobody leases, and gives it back changed, if it still is
-    /// what it was thought to be. False: it is leased, or is not.
-    async fn change_chunk(
-        &self,
-        chunk: ChunkIndex,
-        table: TableId,
-        is_meant: impl Fn(&ChunkEntry) -> bool,
-        change: impl FnOnce(&ChunkEntry) -> (ChunkPurpose, FreeLeaves),
-    ) -> Result<bool, RegionError> {
-        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
-        let free = OwnerWord::FREE;
-        let Some(entry) = allocator.take_over(chunk, free).await? else {
-            return Ok(false);
-        };
-        let range = ChunkRange {
-            first: chunk,
-            count: 1,
-        };
-        if entry.table == table && is_meant(&entry) {
-            let (purpose, leaves) = change(&entry);
-            allocator.give_back(range, purpose, table, leaves).await?;
-            return Ok(true);
-        }
-        allocator.let_go(chunk).await?;
-        Ok(false)
-    }
-
-    /// Marks leaves of a shared chunk as free; if all of them are, the chunk is. False: it is
-    /// leased.
-    async fn free_leaves(
-        &self,
-        chunk: ChunkIndex,
-        table: TableId,
-        leaves: &[RemoteAddr],
-    ) -> Result<bool, RegionError> {
-        let start = self.layout.chunk_start(chunk).block();
-        let is_leaves =
-            |entry: &ChunkEntry| matches!(entry.purpose, Some(ChunkPurpose::Leaves { .. }));
-        let change = |entry: &ChunkEntry| {
-            let mut free = entry.free;
-            let Some(purpose @ ChunkPurpose::Leaves { slots }) = entry.purpose else {
-                unreachable!("only a chunk of leaves is changed")
-            };
-            let geometry = LeafGeometry::new(slots.into());
-            let geometry = geometry.expect("a table's leaves have a known shape");
-            for leaf in leaves {
-                free.insert((leaf.block() - start) / geometry.stride_blocks());
-            }
-            if free.count() == geometry.chunk_leaf_count() {
-                (ChunkPurpose::Free, FreeLeaves::default())
-            } else {
-                (purpose, free)
-            }
-        };
-        self.change_chunk(chunk, table, is_leaves, change).await
     }
 }

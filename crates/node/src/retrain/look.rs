@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_index::IndexError;
 use farleaf_index::directory::Model;
 use farleaf_index::load::{FillTarget, finish_root};
 use farleaf_index::retrain::{Retraining, adopt};
 use farleaf_index::snapshot::{SnapshotContents, read_contents};
+use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
@@ -152,6 +152,11 @@ impl<E: Endpoint> Looked<'_, E> {
             merged_count_max: slot_count * usize::from(self.entry.record.fill_percent) / 100,
             broken,
         }
+    }
+
+    /// How it is retrained, which a table with a layer that this code does not know is not.
+    pub(super) fn kind(&self) -> LayerKind {
+        LayerKind::from_number(self.entry.record.search_layer).unwrap_or_default()
     }
 
     /// R6: a run that the node has, its own or a dead one's, and that the root does not name.

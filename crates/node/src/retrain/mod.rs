@@ -1,11 +1,13 @@
 //! Retraining, as the node does it: which models of which tables, and when what they leave behind
-//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`).
+//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`, and for `rolex` tables
+//! X1 to X9 of `farleaf_index::retrain::paper`).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `policy` | which models are due (T1) |
 //! | `look` | a table, as the node looks at it |
 //! | `garbage` | what nothing names any more, until it is reused (T2 to T4) |
+//! | `chunks` | chunks of that, changed one by one |
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own, or deletes have
 //!   made one of so many underfull; and, with fewer splits, when there was none for a while. The
@@ -23,6 +25,7 @@
 //! - **T5.** Retraining begins when a sweep has found nothing more of the dead: what another
 //!   retrainer has left half done is finished by it (R6).
 
+mod chunks;
 mod garbage;
 mod look;
 mod policy;
@@ -35,6 +38,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::retrain::paper::retrain_in_place;
 use farleaf_index::retrain::{RetrainSummary, Stretch, retrain};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_region::RegionError;
@@ -44,6 +48,7 @@ use farleaf_region::tally::RetrainTally;
 use farleaf_types::RemoteAddr;
 
 use crate::patience::Patience;
+use crate::redirected::Redirected;
 use crate::sweep::Keeper;
 use garbage::Garbage;
 use look::{Looked, Looks};
@@ -69,6 +74,8 @@ pub struct Retrainer {
     resting_tick_count: Cell<u32>,
     /// Ticks until the node looks at all counters by itself.
     ticks_to_look: Cell<u32>,
+    /// Where splits may still be announced after a retraining (X8).
+    redirected: Redirected,
     looks: Looks,
     seen: RefCell<Seen>,
     tally: Cell<RetrainTally>,
@@ -99,6 +106,7 @@ impl Retrainer {
             waiting_tick_count: Cell::new(0),
             resting_tick_count: Cell::new(0),
             ticks_to_look: Cell::new(0),
+            redirected: Redirected::default(),
             looks: Looks::default(),
             seen: RefCell::default(),
             tally: Cell::default(),
@@ -152,6 +160,7 @@ impl Retrainer {
     ) -> Result<bool, IndexError> {
         let patience = Patience::new(stop);
         self.take_queue(keeper).await?;
+        let has_old_tables = self.mark_over(keeper).await? && !self.redirected.is_empty();
         let resting = self.resting_tick_count.get();
         if resting > 0 {
             self.resting_tick_count.set(resting - 1);
@@ -159,8 +168,11 @@ impl Retrainer {
             return Ok(false);
         }
         let is_own_look = self.ticks_to_look.get() == 0;
-        let is_asked =
-            self.is_more_due.get() || self.is_scan_due.get() || !self.queued.borrow().is_empty();
+        // X7: what is freed at the end of this tick is read for the last time.
+        let is_asked = has_old_tables
+            || self.is_more_due.get()
+            || self.is_scan_due.get()
+            || !self.queued.borrow().is_empty();
         self.ticks_to_look.update(|ticks| match ticks {
             0 => self.policy.look_tick_count,
             ticks => ticks - 1,
@@ -200,9 +212,11 @@ impl Retrainer {
         let is_scan_due = self.is_scan_due.replace(false);
         let mut is_more_due = false;
         let catalog = keeper.catalog().await?;
+        let is_there = |id| catalog.iter().any(|entry| entry.record.id == id);
+        self.redirected.retain(is_there);
         let is_live = |entry: &CatalogEntry| {
-            let is_learned = entry.record.search_layer == LayerKind::Learned.number();
-            is_learned && entry.state == EntryState::Live
+            let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
+            is_known && entry.state == EntryState::Live
         };
         let live: Vec<CatalogEntry> = catalog.into_iter().filter(is_live).collect();
         self.looks.keep(&live);
@@ -237,17 +251,25 @@ impl Retrainer {
         patience: &Patience<'_>,
         is_own_look: bool,
     ) -> Result<bool, IndexError> {
+        let broken = Cell::new(false);
+        let work = table.work(&broken);
+        let late_count = self.redirected.announce(&work).await?;
+        self.count(|tally| tally.late_count += late_count);
         let counted = look::count_changes(keeper, &table.contents).await?;
         let due = self.due(table, &counted, is_own_look);
         let Some(stretch) = due else {
             self.collect(keeper, table, Vec::new()).await?;
             return Ok(false);
         };
-        let broken = Cell::new(false);
-        let work = table.work(&broken);
         let begun = (self.clock)();
         let may_go_on = || !patience.is_over();
-        let retrained = Box::pin(retrain(&work, &stretch, may_go_on));
+        let retrained = Box::pin(async {
+            match table.kind() {
+                LayerKind::Learned => retrain(&work, &stretch, may_go_on).await,
+                // X1: it holds nothing while it waits, so there is nothing to stop for.
+                LayerKind::Rolex => retrain_in_place(&work, stretch.models.clone()).await,
+            }
+        });
         // What was given up for now is found as an orphan (R6).
         let Some(summary) = patience.wait(retrained).await else {
             self.is_scan_due.set(true);
@@ -265,6 +287,8 @@ impl Retrainer {
         };
         let time_ns = (self.clock)().saturating_sub(begun);
         self.note(table, stretch.models, &summary, time_ns);
+        self.redirected
+            .note(table.access.table, &summary.old_counters);
         let first_leaf = table.entry.record.first_leaf;
         let retired = summary.retired.into_iter();
         let shared = retired.filter(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
@@ -298,6 +322,12 @@ impl Retrainer {
         })
     }
 
+    fn count(&self, change: impl FnOnce(&mut RetrainTally)) {
+        let mut tally = self.tally.get();
+        change(&mut tally);
+        self.tally.set(tally);
+    }
+
     fn note<E>(
         &self,
         table: &Looked<'_, E>,
@@ -314,6 +344,8 @@ impl Retrainer {
         tally.moved_count += summary.moved_count;
         tally.made_count += summary.made_count;
         tally.model_count += summary.model_count;
+        tally.adopted_count += summary.adopted_count;
+        tally.late_count += summary.late_count;
         tally.time_ns += time_ns;
         tally.time_ns_max = tally.time_ns_max.max(time_ns);
         tally.queued_count += queued_count;

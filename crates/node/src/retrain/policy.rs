@@ -36,22 +36,26 @@ pub struct RetrainPolicy {
     pub asking_tick_count: u32,
 }
 
-impl Default for RetrainPolicy {
+impl RetrainPolicy {
     /// One split for eight leaves, at least four, or one for 512 when there was none between two
-    /// looks; 8,192 leaves at
-    /// once, or one in 64; models of less than 1,024 leaves are joined; all
+    /// looks; 8,192 leaves at once, or one in 64; models of less than 1,024 leaves are joined; all
     /// counters are looked at every 50 ticks; silent sessions are asked after 100.
+    pub const DEFAULT: Self = Self {
+        leaves_per_split: LEAVES_PER_DUE_SPLIT,
+        split_count_min: DUE_SPLIT_COUNT_MIN,
+        quiet_leaves_per_split: 512,
+        leaf_count_max: 1 << 13,
+        table_share: 64,
+        joined_leaf_count: 1024,
+        look_tick_count: 50,
+        asking_tick_count: 100,
+    };
+}
+
+impl Default for RetrainPolicy {
+    /// [`Self::DEFAULT`].
     fn default() -> Self {
-        Self {
-            leaves_per_split: LEAVES_PER_DUE_SPLIT,
-            split_count_min: DUE_SPLIT_COUNT_MIN,
-            quiet_leaves_per_split: 512,
-            leaf_count_max: 1 << 13,
-            table_share: 64,
-            joined_leaf_count: 1024,
-            look_tick_count: 50,
-            asking_tick_count: 100,
-        }
+        Self::DEFAULT
     }
 }
 

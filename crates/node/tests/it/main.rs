@@ -25,6 +25,7 @@
 //! | `dropped` | operations that are dropped, or fail, in the middle, by a session that goes on |
 //! | `claims` | chunks that several sessions want |
 //! | `meanwhile` | sessions that act and die while a sweep is under way |
+//! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
 mod catalog;
@@ -37,6 +38,7 @@ mod findings;
 mod keeper;
 mod leaves;
 mod meanwhile;
+mod paper;
 mod pool;
 mod records;
 mod scene;

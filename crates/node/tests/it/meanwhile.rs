@@ -16,11 +16,28 @@ use crate::pool::{Client, Pool};
 use crate::tables::LEARNED;
 
 /// Lets something happen before one of its batches.
-struct Interrupted<'a> {
+pub(crate) struct Interrupted<'a> {
     inner: MappedEndpoint,
     batch_count: Cell<u64>,
     at: u64,
     happens: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+}
+
+impl<'a> Interrupted<'a> {
+    /// Something happens before batch `at`, from 0 on.
+    pub(crate) fn new(inner: MappedEndpoint, at: u64, happens: impl FnOnce() + 'a) -> Self {
+        Self {
+            inner,
+            batch_count: Cell::new(0),
+            at,
+            happens: RefCell::new(Some(Box::new(happens))),
+        }
+    }
+
+    /// There were not so many batches.
+    pub(crate) fn has_not_happened(&self) -> bool {
+        self.happens.borrow().is_some()
+    }
 }
 
 impl Endpoint for Interrupted<'_> {
@@ -58,19 +75,15 @@ fn is_kept(setup: impl Fn() -> Pool, work: impl Fn(&mut Pool, OwnerWord), expect
         pool.fence(dead);
         let (owner, node) = (pool.register(), pool.register());
         let pool = RefCell::new(pool);
-        let endpoint = Interrupted {
-            inner: pool.borrow().endpoint(),
-            batch_count: Cell::new(0),
-            at,
-            happens: RefCell::new(Some(Box::new(|| {
-                let mut pool = pool.borrow_mut();
-                work(&mut pool, owner);
-                pool.fence(owner);
-            }))),
-        };
+        let inner = pool.borrow().endpoint();
+        let endpoint = Interrupted::new(inner, at, || {
+            let mut pool = pool.borrow_mut();
+            work(&mut pool, owner);
+            pool.fence(owner);
+        });
         let keeper = pool.borrow().keeper(endpoint, node);
         block_on(keeper.sweep(), || 0).expect("nothing fails");
-        let is_over = keeper.endpoint.happens.take().is_some();
+        let is_over = keeper.endpoint.has_not_happened();
         drop(keeper);
         let mut pool = pool.into_inner();
         pool.fence(node);

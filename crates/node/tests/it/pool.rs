@@ -180,7 +180,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
     }
 
     /// B4: follows to the newest root, or from retired leaves if this is the newest.
-    fn refresh(&mut self) -> Result<(), IndexError> {
+    pub(crate) fn refresh(&mut self) -> Result<(), IndexError> {
         let root = block_on(
             finish_root(&self.access(), &self.entry, &Cell::default()),
             || 0,

@@ -17,7 +17,7 @@ pub(crate) const LEARNED: Shape = Shape {
     slots: 8,
     fill_percent: 75,
 };
-const ROLEX: Shape = Shape {
+pub(crate) const ROLEX: Shape = Shape {
     kind: LayerKind::Rolex,
     ..LEARNED
 };

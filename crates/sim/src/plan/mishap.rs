@@ -102,8 +102,8 @@ pub enum Profile {
     /// dead, and nobody waits for ever (D8, F6).
     #[default]
     Crashes,
-    /// All that, on a table whose leaves are moved all the time, in memory that is reused at once,
-    /// and retrainers die in the middle of it. Nothing may be lost (R1 to R7, T1 to T5).
+    /// All that, on a table that is retrained all the time, in memory that is reused at once, and
+    /// retrainers die in the middle of it. Nothing may be lost (R1 to R7, X1 to X9, T1 to T5).
     Retraining,
     /// All that of `Crashes`, and the node restarts empty. What it held is gone, which nobody can
     /// survive without replicas; but every operation that meets it must say so: no answer may be

@@ -219,6 +219,6 @@ fn a_run_is_golden() {
     let verdict = run(&plan, None, false);
     assert_eq!(
         format!("{:016x}", verdict.fingerprint.0),
-        "8b18315a1a12fb8f"
+        "ea192ab0e24fabcc"
     );
 }

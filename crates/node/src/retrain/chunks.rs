@@ -1,0 +1,69 @@
+//! Chunks of what nothing names any more, changed one by one (T3).
+
+use farleaf_fabric::Endpoint;
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{RemoteAddr, TableId};
+
+use crate::sweep::Keeper;
+
+impl<E: Endpoint> Keeper<E> {
+    /// Takes over a chunk of a table that nobody leases, and gives it back changed, if it still is
+    /// what it was thought to be. False: it is leased, or is not.
+    pub(super) async fn change_chunk(
+        &self,
+        chunk: ChunkIndex,
+        table: TableId,
+        is_meant: impl Fn(&ChunkEntry) -> bool,
+        change: impl FnOnce(&ChunkEntry) -> (ChunkPurpose, FreeLeaves),
+    ) -> Result<bool, RegionError> {
+        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let free = farleaf_types::OwnerWord::FREE;
+        let Some(entry) = allocator.take_over(chunk, free).await? else {
+            return Ok(false);
+        };
+        let range = ChunkRange {
+            first: chunk,
+            count: 1,
+        };
+        if entry.table == table && is_meant(&entry) {
+            let (purpose, leaves) = change(&entry);
+            allocator.give_back(range, purpose, table, leaves).await?;
+            return Ok(true);
+        }
+        allocator.let_go(chunk).await?;
+        Ok(false)
+    }
+
+    /// Marks leaves of a shared chunk as free; if all of them are, the chunk is. False: it is
+    /// leased.
+    pub(super) async fn free_leaves(
+        &self,
+        chunk: ChunkIndex,
+        table: TableId,
+        leaves: &[RemoteAddr],
+    ) -> Result<bool, RegionError> {
+        let start = self.layout.chunk_start(chunk).block();
+        let is_leaves =
+            |entry: &ChunkEntry| matches!(entry.purpose, Some(ChunkPurpose::Leaves { .. }));
+        let change = |entry: &ChunkEntry| {
+            let mut free = entry.free;
+            let Some(purpose @ ChunkPurpose::Leaves { slots }) = entry.purpose else {
+                unreachable!("only a chunk of leaves is changed")
+            };
+            let geometry = farleaf_leaf::LeafGeometry::new(slots.into());
+            let geometry = geometry.expect("a table's leaves have a known shape");
+            for leaf in leaves {
+                free.insert((leaf.block() - start) / geometry.stride_blocks());
+            }
+            if free.count() == geometry.chunk_leaf_count() {
+                (ChunkPurpose::Free, FreeLeaves::default())
+            } else {
+                (purpose, free)
+            }
+        };
+        self.change_chunk(chunk, table, is_leaves, change).await
+    }
+}
