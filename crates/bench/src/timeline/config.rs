@@ -193,7 +193,7 @@ impl Default for TimelineConfig {
     }
 }
 
-const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = Duration::from_hours(1);
 /// Shorter ones say more about the system's scheduler than about the table.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
@@ -253,7 +253,7 @@ impl TimelineConfig {
     }
 }
 
-fn within<T: PartialOrd + ToString>(
+fn within<T: PartialOrd + ToString + Copy>(
     option: &'static str,
     given: T,
     lowest: T,
@@ -268,7 +268,7 @@ fn within<T: PartialOrd + ToString>(
         lowest.to_string(),
         highest.to_string()
     );
-    Err(TimelineError::bad(option, given.to_string(), allowed))
+    Err(TimelineError::bad(option, given, allowed))
 }
 
 fn seconds(

@@ -125,6 +125,7 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
+    use super::Presence::{Absent, Present, Unknown};
     use super::*;
     use crate::timeline::KeyOrder;
 
@@ -169,7 +170,6 @@ mod tests {
         course.abandon(refused);
         assert_eq!(course.taken_count(), 3);
         let presences: Vec<Presence> = (0..5).map(|index| course.presence(index)).collect();
-        use Presence::{Absent, Present, Unknown};
         assert_eq!(presences, [Unknown, Present, Present, Unknown, Absent]);
     }
 

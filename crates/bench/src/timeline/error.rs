@@ -52,7 +52,7 @@ impl TimelineError {
     /// An option that is out of range.
     pub(super) fn bad(
         option: &'static str,
-        given: impl ToString,
+        given: impl ToString + Copy,
         allowed: impl Into<String>,
     ) -> Self {
         Self::BadOption {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{Interval, TimelineReport};
+use super::{Interval, TimelineReport, TimelineTotal};
 use crate::report::quantity::{bytes, count, latency, percentage, rate};
 
 /// Names and widths of the columns.
@@ -44,7 +44,7 @@ pub fn interval_row(interval: &Interval) -> String {
 }
 
 fn row(cells: [String; COLUMNS.len()]) -> String {
-    let cells = cells.iter().zip(COLUMNS);
+    let cells = cells.into_iter().zip(COLUMNS);
     let cells = cells.map(|(cell, (_, width))| format!("{cell:>width$}"));
     cells.collect::<String>() + "\n"
 }
@@ -60,22 +60,7 @@ pub fn total_text(report: &TimelineReport) -> String {
     let mut line = |name: &str, what: String| {
         let _ = writeln!(text, "{name:<14}{what}");
     };
-    let share = |share: Option<f64>| shown(share, percentage);
-    let mean = |mean: Option<f64>| shown(mean, |it| format!("{it:.3}"));
-    line(
-        "pattern",
-        format!(
-            "{}: {} loaded, {} put, {} deleted; {} index, {} fabric, {} threads, {} % gets",
-            total.pattern,
-            count(total.loaded),
-            count(total.puts),
-            count(total.deletes),
-            total.index,
-            total.fabric,
-            total.threads,
-            total.reads_percent
-        ),
-    );
+    line("pattern", pattern(total));
     line(
         "",
         format!(
@@ -96,18 +81,7 @@ pub fn total_text(report: &TimelineReport) -> String {
         "last interval",
         format!("one leaf {}", share(total.one_leaf_fraction_last)),
     );
-    let fresh = &total.fresh;
-    line(
-        "fresh session",
-        format!(
-            "{} gets: round trips {}, one leaf {}, {} read; metadata {} a key",
-            count(fresh.gets),
-            mean(fresh.round_trips_per_get),
-            share(fresh.one_leaf_fraction),
-            shown(fresh.bytes_per_get, bytes),
-            bytes(total.metadata_bytes_per_key)
-        ),
-    );
+    line("fresh session", fresh(total));
     line(
         "table",
         format!(
@@ -118,7 +92,7 @@ pub fn total_text(report: &TimelineReport) -> String {
             percentage(total.fill)
         ),
     );
-    line("memory", memory(report));
+    line("memory", memory(total));
     line(
         "checks",
         format!(
@@ -131,8 +105,41 @@ pub fn total_text(report: &TimelineReport) -> String {
     text
 }
 
-fn memory(report: &TimelineReport) -> String {
-    let total = &report.total;
+fn share(share: Option<f64>) -> String {
+    shown(share, percentage)
+}
+
+fn mean(mean: Option<f64>) -> String {
+    shown(mean, |mean| format!("{mean:.3}"))
+}
+
+fn pattern(total: &TimelineTotal) -> String {
+    format!(
+        "{}: {} loaded, {} put, {} deleted; {} index, {} fabric, {} threads, {} % gets",
+        total.pattern,
+        count(total.loaded),
+        count(total.puts),
+        count(total.deletes),
+        total.index,
+        total.fabric,
+        total.threads,
+        total.reads_percent
+    )
+}
+
+fn fresh(total: &TimelineTotal) -> String {
+    let fresh = &total.fresh;
+    format!(
+        "{} gets: round trips {}, one leaf {}, {} read; metadata {} a key",
+        count(fresh.gets),
+        mean(fresh.round_trips_per_get),
+        share(fresh.one_leaf_fraction),
+        shown(fresh.bytes_per_get, bytes),
+        bytes(total.metadata_bytes_per_key)
+    )
+}
+
+fn memory(total: &TimelineTotal) -> String {
     let mut text = bytes(total.memory_bytes as f64);
     // Of a table that began empty there is nothing to compare with.
     if total.loaded > 0 {

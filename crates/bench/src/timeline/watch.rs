@@ -62,7 +62,7 @@ impl<'a> Watch<'a> {
     ) -> Result<Vec<Interval>, TimelineError> {
         loop {
             match parts.recv_timeout(self.until_sample()) {
-                Ok(part) => self.take(part),
+                Ok(part) => self.take(&part),
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample()?;
                     self.sink.advance(done_count());
@@ -100,7 +100,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn take(&mut self, part: Part) {
+    fn take(&mut self, part: &Part) {
         let pending = self.pending.entry(part.number).or_default();
         pending.merge(&part.recorder);
         self.reached[part.thread_index] = part.next;
