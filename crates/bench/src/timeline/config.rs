@@ -18,6 +18,8 @@ pub struct TimelineConfig {
     pub fabric: FabricKind,
     /// Size of the pool; `None`: what the change needs, estimated.
     pub size_bytes: Option<u64>,
+    /// Threads of the pool's node that retrain: 1, or 0 for none.
+    pub retrain_threads: u32,
     /// How many threads work.
     pub threads: usize,
     /// The share of gets while there is something to write, in percent: 0 to 99.
@@ -180,6 +182,7 @@ impl Default for TimelineConfig {
             layer: table.layer,
             fabric: FabricKind::Shm,
             size_bytes: None,
+            retrain_threads: 1,
             threads: 1,
             reads_percent: 50,
             interval: Duration::from_secs(1),
@@ -205,6 +208,7 @@ impl TimelineConfig {
     pub fn validate(&self) -> Result<(), TimelineError> {
         let checks = [
             within("threads", self.threads, 1, THREAD_COUNT_MAX, ""),
+            within("retrain-threads", self.retrain_threads, 0, 1, ""),
             within("reads", self.reads_percent, 0, 99, " (percent)"),
             within("fill", self.fill_percent, 25, 100, " (percent)"),
             within("epsilon", self.epsilon_keys, 0.5, 1024.0, " (keys)"),

@@ -13,7 +13,8 @@ pub const SVG_NAME: &str = "timeline.svg";
 
 const HEADER: &str = "pattern,index,time_s,phase,operations_per_s,reads_per_s,writes_per_s,\
     round_trips_per_get,one_leaf_fraction,bytes_per_get,get_latency_ns_p99,write_latency_ns_p99,\
-    pool_used_bytes";
+    pool_used_bytes,retrainings,leaves_moved,models_trained,retraining_ns,reclaimed_bytes,\
+    queue_length";
 
 /// The files of some runs of one change with different search layers: names and texts.
 ///
@@ -54,6 +55,12 @@ fn csv_row(total: &TimelineTotal, interval: &Interval) -> String {
         maybe(interval.get_latency_ns_p99),
         maybe(interval.write_latency_ns_p99),
         interval.pool_used_bytes.to_string(),
+        interval.retrainings.to_string(),
+        interval.leaves_moved.to_string(),
+        interval.models_trained.to_string(),
+        interval.retraining_ns.to_string(),
+        interval.reclaimed_bytes.to_string(),
+        interval.queue_length.to_string(),
     ];
     cells.join(",")
 }

@@ -1,6 +1,6 @@
 //! What threads note in an interval, and what is told of it.
 
-use farleaf::Cost;
+use farleaf::{Cost, RetrainTally, RetrainingReport};
 use serde::Serialize;
 
 use crate::report::{KindRecorder, OperationCost};
@@ -106,18 +106,40 @@ pub struct Interval {
     pub write_latency_ns_p99: Option<u64>,
     /// Bytes of the pool in use at its end.
     pub pool_used_bytes: u64,
+    /// Retrainings that were committed in it.
+    pub retrainings: u64,
+    /// Leaves that they moved.
+    pub leaves_moved: u64,
+    /// Models that they trained.
+    pub models_trained: u64,
+    /// What they took, in nanoseconds of one thread.
+    pub retraining_ns: u64,
+    /// Bytes that became free again.
+    pub reclaimed_bytes: u64,
+    /// Models that clients had asked for at its end, and that the node had not looked at.
+    pub queue_length: u64,
+}
+
+/// What the pool said at the end of an interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) used_bytes: u64,
+    pub(super) retraining: RetrainingReport,
 }
 
 impl Interval {
-    /// What `recorder` says of the interval that is the `number`th, from 0.
+    /// What `recorder` says of the interval that is the `number`th, from 0; `before` is what the
+    /// pool said at its beginning, `after` at its end.
     pub(super) fn new(
         number: u64,
         interval_ns: u64,
         recorder: &IntervalRecorder,
-        pool_used_bytes: u64,
+        before: &RetrainTally,
+        after: &Sample,
     ) -> Self {
         let seconds = interval_ns as f64 / 1e9;
         let (gets, writes) = (recorder.gets.report(), recorder.writes.report());
+        let tally = &after.retraining.tally;
         let of_gets = |value: f64| (gets.count > 0).then_some(value);
         let one_leaf_fraction = recorder.one_leaf_count as f64 / gets.count.max(1) as f64;
         Self {
@@ -130,7 +152,13 @@ impl Interval {
             bytes_per_get: of_gets(gets.bytes_read_mean),
             get_latency_ns_p99: (gets.count > 0).then_some(gets.latency_ns.p99),
             write_latency_ns_p99: (writes.count > 0).then_some(writes.latency_ns.p99),
-            pool_used_bytes,
+            pool_used_bytes: after.used_bytes,
+            retrainings: tally.retraining_count - before.retraining_count,
+            leaves_moved: tally.moved_count - before.moved_count,
+            models_trained: tally.model_count - before.model_count,
+            retraining_ns: tally.time_ns - before.time_ns,
+            reclaimed_bytes: tally.reclaimed_bytes - before.reclaimed_bytes,
+            queue_length: after.retraining.queue_length,
         }
     }
 }
@@ -149,7 +177,8 @@ pub(super) mod tests {
     }
 
     /// Promise: rates are over the interval, means over the gets; one leaf counts only with one
-    /// round trip; what two threads noted is what one would have.
+    /// round trip; what two threads noted is what one would have; what retraining did is told
+    /// of the interval alone.
     #[test]
     fn rates_and_means() {
         let mut recorders = [IntervalRecorder::default(), IntervalRecorder::default()];
@@ -164,7 +193,19 @@ pub(super) mod tests {
         recorders[0].write(9_000, cost(2, 1));
         let [mut all, other] = recorders;
         all.merge(&other);
-        let interval = Interval::new(3, 500_000_000, &all, 77);
+        let tally = |retraining_count, moved_count| RetrainTally {
+            retraining_count,
+            moved_count,
+            ..RetrainTally::default()
+        };
+        let after = Sample {
+            used_bytes: 77,
+            retraining: RetrainingReport {
+                tally: tally(5, 900),
+                queue_length: 3,
+            },
+        };
+        let interval = Interval::new(3, 500_000_000, &all, &tally(4, 200), &after);
         let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-9, "{got} for {want}");
         close(interval.end_s, 2.0);
         close(interval.operations_per_s, 10.0);
@@ -174,14 +215,21 @@ pub(super) mod tests {
         close(interval.one_leaf_fraction.expect("gets"), 0.5);
         close(interval.bytes_per_get.expect("gets"), 240.0);
         assert!((8_990..=9_010).contains(&interval.write_latency_ns_p99.expect("a write")));
-        assert_eq!(interval.pool_used_bytes, 77);
+        assert_eq!((interval.pool_used_bytes, interval.queue_length), (77, 3));
+        assert_eq!((interval.retrainings, interval.leaves_moved), (1, 700));
         close(totals.mean(totals.one_leaf_count).expect("gets"), 0.5);
     }
 
     /// Promise: what no get says is absent, not 0.
     #[test]
     fn no_gets_say_nothing() {
-        let interval = Interval::new(0, 1_000_000_000, &IntervalRecorder::default(), 0);
+        let interval = Interval::new(
+            0,
+            1_000_000_000,
+            &IntervalRecorder::default(),
+            &RetrainTally::default(),
+            &Sample::default(),
+        );
         assert_eq!(interval.round_trips_per_get, None);
         assert_eq!(interval.one_leaf_fraction, None);
         assert_eq!(interval.get_latency_ns_p99, None);

@@ -47,7 +47,7 @@ pub use figure::{CSV_NAME, SVG_NAME, files};
 pub use fresh::FreshSession;
 pub use interval::Interval;
 pub use keys::KeyPlan;
-pub use report::{TimelineReport, TimelineTotal};
+pub use report::{RetrainingTotal, TimelineReport, TimelineTotal};
 pub use rows::{interval_header, interval_row, total_text};
 
 use crate::runner::PhaseKind;
@@ -102,6 +102,8 @@ pub fn run(
     for description in crew.faults.descriptions() {
         sink.fault(description);
     }
+    let retraining = pool.retraining();
+    let retraining = retraining.map_err(TimelineError::store("looking at the pool"))?;
     let report = TimelineReport::new(config, crew, fresh, &checked, memory_bytes_begin);
-    Ok(report)
+    Ok(report.with_retraining(&retraining.tally))
 }

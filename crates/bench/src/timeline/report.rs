@@ -1,6 +1,6 @@
 //! The report of a run.
 
-use farleaf::TableStats;
+use farleaf::{RetrainTally, TableStats};
 use serde::Serialize;
 
 use super::crew::CrewResult;
@@ -34,6 +34,8 @@ pub struct TimelineTotal {
     pub deletes: u64,
     /// Threads.
     pub threads: u64,
+    /// Threads of the pool's node that retrained.
+    pub retrain_threads: u32,
     /// The share of gets while there was something to write, in percent.
     pub reads_percent: u8,
     /// Slots of a leaf.
@@ -72,8 +74,10 @@ pub struct TimelineTotal {
     pub memory_bytes_begin: u64,
     /// Bytes of the table's memory at the end.
     pub memory_bytes: u64,
-    /// Most bytes of the pool that were in use at the end of an interval.
+    /// Most bytes of the pool that were in use before the first write or at the end of an interval.
     pub pool_used_bytes_max: u64,
+    /// What retraining did.
+    pub retraining: RetrainingTotal,
     /// Operations that failed or yielded something wrong, puts not counted.
     pub errors: u64,
     /// Operations, or keys of the final check, that did not find what must be there.
@@ -82,11 +86,58 @@ pub struct TimelineTotal {
     pub refused: u64,
 }
 
+/// What retraining did, from the load to the check at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RetrainingTotal {
+    /// Retrainings that were committed.
+    pub count: u64,
+    /// Leaves that they moved.
+    pub leaves_moved: u64,
+    /// Leaves that these became.
+    pub leaves_made: u64,
+    /// Models that they trained.
+    pub models_trained: u64,
+    /// What they took together, in nanoseconds.
+    pub time_ns: u64,
+    /// What the longest took, in nanoseconds.
+    pub time_ns_max: u64,
+    /// Round trips for which the longest step held its locks.
+    pub step_round_trips_max: u64,
+    /// Bytes that became free again.
+    pub reclaimed_bytes: u64,
+    /// Models that a client had asked for.
+    pub queued: u64,
+    /// Models that the node had found by itself.
+    pub found: u64,
+}
+
+impl From<&RetrainTally> for RetrainingTotal {
+    fn from(tally: &RetrainTally) -> Self {
+        Self {
+            count: tally.retraining_count,
+            leaves_moved: tally.moved_count,
+            leaves_made: tally.made_count,
+            models_trained: tally.model_count,
+            time_ns: tally.time_ns,
+            time_ns_max: tally.time_ns_max,
+            step_round_trips_max: tally.step_round_trips_max,
+            reclaimed_bytes: tally.reclaimed_bytes,
+            queued: tally.queued_count,
+            found: tally.found_count,
+        }
+    }
+}
+
 impl TimelineReport {
     /// Whether every answer was right and nothing was refused.
     pub fn is_right(&self) -> bool {
         let total = &self.total;
         (total.errors, total.missing, total.refused) == (0, 0, 0)
+    }
+
+    pub(super) fn with_retraining(mut self, tally: &RetrainTally) -> Self {
+        self.total.retraining = tally.into();
+        self
     }
 
     pub(super) fn new(
@@ -107,6 +158,7 @@ impl TimelineReport {
             puts: change.put_count(),
             deletes: change.delete_count(),
             threads: config.threads as u64,
+            retrain_threads: config.retrain_threads,
             reads_percent: config.reads_percent,
             slots: config.slots,
             fill_percent: config.fill_percent,
@@ -127,7 +179,8 @@ impl TimelineReport {
             fill: table.fill,
             memory_bytes_begin,
             memory_bytes: table.memory_bytes,
-            pool_used_bytes_max: used.max().unwrap_or(0),
+            pool_used_bytes_max: used.fold(memory_bytes_begin, u64::max),
+            retraining: RetrainingTotal::default(),
             errors: crew.faults.errors(),
             missing: crew.faults.missing(),
             refused: crew.faults.refused,

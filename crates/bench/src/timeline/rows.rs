@@ -4,20 +4,22 @@
 use std::fmt::Write;
 
 use super::{Interval, TimelineReport, TimelineTotal};
-use crate::report::quantity::{bytes, count, latency, percentage, rate};
+use crate::report::quantity::{bytes, count, latency, percentage, rate, short_count};
 
 /// Names and widths of the columns.
-const COLUMNS: [(&str, usize); 10] = [
-    ("time", 8),
-    ("operations", 11),
+const COLUMNS: [(&str, usize); 12] = [
+    ("time s", 7),
     ("gets", 9),
     ("writes", 9),
     ("RT/get", 7),
     ("one leaf", 9),
     ("read/get", 9),
-    ("get p99", 9),
+    ("get p99", 8),
     ("write p99", 10),
-    ("in use", 9),
+    ("in use", 8),
+    ("retrain", 8),
+    ("moved", 10),
+    ("queue", 6),
 ];
 
 /// The header of the table, with a rule below it.
@@ -30,8 +32,7 @@ pub fn interval_header() -> String {
 /// One interval, with its line feed. What no get said is a dash.
 pub fn interval_row(interval: &Interval) -> String {
     row([
-        format!("{:.1} s", interval.end_s),
-        rate(interval.operations_per_s),
+        format!("{:.1}", interval.end_s),
         rate(interval.reads_per_s),
         rate(interval.writes_per_s),
         shown(interval.round_trips_per_get, |mean| format!("{mean:.3}")),
@@ -40,6 +41,9 @@ pub fn interval_row(interval: &Interval) -> String {
         shown(interval.get_latency_ns_p99, latency),
         shown(interval.write_latency_ns_p99, latency),
         bytes(interval.pool_used_bytes as f64),
+        count(interval.retrainings),
+        short_count(interval.leaves_moved),
+        count(interval.queue_length),
     ])
 }
 
@@ -61,6 +65,13 @@ pub fn total_text(report: &TimelineReport) -> String {
         let _ = writeln!(text, "{name:<14}{what}");
     };
     line("pattern", pattern(total));
+    line(
+        "",
+        format!(
+            "{} index, {} fabric, {} threads and {} that retrain, {} % gets",
+            total.index, total.fabric, total.threads, total.retrain_threads, total.reads_percent
+        ),
+    );
     line(
         "",
         format!(
@@ -93,6 +104,7 @@ pub fn total_text(report: &TimelineReport) -> String {
         ),
     );
     line("memory", memory(total));
+    line("retraining", retraining(total));
     line(
         "checks",
         format!(
@@ -115,15 +127,11 @@ fn mean(mean: Option<f64>) -> String {
 
 fn pattern(total: &TimelineTotal) -> String {
     format!(
-        "{}: {} loaded, {} put, {} deleted; {} index, {} fabric, {} threads, {} % gets",
+        "{}: {} keys loaded, {} put, {} deleted",
         total.pattern,
         count(total.loaded),
         count(total.puts),
-        count(total.deletes),
-        total.index,
-        total.fabric,
-        total.threads,
-        total.reads_percent
+        count(total.deletes)
     )
 }
 
@@ -136,6 +144,18 @@ fn fresh(total: &TimelineTotal) -> String {
         share(fresh.one_leaf_fraction),
         shown(fresh.bytes_per_get, bytes),
         bytes(total.metadata_bytes_per_key)
+    )
+}
+
+fn retraining(total: &TimelineTotal) -> String {
+    let of = &total.retraining;
+    format!(
+        "{} times, {} leaves became {}; {} in all, {} at most",
+        count(of.count),
+        count(of.leaves_moved),
+        count(of.leaves_made),
+        latency(of.time_ns),
+        latency(of.time_ns_max)
     )
 }
 
@@ -170,6 +190,12 @@ mod tests {
             get_latency_ns_p99: Some(999_400),
             write_latency_ns_p99: None,
             pool_used_bytes: 999_400_000,
+            retrainings: 1_000,
+            leaves_moved: 9_999_999,
+            models_trained: 1_000,
+            retraining_ns: 999_400_000,
+            reclaimed_bytes: 1 << 30,
+            queue_length: 4_096,
         };
         let header = interval_header();
         let row = interval_row(&interval);

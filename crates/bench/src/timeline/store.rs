@@ -24,7 +24,11 @@ pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
     let size_bytes = config
         .size_bytes
         .unwrap_or_else(|| size::pool_bytes(config));
-    let pool = Pool::embedded(&PoolOptions { fabric, size_bytes });
+    let pool = Pool::embedded(&PoolOptions {
+        fabric,
+        size_bytes,
+        retrain_thread_count: config.retrain_threads,
+    });
     pool.map_err(TimelineError::store("making a pool"))
 }
 

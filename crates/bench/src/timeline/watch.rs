@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use farleaf::Pool;
+use farleaf::{Pool, RetrainTally};
 
 use super::clock::Clock;
-use super::interval::{Interval, IntervalRecorder};
+use super::interval::{Interval, IntervalRecorder, Sample};
 use super::{TimelineError, TimelineSink};
 
 /// What one thread noted in one interval.
@@ -28,8 +28,10 @@ pub(super) struct Watch<'a> {
     /// For each thread, the interval that it is in.
     reached: Vec<u64>,
     pending: BTreeMap<u64, IntervalRecorder>,
-    /// Bytes of the pool in use, at the end of each interval that has not been told.
-    samples: VecDeque<u64>,
+    /// What the pool said at the end of each interval that has not been told.
+    samples: VecDeque<Sample>,
+    /// What retraining had done at the end of the last one that has.
+    tally: RetrainTally,
     told: Vec<Interval>,
 }
 
@@ -47,6 +49,7 @@ impl<'a> Watch<'a> {
             reached: vec![0; thread_count],
             pending: BTreeMap::new(),
             samples: VecDeque::new(),
+            tally: RetrainTally::default(),
             told: Vec::new(),
         }
     }
@@ -94,9 +97,14 @@ impl<'a> Watch<'a> {
     }
 
     fn sample(&mut self) -> Result<(), TimelineError> {
-        let usage = self.pool.usage();
-        let usage = usage.map_err(TimelineError::store("looking at the pool"))?;
-        self.samples.push_back(usage.used_bytes);
+        let sample = || -> Result<Sample, farleaf::Error> {
+            Ok(Sample {
+                used_bytes: self.pool.usage()?.used_bytes,
+                retraining: self.pool.retraining()?,
+            })
+        };
+        let sample = sample().map_err(TimelineError::store("looking at the pool"))?;
+        self.samples.push_back(sample);
         Ok(())
     }
 
@@ -116,12 +124,13 @@ impl<'a> Watch<'a> {
             if number >= reached || is_behind {
                 return;
             }
-            let Some(used_bytes) = self.samples.pop_front() else {
+            let Some(sample) = self.samples.pop_front() else {
                 return;
             };
             let recorder = self.pending.remove(&number).unwrap_or_default();
             let interval_ns = self.clock.interval_ns();
-            let interval = Interval::new(number, interval_ns, &recorder, used_bytes);
+            let interval = Interval::new(number, interval_ns, &recorder, &self.tally, &sample);
+            self.tally = sample.retraining.tally;
             self.sink.interval(&interval);
             self.told.push(interval);
         }

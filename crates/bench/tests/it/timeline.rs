@@ -199,5 +199,5 @@ fn files_have_every_interval() {
         assert_eq!(svg.contains("end of growth, rolex"), reports.len() == 2);
     }
     let row = interval_row(&reports[0].intervals[0]);
-    assert!(row.starts_with("   0.1 s"), "{row}");
+    assert!(row.starts_with("    0.1 "), "{row}");
 }

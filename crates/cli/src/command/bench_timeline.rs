@@ -78,6 +78,11 @@ pub(crate) struct TimelineArguments {
     #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
     size: Option<u64>,
 
+    /// Threads of the pool's node that retrain: 1, or 0 for none
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    #[arg(default_value_t = TimelineConfig::default().retrain_threads)]
+    retrain_threads: u32,
+
     /// Threads, each with a session
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
     #[arg(default_value_t = TimelineConfig::default().threads as u64)]
@@ -244,6 +249,7 @@ fn config(arguments: &TimelineArguments, change: Change, layer: LayerKind) -> Ti
         layer,
         fabric: arguments.fabric,
         size_bytes: arguments.size,
+        retrain_threads: arguments.retrain_threads,
         // More than can be counted is refused like anything else that is too many.
         threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
         reads_percent: arguments.reads,
