@@ -46,7 +46,9 @@ const PAPER_DUE_SPLIT_COUNT_MAX: u64 = 128;
 
 /// The same as the paper has it: half of what its synonym leaf table has room for.
 pub fn paper_due_split_count(synonym_capacity: u32) -> u64 {
-    u64::from(synonym_capacity).div_ceil(2).clamp(1, PAPER_DUE_SPLIT_COUNT_MAX)
+    u64::from(synonym_capacity)
+        .div_ceil(2)
+        .clamp(1, PAPER_DUE_SPLIT_COUNT_MAX)
 }
 
 impl Announcement {

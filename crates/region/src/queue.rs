@@ -83,7 +83,10 @@ impl QueueReader {
         endpoint.execute(batch).await?;
         let tail = batch.words(tail)[0];
         // Another agent may have served them before this one.
-        self.head = self.head.max(tail.saturating_sub(QUEUE_ENTRY_COUNT)).min(tail);
+        self.head = self
+            .head
+            .max(tail.saturating_sub(QUEUE_ENTRY_COUNT))
+            .min(tail);
         if self.head == tail {
             return Ok(Vec::new());
         }
@@ -145,7 +148,11 @@ mod tests {
         block_on(endpoint.execute(&mut batch), || 0).expect("a working fabric");
     }
 
-    fn take(reader: &mut QueueReader, endpoint: &MappedEndpoint, layout: &RegionLayout) -> Vec<u64> {
+    fn take(
+        reader: &mut QueueReader,
+        endpoint: &MappedEndpoint,
+        layout: &RegionLayout,
+    ) -> Vec<u64> {
         let mut batch = Batch::new();
         let taken = block_on(reader.take(endpoint, layout, &mut batch), || 0);
         let taken = taken.expect("a working fabric").into_iter();
@@ -160,7 +167,10 @@ mod tests {
         let read = batch.read(layout.queue_entries(), 2);
         block_on(endpoint.execute(&mut batch), || 0).expect("a working fabric");
         assert_eq!(batch.words(read), [1 << 48 | 77, 0]);
-        assert_eq!([0, 255, 256, 16_776_703, 16_776_960].map(lap), [1, 1, 2, 65_534, 1]);
+        assert_eq!(
+            [0, 255, 256, 16_776_703, 16_776_960].map(lap),
+            [1, 1, 2, 65_534, 1]
+        );
     }
 
     /// What is put in comes out once and in order, lap after lap.

@@ -149,7 +149,8 @@ mod tests {
                 fabric,
                 size_bytes,
                 ..PoolOptions::default()
-            }).expect("a pool")
+            })
+            .expect("a pool")
         })
     }
 

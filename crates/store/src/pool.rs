@@ -207,8 +207,7 @@ impl Pool {
     pub fn retraining(&self) -> Result<RetrainingReport, Error> {
         let mut batch = Batch::new();
         let (endpoint, layout) = (self.endpoint(), &self.0.share.layout);
-        let (tally, queue_length) =
-            block_on(read_tally(&endpoint, layout, &mut batch), || 0)?;
+        let (tally, queue_length) = block_on(read_tally(&endpoint, layout, &mut batch), || 0)?;
         Ok(RetrainingReport {
             tally,
             queue_length,

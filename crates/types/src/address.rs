@@ -176,10 +176,7 @@ impl WordAddr {
     /// The block that the word lies in.
     #[inline]
     pub const fn block_start(self) -> RemoteAddr {
-        RemoteAddr::new(
-            self.node(),
-            (self.0 & Self::INDEX_MASK) / BLOCK_SIZE_WORDS,
-        )
+        RemoteAddr::new(self.node(), (self.0 & Self::INDEX_MASK) / BLOCK_SIZE_WORDS)
     }
 
     /// Index of the word in the node's region.

@@ -3,8 +3,8 @@
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
 use farleaf_leaf::{Critical, LeafBuffer, LeafLease, Look};
-use farleaf_region::{RegionError, queue};
 use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::{RegionError, queue};
 use farleaf_types::RemoteAddr;
 
 use super::Index;

@@ -8,6 +8,5 @@ mod format;
 mod transfer;
 
 pub use format::{HEADER_SIZE_WORDS, SnapshotHeader, decode_model, encode_model};
-pub use transfer::{
-    SnapshotContents, place_synonym_tables, read_contents, read_snapshot, write_snapshot,
-};
+pub(crate) use transfer::table_size_words;
+pub use transfer::{SnapshotContents, read_contents, read_snapshot, write_snapshot};

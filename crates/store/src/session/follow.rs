@@ -172,8 +172,7 @@ impl<H: Host> SessionCore<H> {
             let directory = directory.await?;
             // Another future may have taken one meanwhile, which may be newer than this.
             if table.root.get() == before {
-                let kind = table.info.options.layer;
-                table.index.replace_directory(kind, directory);
+                table.index.replace_directory(directory);
                 table.root.set(root);
                 return Ok(());
             }
