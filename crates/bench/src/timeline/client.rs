@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farleaf::{Error, Session, Table};
+use farleaf::{Error, HintCounters, Session, Table};
 use rand::Rng;
 
 use super::clock::Clock;
@@ -40,6 +40,8 @@ pub(super) struct Notes {
     /// The interval under way, and what has been noted in it.
     number: u64,
     recorder: Box<IntervalRecorder>,
+    /// How often hints had not been right when it began.
+    hints: HintCounters,
 }
 
 /// How an operation went.
@@ -199,6 +201,9 @@ impl Client<'_> {
     }
 
     fn send(&self, notes: &mut Notes, next: u64) {
+        let hints = self.table.hint_counters();
+        notes.recorder.hints(notes.hints, hints);
+        notes.hints = hints;
         let part = Part {
             thread_index: self.thread_index,
             number: notes.number,

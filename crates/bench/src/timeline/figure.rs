@@ -13,7 +13,7 @@ pub const SVG_NAME: &str = "timeline.svg";
 
 const HEADER: &str = "pattern,index,time_s,phase,operations_per_s,reads_per_s,writes_per_s,\
     round_trips_per_get,one_leaf_fraction,bytes_per_get,get_latency_ns_p99,write_latency_ns_p99,\
-    pool_used_bytes,retrainings,leaves_moved,models_trained,retraining_ns,reclaimed_bytes,\
+    synonyms_followed,stale_hints,catch_ups,refreshes,pool_used_bytes,retrainings,leaves_moved,models_trained,retraining_ns,reclaimed_bytes,\
     queue_length";
 
 /// The files of some runs of one change with different search layers: names and texts.
@@ -54,6 +54,10 @@ fn csv_row(total: &TimelineTotal, interval: &Interval) -> String {
         maybe(interval.bytes_per_get),
         maybe(interval.get_latency_ns_p99),
         maybe(interval.write_latency_ns_p99),
+        interval.synonyms_followed.to_string(),
+        interval.stale_hints.to_string(),
+        interval.catch_ups.to_string(),
+        interval.refreshes.to_string(),
         interval.pool_used_bytes.to_string(),
         interval.retrainings.to_string(),
         interval.leaves_moved.to_string(),

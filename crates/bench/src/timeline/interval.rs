@@ -1,6 +1,6 @@
 //! What threads note in an interval, and what is told of it.
 
-use farleaf::{Cost, RetrainTally, RetrainingReport};
+use farleaf::{Cost, HintCounters, RetrainTally, RetrainingReport};
 use serde::Serialize;
 
 use crate::report::{KindRecorder, OperationCost};
@@ -11,6 +11,7 @@ pub(super) struct IntervalRecorder {
     gets: KindRecorder,
     writes: KindRecorder,
     one_leaf_count: u64,
+    hints: HintCounters,
 }
 
 /// Sums over gets.
@@ -51,8 +52,17 @@ impl IntervalRecorder {
         self.writes.record(latency_ns, operation_cost(cost));
     }
 
+    /// Notes how often hints were not right, `before` the interval and `after` it.
+    pub(super) fn hints(&mut self, before: HintCounters, after: HintCounters) {
+        self.hints.synonym_count += after.synonym_count - before.synonym_count;
+        self.hints.stale_count += after.stale_count - before.stale_count;
+        self.hints.catch_up_count += after.catch_up_count - before.catch_up_count;
+        self.hints.refresh_count += after.refresh_count - before.refresh_count;
+    }
+
     /// Adds what another thread noted.
     pub(super) fn merge(&mut self, other: &Self) {
+        self.hints(HintCounters::default(), other.hints);
         self.gets.merge(&other.gets);
         self.writes.merge(&other.writes);
         self.one_leaf_count += other.one_leaf_count;
@@ -104,6 +114,14 @@ pub struct Interval {
     pub get_latency_ns_p99: Option<u64>,
     /// 99 of 100 puts and deletes took no longer.
     pub write_latency_ns_p99: Option<u64>,
+    /// Links that were followed to leaves that splits had made.
+    pub synonyms_followed: u64,
+    /// Hints that led to leaves that a retraining had moved.
+    pub stale_hints: u64,
+    /// Reads of what other sessions had announced.
+    pub catch_ups: u64,
+    /// Newer trainings that sessions took over.
+    pub refreshes: u64,
     /// Bytes of the pool in use at its end.
     pub pool_used_bytes: u64,
     /// Retrainings that were committed in it.
@@ -152,6 +170,10 @@ impl Interval {
             bytes_per_get: of_gets(gets.bytes_read_mean),
             get_latency_ns_p99: (gets.count > 0).then_some(gets.latency_ns.p99),
             write_latency_ns_p99: (writes.count > 0).then_some(writes.latency_ns.p99),
+            synonyms_followed: recorder.hints.synonym_count,
+            stale_hints: recorder.hints.stale_count,
+            catch_ups: recorder.hints.catch_up_count,
+            refreshes: recorder.hints.refresh_count,
             pool_used_bytes: after.used_bytes,
             retrainings: tally.retraining_count - before.retraining_count,
             leaves_moved: tally.moved_count - before.moved_count,
@@ -191,6 +213,13 @@ pub(super) mod tests {
             totals.add(cost);
         }
         recorders[0].write(9_000, cost(2, 1));
+        let hints = |synonym_count, stale_count| HintCounters {
+            synonym_count,
+            stale_count,
+            ..HintCounters::default()
+        };
+        recorders[0].hints(hints(1, 0), hints(3, 0));
+        recorders[1].hints(hints(0, 5), hints(4, 6));
         let [mut all, other] = recorders;
         all.merge(&other);
         let tally = |retraining_count, moved_count| RetrainTally {
@@ -216,6 +245,7 @@ pub(super) mod tests {
         close(interval.bytes_per_get.expect("gets"), 240.0);
         assert!((8_990..=9_010).contains(&interval.write_latency_ns_p99.expect("a write")));
         assert_eq!((interval.pool_used_bytes, interval.queue_length), (77, 3));
+        assert_eq!((interval.synonyms_followed, interval.stale_hints), (6, 1));
         assert_eq!((interval.retrainings, interval.leaves_moved), (1, 700));
         close(totals.mean(totals.one_leaf_count).expect("gets"), 0.5);
     }

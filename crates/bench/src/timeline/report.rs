@@ -76,6 +76,10 @@ pub struct TimelineTotal {
     pub memory_bytes: u64,
     /// Most bytes of the pool that were in use before the first write or at the end of an interval.
     pub pool_used_bytes_max: u64,
+    /// Links that threads followed to leaves that splits had made.
+    pub synonyms_followed: u64,
+    /// Hints of threads that led to leaves that a retraining had moved.
+    pub stale_hints: u64,
     /// What retraining did.
     pub retraining: RetrainingTotal,
     /// Operations that failed or yielded something wrong, puts not counted.
@@ -109,6 +113,10 @@ pub struct RetrainingTotal {
     pub queued: u64,
     /// Models that the node had found by itself.
     pub found: u64,
+}
+
+fn sum(intervals: &[Interval], of: impl Fn(&Interval) -> u64) -> u64 {
+    intervals.iter().map(of).sum()
 }
 
 impl From<&RetrainTally> for RetrainingTotal {
@@ -180,6 +188,8 @@ impl TimelineReport {
             memory_bytes_begin,
             memory_bytes: table.memory_bytes,
             pool_used_bytes_max: used.fold(memory_bytes_begin, u64::max),
+            synonyms_followed: sum(&crew.intervals, |it| it.synonyms_followed),
+            stale_hints: sum(&crew.intervals, |it| it.stale_hints),
             retraining: RetrainingTotal::default(),
             errors: crew.faults.errors(),
             missing: crew.faults.missing(),

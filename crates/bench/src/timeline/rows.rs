@@ -106,6 +106,14 @@ pub fn total_text(report: &TimelineReport) -> String {
     line("memory", memory(total));
     line("retraining", retraining(total));
     line(
+        "hints",
+        format!(
+            "{} synonyms followed, {} stale hints",
+            count(total.synonyms_followed),
+            count(total.stale_hints)
+        ),
+    );
+    line(
         "checks",
         format!(
             "{} errors, {} missing, {} refused",
@@ -189,6 +197,10 @@ mod tests {
             bytes_per_get: Some(999_400.0),
             get_latency_ns_p99: Some(999_400),
             write_latency_ns_p99: None,
+            synonyms_followed: 1_000_000,
+            stale_hints: 1_000_000,
+            catch_ups: 1_000_000,
+            refreshes: 1_000_000,
             pool_used_bytes: 999_400_000,
             retrainings: 1_000,
             leaves_moved: 9_999_999,

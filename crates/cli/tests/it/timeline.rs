@@ -31,7 +31,7 @@ fn intervals_are_json_lines() {
         &["--pattern", "shrink", "--from", "9k", "--delete", "80"],
     ] {
         let text = timeline(&place, &[pattern, &["--output", "json"]].concat()).quietly();
-        let lines = text.lines().map(|line| serde_json::from_str(line));
+        let lines = text.lines().map(serde_json::from_str);
         let lines: Vec<Value> = lines.map(|line| line.expect("JSON")).collect();
         let (total, intervals) = lines.split_last().expect("lines");
         assert!(intervals.len() >= 3, "{text}");
