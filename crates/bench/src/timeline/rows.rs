@@ -35,7 +35,7 @@ pub fn interval_row(interval: &Interval) -> String {
         format!("{:.1}", interval.end_s),
         rate(interval.reads_per_s),
         rate(interval.writes_per_s),
-        shown(interval.round_trips_per_get, |mean| format!("{mean:.3}")),
+        mean(interval.round_trips_per_get),
         shown(interval.one_leaf_fraction, percentage),
         shown(interval.bytes_per_get, bytes),
         shown(interval.get_latency_ns_p99, latency),
@@ -129,8 +129,13 @@ fn share(share: Option<f64>) -> String {
     shown(share, percentage)
 }
 
+/// Three digits behind the point where gets cost what they should.
 fn mean(mean: Option<f64>) -> String {
-    shown(mean, |mean| format!("{mean:.3}"))
+    shown(mean, |mean| match mean {
+        ..10.0 => format!("{mean:.3}"),
+        ..1_000.0 => format!("{mean:.1}"),
+        _ => count(mean.round() as u64),
+    })
 }
 
 fn pattern(total: &TimelineTotal) -> String {
@@ -192,7 +197,7 @@ mod tests {
             operations_per_s: 999_400.0,
             reads_per_s: 999_400.0,
             writes_per_s: 999_400.0,
-            round_trips_per_get: Some(12.345),
+            round_trips_per_get: Some(8_395.817),
             one_leaf_fraction: Some(0.999),
             bytes_per_get: Some(999_400.0),
             get_latency_ns_p99: Some(999_400),
@@ -219,6 +224,6 @@ mod tests {
             row.split_whitespace().filter(|cell| *cell == "-").count(),
             1
         );
-        assert!(row.contains("  99.9 %") && row.contains(" 12.345"), "{row}");
+        assert!(row.contains("  99.9 %") && row.contains(" 8,396"), "{row}");
     }
 }
