@@ -13,7 +13,7 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{self, CatalogEntry, EntryState};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
+use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, asked_addr, session_ids};
 use farleaf_types::SequenceNumber;
 
 use crate::sweep::Keeper;
@@ -88,6 +88,43 @@ impl<E: Endpoint> Keeper<E> {
             }
         }
         Ok(if is_last_ignored { next } else { least })
+    }
+
+    /// S4: asks the sessions that have not published a number yet. Returns how many there are.
+    pub(crate) async fn ask_silent(&self, wanted: SequenceNumber) -> Result<u64, RegionError> {
+        let mut batch = Batch::new();
+        let reads: Vec<_> = session_ids()
+            .map(|session| {
+                let block = self.layout.session(session);
+                (session, batch.read(block, SESSION_SIZE_WORDS))
+            })
+            .collect();
+        self.endpoint.execute(&mut batch).await?;
+        let own = self.owner.holder().map(|(session, _)| session);
+        let mut silent = Vec::new();
+        for (session, read) in reads {
+            let mut words = [0; SESSION_SIZE_WORDS];
+            words.copy_from_slice(batch.words(read));
+            let record = SessionRecord::decode(&words);
+            let is_alive = record.alive().is_some() && Some(session) != own;
+            if is_alive && record.published < wanted {
+                silent.push((session, record));
+            }
+        }
+        batch.clear();
+        for (session, record) in silent.iter().filter(|(_, record)| record.asked < wanted) {
+            tracing::warn!(
+                session = session.number(),
+                pid = record.pid,
+                "memory cannot be reused: an operation of this session that began before does not \
+                 go on; if its process is stopped, continue or kill it"
+            );
+            batch.write_word(asked_addr(&self.layout, *session), wanted.0);
+        }
+        if !batch.is_empty() {
+            self.endpoint.execute(&mut batch).await?;
+        }
+        Ok(silent.len() as u64)
     }
 
     /// G2 and G3.

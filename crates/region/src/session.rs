@@ -7,13 +7,18 @@
 //! process |
 //! | 2 | published sequence number (D7) | the process |
 //! | 3 | process number | the node |
+//! | 4 | sequence number that the node waits for | the node |
 //!
-//! - **S1.** The node writes words 1 to 3 (zero, zero, process) before word 0 says "alive" (D7: a
+//! - **S1.** The node writes words 1 to 4 (zero, zero, process, zero) before word 0 says "alive" (D7: a
 //!   new session may hold everything).
 //! - **S2.** The node writes "fenced" only when no verb of that incarnation can take effect any
 //!   more (F6), and a number is given to a new incarnation only after that.
 //! - **S3.** Hence an owner word whose incarnation is not alive in its session's block belongs to
 //!   a session that is fenced, and what it holds may be recovered by anyone.
+//! - **S4.** While what the node wants to reuse waits for a session for long, word 4 says for which
+//!   number. The session's process, which publishes for idle sessions anyhow, sees it and tells
+//!   its users that an operation that began before does not go on. Nobody is fenced for being
+//!   silent: only for being dead.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
@@ -26,7 +31,7 @@ pub const SESSION_COUNT: u64 = 1024;
 /// chunks. Its end then needs no sweep.
 pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
 /// Words of a session's block that are in use.
-pub const SESSION_SIZE_WORDS: usize = 4;
+pub const SESSION_SIZE_WORDS: usize = 5;
 
 const LIFE_ALIVE: u64 = 1 << 48;
 const LIFE_FENCED: u64 = 2 << 48;
@@ -41,6 +46,8 @@ pub struct SessionRecord {
     pub published: SequenceNumber,
     /// Its process.
     pub pid: u32,
+    /// What the node waits for (S4).
+    pub asked: SequenceNumber,
 }
 
 impl SessionRecord {
@@ -51,6 +58,7 @@ impl SessionRecord {
             heartbeat: words[1],
             published: SequenceNumber(words[2]),
             pid: words[3] as u32,
+            asked: SequenceNumber(words[4]),
         }
     }
 
@@ -113,6 +121,11 @@ pub fn published_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(2)
 }
 
+/// The sequence number that the node waits for (S4).
+pub fn asked_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+    layout.session(session).offset(4)
+}
+
 /// The heartbeat of a session.
 pub fn heartbeat_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(1)
@@ -134,11 +147,12 @@ mod tests {
             "a later incarnation implies the earlier is fenced"
         );
         assert!(is_fenced(new, 0), "a session that never was is fenced");
-        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 5]);
+        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 5, 6]);
         assert_eq!((record.alive(), record.heartbeat), (Some(new), 3));
         assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
+        assert_eq!(record.asked, SequenceNumber(6));
         assert_eq!(
-            SessionRecord::decode(&[fenced_word(new), 0, 0, 0]).alive(),
+            SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0]).alive(),
             None
         );
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use comfy_table::CellAlignment;
-use farleaf::{OperationKind, PoolUsage, Session, TableStats};
+use farleaf::{OperationKind, PoolUsage, RetrainingReport, Session, TableStats};
 use serde::Serialize;
 
 use crate::arguments::OutputArgument;
@@ -26,6 +26,7 @@ pub(crate) struct StatsArguments {
 #[derive(Serialize)]
 struct Report {
     pool: PoolReport,
+    retraining: RetrainingLine,
     tables: Vec<TableReport>,
     /// What this look cost.
     counters: Vec<CounterReport>,
@@ -39,6 +40,22 @@ struct PoolReport {
     used_bytes: u64,
     sessions: u64,
     tables: u64,
+}
+
+/// What the node's retraining has done since the pool was made.
+#[derive(Serialize)]
+struct RetrainingLine {
+    retrainings: u64,
+    queue_length: u64,
+    leaves_moved: u64,
+    leaves_made: u64,
+    models_trained: u64,
+    models_from_queue: u64,
+    models_found: u64,
+    time_ns_mean: u64,
+    time_ns_max: u64,
+    step_round_trips_max: u64,
+    reclaimed_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -97,8 +114,10 @@ pub(crate) fn run(pool: &str, arguments: &StatsArguments) -> anyhow::Result<Endi
         session.pool().info().size_bytes,
         usage,
     );
+    let retraining = retraining_line(session.pool().retraining()?);
     let report = Report {
         pool,
+        retraining,
         tables,
         counters: counter_reports(&session),
     };
@@ -121,6 +140,26 @@ fn pool_report(address: String, region_bytes: u64, usage: PoolUsage) -> PoolRepo
         used_bytes: usage.used_bytes,
         sessions: usage.session_count,
         tables: usage.table_count,
+    }
+}
+
+fn retraining_line(report: RetrainingReport) -> RetrainingLine {
+    let tally = report.tally;
+    RetrainingLine {
+        retrainings: tally.retraining_count,
+        queue_length: report.queue_length,
+        leaves_moved: tally.moved_count,
+        leaves_made: tally.made_count,
+        models_trained: tally.model_count,
+        models_from_queue: tally.queued_count,
+        models_found: tally.found_count,
+        time_ns_mean: tally
+            .time_ns
+            .checked_div(tally.retraining_count)
+            .unwrap_or(0),
+        time_ns_max: tally.time_ns_max,
+        step_round_trips_max: tally.step_round_trips_max,
+        reclaimed_bytes: tally.reclaimed_bytes,
     }
 }
 
@@ -175,6 +214,18 @@ fn text(report: &Report) -> String {
         pool.sessions,
         pool.tables
     );
+    let retraining = &report.retraining;
+    text.push_str(&format!(
+        "retraining: {} done, {} waiting, {} leaves became {}, {:.1} ms each, {:.1} ms at the most, \
+         {} freed\n",
+        count(retraining.retrainings),
+        count(retraining.queue_length),
+        count(retraining.leaves_moved),
+        count(retraining.leaves_made),
+        retraining.time_ns_mean as f64 / 1e6,
+        retraining.time_ns_max as f64 / 1e6,
+        size(retraining.reclaimed_bytes)
+    ));
     if !report.tables.is_empty() {
         text.push_str(&tables_text(&report.tables));
     }

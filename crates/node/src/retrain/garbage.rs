@@ -116,15 +116,40 @@ impl Retrainer {
     /// T3.
     pub(super) async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
         if self.garbage.borrow().is_empty() {
+            self.waiting_tick_count.set(0);
             return Ok(());
         }
         let published = keeper.published_by_all().await?;
+        self.ask_if_waiting(keeper, published).await?;
         let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
         let is_over = |group: &Garbage| group.sequence <= published || is_ignored;
         let (over, waiting) = self.garbage.take().into_iter().partition(is_over);
         self.garbage.replace(waiting);
         for group in over {
             self.free_group(keeper, group).await?;
+        }
+        Ok(())
+    }
+
+    /// S4: whoever keeps the oldest garbage from being reused is asked, once in a while.
+    async fn ask_if_waiting<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        published: SequenceNumber,
+    ) -> Result<(), RegionError> {
+        let garbage = self.garbage.borrow();
+        let oldest = garbage.iter().map(|group| group.sequence).min();
+        let oldest = oldest.filter(|oldest| *oldest > published);
+        drop(garbage);
+        let waiting = &self.waiting_tick_count;
+        let Some(wanted) = oldest else {
+            waiting.set(0);
+            return Ok(());
+        };
+        waiting.update(|ticks| ticks + 1);
+        if waiting.get() > self.policy.asking_tick_count {
+            waiting.set(0);
+            keeper.ask_silent(wanted).await?;
         }
         Ok(())
     }

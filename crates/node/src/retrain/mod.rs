@@ -63,6 +63,10 @@ pub struct Retrainer {
     queued: RefCell<BTreeSet<RemoteAddr>>,
     /// Whether more was due at the end of the last tick.
     is_more_due: Cell<bool>,
+    /// Ticks for which the oldest garbage has waited for a session.
+    waiting_tick_count: Cell<u32>,
+    /// Ticks until something that failed is tried again.
+    resting_tick_count: Cell<u32>,
     /// Ticks until the node looks at all counters by itself.
     ticks_to_look: Cell<u32>,
     looks: Looks,
@@ -92,6 +96,8 @@ impl Retrainer {
             queue: RefCell::default(),
             queued: RefCell::default(),
             is_more_due: Cell::new(false),
+            waiting_tick_count: Cell::new(0),
+            resting_tick_count: Cell::new(0),
             ticks_to_look: Cell::new(0),
             looks: Looks::default(),
             seen: RefCell::default(),
@@ -126,8 +132,32 @@ impl Retrainer {
         keeper: &Keeper<E>,
         stop: &AtomicBool,
     ) -> Result<bool, IndexError> {
+        let ticked = self.tick_once(keeper, stop).await;
+        if ticked.is_err() {
+            self.rest();
+        }
+        ticked
+    }
+
+    /// What has failed is not tried again at once: it would fail again, and tell so in the log.
+    fn rest(&self) {
+        self.is_scan_due.set(true);
+        self.resting_tick_count.set(self.policy.look_tick_count);
+    }
+
+    async fn tick_once<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        stop: &AtomicBool,
+    ) -> Result<bool, IndexError> {
         let patience = Patience::new(stop);
         self.take_queue(keeper).await?;
+        let resting = self.resting_tick_count.get();
+        if resting > 0 {
+            self.resting_tick_count.set(resting - 1);
+            self.free(keeper).await?;
+            return Ok(false);
+        }
         let is_own_look = self.ticks_to_look.get() == 0;
         let is_asked =
             self.is_more_due.get() || self.is_scan_due.get() || !self.queued.borrow().is_empty();
@@ -227,12 +257,11 @@ impl Retrainer {
             Ok(summary) => summary,
             Err(IndexError::Region(error)) if matches!(*error, RegionError::Full { .. }) => {
                 tracing::warn!(table = %table.access.table, "no room to retrain: {error}");
+                // It may have been full in the middle, too: then a run waits to be adopted.
+                self.rest();
                 return Ok(false);
             }
-            Err(error) => {
-                self.is_scan_due.set(true);
-                return Err(error);
-            }
+            Err(error) => return Err(error),
         };
         let time_ns = (self.clock)().saturating_sub(begun);
         self.note(table, stretch.models, &summary, time_ns);

@@ -32,13 +32,15 @@ pub struct RetrainPolicy {
     pub joined_leaf_count: u64,
     /// Ticks from one look at all counters to the next.
     pub look_tick_count: u32,
+    /// Ticks after which a session that memory waits for is asked (S4).
+    pub asking_tick_count: u32,
 }
 
 impl Default for RetrainPolicy {
     /// One split for eight leaves, at least four, or one for 512 when there was none between two
     /// looks; 8,192 leaves at
     /// once, or one in 64; models of less than 1,024 leaves are joined; all
-    /// counters are looked at every 50 ticks.
+    /// counters are looked at every 50 ticks; silent sessions are asked after 100.
     fn default() -> Self {
         Self {
             leaves_per_split: LEAVES_PER_DUE_SPLIT,
@@ -48,6 +50,7 @@ impl Default for RetrainPolicy {
             table_share: 64,
             joined_leaf_count: 1024,
             look_tick_count: 50,
+            asking_tick_count: 100,
         }
     }
 }
@@ -223,7 +226,7 @@ mod tests {
         assert_eq!(changed, Some(0..2));
         let small = due(&[800, 100, 800], &[(0, 0), (0, 0), (200, 0)], false);
         assert_eq!(small, Some(1..3));
-        let full = due(&[4900, 800], &[(4900, 0), (800, 0)], false);
+        let full = due(&[4900, 800], &[(4900, 0), (700, 0)], false);
         assert_eq!(full, Some(0..1), "there is no room for more");
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_region::RegionLayout;
-use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr, published_addr};
-use farleaf_types::SequenceNumber;
+use farleaf_region::session::{HEARTBEAT_DRAINED, asked_addr, heartbeat_addr, published_addr};
+use farleaf_types::{SequenceNumber, SessionId};
 use rustix::thread::MembarrierCommand;
 
 use super::{Followed, ProcessNote, SessionNote};
@@ -30,6 +30,8 @@ pub struct ProcessKeeper<E> {
     note: Arc<ProcessNote>,
     followed: Arc<Mutex<Followed>>,
     beat: Cell<u64>,
+    /// The largest number that the node asked for and that was told of (S4).
+    answered: Cell<u64>,
     barrier: Barrier,
 }
 
@@ -67,6 +69,7 @@ impl<E: Endpoint> ProcessKeeper<E> {
             note,
             followed: Arc::clone(&share.process.followed),
             beat: Cell::new(0),
+            answered: Cell::new(0),
             barrier,
         }
     }
@@ -101,6 +104,7 @@ impl<E: Endpoint> ProcessKeeper<E> {
         // A session that is removed waits until this is over: it is never written to after that.
         let (_publishing, sessions) = Publishing::begin(&self.followed);
         batch.clear();
+        let mut asked = Vec::new();
         for session in sessions {
             let Some((id, _)) = session.owner.holder() else {
                 continue;
@@ -108,8 +112,27 @@ impl<E: Endpoint> ProcessKeeper<E> {
             let oldest = session.oldest_unfinished.load(Ordering::Acquire);
             batch.write_word(published_addr(&self.layout, id), oldest.min(sequence));
             batch.write_word(heartbeat_addr(&self.layout, id), self.beat.get());
+            asked.push((id, oldest, batch.read(asked_addr(&self.layout, id), 1)));
         }
-        self.endpoint.execute(batch).await
+        self.endpoint.execute(batch).await?;
+        let asked = asked.into_iter();
+        self.answer(asked.map(|(id, oldest, read)| (id, oldest, batch.words(read)[0])));
+        Ok(())
+    }
+
+    /// S4: tells the process's users, once for each number, what keeps memory from being reused.
+    fn answer(&self, asked: impl Iterator<Item = (SessionId, u64, u64)>) {
+        for (session, oldest, wanted) in asked {
+            if wanted > oldest && wanted > self.answered.get() {
+                self.answered.set(wanted);
+                tracing::warn!(
+                    session = session.number(),
+                    "the pool's node waits for an operation of this session to go on: nobody has \
+                     polled its future for long, and memory cannot be reused until it ends or is \
+                     dropped"
+                );
+            }
+        }
     }
 
     /// False: from now on the sessions fence by themselves, but this once nobody did.
@@ -215,6 +238,28 @@ mod tests {
         process.tick_at(6);
         let published = [&idle, &behind, &ahead].map(|note| process.published(note));
         assert_eq!(published, [6, 6, 6]);
+    }
+
+    /// S4: what the node asks for is told of once, and only if an operation is in the way.
+    #[test]
+    fn the_node_is_answered_once_for_each_number() {
+        let process = Process::new();
+        let [idle, behind] = [process.register(), process.register()];
+        behind.set_oldest(SequenceNumber(3));
+        let ask = |note: &SessionNote, wanted| {
+            let (session, _) = note.owner.holder().expect("a session's word");
+            let mut batch = Batch::new();
+            batch.write_word(asked_addr(&process.keeper.layout, session), wanted);
+            block_on(process.keeper.endpoint.execute(&mut batch), || 0).expect("a write");
+            process.tick_at(9);
+            process.keeper.answered.get()
+        };
+        assert_eq!(ask(&idle, 8), 0, "an idle session is caught up");
+        assert_eq!(ask(&behind, 3), 0, "it has come so far");
+        assert_eq!(ask(&behind, 5), 5);
+        assert_eq!(ask(&behind, 5), 5);
+        behind.set_idle();
+        assert_eq!(ask(&behind, 9), 5);
     }
 
     /// Hearts beat with every tick, one beat for all sessions, and never with the number that says
