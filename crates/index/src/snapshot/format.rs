@@ -1,7 +1,7 @@
 //! The words of a snapshot.
 //!
 //! ```text
-//! header (2 blocks) | one block per model | residuals, one byte per leaf | synonym leaf tables
+//! header (2 blocks) | one block per model | page heads | residual pages | synonym leaf tables
 //! ```
 //!
 //! | header word | meaning | | model word | meaning |
@@ -12,22 +12,23 @@
 //! | 3 | trained leaves | | 3 | first leaf |
 //! | 4 | records trained on | | 4 | synonym capacity (32), leaves (32) |
 //! | 5 | shift of positions | | 5 | synonym leaf table |
-//! | 6 | checksum of the residuals | | 6 | 0 |
+//! | 6 | 0 | | 6 | 0 |
 //! | 15 | checksum of words 0 to 14 | | 7 | checksum of words 0 to 6 with the generation |
 //!
-//! A synonym leaf table is its counter (`slot_use`), then its entries: a leaf's address, with the
+//! Page heads and residual pages are in `page.rs`. A synonym leaf table is its counter (`slot_use`), then its entries: a leaf's address, with the
 //! number of the parent in its model in the spare bits.
 
 use farleaf_types::{RemoteAddr, TableId, crc32c};
 
 use crate::directory::Model;
+use crate::snapshot::page::Piece;
 
 /// Words of the header.
 pub const HEADER_SIZE_WORDS: usize = 16;
 /// Words of one model.
 pub(super) const MODEL_SIZE_WORDS: usize = 8;
-/// "FLSNAP" and the format's version.
-const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x01\0");
+/// "FLSNAP" and the format's version: 2 since there are pages.
+const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x02\0");
 /// Most models and leaves that a snapshot may claim; beyond them lies damage, not data.
 const COUNT_MAX: u64 = u32::MAX as u64;
 const SHIFT_MAX: u64 = 32;
@@ -47,8 +48,6 @@ pub struct SnapshotHeader {
     pub record_count: u64,
     /// Positions are counted in 2^-shift leaves.
     pub shift: u32,
-    /// CRC-32C of the residuals' words.
-    pub residual_checksum: u32,
 }
 
 impl SnapshotHeader {
@@ -61,7 +60,6 @@ impl SnapshotHeader {
         words[3] = self.leaf_count.into();
         words[4] = self.record_count;
         words[5] = self.shift.into();
-        words[6] = self.residual_checksum.into();
         words[15] = crc32c(&words[..15]).into();
         words
     }
@@ -90,18 +88,15 @@ impl SnapshotHeader {
             leaf_count: words[3] as u32,
             record_count: words[4],
             shift: words[5] as u32,
-            residual_checksum: words[6] as u32,
         })
     }
 
-    /// Words before the residuals.
-    pub(super) fn residual_start_words(&self) -> usize {
-        HEADER_SIZE_WORDS + self.model_count as usize * MODEL_SIZE_WORDS
-    }
-
-    /// Words of the residuals.
-    pub(super) fn residual_size_words(&self) -> usize {
-        (self.leaf_count as usize).div_ceil(8)
+    /// Where the models are: behind the header.
+    pub fn models(&self) -> Piece {
+        Piece {
+            start: HEADER_SIZE_WORDS,
+            word_count: self.model_count as usize * MODEL_SIZE_WORDS,
+        }
     }
 }
 
@@ -172,7 +167,6 @@ mod tests {
             leaf_count: 1000,
             record_count: 6000,
             shift: 5,
-            residual_checksum: 0xABCD,
         }
     }
 
@@ -194,7 +188,7 @@ mod tests {
         let words = header().encode();
         assert_eq!(
             words[..7],
-            [0x0001_5041_4E53_4C46, 5 << 32 | 2, 3, 1000, 6000, 5, 0xABCD]
+            [0x0002_5041_4E53_4C46, 5 << 32 | 2, 3, 1000, 6000, 5, 0]
         );
         let words = encode_model(&model(), 2);
         assert_eq!(

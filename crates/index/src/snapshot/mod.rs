@@ -3,11 +3,19 @@
 //! A snapshot is written whole before anything names it, and never changed; the root word of the
 //! table's catalog entry names it. Only the synonym leaf tables inside it live on: their counters
 //! are advanced by FAA and their entries are written once each.
+//!
+//! It is read whole, or page by page by sessions that must not hold all of it (`paged.rs`).
 
 mod format;
+mod page;
+mod paged;
 mod transfer;
 
 pub use format::{HEADER_SIZE_WORDS, SnapshotHeader, decode_model, encode_model};
+pub use page::{
+    PAGE_LEAF_COUNT, PAGE_MODEL_COUNT, PageHead, Piece, decode_residual_page, encode_residuals,
+};
+pub use paged::{PageRead, PagedSnapshot, read_paged};
 pub use transfer::{
     SnapshotContents, place_synonym_tables, read_contents, read_snapshot, write_snapshot,
 };

@@ -9,12 +9,13 @@ use farleaf_region::RegionLayout;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr, crc32c};
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr};
 
 use crate::directory::{Directory, Model};
 use crate::snapshot::format::{
     HEADER_SIZE_WORDS, MODEL_SIZE_WORDS, SnapshotHeader, decode_model, encode_model,
 };
+use crate::snapshot::page::{PageHead, Piece, decode_residual_page, encode_residuals};
 use crate::{IndexError, SnapshotDamage};
 
 /// Words that go over the fabric with one verb.
@@ -49,10 +50,8 @@ pub async fn write_snapshot<E: Endpoint>(
     layout: &RegionLayout,
     mut contents: SnapshotContents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
-    let residuals = residual_words(&contents.residuals);
-    let model_words = contents.models.len() * MODEL_SIZE_WORDS;
-    let tables_start = (HEADER_SIZE_WORDS + model_words + residuals.len())
-        .next_multiple_of(BLOCK_SIZE_WORDS as usize);
+    let header = contents.header();
+    let tables_start = own_size_words(&header).next_multiple_of(BLOCK_SIZE_WORDS as usize);
     let table_words = |model: &Model| {
         if wants_table(model) {
             table_size_words(model)
@@ -79,20 +78,12 @@ pub async fn write_snapshot<E: Endpoint>(
         model.synonym_table = place.offset_blocks(next_table as u64 / BLOCK_SIZE_WORDS);
         next_table += table_size_words(model);
     }
-    let header = SnapshotHeader {
-        table: contents.table,
-        generation: contents.generation,
-        model_count: contents.models.len() as u32,
-        leaf_count: contents.residuals.len() as u32,
-        record_count: contents.record_count,
-        shift: contents.shift,
-        residual_checksum: crc32c(&residuals),
-    };
     let mut words = Vec::with_capacity(size_words);
     words.extend(header.encode());
     let models = contents.models.iter();
     words.extend(models.flat_map(|model| encode_model(model, contents.generation)));
-    words.extend(residuals);
+    words.extend(encode_heads(&contents.models, contents.generation));
+    words.extend(encode_residuals(&contents.residuals, contents.generation));
     // The chunks may have been used before; the counters must start at zero.
     words.resize(size_words, 0);
     match write_words(endpoint, place.word_at(0), &words).await {
@@ -105,6 +96,19 @@ pub async fn write_snapshot<E: Endpoint>(
             Err(error.into())
         }
     }
+}
+
+fn encode_heads(models: &[Model], generation: u16) -> Vec<u64> {
+    let heads = (0..).zip(PageHead::of_models(models));
+    heads
+        .flat_map(|(page, head)| head.encode(generation, page))
+        .collect()
+}
+
+/// Words before the synonym leaf tables.
+fn own_size_words(header: &SnapshotHeader) -> usize {
+    let residuals = header.residuals();
+    residuals.start + residuals.word_count
 }
 
 fn wants_table(model: &Model) -> bool {
@@ -159,6 +163,17 @@ pub async fn read_snapshot<E: Endpoint>(
 }
 
 impl SnapshotContents {
+    fn header(&self) -> SnapshotHeader {
+        SnapshotHeader {
+            table: self.table,
+            generation: self.generation,
+            model_count: self.models.len() as u32,
+            leaf_count: self.residuals.len() as u32,
+            record_count: self.record_count,
+            shift: self.shift,
+        }
+    }
+
     /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
     /// synonym leaf tables, and itself. What else a table has of such chunks is garbage (R7).
     pub fn named_chunks(
@@ -167,8 +182,7 @@ impl SnapshotContents {
         geometry: LeafGeometry,
         root: RemoteAddr,
     ) -> BTreeSet<ChunkIndex> {
-        let residual_words = self.residuals.len().div_ceil(8);
-        let own_words = HEADER_SIZE_WORDS + self.models.len() * MODEL_SIZE_WORDS + residual_words;
+        let own_words = own_size_words(&self.header());
         let blocks = |words: usize| (words as u64).div_ceil(BLOCK_SIZE_WORDS);
         let runs = self.models.iter().map(|model| {
             let leaf_count = u64::from(model.leaf_count);
@@ -216,55 +230,33 @@ pub async fn read_contents<E: Endpoint>(
     root: RemoteAddr,
 ) -> Result<SnapshotContents, IndexError> {
     let place = root.place();
-    let damaged = |what: String| {
-        IndexError::SnapshotDamaged(Box::new(SnapshotDamage {
-            addr: place,
-            table,
-            what,
-        }))
-    };
-    let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
-    let header = SnapshotHeader::decode(&words).map_err(damaged)?;
-    if (header.table, header.generation) != (table, root.spare()) {
-        return Err(damaged(format!("it belongs to {}", header.table)));
-    }
-    let models_start = place.word_at(HEADER_SIZE_WORDS as u64);
-    let model_words = header.model_count as usize * MODEL_SIZE_WORDS;
-    let words = read_words(endpoint, models_start, model_words).await?;
-    let models = words.chunks_exact(MODEL_SIZE_WORDS);
-    let models: Vec<Model> = models
-        .map(|words| decode_model(words, header.generation))
-        .collect::<Result<_, _>>()
-        .map_err(damaged)?;
-    let is_outside = |model: &Model| !is_inside(model, layout, geometry);
-    if let Some(model) = models.iter().find(|model| is_outside(model)) {
-        return Err(damaged(format!(
-            "the model at {} leaves the region",
-            model.base
-        )));
-    }
+    let damaged = |what: String| damage(place, table, what);
+    let header = read_header(endpoint, table, root).await?;
+    let at = |piece: Piece| place.word_at(piece.start as u64);
+    let piece = header.models();
+    let words = read_words(endpoint, at(piece), piece.word_count).await?;
+    let models = decode_models(&words, header.generation, (layout, geometry)).map_err(damaged)?;
     let leaf_count = models
         .iter()
         .map(|model| u64::from(model.leaf_count))
         .sum::<u64>();
-    let ascending = models
-        .windows(2)
-        .all(|pair| pair[0].first_key < pair[1].first_key);
-    if leaf_count != u64::from(header.leaf_count) || !ascending {
+    if leaf_count != u64::from(header.leaf_count) {
         return Err(damaged("its models contradict its header".to_owned()));
     }
-    let residuals_start = place.word_at(header.residual_start_words() as u64);
-    let words = read_words(endpoint, residuals_start, header.residual_size_words()).await?;
-    if crc32c(&words) != header.residual_checksum {
-        return Err(damaged(
-            "the checksum of its residuals does not match".to_owned(),
-        ));
+    let piece = header.heads();
+    let words = read_words(endpoint, at(piece), piece.word_count).await?;
+    if words != encode_heads(&models, header.generation) {
+        return Err(damaged("its page heads contradict its models".to_owned()));
     }
-    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let residuals: Vec<i8> = bytes
-        .take(header.leaf_count as usize)
-        .map(u8::cast_signed)
-        .collect();
+    let start = header.residuals();
+    let words = read_words(endpoint, at(start), start.word_count).await?;
+    let mut residuals = Vec::with_capacity(header.leaf_count as usize);
+    for page in 0..header.residual_page_count() {
+        let piece = header.residual_page(page);
+        let words = &words[piece.start - start.start..][..piece.word_count];
+        residuals.extend(decode_residual_page(words, header.generation, page).map_err(damaged)?);
+    }
+    residuals.truncate(header.leaf_count as usize);
     let SnapshotHeader {
         generation,
         record_count,
@@ -279,6 +271,53 @@ pub async fn read_contents<E: Endpoint>(
         models,
         residuals,
     })
+}
+
+/// Reads and checks the header of the snapshot that a root names.
+pub(super) async fn read_header<E: Endpoint>(
+    endpoint: &E,
+    table: TableId,
+    root: RemoteAddr,
+) -> Result<SnapshotHeader, IndexError> {
+    let place = root.place();
+    let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
+    let header = SnapshotHeader::decode(&words).map_err(|what| damage(place, table, what))?;
+    if (header.table, header.generation) != (table, root.spare()) {
+        let what = format!("it belongs to {}", header.table);
+        return Err(damage(place, table, what));
+    }
+    Ok(header)
+}
+
+/// What is wrong with the snapshot at a place.
+pub(super) fn damage(addr: RemoteAddr, table: TableId, what: String) -> IndexError {
+    IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
+}
+
+/// Reads models that lie side by side: each intact, inside the region, and beginning behind the one
+/// before it.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn decode_models(
+    words: &[u64],
+    generation: u16,
+    (layout, geometry): (&RegionLayout, LeafGeometry),
+) -> Result<Vec<Model>, String> {
+    let models = words.chunks_exact(MODEL_SIZE_WORDS);
+    let models: Vec<Model> = models
+        .map(|words| decode_model(words, generation))
+        .collect::<Result<_, _>>()?;
+    let is_outside = |model: &&Model| !is_inside(model, layout, geometry);
+    if let Some(model) = models.iter().find(is_outside) {
+        return Err(format!("the model at {} leaves the region", model.base));
+    }
+    let mut pairs = models.windows(2);
+    if pairs.all(|pair| pair[0].first_key < pair[1].first_key) {
+        Ok(models)
+    } else {
+        Err("its models do not ascend".to_owned())
+    }
 }
 
 /// Whether all that a model points to lies in chunks of the region.
@@ -299,16 +338,6 @@ fn is_inside(model: &Model, layout: &RegionLayout, geometry: LeafGeometry) -> bo
         || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
 }
 
-fn residual_words(residuals: &[i8]) -> Vec<u64> {
-    let word = |bytes: &[i8]| {
-        bytes
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(byte.cast_unsigned()))
-    };
-    residuals.chunks(8).map(word).collect()
-}
-
 async fn write_words<E: Endpoint>(
     endpoint: &E,
     to: WordAddr,
@@ -326,7 +355,7 @@ async fn write_words<E: Endpoint>(
     Ok(())
 }
 
-async fn read_words<E: Endpoint>(
+pub(super) async fn read_words<E: Endpoint>(
     endpoint: &E,
     from: WordAddr,
     word_count: usize,
