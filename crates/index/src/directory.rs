@@ -4,7 +4,7 @@ use farleaf_leaf::LeafGeometry;
 use farleaf_model::UpperModels;
 use farleaf_types::{RemoteAddr, WordAddr};
 
-use crate::hint::{Announcement, Hint};
+use crate::hint::{Announcement, Hint, due_split_count};
 
 /// One model: a line over the leaves of a contiguous piece of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +30,9 @@ pub struct Model {
 impl Model {
     /// Most leaves of one model: a synonym leaf table's entry names the parent with 16 bits.
     pub const LEAF_COUNT_MAX: u32 = u16::MAX as u32;
+    /// Most leaves that a training gives a `learned` model: what is retrained together when one
+    /// place of it grows.
+    pub const TRAINED_LEAF_COUNT_MAX: u32 = 1 << 12;
 
     /// Predicted position of a key in units of 2^-`shift` leaves, rounded down. Monotone in the
     /// key, and the same number wherever it is computed: residuals depend on that.
@@ -342,6 +345,7 @@ impl Directory {
             capacity: margin.synonym_capacity,
             model: model as u32,
             parent_in_model,
+            due_split_count: due_split_count(self.lines[model].leaf_count),
         })
     }
 

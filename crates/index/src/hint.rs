@@ -20,12 +20,56 @@ pub struct Hint {
 pub struct Announcement {
     /// `slot_use`: how many synonym leaves the model has. FAA.
     pub counter: WordAddr,
-    /// Entries that there are room for, right behind the counter.
+    /// Entries that there are room for.
     pub capacity: u32,
     /// The model's number in the directory.
     pub model: u32,
     /// The trained leaf's number in its model.
     pub parent_in_model: u16,
+    /// The split that makes the counter reach this makes the model due for retraining.
+    pub due_split_count: u64,
+}
+
+/// Words of a synonym leaf table before its entries: `slot_use`, and how many of the model's leaves
+/// deletes have made underfull.
+pub const SYNONYM_TABLE_HEADER_SIZE_WORDS: u64 = 2;
+
+/// Leaves of a model for each of which one may be split before the model is due for retraining.
+pub const LEAVES_PER_DUE_SPLIT: u64 = 8;
+/// Fewer splits make no model due.
+pub const DUE_SPLIT_COUNT_MIN: u64 = 4;
+
+/// How many splits make a model due for retraining: one for eight of its leaves, where the paper
+/// has half of the entries of its synonym leaf table, whatever the model's size.
+pub fn due_split_count(leaf_count: u32) -> u64 {
+    (u64::from(leaf_count) / LEAVES_PER_DUE_SPLIT).max(DUE_SPLIT_COUNT_MIN)
+}
+
+/// Half of the 2^8 entries that the paper has.
+const PAPER_DUE_SPLIT_COUNT_MAX: u64 = 128;
+
+/// The same as the paper has it: half of what its synonym leaf table has room for.
+pub fn paper_due_split_count(synonym_capacity: u32) -> u64 {
+    u64::from(synonym_capacity)
+        .div_ceil(2)
+        .clamp(1, PAPER_DUE_SPLIT_COUNT_MAX)
+}
+
+impl Announcement {
+    /// The word of an entry.
+    pub fn entry(&self, slot: u64) -> WordAddr {
+        self.counter.offset(SYNONYM_TABLE_HEADER_SIZE_WORDS + slot)
+    }
+
+    /// How many leaves of the model deletes have made underfull. FAA.
+    pub fn underfull(&self) -> WordAddr {
+        self.counter.offset(1)
+    }
+
+    /// The table itself.
+    pub fn synonym_table(&self) -> RemoteAddr {
+        self.counter.block_start()
+    }
 }
 
 /// What one doorbell fetches for a key, when the search layer names no single leaf.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use farleaf_types::RemoteAddr;
 
 use crate::directory::Directory;
-use crate::hint::{Announcement, Candidates, Hint, SearchLayer};
+use crate::hint::{Announcement, Candidates, Hint, SearchLayer, paper_due_split_count};
 use crate::synonyms::Synonyms;
 
 /// Leaves fetched with one doorbell at the most; what is not among them is found by links.
@@ -146,8 +146,13 @@ impl SearchLayer for RolexLayer {
         self.met.above(parent, from, limit, found);
     }
 
+    /// The paper's threshold: half of the table's entries.
     fn announcement(&self, parent: u32) -> Option<Announcement> {
-        self.directory.announcement(parent)
+        let announcement = self.directory.announcement(parent)?;
+        Some(Announcement {
+            due_split_count: paper_due_split_count(announcement.capacity),
+            ..announcement
+        })
     }
 
     fn announced_seen(&self, model: u32) -> u32 {

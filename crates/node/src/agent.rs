@@ -1,4 +1,4 @@
-//! The node's background thread: sweeps after deaths, frees dropped tables.
+//! The node's background thread: sweeps after deaths, frees dropped tables, retrains.
 
 use farleaf_executor::block_on;
 use std::io;
@@ -12,6 +12,7 @@ use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_region::RegionLayout;
 use farleaf_types::OwnerWord;
 
+use crate::retrain::{RetrainPolicy, Retrainer};
 use crate::sessions::AgentEvent;
 use crate::sweep::Keeper;
 
@@ -20,7 +21,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Time after which a sweep that failed, or gave something up, is tried again.
 const RETRY_TICK_COUNT: u32 = 50;
 
-/// Starts the agent; it runs until it is told [`AgentEvent::Stop`] or nobody can tell it anything.
+/// Starts the agent, which retrains if there is a policy for it; it runs until it is told [`AgentEvent::Stop`] or nobody can tell it anything.
 /// A sweep hears no events; `stop`, set before, cuts that short. Then the agent ends within the
 /// time of a sweep that waits for nobody.
 ///
@@ -32,6 +33,7 @@ pub fn start(
     owner: OwnerWord,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,
+    policy: Option<RetrainPolicy>,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("farleaf-agent".to_owned())
@@ -41,11 +43,19 @@ pub fn start(
                 layout,
                 owner,
             };
-            run(&keeper, &events, &stop);
+            run(&keeper, &events, &stop, policy);
         })
 }
 
-fn run(keeper: &Keeper, events: &Receiver<AgentEvent>, stop: &AtomicBool) {
+fn run(
+    keeper: &Keeper,
+    events: &Receiver<AgentEvent>,
+    stop: &AtomicBool,
+    policy: Option<RetrainPolicy>,
+) {
+    let begun = Instant::now();
+    let clock = move || begun.elapsed().as_nanos() as u64;
+    let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
     let mut sweep_in = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
@@ -55,8 +65,20 @@ fn run(keeper: &Keeper, events: &Receiver<AgentEvent>, stop: &AtomicBool) {
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
+                let had_sweep = sweep_in == Some(0);
                 sweep_in = tick(keeper, sweep_in, stop);
-                next_tick = Instant::now() + TICK;
+                // T5.
+                let is_more_due = match &retrainer {
+                    Some(retrainer) if sweep_in.is_none() => {
+                        if had_sweep {
+                            retrainer.look_again();
+                        }
+                        retrain(retrainer, keeper, stop)
+                    }
+                    _ => false,
+                };
+                // Events are heard, and dropped tables freed, between two retrainings.
+                next_tick = Instant::now() + if is_more_due { Duration::ZERO } else { TICK };
             }
         }
     }
@@ -87,5 +109,16 @@ fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32
             }
         },
         ticks => Some(ticks - 1),
+    }
+}
+
+/// Whether more is due at once.
+fn retrain(retrainer: &Retrainer, keeper: &Keeper, stop: &AtomicBool) -> bool {
+    match block_on(retrainer.tick(keeper, stop), || 0) {
+        Ok(is_more_due) => is_more_due,
+        Err(error) => {
+            tracing::error!(%error, "cannot retrain; trying again");
+            false
+        }
     }
 }

@@ -11,6 +11,7 @@ use farleaf_fabric::{Control, ControlError, SessionLife};
 use farleaf_region::RegionLayout;
 use farleaf_types::OwnerWord;
 
+use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
 use crate::{NodeError, agent};
 
@@ -27,7 +28,10 @@ pub(crate) struct NodeCore {
 
 impl NodeCore {
     /// Makes a region of fresh memory and starts its agent.
-    pub(crate) fn start(region: &Arc<MappedRegion>) -> Result<Self, NodeError> {
+    pub(crate) fn start(
+        region: &Arc<MappedRegion>,
+        retraining: Option<RetrainPolicy>,
+    ) -> Result<Self, NodeError> {
         let layout = format_region(region)?;
         let (events, heard) = channel();
         let mut sessions = Sessions::new(
@@ -38,7 +42,8 @@ impl NodeCore {
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let agent = agent::start(Arc::clone(region), layout, owner, heard, Arc::clone(&stop))
+        let (memory, told) = (Arc::clone(region), Arc::clone(&stop));
+        let agent = agent::start(memory, layout, owner, heard, told, retraining)
             .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
@@ -72,16 +77,16 @@ pub struct MemNode {
 }
 
 impl MemNode {
-    /// Maps `size_bytes` and starts.
+    /// Maps `size_bytes` and starts; tables are retrained if there is a policy for it.
     ///
     /// # Errors
     /// The size is too small, or the system has not so much.
-    pub fn start(size_bytes: u64) -> Result<Self, NodeError> {
+    pub fn start(size_bytes: u64, retraining: Option<RetrainPolicy>) -> Result<Self, NodeError> {
         let region = MappedRegion::anonymous(size_bytes)
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
         let region = Arc::new(region);
         Ok(Self {
-            core: NodeCore::start(&region)?,
+            core: NodeCore::start(&region, retraining)?,
             region,
         })
     }

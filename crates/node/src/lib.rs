@@ -6,7 +6,8 @@
 //! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
 //! | [`audit`] | whether a region in which nobody works keeps its promises |
-//! | [`agent`] | the thread that does both |
+//! | [`retrain`] | models and leaves made anew while everybody works (L4) |
+//! | [`agent`] | the thread that does all of it |
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
 //! | [`embedded`] | a node inside the process that uses it |
@@ -32,4 +33,5 @@ mod error;
 
 pub use embedded::MemNode;
 pub use error::NodeError;
+pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

@@ -9,6 +9,7 @@ use farleaf_types::OwnerWord;
 
 use crate::NodeError;
 use crate::embedded::NodeCore;
+use crate::retrain::RetrainPolicy;
 use crate::sessions::Sessions;
 
 /// A memory node that other processes reach by its name.
@@ -24,10 +25,15 @@ pub struct ShmNode {
 
 impl ShmNode {
     /// Takes the name, gets the memory, and serves from threads of its own until it is dropped.
+    /// Tables are retrained if there is a policy for it.
     ///
     /// # Errors
     /// The name is bad or taken, the size too small, or the host has not so much memory.
-    pub fn start(name: &str, size_bytes: u64) -> Result<Self, NodeError> {
+    pub fn start(
+        name: &str,
+        size_bytes: u64,
+        retraining: Option<RetrainPolicy>,
+    ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
         farleaf_region::Superblock::new(size_bytes, 0)?;
         let memory_error = |source| NodeError::Memory { size_bytes, source };
@@ -35,7 +41,7 @@ impl ShmNode {
         let (memory, size_bytes, pages) = created.map_err(memory_error)?;
         let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
         let listener = ShmListener::bind(&name, memory, size_bytes)?;
-        let core = NodeCore::start(&Arc::new(region))?;
+        let core = NodeCore::start(&Arc::new(region), retraining)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();

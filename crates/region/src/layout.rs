@@ -3,10 +3,10 @@
 use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
 use thiserror::Error;
 
-use crate::{catalog, session};
+use crate::{catalog, queue, session, tally};
 
 /// Version of everything that lies in a region. Grows with every change of a layout.
-pub const FORMAT_VERSION: u64 = 1;
+pub const FORMAT_VERSION: u64 = 2;
 /// "FARLEAF" and a zero, in the order in which the bytes lie in memory.
 const MAGIC: u64 = u64::from_le_bytes(*b"FARLEAF\0");
 /// Size of the unit that sessions lease and tables own, in bytes.
@@ -26,12 +26,21 @@ const SEQUENCE_BLOCK: u64 = 3;
 const TABLE_NUM_BLOCK: u64 = 4;
 /// Number of sessions ever registered. FAA, by the node alone.
 const INCARNATION_BLOCK: u64 = 5;
+/// What retraining has done. Written by the node alone.
+const TALLY_BLOCK: u64 = 6;
+/// Tickets ever drawn at the retraining queue. FAA.
+const QUEUE_TAIL_BLOCK: u64 = 8;
+/// Tickets that the node has served. Written by the node alone.
+const QUEUE_HEAD_BLOCK: u64 = 9;
+/// The retraining queue's entries.
+const QUEUE_BLOCK: u64 = 16;
 const SESSIONS_BLOCK: u64 = 64;
 const CATALOG_BLOCK: u64 = SESSIONS_BLOCK + session::SESSION_COUNT;
 const CHUNK_TABLE_BLOCK: u64 =
     CATALOG_BLOCK + catalog::TABLE_COUNT_MAX * catalog::ENTRY_SIZE_BLOCKS;
 
-const _: () = assert!(INCARNATION_BLOCK < SESSIONS_BLOCK);
+const _: () = assert!(TALLY_BLOCK + tally::TALLY_SIZE_BLOCKS <= QUEUE_TAIL_BLOCK);
+const _: () = assert!(QUEUE_BLOCK + queue::QUEUE_SIZE_BLOCKS <= SESSIONS_BLOCK);
 
 /// Smallest region that can hold a table, in bytes.
 pub const REGION_SIZE_BYTES_MIN: u64 = 2 << 20;
@@ -206,6 +215,26 @@ impl RegionLayout {
         self.block(INCARNATION_BLOCK)
     }
 
+    /// What retraining has done; see [`tally`].
+    pub const fn tally(&self) -> WordAddr {
+        self.block(TALLY_BLOCK)
+    }
+
+    /// Tickets ever drawn at the retraining queue. FAA. See [`queue`].
+    pub const fn queue_tail(&self) -> WordAddr {
+        self.block(QUEUE_TAIL_BLOCK)
+    }
+
+    /// Tickets that the node has served.
+    pub const fn queue_head(&self) -> WordAddr {
+        self.block(QUEUE_HEAD_BLOCK)
+    }
+
+    /// First word of the retraining queue's entries.
+    pub const fn queue_entries(&self) -> WordAddr {
+        self.block(QUEUE_BLOCK)
+    }
+
     /// First word of a session's block.
     pub const fn session(&self, session: farleaf_types::SessionId) -> WordAddr {
         self.block(SESSIONS_BLOCK + session.number() as u64)
@@ -252,7 +281,7 @@ mod tests {
             words[..7],
             [
                 0x0046_4145_4C52_4146,
-                1,
+                2,
                 1 << 30,
                 0x1122,
                 words[4],

@@ -3,6 +3,7 @@
 //! ```text
 //! block 0        superblock: magic, format version, sizes, checksum          ([`Superblock`])
 //! blocks 1..     one hot word each: alloc_num, catalog lock, sequence, ...   ([`layout`])
+//! blocks 6..     what retraining has done, and its queue              ([`tally`], [`queue`])
 //! sessions       one block per session number                                ([`session`])
 //! catalog        four blocks per table                                       ([`catalog`])
 //! chunk table    one block per chunk: owner, purpose, free leaves            ([`chunk`])
@@ -19,7 +20,9 @@ pub mod allocation;
 pub mod catalog;
 pub mod chunk;
 pub mod layout;
+pub mod queue;
 pub mod session;
+pub mod tally;
 
 mod error;
 

@@ -188,7 +188,9 @@ impl Node {
         let owner = self.register(endpoint.client());
         self.agent.set(Some((endpoint.client(), owner)));
         let keeper = self.keeper(endpoint, owner);
-        let retrainer = policy.map(Retrainer::new);
+        let world = SharedWorld::clone(&self.world);
+        let clock = move || world.borrow().now();
+        let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
         let stop = AtomicBool::new(false);
         // T5: another agent may have died before this one.
         let (mut is_due, mut failed) = (retrainer.is_some(), None);

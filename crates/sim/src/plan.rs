@@ -75,6 +75,8 @@ impl Plan {
                 leaves_per_split: 1000,
                 split_count_min: 1,
                 leaf_count_max: *random.choose(&[1, 4, 16, 1000]),
+                look_tick_count: *random.choose(&[0, 0, 1, 4]),
+                ..RetrainPolicy::default()
             });
         }
         let client_count = random.between(1, 5);
@@ -167,6 +169,9 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
             leaves_per_split: *random.choose(&[1, 8, 1000]),
             split_count_min: random.between(1, 3),
             leaf_count_max: *random.choose(&[1, 4, 1000]),
+            joined_leaf_count: *random.choose(&[0, 2, 1000]),
+            look_tick_count: *random.choose(&[0, 1, 4]),
+            ..RetrainPolicy::default()
         }),
     }
 }

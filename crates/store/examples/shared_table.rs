@@ -24,6 +24,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     let pool = Pool::embedded(&PoolOptions {
         fabric: EmbeddedFabric::Shm { name: None },
         size_bytes: 16 << 20,
+        ..PoolOptions::default()
     })?;
     let session = pool.session()?;
     let table = session.create_table("shared", &TableOptions::default())?;

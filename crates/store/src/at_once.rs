@@ -145,7 +145,12 @@ mod tests {
     fn pools() -> [Pool; 2] {
         [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }].map(|fabric| {
             let size_bytes = 32 << 20;
-            Pool::embedded(&PoolOptions { fabric, size_bytes }).expect("a pool")
+            Pool::embedded(&PoolOptions {
+                fabric,
+                size_bytes,
+                ..PoolOptions::default()
+            })
+            .expect("a pool")
         })
     }
 

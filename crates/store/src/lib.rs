@@ -52,8 +52,11 @@ pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::LeafReport;
 pub use farleaf_index::partial::PartialCounts;
 pub use farleaf_index::{LayerKind, LoadError};
-pub use options::{EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions};
-pub use pool::{Pool, PoolInfo, PoolUsage};
+pub use farleaf_region::tally::RetrainTally;
+pub use options::{
+    EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, retrain_policy,
+};
+pub use pool::{Pool, PoolInfo, PoolUsage, RetrainingReport};
 pub use scan::Scan;
 pub use session::{AsyncSession, Session};
 pub use stats::TableStats;

@@ -3,6 +3,7 @@
 use farleaf_index::LayerKind;
 use farleaf_index::partial::Budget;
 use farleaf_leaf::LeafGeometry;
+use farleaf_node::RetrainPolicy;
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
 
 use crate::{Error, ErrorKind};
@@ -14,6 +15,26 @@ pub struct PoolOptions {
     pub fabric: EmbeddedFabric,
     /// Size of its region in bytes, at least 2 MiB; rounded up to 2 MiB.
     pub size_bytes: u64,
+    /// Threads of its node that retrain tables while they are used: 1, or 0 for none.
+    pub retrain_thread_count: u32,
+}
+
+/// Which tables a node retrains, and when, for a number of threads: what `farleaf serve` does with
+/// `--retrain-threads`.
+///
+/// # Errors
+/// There cannot be so many.
+pub fn retrain_policy(thread_count: u32) -> Result<Option<RetrainPolicy>, Error> {
+    match thread_count {
+        0 => Ok(None),
+        1 => Ok(Some(RetrainPolicy::default())),
+        _ => Err(ErrorKind::BadOption {
+            option: "retrain threads",
+            given: thread_count.to_string(),
+            allowed: "there can be 1, or 0 for no retraining".to_owned(),
+        }
+        .into()),
+    }
 }
 
 /// Over which fabric a pool inside this process is reached.
@@ -29,11 +50,12 @@ pub enum EmbeddedFabric {
 }
 
 impl Default for PoolOptions {
-    /// 256 MiB of this process's memory.
+    /// 256 MiB of this process's memory; one thread retrains.
     fn default() -> Self {
         Self {
             fabric: EmbeddedFabric::Mem,
             size_bytes: 256 << 20,
+            retrain_thread_count: 1,
         }
     }
 }

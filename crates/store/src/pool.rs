@@ -12,11 +12,12 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
+use farleaf_region::tally::{RetrainTally, read_tally};
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::host::Host;
-use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions};
+use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
 use crate::share::PoolShare;
@@ -48,6 +49,15 @@ pub struct PoolUsage {
     pub session_count: u64,
     /// Tables.
     pub table_count: u64,
+}
+
+/// What the retraining of a pool's tables has done since the pool was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetrainingReport {
+    /// What has been done.
+    pub tally: RetrainTally,
+    /// Models that clients have asked for, and that the node has not looked at yet.
+    pub queue_length: u64,
 }
 
 #[derive(Debug)]
@@ -106,15 +116,16 @@ impl Pool {
     /// # Errors
     /// The size is too small, the host has not so much memory, or the name is bad or taken.
     pub fn embedded(options: &PoolOptions) -> Result<Self, Error> {
+        let retraining = retrain_policy(options.retrain_thread_count)?;
         match &options.fabric {
             EmbeddedFabric::Mem => {
-                let node = Arc::new(MemNode::start(options.size_bytes)?);
+                let node = Arc::new(MemNode::start(options.size_bytes, retraining)?);
                 let region = Arc::clone(node.region());
                 Self::assemble("mem:".to_owned(), region, node, None)
             }
             EmbeddedFabric::Shm { name } => {
                 let name = name.clone().unwrap_or_else(private_name);
-                let node = ShmNode::start(&name, options.size_bytes)?;
+                let node = ShmNode::start(&name, options.size_bytes, retraining)?;
                 let name = node.name().clone();
                 Self::open_shared(&name, Some(node))
             }
@@ -195,6 +206,20 @@ impl Pool {
             size_bytes: self.0.share.layout.superblock.size_bytes,
             page_kind: self.0.node.as_ref().map(ShmNode::page_kind),
         }
+    }
+
+    /// What its node's retraining has done, and what waits for it. One round trip.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn retraining(&self) -> Result<RetrainingReport, Error> {
+        let mut batch = Batch::new();
+        let (endpoint, layout) = (self.endpoint(), &self.0.share.layout);
+        let (tally, queue_length) = block_on(read_tally(&endpoint, layout, &mut batch), || 0)?;
+        Ok(RetrainingReport {
+            tally,
+            queue_length,
+        })
     }
 
     /// What of it is in use. A few round trips, and 64 bytes per 64 KiB chunk.

@@ -173,6 +173,12 @@ impl WordAddr {
         NodeId((self.0 >> Self::INDEX_BITS) as u8)
     }
 
+    /// The block that the word lies in.
+    #[inline]
+    pub const fn block_start(self) -> RemoteAddr {
+        RemoteAddr::new(self.node(), (self.0 & Self::INDEX_MASK) / BLOCK_SIZE_WORDS)
+    }
+
     /// Index of the word in the node's region.
     #[inline]
     pub const fn index(self) -> u64 {

@@ -27,6 +27,7 @@ impl FarleafPeer {
         let pool = Pool::embedded(&PoolOptions {
             fabric: EmbeddedFabric::Shm { name: None },
             size_bytes: keys.len() as u64 * POOL_SIZE_BYTES_PER_RECORD + POOL_SIZE_BYTES_MIN,
+            ..PoolOptions::default()
         })?;
         let session = pool.session()?;
         let options = TableOptions {

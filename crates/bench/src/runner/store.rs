@@ -54,7 +54,11 @@ impl LoadedStore {
                 FabricKind::Mem => EmbeddedFabric::Mem,
                 FabricKind::Shm => EmbeddedFabric::Shm { name: None },
             };
-            let pool = Pool::embedded(&PoolOptions { fabric, size_bytes });
+            let pool = Pool::embedded(&PoolOptions {
+                fabric,
+                size_bytes,
+                ..PoolOptions::default()
+            });
             let pool = pool.map_err(BenchError::store(workload, "making a pool"))?;
             match load_keys(&pool, config, keys, progress) {
                 Ok(()) => break pool,

@@ -4,7 +4,7 @@ use std::thread;
 
 use anyhow::Context;
 use clap::Args;
-use farleaf::{PageKind, Pool};
+use farleaf::{PageKind, Pool, retrain_policy};
 use farleaf_node::{NodeError, ShmNode};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -26,6 +26,10 @@ pub(crate) struct ServeArguments {
     #[arg(long, default_value = "1GiB", value_parser = parse_size)]
     #[arg(allow_negative_numbers = true)]
     size: u64,
+
+    /// Threads that retrain tables while they are used: 1, or 0 for none
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    retrain_threads: u32,
 }
 
 /// Serves until SIGINT or SIGTERM. A second signal ends it at once.
@@ -33,7 +37,9 @@ pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
     refuse_if_served(&arguments.name)?;
     // Before the node, so that no signal falls between.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
-    let node = ShmNode::start(&arguments.name, arguments.size);
+    let retraining = retrain_policy(arguments.retrain_threads)
+        .map_err(|error| BadArgument(format!("--retrain-threads: {error}")))?;
+    let node = ShmNode::start(&arguments.name, arguments.size, retraining);
     let node = node.map_err(|error| refused(&arguments.name, error))?;
     if node.page_kind() == PageKind::Ordinary {
         let page_count = node.size_bytes().div_ceil(HUGE_PAGE_SIZE_BYTES);

@@ -12,7 +12,7 @@ use crate::snapshot::{SnapshotContents, write_snapshot};
 
 /// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
 /// the snapshot takes anyway.
-const SYNONYM_CAPACITY: u32 = 4095;
+const SYNONYM_CAPACITY: u32 = 4094;
 
 /// What a catalog entry needs of a new table.
 #[derive(Clone, Copy, Debug)]

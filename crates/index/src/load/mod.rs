@@ -25,7 +25,7 @@ pub(crate) use commit::draw_generation;
 pub use commit::finish_root;
 pub use create::{NewTable, create_table};
 pub use cut::{Cutter, FillTarget};
-pub(crate) use run::{error_max, synonym_capacity};
+pub(crate) use run::{error_max, leaf_count_max, synonym_capacity};
 pub(crate) use train::{Boundaries, Gap, shift_for};
 
 use core::cell::Cell;

@@ -8,6 +8,7 @@ use farleaf_types::RemoteAddr;
 
 use crate::LoadError;
 use crate::directory::Model;
+use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::layer::LayerKind;
 use crate::load::extent::RunExtents;
 use crate::load::train::{Boundaries, Gap, shift_for};
@@ -16,8 +17,9 @@ use crate::load::train::{Boundaries, Gap, shift_for};
 const WRITE_LEAF_COUNT: usize = 1024;
 /// Entries of a synonym leaf table: 2^8 in the paper.
 const PAPER_SYNONYM_CAPACITY: u32 = 256;
-const SYNONYM_CAPACITY_MIN: u32 = 7;
-const LEAVES_PER_SYNONYM_ENTRY: u32 = 8;
+/// Twice as many entries as there are splits that make a model due for retraining.
+const LEAVES_PER_SYNONYM_ENTRY: u32 = 4;
+const SYNONYM_CAPACITY_MAX: u32 = Model::TRAINED_LEAF_COUNT_MAX / LEAVES_PER_SYNONYM_ENTRY - 2;
 /// What the lookups' arithmetic may differ from the one here, in leaves.
 const ROUNDING_MARGIN: f32 = 1e-5;
 
@@ -66,7 +68,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             allocator,
             extents,
             kind,
-            regression: SegmentBuilder::new(epsilon_leaves, Model::LEAF_COUNT_MAX),
+            regression: SegmentBuilder::new(epsilon_leaves, leaf_count_max(kind)),
             run: Run {
                 models: Vec::new(),
                 residuals: Vec::new(),
@@ -238,9 +240,19 @@ pub(crate) fn synonym_capacity(kind: LayerKind, leaf_count: u32) -> u32 {
     match kind {
         LayerKind::Rolex => PAPER_SYNONYM_CAPACITY,
         LayerKind::Learned => {
-            let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY).next_power_of_two() - 1;
-            wanted.clamp(SYNONYM_CAPACITY_MIN, PAPER_SYNONYM_CAPACITY)
+            // With the table's header, whole blocks.
+            let header = SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
+            let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY + header).next_multiple_of(8);
+            (wanted - header).min(SYNONYM_CAPACITY_MAX)
         }
+    }
+}
+
+/// Leaves that a model may have.
+pub(crate) fn leaf_count_max(kind: LayerKind) -> u32 {
+    match kind {
+        LayerKind::Rolex => Model::LEAF_COUNT_MAX,
+        LayerKind::Learned => Model::TRAINED_LEAF_COUNT_MAX,
     }
 }
 

@@ -327,7 +327,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         let mut entries = Vec::new();
         if count > 0 {
             batch.clear();
-            let read = batch.read(announcement.counter.offset(1 + u64::from(known)), count);
+            let read = batch.read(announcement.entry(u64::from(known)), count);
             self.access.endpoint.execute(batch).await?;
             entries.extend_from_slice(batch.words(read));
         }

@@ -1,16 +1,20 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
 use farleaf_leaf::{Critical, LeafBuffer, LeafLease, Look};
-use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::{RegionError, queue};
 use farleaf_types::RemoteAddr;
 
 use super::Index;
 use super::course::Course;
 use crate::IndexError;
-use crate::hint::{Announcement, Hint};
+use crate::hint::{Announcement, Hint, SearchLayer};
+
+/// A leaf is underfull when not more than one in so many of its slots has a record: two of them
+/// become one when they are retrained, and leave it half empty.
+const UNDERFULL_SHARE: usize = 4;
 
 /// What to do with a key, once its value is known and its leaf is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +95,10 @@ impl<E: Endpoint> Index<'_, E> {
             let (decision, result) = decide(slot.map(|slot| image.value(slot)));
             batch.clear();
             if self.post_change(batch, (hint.addr, &mut leaf), (key, slot), decision) {
+                let is_removed = decision == Decision::Remove && slot.is_some();
+                if is_removed && leaf.image().record_count() == self.underfull_count() {
+                    self.post_underfull(batch, hint.parent);
+                }
                 self.access.endpoint.execute(batch).await?;
             } else if let Decision::Set(value) = decision {
                 let full = Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
@@ -133,6 +141,12 @@ impl<E: Endpoint> Index<'_, E> {
             (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),
         }
         true
+    }
+
+    /// A leaf that has so many records after a delete has become underfull.
+    #[inline]
+    fn underfull_count(&self) -> usize {
+        self.access.geometry.slot_count() / UNDERFULL_SHARE
     }
 
     /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given
@@ -255,10 +269,34 @@ impl<E: Endpoint> Index<'_, E> {
         if slot < u64::from(announcement.capacity) {
             batch.clear();
             let entry = sibling.with_spare(announcement.parent_in_model);
-            batch.write_word(announcement.counter.offset(1 + slot), entry.word());
+            batch.write_word(announcement.entry(slot), entry.word());
             self.access.endpoint.execute(batch).await?;
         }
+        if slot + 1 == announcement.due_split_count {
+            self.enqueue(announcement).await?;
+        }
         Ok(())
+    }
+
+    /// Asks the node to retrain the model: Q1.
+    #[cold]
+    async fn enqueue(&self, announcement: Announcement) -> Result<(), IndexError> {
+        let (endpoint, layout) = (self.access.endpoint, self.access.layout);
+        let mut batch = Batch::new();
+        let synonym_table = announcement.synonym_table();
+        let enqueued = queue::enqueue(endpoint, layout, &mut batch, synonym_table).await;
+        let counters = endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        Ok(enqueued?)
+    }
+
+    /// Counts a leaf that deletes have made underfull, once for each time that it becomes so.
+    #[cold]
+    fn post_underfull(&self, batch: &mut Batch, parent: u32) {
+        let announcement = self.state.layer.borrow().announcement(parent);
+        if let Some(announcement) = announcement.filter(|_| self.is_current()) {
+            batch.fetch_add(announcement.underfull(), 1);
+        }
     }
 
     /// Leases another chunk of leaves. If it is cut off, or the fabric fails, the session may own a

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::clock::Held;
 use crate::directory::Model;
-use crate::hint::Announcement;
+use crate::hint::{Announcement, due_split_count};
 
 /// A model, and where its leaves are in the directory.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,7 @@ impl ModelPage {
             // Nobody asks which: announcements are not read.
             model: u32::MAX,
             parent_in_model: parent.saturating_sub(*first_leaf) as u16,
+            due_split_count: due_split_count(model.leaf_count),
         })
     }
 

@@ -8,13 +8,18 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::RemoteAddr;
 
 use super::gather::contradiction;
-use super::mover::Moved;
+use super::mover::{Made, Moved};
 use super::train::{Trained, train};
 use super::{RetrainSummary, Retraining};
 use crate::IndexError;
 use crate::directory::Model;
-use crate::load::shift_for;
+use crate::hint::due_split_count;
+use crate::layer::LayerKind;
+use crate::load::{shift_for, synonym_capacity};
 use crate::snapshot::{SnapshotContents, place_synonym_tables, write_snapshot};
+
+/// Models whose counters are written with one batch.
+const WRITE_COUNT: usize = 512;
 
 /// The models of a snapshot around a range of keys that has been moved.
 struct Around {
@@ -36,7 +41,7 @@ pub(super) async fn publish<E: Endpoint>(
     let access = &work.access;
     let old = work.contents;
     let mut batch = Batch::new();
-    let around = around(work, &mut batch, moved).await?;
+    let mut around = around(work, &mut batch, moved).await?;
     let is_whole = around.left.is_empty() && around.right.is_empty();
     let shift = if is_whole {
         shift_for(work.epsilon_leaves)
@@ -56,7 +61,16 @@ pub(super) async fn publish<E: Endpoint>(
 
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let whose = (access.table, generation);
-    let tables = place_synonym_tables(&allocator, access.layout, whose, &mut trained).await?;
+    let cut = around
+        .left
+        .last_mut()
+        .filter(|cut| cut.synonym_table.is_null());
+    let has_cut = cut.is_some();
+    let mut wanting: Vec<&mut Model> = trained.iter_mut().chain(cut).collect();
+    let tables = place_synonym_tables(&allocator, access.layout, whose, &mut wanting).await?;
+    let counts = first_counts(work, moved, &trained);
+    let cut = around.left.last().filter(|_| has_cut);
+    write_counts(work, &mut batch, (&trained, &counts), cut).await?;
     let contents = assemble(
         old,
         around,
@@ -79,6 +93,60 @@ pub(super) async fn publish<E: Endpoint>(
         model_count,
         ..RetrainSummary::default()
     })
+}
+
+/// What the new models' tables begin with: how many leaves would be saved by another retraining,
+/// as each merges two leaves into one at the most.
+fn first_counts<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    moved: &Moved,
+    trained: &[Model],
+) -> Vec<u64> {
+    let mut leaves = &moved.leaves[..];
+    let mut counts = Vec::with_capacity(trained.len());
+    for model in trained {
+        let (own, others) = leaves.split_at(model.leaf_count as usize);
+        leaves = others;
+        counts.push(mergeable_count(own, work.merged_count_max));
+    }
+    counts
+}
+
+/// Pairs of neighbours that fit into one leaf, as steps from right to left find them (R2).
+fn mergeable_count(leaves: &[Made], merged_count_max: usize) -> u64 {
+    let mut counts = leaves.iter().rev().map(|leaf| leaf.record_count).peekable();
+    let mut pair_count = 0;
+    while let Some(right) = counts.next() {
+        let is_pair = |left: &usize| left + right <= merged_count_max;
+        pair_count += u64::from(counts.next_if(is_pair).is_some());
+    }
+    pair_count
+}
+
+/// Writes them. What is left of a model that was cut may have been split before: nobody counts
+/// that again, so it is due at once.
+async fn write_counts<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    (trained, counts): (&[Model], &[u64]),
+    cut: Option<&Model>,
+) -> Result<(), IndexError> {
+    for (models, counts) in trained.chunks(WRITE_COUNT).zip(counts.chunks(WRITE_COUNT)) {
+        batch.clear();
+        for (model, count) in models.iter().zip(counts).filter(|(_, count)| **count > 0) {
+            batch.write_word(model.synonym_table.word_at(1), *count);
+        }
+        if !batch.is_empty() {
+            work.access.endpoint.execute(batch).await?;
+        }
+    }
+    if let Some(cut) = cut {
+        batch.clear();
+        let due = due_split_count(cut.leaf_count);
+        batch.write_word(cut.synonym_table.word_at(0), due);
+        work.access.endpoint.execute(batch).await?;
+    }
+    Ok(())
 }
 
 /// R1: the pending root first, so that nobody goes back to it.
@@ -143,9 +211,9 @@ async fn around<E: Endpoint>(
         }
         if kept < cut.leaf_count {
             cut.leaf_count = kept;
-            // Its entries name leaves that are no part of it any more.
+            // The old one's entries name leaves that are no part of it any more.
             cut.synonym_table = RemoteAddr::NULL;
-            cut.synonym_capacity = 0;
+            cut.synonym_capacity = synonym_capacity(LayerKind::Learned, kept);
         }
     }
     let count = |models: &[Model]| models.iter().map(|model| model.leaf_count as usize).sum();

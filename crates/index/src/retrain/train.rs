@@ -7,7 +7,7 @@ use farleaf_types::RemoteAddr;
 use super::mover::Made;
 use crate::directory::Model;
 use crate::layer::LayerKind;
-use crate::load::{Boundaries, Gap, error_max, synonym_capacity};
+use crate::load::{Boundaries, Gap, error_max, leaf_count_max, synonym_capacity};
 
 /// Models and residuals of leaves side by side.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) fn train(
     epsilon_leaves: f64,
     shift: u32,
 ) -> Trained {
-    let mut regression = SegmentBuilder::new(epsilon_leaves, Model::LEAF_COUNT_MAX);
+    let mut regression = SegmentBuilder::new(epsilon_leaves, leaf_count_max(LayerKind::Learned));
     let mut trained = Trained::default();
     let mut begun = 0;
     for (index, leaf) in leaves.iter().enumerate() {

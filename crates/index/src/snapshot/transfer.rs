@@ -12,6 +12,7 @@ use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr};
 
 use crate::directory::{Directory, Model};
+use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::snapshot::format::{
     HEADER_SIZE_WORDS, MODEL_SIZE_WORDS, SnapshotHeader, decode_model, encode_model,
 };
@@ -116,7 +117,8 @@ fn wants_table(model: &Model) -> bool {
 }
 
 fn table_size_words(model: &Model) -> usize {
-    (1 + model.synonym_capacity as usize).next_multiple_of(BLOCK_SIZE_WORDS as usize)
+    let words = SYNONYM_TABLE_HEADER_SIZE_WORDS as usize + model.synonym_capacity as usize;
+    words.next_multiple_of(BLOCK_SIZE_WORDS as usize)
 }
 
 /// Claims room for the synonym leaf tables of models that have none, apart from any snapshot, so
@@ -129,10 +131,10 @@ pub async fn place_synonym_tables<E: Endpoint>(
     allocator: &ChunkAllocator<'_, E>,
     layout: &RegionLayout,
     (table, generation): (TableId, u16),
-    models: &mut [Model],
+    models: &mut [&mut Model],
 ) -> Result<Option<ChunkRange>, RegionError> {
     let wanting = models.iter().filter(|model| wants_table(model));
-    let size_words: usize = wanting.map(table_size_words).sum();
+    let size_words: usize = wanting.map(|model| table_size_words(model)).sum();
     if size_words == 0 {
         return Ok(None);
     }
@@ -330,7 +332,7 @@ fn is_inside(model: &Model, layout: &RegionLayout, geometry: LeafGeometry) -> bo
                 .chunk_of(RemoteAddr::new(start.node(), last))
                 .is_some()
     };
-    let table_words = 1 + u64::from(model.synonym_capacity);
+    let table_words = SYNONYM_TABLE_HEADER_SIZE_WORDS + u64::from(model.synonym_capacity);
     spans(
         model.base,
         u64::from(model.leaf_count) * geometry.stride_blocks(),

@@ -80,7 +80,7 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         block_on(keeper.reclaim(), || 0)?;
     }
     if let Some(policy) = plan.table.retraining {
-        let (retrainer, stop) = (Retrainer::new(policy), AtomicBool::new(false));
+        let (retrainer, stop) = (Retrainer::new(policy, || 0), AtomicBool::new(false));
         let mut step_count = 0;
         while block_on(retrainer.tick(&keeper, &stop), || 0)? || retrainer.has_garbage() {
             step_count += 1;

@@ -152,7 +152,7 @@ mod tests {
 
     impl Process {
         fn new() -> Self {
-            let node = MemNode::start(4 << 20).expect("a node");
+            let node = MemNode::start(4 << 20, None).expect("a node");
             let share = PoolShare::new("mem:".to_owned(), node.layout());
             let endpoint = MappedEndpoint::new(Arc::clone(node.region()));
             let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);

@@ -18,6 +18,7 @@ fn pools(size_mib: u64) -> Vec<Pool> {
         .map(|fabric| PoolOptions {
             fabric,
             size_bytes: size_mib << 20,
+            ..PoolOptions::default()
         })
         .map(|options| Pool::embedded(&options).expect("an embedded pool"))
         .collect()

@@ -245,7 +245,12 @@ fn play_a_part() {
 
 fn play_node(arguments: &[&str]) {
     let size_mib: u64 = arguments[0].parse().expect("a size in MiB");
-    let _node = ShmNode::start(POOL, size_mib << 20).expect("a node");
+    let _node = ShmNode::start(
+        POOL,
+        size_mib << 20,
+        Some(farleaf_node::RetrainPolicy::default()),
+    )
+    .expect("a node");
     eprintln!("serving");
     wait_for_the_end();
 }

@@ -1,0 +1,237 @@
+//! What nothing in far memory names any more, until it is reused (T2 to T4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_index::IndexError;
+use farleaf_leaf::LeafGeometry;
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog::EntryState;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_types::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, SequenceNumber, TableId};
+
+use super::Retrainer;
+use super::look::Looked;
+use crate::sweep::Keeper;
+
+/// A group of what nothing in far memory names any more.
+#[derive(Debug)]
+pub(super) struct Garbage {
+    table: TableId,
+    /// When every session has published this, nobody else names it either (T3).
+    sequence: SequenceNumber,
+    leaf_size_bytes: u64,
+    leaves: Vec<RemoteAddr>,
+    chunks: Vec<ChunkIndex>,
+}
+
+impl Retrainer {
+    /// T2 and T3: notes what nothing in far memory names any more.
+    pub(super) async fn collect<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &Looked<'_, E>,
+        leaves: Vec<RemoteAddr>,
+    ) -> Result<(), IndexError> {
+        let known = self.known(table.access.table);
+        let named =
+            table
+                .contents
+                .named_chunks(table.access.layout, table.access.geometry, table.root);
+        let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
+            let is_whole = matches!(
+                chunk.purpose,
+                Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
+            );
+            let is_own = chunk.table == table.access.table && chunk.owner.is_free();
+            is_own && is_whole && !named.contains(index) && !known.contains(index)
+        };
+        let chunks = table.chunks.iter().enumerate();
+        let chunks = chunks.map(|(index, chunk)| (ChunkIndex(index as u64), chunk));
+        let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
+        let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
+        if chunks.is_empty() && leaves.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        let slot = batch.fetch_add(keeper.layout.sequence(), 1);
+        keeper.endpoint.execute(&mut batch).await?;
+        let sequence = SequenceNumber(batch.previous(slot) + 1);
+        self.garbage.borrow_mut().push(Garbage {
+            table: table.access.table,
+            sequence,
+            leaf_size_bytes: table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES,
+            leaves,
+            chunks,
+        });
+        Ok(())
+    }
+
+    /// T4: retired leaves of shared chunks that nobody leases, and that are in no group.
+    pub(super) async fn stale_leaves<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &Looked<'_, E>,
+    ) -> Result<Vec<RemoteAddr>, IndexError> {
+        let geometry = table.access.geometry;
+        let mut known: BTreeSet<RemoteAddr> = BTreeSet::from([table.entry.record.first_leaf]);
+        for group in &*self.garbage.borrow() {
+            known.extend(&group.leaves);
+        }
+        let mut stale = Vec::new();
+        let mut batch = Batch::new();
+        for (index, chunk) in table.chunks.iter().enumerate() {
+            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
+            let is_own = chunk.table == table.access.table && chunk.owner.is_free();
+            if !is_leaves || !is_own {
+                continue;
+            }
+            let start = keeper.layout.chunk_start(ChunkIndex(index as u64));
+            let free: BTreeSet<u64> = chunk.free.iter(geometry.chunk_leaf_count()).collect();
+            batch.clear();
+            let links: Vec<_> = (0..geometry.chunk_leaf_count())
+                .filter(|number| !free.contains(number))
+                .map(|number| start.offset_blocks(number * geometry.stride_blocks()))
+                .map(|leaf| (leaf, batch.read(geometry.link(leaf), 1)))
+                .collect();
+            keeper.endpoint.execute(&mut batch).await?;
+            for (leaf, read) in links {
+                let link = RemoteAddr::from_word(batch.words(read)[0]);
+                if link.is_retired() && !link.place().is_null() && !known.contains(&leaf) {
+                    stale.push(leaf);
+                }
+            }
+        }
+        Ok(stale)
+    }
+
+    fn known(&self, table: TableId) -> BTreeSet<ChunkIndex> {
+        let garbage = self.garbage.borrow();
+        let own = garbage.iter().filter(|group| group.table == table);
+        own.flat_map(|group| group.chunks.iter().copied()).collect()
+    }
+
+    /// T3.
+    pub(super) async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
+        if self.garbage.borrow().is_empty() {
+            return Ok(());
+        }
+        let published = keeper.published_by_all().await?;
+        let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
+        let is_over = |group: &Garbage| group.sequence <= published || is_ignored;
+        let (over, waiting) = self.garbage.take().into_iter().partition(is_over);
+        self.garbage.replace(waiting);
+        for group in over {
+            self.free_group(keeper, group).await?;
+        }
+        Ok(())
+    }
+
+    async fn free_group<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        mut group: Garbage,
+    ) -> Result<(), IndexError> {
+        let mut reclaimed_bytes = 0;
+        for chunk in group.chunks.drain(..) {
+            let is_own = |entry: &ChunkEntry| {
+                let purpose = entry.purpose;
+                matches!(
+                    purpose,
+                    Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
+                )
+            };
+            let freed = keeper.change_chunk(chunk, group.table, is_own, |_| {
+                (ChunkPurpose::Free, FreeLeaves::default())
+            });
+            reclaimed_bytes += u64::from(freed.await?) * CHUNK_SIZE_BYTES;
+        }
+        let mut by_chunk: BTreeMap<ChunkIndex, Vec<RemoteAddr>> = BTreeMap::new();
+        for leaf in group.leaves.drain(..) {
+            if let Some(chunk) = keeper.layout.chunk_of(leaf) {
+                by_chunk.entry(chunk).or_default().push(leaf);
+            }
+        }
+        for (chunk, leaves) in by_chunk {
+            if keeper.free_leaves(chunk, group.table, &leaves).await? {
+                reclaimed_bytes += leaves.len() as u64 * group.leaf_size_bytes;
+            } else {
+                group.leaves.extend(leaves);
+            }
+        }
+        let mut tally = self.tally();
+        tally.reclaimed_bytes += reclaimed_bytes;
+        self.tally.set(tally);
+        // Leaves in chunks that are leased; those of a table that is gone went with it.
+        let is_there = keeper
+            .catalog()
+            .await?
+            .iter()
+            .any(|entry| entry.record.id == group.table && entry.state == EntryState::Live);
+        if !group.leaves.is_empty() && is_there {
+            self.garbage.borrow_mut().push(group);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Endpoint> Keeper<E> {
+    /// Takes over a chunk of a table that nobody leases, and gives it back changed, if it still is
+    /// what it was thought to be. False: it is leased, or is not.
+    async fn change_chunk(
+        &self,
+        chunk: ChunkIndex,
+        table: TableId,
+        is_meant: impl Fn(&ChunkEntry) -> bool,
+        change: impl FnOnce(&ChunkEntry) -> (ChunkPurpose, FreeLeaves),
+    ) -> Result<bool, RegionError> {
+        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, self.owner);
+        let free = OwnerWord::FREE;
+        let Some(entry) = allocator.take_over(chunk, free).await? else {
+            return Ok(false);
+        };
+        let range = ChunkRange {
+            first: chunk,
+            count: 1,
+        };
+        if entry.table == table && is_meant(&entry) {
+            let (purpose, leaves) = change(&entry);
+            allocator.give_back(range, purpose, table, leaves).await?;
+            return Ok(true);
+        }
+        allocator.let_go(chunk).await?;
+        Ok(false)
+    }
+
+    /// Marks leaves of a shared chunk as free; if all of them are, the chunk is. False: it is
+    /// leased.
+    async fn free_leaves(
+        &self,
+        chunk: ChunkIndex,
+        table: TableId,
+        leaves: &[RemoteAddr],
+    ) -> Result<bool, RegionError> {
+        let start = self.layout.chunk_start(chunk).block();
+        let is_leaves =
+            |entry: &ChunkEntry| matches!(entry.purpose, Some(ChunkPurpose::Leaves { .. }));
+        let change = |entry: &ChunkEntry| {
+            let mut free = entry.free;
+            let Some(purpose @ ChunkPurpose::Leaves { slots }) = entry.purpose else {
+                unreachable!("only a chunk of leaves is changed")
+            };
+            let geometry = LeafGeometry::new(slots.into());
+            let geometry = geometry.expect("a table's leaves have a known shape");
+            for leaf in leaves {
+                free.insert((leaf.block() - start) / geometry.stride_blocks());
+            }
+            if free.count() == geometry.chunk_leaf_count() {
+                (ChunkPurpose::Free, FreeLeaves::default())
+            } else {
+                (purpose, free)
+            }
+        };
+        self.change_chunk(chunk, table, is_leaves, change).await
+    }
+}

@@ -1,0 +1,218 @@
+//! A table, as the node looks at it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::IndexError;
+use farleaf_index::directory::Model;
+use farleaf_index::load::{FillTarget, finish_root};
+use farleaf_index::retrain::{Retraining, adopt};
+use farleaf_index::snapshot::{SnapshotContents, read_contents};
+use farleaf_leaf::LeafAccess;
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{RemoteAddr, TableId};
+
+use super::policy::Counted;
+use crate::patience::Patience;
+use crate::sweep::Keeper;
+
+/// Models whose counters are read with one batch.
+const COUNTER_BATCH_COUNT: usize = 1024;
+
+/// A table, as it is looked at once.
+pub(super) struct Looked<'a, E> {
+    pub(super) access: LeafAccess<'a, E>,
+    pub(super) entry: CatalogEntry,
+    pub(super) root: RemoteAddr,
+    pub(super) contents: Rc<SnapshotContents>,
+    pub(super) chunks: Vec<ChunkEntry>,
+}
+
+/// The snapshots behind the roots that were looked at last: while a root stands, what it names does
+/// not change, and nobody but the retrainer and one load take a root away (R1).
+#[derive(Default)]
+pub(super) struct Looks {
+    snapshots: RefCell<BTreeMap<TableId, (RemoteAddr, Rc<SnapshotContents>)>>,
+}
+
+impl Looks {
+    /// Forgets tables that are gone.
+    pub(super) fn keep(&self, live: &[CatalogEntry]) {
+        self.snapshots
+            .borrow_mut()
+            .retain(|table, _| live.iter().any(|entry| entry.record.id == *table));
+    }
+
+    /// Looks at a table: chunks first, then the root and what it names (T2). `None`: somebody who
+    /// does not go on holds its first leaf, or it was dropped.
+    pub(super) async fn look<'a, E: Endpoint>(
+        &self,
+        keeper: &'a Keeper<E>,
+        entry: CatalogEntry,
+        patience: &Patience<'_>,
+    ) -> Result<Option<Looked<'a, E>>, IndexError> {
+        let Some(access) = keeper.access(&entry) else {
+            return Ok(None);
+        };
+        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+        let chunks = allocator.entries().await?;
+        let broken = Cell::new(false);
+        let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
+            return Ok(None);
+        };
+        let root = root?;
+        if root.is_null() {
+            return Ok(None);
+        }
+        let contents = self.contents(keeper, &access, root).await?;
+        Ok(Some(Looked {
+            access,
+            entry,
+            root,
+            contents,
+            chunks,
+        }))
+    }
+
+    async fn contents<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        access: &LeafAccess<'_, E>,
+        root: RemoteAddr,
+    ) -> Result<Rc<SnapshotContents>, IndexError> {
+        let id = access.table;
+        let known = self.snapshots.borrow().get(&id).cloned();
+        if let Some((seen, contents)) = known
+            && seen == root
+        {
+            return Ok(contents);
+        }
+        let contents = read_contents(&keeper.endpoint, &keeper.layout, access.geometry, id, root);
+        let contents = Rc::new(contents.await?);
+        let noted = (root, Rc::clone(&contents));
+        self.snapshots.borrow_mut().insert(id, noted);
+        Ok(contents)
+    }
+}
+
+/// How the queue names a model.
+pub(super) fn table_of(model: &Model) -> RemoteAddr {
+    model.synonym_table.place()
+}
+
+/// What has been counted in each model since it was trained. One round trip per 1,024 models, 16
+/// bytes each.
+pub(super) async fn count_changes<E: Endpoint>(
+    keeper: &Keeper<E>,
+    contents: &SnapshotContents,
+) -> Result<Vec<Counted>, RegionError> {
+    let mut batch = Batch::new();
+    let mut counted = Vec::with_capacity(contents.models.len());
+    for part in contents.models.chunks(COUNTER_BATCH_COUNT) {
+        batch.clear();
+        let reads: Vec<_> = part
+            .iter()
+            .map(|model| {
+                let table = model.synonym_table;
+                (!table.is_null()).then(|| batch.read(table.word_at(0), 2))
+            })
+            .collect();
+        keeper.endpoint.execute(&mut batch).await?;
+        counted.extend(reads.into_iter().map(|read| {
+            let words = read.map(|read| batch.words(read));
+            words.map_or(Counted::default(), |words| Counted {
+                splits: words[0],
+                underfull: words[1],
+            })
+        }));
+    }
+    let counters = keeper.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    Ok(counted)
+}
+
+impl<E: Endpoint> Looked<'_, E> {
+    pub(super) fn work<'b>(&'b self, broken: &'b Cell<bool>) -> Retraining<'b, E> {
+        let slot_count = self.access.geometry.slot_count();
+        let fill = FillTarget::new(slot_count, self.entry.record.fill_percent);
+        let epsilon_keys = f64::from(self.entry.record.epsilon_milli) / 1000.0;
+        Retraining {
+            access: self.access,
+            entry: &self.entry,
+            contents: &self.contents,
+            root: self.root,
+            epsilon_leaves: epsilon_keys / fill.mean(),
+            merged_count_max: slot_count * usize::from(self.entry.record.fill_percent) / 100,
+            broken,
+        }
+    }
+
+    /// R6: a run that the node has, its own or a dead one's, and that the root does not name.
+    fn orphan_run(&self, keeper: &Keeper<E>) -> Option<(ChunkRange, u16)> {
+        let named = self
+            .contents
+            .named_chunks(self.access.layout, self.access.geometry, self.root);
+        let generation_of = |index: usize| {
+            let chunk = &self.chunks[index];
+            let is_own = chunk.owner == keeper.owner && chunk.table == self.access.table;
+            let is_named = named.contains(&ChunkIndex(index as u64));
+            match chunk.purpose {
+                Some(ChunkPurpose::Run { generation, .. }) if is_own && !is_named => {
+                    Some(generation)
+                }
+                _ => None,
+            }
+        };
+        let first = (0..self.chunks.len()).find(|index| generation_of(*index).is_some())?;
+        let generation = generation_of(first)?;
+        let count = (first..self.chunks.len())
+            .take_while(|index| generation_of(*index) == Some(generation))
+            .count();
+        let range = ChunkRange {
+            first: ChunkIndex(first as u64),
+            count: count as u64,
+        };
+        Some((range, generation))
+    }
+
+    /// Whether a leaf lies in a chunk of leaves that splits made.
+    pub(super) fn is_shared(&self, leaf: RemoteAddr) -> bool {
+        let chunk = self.access.layout.chunk_of(leaf);
+        let chunk = chunk.and_then(|chunk| self.chunks.get(chunk.0 as usize));
+        chunk.is_some_and(|chunk| matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. })))
+    }
+}
+
+impl<E: Endpoint> Keeper<E> {
+    /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in
+    /// runs that the node has. Returns how many there were; `None`: it waits for somebody.
+    pub(crate) async fn adopt_orphans(
+        &self,
+        entry: &CatalogEntry,
+        patience: &Patience<'_>,
+    ) -> Result<Option<u64>, IndexError> {
+        let looks = Looks::default();
+        let mut count = 0;
+        loop {
+            let Some(table) = looks.look(self, entry.clone(), patience).await? else {
+                return Ok(None);
+            };
+            let Some((range, generation)) = table.orphan_run(self) else {
+                return Ok(Some(count));
+            };
+            let broken = Cell::new(false);
+            let work = table.work(&broken);
+            let Some(adopted) = patience.wait(adopt(&work, range, generation)).await else {
+                return Ok(None);
+            };
+            adopted?;
+            count += range.count;
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Retraining, as the node does it: which models of which tables, and when what they leave behind
+//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `policy` | which models are due (T1) |
+//! | `look` | a table, as the node looks at it |
+//! | `garbage` | what nothing names any more, until it is reused (T2 to T4) |
+//!
+//! - **T1.** A model is due when splits have added one leaf to so many of its own, or deletes have
+//!   made one of so many underfull; and, with fewer splits, when there was none for a while. The
+//!   node learns of it by the queue (Q1 to Q5 of `farleaf_region::queue`), and by looking at all
+//!   counters from time to time. Those that are due are retrained together with their neighbours,
+//!   so that runs are long, fullest first.
+//! - **T2.** What a table has of chunks that nobody leases and that its root does not name is
+//!   garbage: the chunks are listed first, then the root is read, so that what is committed between
+//!   the two is not taken for garbage.
+//! - **T3.** Garbage waits for its grace period, in groups: a sequence number is drawn when nothing
+//!   in far memory names the group any more, and when every session that is not fenced has
+//!   published it, the group is freed: chunks are zeroed, leaves of shared chunks marked as free. A
+//!   leaf whose chunk is leased waits on.
+//! - **T4.** Nothing of this needs to be known by who comes next: garbage is found again.
+//! - **T5.** Retraining begins when a sweep has found nothing more of the dead: what another
+//!   retrainer has left half done is finished by it (R6).
+
+mod garbage;
+mod look;
+mod policy;
+
+pub use policy::RetrainPolicy;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::retrain::{RetrainSummary, retrain};
+use farleaf_index::{IndexError, LayerKind};
+use farleaf_region::RegionError;
+use farleaf_region::catalog::{CatalogEntry, EntryState};
+use farleaf_region::queue::QueueReader;
+use farleaf_region::tally::RetrainTally;
+use farleaf_types::RemoteAddr;
+
+use crate::patience::Patience;
+use crate::sweep::Keeper;
+use garbage::Garbage;
+use look::{Looked, Looks};
+use policy::{Counted, Seen};
+
+/// What the node keeps of retraining between its ticks.
+pub struct Retrainer {
+    policy: RetrainPolicy,
+    /// Nanoseconds since some moment: of the system, or of a simulated world.
+    clock: Box<dyn Fn() -> u64>,
+    garbage: RefCell<Vec<Garbage>>,
+    /// Somebody died, or a retraining was cut off: there may be runs to adopt, and retired leaves
+    /// that are in no group (T4). Also at first.
+    is_scan_due: Cell<bool>,
+    queue: RefCell<QueueReader>,
+    /// Synonym leaf tables that were in the queue, until nothing is due.
+    queued: RefCell<BTreeSet<RemoteAddr>>,
+    /// Ticks until the node looks at all counters by itself.
+    ticks_to_look: Cell<u32>,
+    looks: Looks,
+    seen: RefCell<Seen>,
+    tally: Cell<RetrainTally>,
+    /// The tally as it was last written to the region.
+    published: Cell<RetrainTally>,
+}
+
+impl core::fmt::Debug for Retrainer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Retrainer")
+            .field("policy", &self.policy)
+            .field("tally", &self.tally.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Retrainer {
+    /// Nothing retrained yet. `clock` tells nanoseconds since some moment.
+    pub fn new(policy: RetrainPolicy, clock: impl Fn() -> u64 + 'static) -> Self {
+        Self {
+            policy,
+            clock: Box::new(clock),
+            garbage: RefCell::default(),
+            is_scan_due: Cell::new(true),
+            queue: RefCell::default(),
+            queued: RefCell::default(),
+            ticks_to_look: Cell::new(0),
+            looks: Looks::default(),
+            seen: RefCell::default(),
+            tally: Cell::default(),
+            published: Cell::default(),
+        }
+    }
+
+    /// Whether anything waits for its grace period.
+    pub fn has_garbage(&self) -> bool {
+        !self.garbage.borrow().is_empty()
+    }
+
+    /// A sweep has found something: retired leaves are looked for once more (T4).
+    pub fn look_again(&self) {
+        self.is_scan_due.set(true);
+    }
+
+    /// What it has done; the region's tally says the same.
+    pub fn tally(&self) -> RetrainTally {
+        self.tally.get()
+    }
+
+    /// One step for every table: retrains the models that are due most, if any, and frees what has
+    /// passed its grace period. Returns whether more is due already. While nothing is, and nothing
+    /// is in the queue, one round trip.
+    ///
+    /// # Errors
+    /// The fabric failed, or a table is damaged.
+    pub async fn tick<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        stop: &AtomicBool,
+    ) -> Result<bool, IndexError> {
+        let patience = Patience::new(stop);
+        self.take_queue(keeper).await?;
+        let is_own_look = self.ticks_to_look.get() == 0;
+        let is_asked = self.is_scan_due.get() || !self.queued.borrow().is_empty();
+        let mut is_more_due = false;
+        if is_own_look || is_asked {
+            is_more_due = self.look_at_all(keeper, &patience, is_own_look).await?;
+        }
+        // While more is due, it is looked for at once, and not taken for quiet.
+        match (is_more_due, is_own_look) {
+            (true, _) => {}
+            (false, true) => self.ticks_to_look.set(self.policy.look_tick_count),
+            (false, false) => self.ticks_to_look.update(|ticks| ticks - 1),
+        }
+        if !is_more_due {
+            self.queued.borrow_mut().clear();
+        }
+        self.free(keeper).await?;
+        self.publish_tally(keeper).await?;
+        Ok(is_more_due)
+    }
+
+    async fn take_queue<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
+        let mut batch = Batch::new();
+        let mut queue = self.queue.take();
+        let taken = queue.take(&keeper.endpoint, &keeper.layout, &mut batch);
+        let taken = taken.await;
+        self.queue.replace(queue);
+        let counters = keeper.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        self.queued.borrow_mut().extend(taken?);
+        Ok(())
+    }
+
+    /// Whether more is due after this.
+    async fn look_at_all<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        patience: &Patience<'_>,
+        is_own_look: bool,
+    ) -> Result<bool, IndexError> {
+        let is_scan_due = self.is_scan_due.replace(false);
+        let mut is_more_due = false;
+        let catalog = keeper.catalog().await?;
+        let is_live = |entry: &CatalogEntry| {
+            let is_learned = entry.record.search_layer == LayerKind::Learned.number();
+            is_learned && entry.state == EntryState::Live
+        };
+        let live: Vec<CatalogEntry> = catalog.into_iter().filter(is_live).collect();
+        self.looks.keep(&live);
+        self.seen.borrow_mut().keep(&live);
+        for entry in live {
+            if patience.is_over() {
+                break;
+            }
+            if is_scan_due && keeper.adopt_orphans(&entry, patience).await?.is_none() {
+                self.is_scan_due.set(true);
+                continue;
+            }
+            let Some(table) = self.looks.look(keeper, entry, patience).await? else {
+                self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
+                continue;
+            };
+            if is_scan_due {
+                let leaves = self.stale_leaves(keeper, &table).await?;
+                self.collect(keeper, &table, leaves).await?;
+            }
+            is_more_due |= self
+                .retrain_table(keeper, &table, patience, is_own_look)
+                .await?;
+        }
+        Ok(is_more_due)
+    }
+
+    async fn retrain_table<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &Looked<'_, E>,
+        patience: &Patience<'_>,
+        is_own_look: bool,
+    ) -> Result<bool, IndexError> {
+        let counted = look::count_changes(keeper, &table.contents).await?;
+        let due = self.due(table, &counted, is_own_look);
+        let Some(models) = due else {
+            self.collect(keeper, table, Vec::new()).await?;
+            return Ok(false);
+        };
+        let broken = Cell::new(false);
+        let work = table.work(&broken);
+        let begun = (self.clock)();
+        let may_go_on = || !patience.is_over();
+        let retrained = Box::pin(retrain(&work, models.clone(), may_go_on));
+        // What was given up for now is found as an orphan (R6).
+        let Some(summary) = patience.wait(retrained).await else {
+            self.is_scan_due.set(true);
+            return Ok(false);
+        };
+        let summary = match summary {
+            Ok(summary) => summary,
+            Err(IndexError::Region(error)) if matches!(*error, RegionError::Full { .. }) => {
+                tracing::warn!(table = %table.access.table, "no room to retrain: {error}");
+                return Ok(false);
+            }
+            Err(error) => {
+                self.is_scan_due.set(true);
+                return Err(error);
+            }
+        };
+        let time_ns = (self.clock)().saturating_sub(begun);
+        self.note(table, models, &summary, time_ns);
+        let first_leaf = table.entry.record.first_leaf;
+        let retired = summary.retired.into_iter();
+        let shared = retired.filter(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
+        let shared: Vec<RemoteAddr> = shared.collect();
+        let entry = table.entry.clone();
+        if let Some(table) = self.looks.look(keeper, entry, patience).await? {
+            self.collect(keeper, &table, shared).await?;
+        }
+        Ok(true)
+    }
+
+    /// T1.
+    fn due<E>(
+        &self,
+        table: &Looked<'_, E>,
+        counted: &[Counted],
+        is_own_look: bool,
+    ) -> Option<Range<usize>> {
+        let mut seen = self.seen.borrow_mut();
+        let quiet = seen.quiet(table.access.table, table.root, counted, is_own_look);
+        self.policy.due(&table.contents.models, counted, &quiet)
+    }
+
+    fn note<E>(
+        &self,
+        table: &Looked<'_, E>,
+        models: Range<usize>,
+        summary: &RetrainSummary,
+        time_ns: u64,
+    ) {
+        let queued = self.queued.borrow();
+        let models = &table.contents.models[models];
+        let is_queued = |model: &&_| queued.contains(&look::table_of(model));
+        let queued_count = models.iter().filter(is_queued).count() as u64;
+        let mut tally = self.tally.get();
+        tally.retraining_count += 1;
+        tally.moved_count += summary.moved_count;
+        tally.made_count += summary.made_count;
+        tally.model_count += summary.model_count;
+        tally.time_ns += time_ns;
+        tally.time_ns_max = tally.time_ns_max.max(time_ns);
+        tally.queued_count += queued_count;
+        tally.found_count += models.len() as u64 - queued_count;
+        let longest = tally.step_round_trips_max;
+        tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
+        self.tally.set(tally);
+        tracing::debug!(
+            table = %table.access.table,
+            models = models.len(),
+            moved = summary.moved_count,
+            made = summary.made_count,
+            time_ns,
+            "retrained"
+        );
+    }
+
+    /// Tells everybody what was done, if anything was. One round trip.
+    async fn publish_tally<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
+        if self.published.replace(self.tally.get()) == self.tally.get() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.write(keeper.layout.tally(), &self.tally.get().encode());
+        keeper.endpoint.execute(&mut batch).await?;
+        let counters = keeper.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        Ok(())
+    }
+}

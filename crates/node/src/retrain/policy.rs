@@ -1,0 +1,218 @@
+//! T1: which models are due for retraining.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use farleaf_index::directory::Model;
+use farleaf_index::hint::{DUE_SPLIT_COUNT_MIN, LEAVES_PER_DUE_SPLIT};
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_types::{RemoteAddr, TableId};
+
+/// When models are retrained, and how many of their leaves at once.
+#[derive(Clone, Copy, Debug)]
+pub struct RetrainPolicy {
+    /// A model is due when it has a synonym leaf for so many of its own leaves, or so many for one
+    /// that is underfull.
+    pub leaves_per_split: u64,
+    /// And at least so many.
+    pub split_count_min: u64,
+    /// A model that nobody splits any more is due when it has a synonym leaf for so many of its
+    /// own.
+    pub quiet_leaves_per_split: u64,
+    /// Leaves of the models that are retrained together, if they have so many.
+    pub leaf_count_max: u64,
+    /// Neighbours that have fewer leaves are joined with what is retrained beside them, even when
+    /// nothing has changed in them.
+    pub joined_leaf_count: u64,
+    /// Ticks from one look at all counters to the next.
+    pub look_tick_count: u32,
+}
+
+impl Default for RetrainPolicy {
+    /// One split for eight leaves, at least four, or one for 64 when there was none between two
+    /// looks; 65,536 leaves at once: 12 MiB; models of less than 256 leaves are joined; all
+    /// counters are looked at every 50 ticks.
+    fn default() -> Self {
+        Self {
+            leaves_per_split: LEAVES_PER_DUE_SPLIT,
+            split_count_min: DUE_SPLIT_COUNT_MIN,
+            quiet_leaves_per_split: 64,
+            leaf_count_max: 1 << 16,
+            joined_leaf_count: 256,
+            look_tick_count: 50,
+        }
+    }
+}
+
+/// What has changed in a model since it was trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Leaves that splits have added.
+    pub(super) splits: u64,
+    /// Leaves that deletes have made underfull.
+    pub(super) underfull: u64,
+}
+
+impl RetrainPolicy {
+    /// The models to be retrained together. `is_quiet` says of each whether nothing has changed
+    /// in it for a while.
+    pub(super) fn due(
+        &self,
+        models: &[Model],
+        counted: &[Counted],
+        is_quiet: &[bool],
+    ) -> Option<Range<usize>> {
+        let leaves = |model: usize| u64::from(models[model].leaf_count);
+        let changes = |model: usize| counted[model].splits + counted[model].underfull;
+        let is_due = |model: usize| self.is_due(leaves(model), counted[model], is_quiet[model]);
+        let fullest = (0..models.len())
+            .filter(|model| is_due(*model))
+            .max_by_key(|model| changes(*model) * 1000 / leaves(*model))?;
+        let (mut from, mut to) = (fullest, fullest + 1);
+        let mut leaf_count = leaves(fullest) + counted[fullest].splits;
+        // To both sides in turn, as long as there is room and what follows has changed at all.
+        let mut has_grown = true;
+        while has_grown {
+            has_grown = false;
+            for next in [from.checked_sub(1), (to < models.len()).then_some(to)] {
+                let Some(next) = next else { continue };
+                let count = leaves(next) + counted[next].splits;
+                let is_small = leaves(next) < self.joined_leaf_count.min(leaf_count + 1);
+                let has_changed = changes(next) * self.leaves_per_split * 2 > leaves(next);
+                let is_worth_it = has_changed || is_small || is_due(next);
+                if is_worth_it && leaf_count + count <= self.leaf_count_max {
+                    leaf_count += count;
+                    (from, to) = (from.min(next), to.max(next + 1));
+                    has_grown = true;
+                }
+            }
+        }
+        Some(from..to)
+    }
+
+    fn is_due(&self, leaf_count: u64, counted: Counted, is_quiet: bool) -> bool {
+        let wanted = (leaf_count / self.leaves_per_split).max(self.split_count_min);
+        let wanted_quiet = (leaf_count / self.quiet_leaves_per_split).max(1);
+        counted.splits >= wanted
+            || counted.underfull >= wanted
+            || (is_quiet && counted.splits >= wanted_quiet)
+    }
+}
+
+/// What was counted when the node last looked by itself.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    tables: BTreeMap<TableId, (RemoteAddr, Vec<Counted>)>,
+}
+
+impl Seen {
+    /// Forgets tables that are gone.
+    pub(super) fn keep(&mut self, live: &[CatalogEntry]) {
+        self.tables
+            .retain(|table, _| live.iter().any(|entry| entry.record.id == *table));
+    }
+
+    /// Of each model, whether nothing has changed since the node last looked by itself.
+    pub(super) fn quiet(
+        &mut self,
+        table: TableId,
+        root: RemoteAddr,
+        counted: &[Counted],
+        is_own_look: bool,
+    ) -> Vec<bool> {
+        let before = self.tables.get(&table).filter(|(seen, _)| *seen == root);
+        let quiet = match before {
+            Some((_, before)) if is_own_look => {
+                before.iter().zip(counted).map(|(a, b)| a == b).collect()
+            }
+            _ => vec![false; counted.len()],
+        };
+        if is_own_look {
+            self.tables.insert(table, (root, counted.to_vec()));
+        }
+        quiet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(leaf_count: u32) -> Model {
+        Model {
+            first_key: 0,
+            slope: 0.0,
+            intercept: 0.0,
+            error_max: 0.0,
+            base: RemoteAddr::NULL,
+            leaf_count,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity: 0,
+        }
+    }
+
+    fn due(leaf_counts: &[u32], counted: &[(u64, u64)], quiet: bool) -> Option<Range<usize>> {
+        let models: Vec<Model> = leaf_counts.iter().map(|count| model(*count)).collect();
+        let counted: Vec<Counted> = counted
+            .iter()
+            .map(|(splits, underfull)| Counted {
+                splits: *splits,
+                underfull: *underfull,
+            })
+            .collect();
+        let policy = RetrainPolicy {
+            leaf_count_max: 5000,
+            ..RetrainPolicy::default()
+        };
+        policy.due(&models, &counted, &vec![quiet; models.len()])
+    }
+
+    /// One split for eight leaves, at least four; or as many underfull leaves.
+    #[test]
+    fn enough_changes_make_a_model_due() {
+        assert_eq!(due(&[800], &[(99, 0)], false), None);
+        assert_eq!(due(&[800], &[(100, 0)], false), Some(0..1));
+        assert_eq!(due(&[800], &[(0, 100)], false), Some(0..1));
+        assert_eq!(due(&[1], &[(3, 0)], false), None);
+        assert_eq!(due(&[1], &[(4, 0)], false), Some(0..1));
+    }
+
+    /// Without new splits, one for 64 leaves is enough.
+    #[test]
+    fn fewer_splits_do_when_nothing_changes_any_more() {
+        assert_eq!(due(&[800], &[(12, 0)], false), None);
+        assert_eq!(due(&[800], &[(12, 0)], true), Some(0..1));
+        assert_eq!(due(&[800], &[(11, 99)], true), None);
+        assert_eq!(due(&[1], &[(1, 0)], true), Some(0..1));
+    }
+
+    /// The fullest comes first; neighbours that have changed, or are small, come with it; the
+    /// others stay.
+    #[test]
+    fn neighbours_come_along_when_it_is_worth_it() {
+        let fullest = due(&[800, 800, 800], &[(100, 0), (0, 0), (200, 0)], false);
+        assert_eq!(fullest, Some(2..3));
+        let changed = due(&[800, 800, 800], &[(60, 0), (100, 0), (40, 0)], false);
+        assert_eq!(changed, Some(0..2));
+        let small = due(&[800, 100, 800], &[(0, 0), (0, 0), (200, 0)], false);
+        assert_eq!(small, Some(1..3));
+        let full = due(&[4900, 800], &[(4900, 0), (800, 0)], false);
+        assert_eq!(full, Some(0..1), "there is no room for more");
+    }
+
+    /// A model is quiet when two of the node's own looks have seen the same in it.
+    #[test]
+    fn two_own_looks_tell_what_is_quiet() {
+        let mut seen = Seen::default();
+        let root = RemoteAddr::NULL.with_spare(1);
+        let one = [Counted {
+            splits: 1,
+            underfull: 0,
+        }];
+        let mut look = |root, is_own| seen.quiet(TableId(1), root, &one, is_own);
+        assert_eq!(look(root, true), [false]);
+        assert_eq!(look(root, false), [false], "not by itself");
+        assert_eq!(look(root, true), [true]);
+        assert_eq!(look(RemoteAddr::NULL, true), [false], "trained meanwhile");
+    }
+}
