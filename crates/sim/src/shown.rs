@@ -1,53 +1,11 @@
 //! Numbers and names as errors and pages show them: never longer than a line.
 
-/// Numbers from here on are shown with an exponent.
-const PLAIN_BELOW: f64 = 1e15;
-/// The longest piece of somebody's text that an error quotes.
+pub(crate) use farleaf_chart::shown::{amount, count, number, text};
+
+/// The longest piece of a line that is passed on.
 const QUOTED_CHARS_MAX: usize = 60;
 /// The longest message of a TOML reader that is passed on.
 const MESSAGE_CHARS_MAX: usize = 400;
-
-/// The number, in some twenty characters at most: `1e300` is not shown as 301 digits.
-pub(crate) fn number(value: f64) -> String {
-    let size = value.abs();
-    let is_plain = size == 0.0 || (1e-6..PLAIN_BELOW).contains(&size) || !size.is_finite();
-    if is_plain {
-        value.to_string()
-    } else {
-        format!("{value:e}")
-    }
-}
-
-/// The count with a comma between thousands.
-pub(crate) fn count(of: u64) -> String {
-    let digits = of.to_string();
-    let mut shown = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
-}
-
-/// The number, with a comma between thousands if it is a whole one.
-pub(crate) fn amount(value: f64) -> String {
-    if value.fract() == 0.0 && (0.0..PLAIN_BELOW).contains(&value) {
-        return count(value as u64);
-    }
-    number(value)
-}
-
-/// The text, cut off where it gets long, and with nothing in it that moves a terminal's cursor.
-pub(crate) fn text(of: &str) -> String {
-    let shown: String = of.chars().take(QUOTED_CHARS_MAX).collect();
-    let shown = shown.escape_debug().to_string();
-    if of.chars().nth(QUOTED_CHARS_MAX).is_some() {
-        return format!("{shown}...");
-    }
-    shown
-}
 
 /// What a TOML reader says, which quotes whole lines of the file.
 pub(crate) fn message(error: &toml::de::Error) -> String {
@@ -66,47 +24,6 @@ pub(crate) fn message(error: &toml::de::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Promise: numbers that people write look as they wrote them, and no number is long.
-    #[test]
-    fn numbers_are_short() {
-        for (value, shown) in [
-            (0.0, "0"),
-            (-2.5, "-2.5"),
-            (82e6, "82000000"),
-            (1e300, "1e300"),
-            (f64::MIN_POSITIVE, "2.2250738585072014e-308"),
-            (f64::NAN, "NaN"),
-            (f64::INFINITY, "inf"),
-        ] {
-            assert_eq!(number(value), shown);
-        }
-    }
-
-    /// Promise: thousands are told apart, from the right.
-    #[test]
-    fn counts_are_grouped() {
-        for (of, shown) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (2_000_000, "2,000,000"),
-            (12_345, "12,345"),
-        ] {
-            assert_eq!(count(of), shown);
-        }
-        for (of, shown) in [(82e6, "82,000,000"), (2.33, "2.33"), (1e300, "1e300")] {
-            assert_eq!(amount(of), shown);
-        }
-    }
-
-    /// Promise: a quoted text has one line and an end, whatever is in it.
-    #[test]
-    fn texts_are_short_and_harmless() {
-        assert_eq!(text("rolex"), "rolex");
-        assert_eq!(text("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
-        assert_eq!(text(&"x".repeat(61)), format!("{}...", "x".repeat(60)));
-    }
 
     /// Promise: a line of a million characters does not become an error of as many.
     #[test]

@@ -30,6 +30,7 @@ pub const LAYERS: &[Layer] = &[
     layer("executor", &[]),
     layer("model", &[]),
     layer("tidy", &[]),
+    layer("chart", &[]),
     layer("fabric", &["types", "executor"]),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
@@ -49,12 +50,18 @@ pub const LAYERS: &[Layer] = &[
             "types", "executor", "model", "fabric", "region", "leaf", "index", "node",
         ],
     ),
-    layer("bench", &["types", "executor", "store"]),
-    layer("sim", UP_TO_BENCH),
+    layer("bench", &["types", "executor", "store", "chart"]),
+    layer(
+        "sim",
+        &[
+            "types", "executor", "model", "fabric", "region", "leaf", "index", "node", "store",
+            "chart", "bench",
+        ],
+    ),
     Layer {
         // A test makes a region of another format version, by writing over its superblock.
         may_use_in_tests: &["fabric"],
-        ..layer("cli", &["types", "node", "store", "bench", "sim"])
+        ..layer("cli", &["types", "node", "store", "chart", "bench", "sim"])
     },
     Layer {
         is_optional: true,

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use farleaf_sim::figures::config::{Experiments, ROLEX_EXPERIMENTS};
 use farleaf_sim::figures::measure::Suite;
-use farleaf_sim::figures::write::{Folder, write};
+use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::load_profile;
 
 use crate::command::sim::parse_threads;
@@ -90,7 +90,7 @@ fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
     let threads = arguments.threads;
     let thread_count = threads.map_or(processors, |threads| threads as usize);
     // Found out before many minutes of work, not after.
-    let folder = Folder::claim(&arguments.output, &suite.file_names())?;
+    let folder = Folder::claim(WRITER, &arguments.output, &suite.file_names())?;
     let begun = Instant::now();
     let bar = count_bar("operations", suite.unit_count());
     let measured = suite.measure(thread_count, &|done| bar.inc(done))?;

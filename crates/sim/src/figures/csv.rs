@@ -2,6 +2,7 @@
 
 use farleaf_bench::report::KindReport;
 use farleaf_bench::workload::OperationKind;
+use farleaf_chart::csv::{maybe, quoted};
 
 use super::config::{Figure, FigureKind};
 use super::measure::{PointResult, Suite};
@@ -163,18 +164,4 @@ fn line(
         maybe(report.map(|(_, it)| it.leaves_read_mean)),
     ];
     head.into_iter().chain(stages).chain(tail).collect()
-}
-
-/// Nothing where nothing was measured.
-fn maybe(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
-}
-
-/// A field that may have a comma.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
 }

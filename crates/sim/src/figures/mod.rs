@@ -14,29 +14,21 @@
 //! | `points` | all experiments of the figures, each as a value |
 //! | [`measure`](mod@measure) | they are run, on several threads |
 //! | `report` | what they found, as charts and tables |
-//! | `chart` | a chart as SVG |
 //! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
 //! | `glossary` | what the page's words mean |
-//! | `folder` | whose folder it is, and what a former run wrote there |
-//! | `list` | the list of it |
-//! | `folder_error` | why a folder is not taken, or not written |
-//! | `draft` | what is to be put there, written beside it first |
 //! | [`write`](mod@write) | everything that is written |
+//!
+//! Charts, and the folder that they are written into, are `farleaf-chart`'s.
 
 pub mod config;
 pub mod measure;
 pub mod write;
 
-mod chart;
 mod checks;
 mod csv;
-mod draft;
 mod figure;
-mod folder;
-mod folder_error;
 mod glossary;
-mod list;
 mod page;
 mod points;
 mod report;

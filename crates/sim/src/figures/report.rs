@@ -1,6 +1,7 @@
 //! What the experiments found, as charts and tables.
 
 use farleaf_bench::workload::OperationKind;
+use farleaf_chart::chart::{Chart, Colour, Series};
 use farleaf_index::LayerKind;
 
 use super::config::{Comparable, Figure, FigureKind};
@@ -9,24 +10,6 @@ use super::measure::{Measured, PointResult, Suite};
 use super::points::Place;
 use crate::experiment::run::Measurement;
 use crate::shown;
-
-/// A chart: one value for each layer over each place.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Chart {
-    pub(super) title: String,
-    pub(super) x_label: String,
-    pub(super) y_label: &'static str,
-    /// Names under the bars; empty: places are numbers, and the chart has lines.
-    pub(super) categories: Vec<String>,
-    pub(super) series: Vec<Series>,
-}
-
-/// One layer's values.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Series {
-    pub(super) layer: LayerKind,
-    pub(super) values: Vec<(f64, f64)>,
-}
 
 /// A row of a figure's table.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +97,7 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
             charts.push(Chart {
                 title: point.chart.clone(),
                 x_label: x_label(&figure.kind).to_owned(),
-                y_label: y_label(&figure.kind),
+                y_label: y_label(&figure.kind).to_owned(),
                 categories: Vec::new(),
                 series: Vec::new(),
             });
@@ -127,10 +110,14 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
             } else {
                 number
             };
-            let known = chart.series.iter().position(|it| it.layer == point.layer);
+            let known = chart
+                .series
+                .iter()
+                .position(|it| it.name == point.layer.name());
             let series = known.unwrap_or_else(|| {
                 chart.series.push(Series {
-                    layer: point.layer,
+                    name: point.layer.name().to_owned(),
+                    colour: colour(point.layer),
                     values: Vec::new(),
                 });
                 chart.series.len() - 1
@@ -139,6 +126,13 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
         }
     }
     charts
+}
+
+fn colour(layer: LayerKind) -> Colour {
+    match layer {
+        LayerKind::Learned => Colour::Blue,
+        LayerKind::Rolex => Colour::Orange,
+    }
 }
 
 fn category(categories: &mut Vec<String>, name: String) -> usize {

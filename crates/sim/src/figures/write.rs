@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
-pub use super::chart::ChartError;
-pub use super::folder::{Folder, FolderError};
+pub use farleaf_chart::chart::ChartError;
+pub use farleaf_chart::folder::{Folder, FolderError};
 
-use super::chart::draw;
+use farleaf_chart::chart::{Chart, draw};
+
 use super::measure::{Measured, Suite};
 use super::page::{DrawnFigure, page};
-use super::report::{Chart, FigureReport, figures};
+use super::report::{FigureReport, figures};
 use crate::shown;
+
+/// The command that a folder of figures belongs to, for [`Folder::claim`].
+pub const WRITER: &str = "farleaf figures";
 
 /// What the page is called.
 pub(super) const PAGE_NAME: &str = "index.html";

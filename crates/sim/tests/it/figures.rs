@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farleaf_sim::figures::config::{Experiments, FigureKind, ROLEX_EXPERIMENTS, RunSize};
 use farleaf_sim::figures::measure::{Suite, SuiteError};
-use farleaf_sim::figures::write::{Folder, write};
+use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::{Profile, load_profile};
 
 const TINY: RunSize = RunSize {
@@ -52,7 +52,7 @@ fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String)> {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let inner = folder.path().join("made/by/it");
-    let claimed = Folder::claim(&inner, &suite.file_names()).expect("new");
+    let claimed = Folder::claim(WRITER, &inner, &suite.file_names()).expect("new");
     let page = write(suite, &measured, &claimed).expect("written");
     assert!(page.ends_with("index.html"));
     let mut names = suite.file_names();

@@ -1,49 +1,43 @@
 //! A chart as SVG.
 
-use farleaf_index::LayerKind;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::report::Chart;
-use crate::shown;
+pub use crate::series::{ChartError, Colour, Series};
+use crate::series::{FONT, number, told};
 
 /// Of a chart, in pixels.
 const SIZE: (u32, u32) = (640, 400);
 /// The share of a category's place that its bars take together.
 const BARS_SHARE: f64 = 0.76;
-const FONT: &str = "sans-serif";
 
-/// A chart that the plotting library could not draw.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("chart '{title}' cannot be drawn: {what}")]
-pub struct ChartError {
-    /// Which chart.
+/// A chart: the values of each series over each place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it is called among the charts of its figure.
     pub title: String,
-    /// Why not.
-    pub what: String,
+    /// What stands below the horizontal axis.
+    pub x_label: String,
+    /// What stands beside the vertical axis, with its unit.
+    pub y_label: String,
+    /// Names under the bars; empty: places are numbers, and the chart has lines.
+    pub categories: Vec<String>,
+    /// The values. With categories, places are their indexes.
+    pub series: Vec<Series>,
 }
 
-/// A layer's colour: apart in brightness, too.
-fn colour(layer: LayerKind) -> RGBColor {
-    match layer {
-        LayerKind::Learned => RGBColor(0x1B, 0x5E, 0x9E),
-        LayerKind::Rolex => RGBColor(0xE6, 0x8A, 0x1F),
-    }
-}
-
-/// Draws a chart, with a line below it that says what it is.
-pub(super) fn draw(chart: &Chart, title: &str, caption: &str) -> Result<String, ChartError> {
+/// Draws a chart as SVG, with a line below it that says what it is.
+///
+/// # Errors
+/// The plotting library refuses it.
+pub fn draw(chart: &Chart, title: &str, caption: &str) -> Result<String, ChartError> {
     let mut svg = String::new();
     draw_into(&mut svg, chart, title, caption).map_err(|what| ChartError {
         title: title.to_owned(),
         what,
     })?;
     Ok(svg)
-}
-
-fn told(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 fn draw_into(svg: &mut String, chart: &Chart, title: &str, caption: &str) -> Result<(), String> {
@@ -90,7 +84,7 @@ fn draw_axes(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), String>
     };
     let mut mesh = context.configure_mesh();
     mesh.x_desc(&chart.x_label)
-        .y_desc(chart.y_label)
+        .y_desc(&chart.y_label)
         .axis_desc_style((FONT, 13))
         .label_style((FONT, 12))
         .light_line_style(TRANSPARENT)
@@ -106,23 +100,10 @@ fn draw_axes(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), String>
     mesh.draw().map_err(told)
 }
 
-/// Without a fraction of zero, and with a comma between thousands.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "plotters passes labels so"
-)]
-fn number(number: &f64) -> String {
-    if *number >= 1000.0 {
-        return shown::count(number.round() as u64);
-    }
-    let shown = format!("{number:.2}");
-    shown.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), String> {
     let width = BARS_SHARE / chart.series.len().max(1) as f64;
     for (index, series) in chart.series.iter().enumerate() {
-        let colour = colour(series.layer);
+        let colour = series.colour.rgb();
         let values = &series.values;
         let drawn = if chart.categories.is_empty() {
             let dots = values.iter().map(|at| Circle::new(*at, 3, colour.filled()));
@@ -141,7 +122,7 @@ fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), Strin
         };
         drawn
             .map_err(told)?
-            .label(series.layer.name())
+            .label(&series.name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
     }
     Ok(())
@@ -159,17 +140,17 @@ fn x_range(chart: &Chart) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Series;
     use super::*;
 
     fn chart(categories: &[&str], values: &[(f64, f64)]) -> Chart {
         Chart {
             title: "t".to_owned(),
             x_label: "workload".to_owned(),
-            y_label: "million operations a second",
+            y_label: "million operations a second".to_owned(),
             categories: categories.iter().map(|name| (*name).to_owned()).collect(),
             series: vec![Series {
-                layer: LayerKind::Learned,
+                name: "learned".to_owned(),
+                colour: Colour::Blue,
                 values: values.to_vec(),
             }],
         }

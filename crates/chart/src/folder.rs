@@ -1,8 +1,8 @@
-//! Whose folder it is that figures are written into, and the list of what a former run wrote there.
+//! Whose folder it is that files are written into, and the list of what a former run wrote there.
 //!
-//! A folder is taken if it is empty or has that list. Then exactly the files of the list are
-//! replaced (see `draft`); whatever else lies there is not touched, and never overwritten. It stays
-//! locked until its run ends, where the file system has locks.
+//! A folder is taken if it is empty or has that list, written by the same command. Then exactly the
+//! files of the list are replaced (see `draft`); whatever else lies there is not touched, and never
+//! overwritten. It stays locked until its run ends, where the file system has locks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -10,14 +10,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::draft::{DRAFT_NAME, Draft, FORMER_DRAFT_NAME, Failed, remove_drafts};
-pub use super::folder_error::FolderError;
-use super::folder_error::at;
-use super::list::{LIST_NAME, LIST_OF_BOTH, list_of, parse};
+pub use crate::folder_error::FolderError;
+
+use crate::draft::{DRAFT_NAME, Draft, FORMER_DRAFT_NAME, Failed, remove_drafts};
+use crate::folder_error::at;
+use crate::list::{LIST_NAME, LIST_OF_BOTH, list_of, parse};
 
 /// A folder that can be written, with what a former run wrote there.
 #[derive(Clone, Debug)]
 pub struct Folder {
+    writer: &'static str,
     path: PathBuf,
     former: BTreeSet<String>,
     /// Gives the lock back when the last copy is gone; none where the file system has no locks.
@@ -25,32 +27,34 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Takes a folder for files of these names, and makes it if it is not there. Nothing is
-    /// replaced yet, but it is tried whether files can be made. The drafts of a run that ended
-    /// before its time are removed.
+    /// Takes a folder for files of these names, which end in `.csv`, `.svg` or `.html`, and makes
+    /// it if it is not there. `writer` is the command, as users call it. Nothing is replaced yet,
+    /// but it is tried whether files can be made. The drafts of a run that ended before its time
+    /// are removed.
     ///
     /// # Errors
     /// It is somebody else's, another run has it, or it cannot be written.
-    pub fn claim(path: &Path, names: &[String]) -> Result<Self, FolderError> {
+    pub fn claim(writer: &'static str, path: &Path, names: &[String]) -> Result<Self, FolderError> {
         check_kind(path)?;
         fs::create_dir_all(path).map_err(at(path))?;
         let lock = lock(path)?;
         let list_path = path.join(LIST_NAME);
         let former = match fs::read_to_string(&list_path) {
-            Ok(list) => Some(parse(&list, path, &list_path)?),
+            Ok(list) => Some(parse(writer, &list, path, &list_path)?),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(source) => return Err(at(&list_path)(source)),
         };
-        check_entries(path, former.as_ref(), names)?;
-        remove_drafts(path)?;
+        check_entries(writer, path, former.as_ref(), names)?;
+        remove_drafts(writer, path)?;
         let folder = Self {
+            writer,
             path: path.to_owned(),
             former: former.unwrap_or_default(),
             _lock: lock,
         };
         folder.check_places(names.iter().map(String::as_str))?;
-        let mut draft = Draft::new(path).map_err(|(path, source)| at(&path)(source))?;
-        let written = draft.write(LIST_NAME, &list_of(&folder.former));
+        let mut draft = Draft::new(writer, path).map_err(|(path, source)| at(&path)(source))?;
+        let written = draft.write(LIST_NAME, &list_of(writer, &folder.former));
         written.map_err(|(path, source)| at(&path)(source))?;
         draft.settle(LIST_NAME, LIST_NAME).map_err(at(&list_path))?;
         Ok(folder)
@@ -62,7 +66,7 @@ impl Folder {
     /// # Errors
     /// A file cannot be written: what was there is as it was. Or it cannot be put in its place: the
     /// list then names all that may be there.
-    pub(super) fn replace(&self, files: &[(String, String)]) -> Result<(), FolderError> {
+    pub fn replace(&self, files: &[(String, String)]) -> Result<(), FolderError> {
         let names: BTreeSet<String> = files.iter().map(|(name, _)| name.clone()).collect();
         self.check_places(names.iter().map(String::as_str))?;
         let mut draft = self.drafts(files, &names).map_err(|(path, source)| {
@@ -95,7 +99,7 @@ impl Folder {
         draft
             .settle(LIST_NAME, LIST_NAME)
             .map_err(half(list_path))?;
-        remove_drafts(&self.path)
+        remove_drafts(self.writer, &self.path)
     }
 
     /// Everything that will be there, and both lists.
@@ -104,13 +108,13 @@ impl Folder {
         files: &[(String, String)],
         names: &BTreeSet<String>,
     ) -> Result<Draft, Failed> {
-        let mut draft = Draft::new(&self.path)?;
+        let mut draft = Draft::new(self.writer, &self.path)?;
         for (name, text) in files {
             draft.write(name, text)?;
         }
         let both = self.former.union(names).cloned().collect();
-        draft.write(LIST_OF_BOTH, &list_of(&both))?;
-        draft.write(LIST_NAME, &list_of(names))?;
+        draft.write(LIST_OF_BOTH, &list_of(self.writer, &both))?;
+        draft.write(LIST_NAME, &list_of(self.writer, names))?;
         Ok(draft)
     }
 
@@ -124,14 +128,17 @@ impl Folder {
                 Err(source) => return Err(at(&path)(source)),
             };
             if !is_file {
-                return Err(FolderError::InTheWay { path });
+                return Err(FolderError::InTheWay {
+                    writer: self.writer,
+                    path,
+                });
             }
         }
         Ok(())
     }
 
     /// Where a file of this name is.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
@@ -163,6 +170,7 @@ fn lock(path: &Path) -> Result<Option<Arc<File>>, FolderError> {
 
 /// Refuses folders with anything that is not a former run's, and files that would be overwritten.
 fn check_entries(
+    writer: &'static str,
     path: &Path,
     former: Option<&BTreeSet<String>>,
     names: &[String],
@@ -175,11 +183,18 @@ fn check_entries(
         }
         let Some(former) = former else {
             let path = path.to_owned();
-            return Err(FolderError::Foreign { path, found });
+            return Err(FolderError::Foreign {
+                writer,
+                path,
+                found,
+            });
         };
         let is_wanted = names.iter().any(|name| name.eq_ignore_ascii_case(&found));
         if is_wanted && !former.contains(&found) {
-            return Err(FolderError::InTheWay { path: entry.path() });
+            return Err(FolderError::InTheWay {
+                writer,
+                path: entry.path(),
+            });
         }
     }
     Ok(())
@@ -188,6 +203,8 @@ fn check_entries(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WRITER: &str = "farleaf figures";
 
     fn names(of: &[&str]) -> Vec<String> {
         of.iter().map(|name| (*name).to_owned()).collect()
@@ -216,12 +233,12 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("made/by/it");
         let first = ["a.csv", "b.svg", "index.html"];
-        let folder = Folder::claim(&path, &names(&first)).expect("new");
+        let folder = Folder::claim(WRITER, &path, &names(&first)).expect("new");
         folder.replace(&files(&first)).expect("written");
         drop(folder);
         fs::write(path.join("notes.txt"), "mine").expect("written");
         let second = ["c.csv", "index.html"];
-        let folder = Folder::claim(&path, &names(&second)).expect("ours");
+        let folder = Folder::claim(WRITER, &path, &names(&second)).expect("ours");
         folder.replace(&files(&second)).expect("written");
         let expected = ["c.csv", LIST_NAME, "index.html", "notes.txt"];
         assert_eq!(there(&path), expected);
@@ -237,7 +254,7 @@ mod tests {
     fn folders_of_others_are_refused() {
         let place = tempfile::tempdir().expect("a folder");
         fs::write(place.path().join("thesis.tex"), "mine").expect("written");
-        let refused = Folder::claim(place.path(), &names(&["index.html"]));
+        let refused = Folder::claim(WRITER, place.path(), &names(&["index.html"]));
         let error = refused.expect_err("refused").to_string();
         assert!(
             error.contains("is not empty") && error.contains("thesis.tex"),
@@ -246,11 +263,11 @@ mod tests {
         assert_eq!(there(place.path()), ["thesis.tex"]);
 
         let path = place.path().join("figures");
-        let folder = Folder::claim(&path, &names(&["a.csv"])).expect("new");
+        let folder = Folder::claim(WRITER, &path, &names(&["a.csv"])).expect("new");
         folder.replace(&files(&["a.csv"])).expect("written");
         drop(folder);
         fs::write(path.join("index.html"), "mine").expect("written");
-        let refused = Folder::claim(&path, &names(&["a.csv", "index.html"]));
+        let refused = Folder::claim(WRITER, &path, &names(&["a.csv", "index.html"]));
         let error = refused.expect_err("refused");
         assert!(matches!(error, FolderError::InTheWay { .. }), "{error}");
         assert_eq!(
@@ -262,7 +279,7 @@ mod tests {
     /// A folder that a former run wrote.
     fn of_a_former_run(of: &[&str]) -> tempfile::TempDir {
         let place = tempfile::tempdir().expect("a folder");
-        let folder = Folder::claim(place.path(), &names(of)).expect("new");
+        let folder = Folder::claim(WRITER, place.path(), &names(of)).expect("new");
         folder.replace(&files(of)).expect("written");
         place
     }
@@ -273,7 +290,7 @@ mod tests {
     fn a_run_that_fails_while_writing_loses_nothing() {
         let place = of_a_former_run(&["a.csv", "index.html"]);
         let before = there(place.path());
-        let folder = Folder::claim(place.path(), &names(&["a.csv"])).expect("ours");
+        let folder = Folder::claim(WRITER, place.path(), &names(&["a.csv"])).expect("ours");
         let failed = folder.replace(&[
             ("a.csv".to_owned(), "new".to_owned()),
             ("none/b.csv".to_owned(), String::new()),
@@ -290,7 +307,10 @@ mod tests {
         let list = fs::read_to_string(place.path().join(LIST_NAME)).expect("there");
         assert_eq!(
             list,
-            list_of(&names(&["a.csv", "index.html"]).into_iter().collect())
+            list_of(
+                WRITER,
+                &names(&["a.csv", "index.html"]).into_iter().collect()
+            )
         );
     }
 
@@ -302,15 +322,16 @@ mod tests {
         fs::remove_file(place.path().join("a.csv")).expect("removed");
         fs::create_dir(place.path().join("a.csv")).expect("made");
         for wanted in ["a.csv", "index.html"] {
-            let error = Folder::claim(place.path(), &names(&[wanted])).expect_err("a folder");
-            let FolderError::InTheWay { path } = error else {
+            let error =
+                Folder::claim(WRITER, place.path(), &names(&[wanted])).expect_err("a folder");
+            let FolderError::InTheWay { path, .. } = error else {
                 panic!("{error}");
             };
             assert!(path.ends_with("a.csv"));
         }
         fs::remove_dir(place.path().join("a.csv")).expect("removed");
         let wanted = ["b.csv", "index.html"];
-        let folder = Folder::claim(place.path(), &names(&wanted)).expect("ours");
+        let folder = Folder::claim(WRITER, place.path(), &names(&wanted)).expect("ours");
         fs::write(place.path().join("b.csv"), "mine").expect("written");
         let error = folder.replace(&files(&wanted)).expect_err("in the way");
         assert!(matches!(error, FolderError::InTheWay { .. }), "{error}");
@@ -329,7 +350,7 @@ mod tests {
             fs::write(drafts.join(name), "cut o").expect("written");
         }
         fs::write(place.path().join(FORMER_DRAFT_NAME), "").expect("written");
-        let folder = Folder::claim(place.path(), &names(&["a.csv"])).expect("ours");
+        let folder = Folder::claim(WRITER, place.path(), &names(&["a.csv"])).expect("ours");
         folder.replace(&files(&["a.csv"])).expect("written");
         drop(folder);
         assert_eq!(there(place.path()), ["a.csv", LIST_NAME]);
@@ -337,7 +358,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         fs::create_dir(place.path().join(DRAFT_NAME)).expect("made");
         fs::write(place.path().join("thesis.tex"), "mine").expect("written");
-        let error = Folder::claim(place.path(), &[]).expect_err("not ours");
+        let error = Folder::claim(WRITER, place.path(), &[]).expect_err("not ours");
         assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
     }
 
@@ -346,12 +367,12 @@ mod tests {
     fn a_folder_is_one_runs_at_a_time() {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("new");
-        let folder = Folder::claim(&path, &names(&["a.csv"])).expect("new");
-        let error = Folder::claim(&path, &names(&["a.csv"])).expect_err("taken");
+        let folder = Folder::claim(WRITER, &path, &names(&["a.csv"])).expect("new");
+        let error = Folder::claim(WRITER, &path, &names(&["a.csv"])).expect_err("taken");
         assert!(matches!(error, FolderError::Busy { .. }), "{error}");
         folder.replace(&files(&["a.csv"])).expect("written");
         drop(folder);
-        Folder::claim(&path, &names(&["a.csv"])).expect("free");
+        Folder::claim(WRITER, &path, &names(&["a.csv"])).expect("free");
     }
 
     /// Promise: a place where nothing can be written is noticed when the folder is claimed; what is
@@ -361,12 +382,12 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let file = place.path().join("file");
         fs::write(&file, "").expect("written");
-        let error = Folder::claim(&file.join("inside"), &[]).expect_err("no folder");
+        let error = Folder::claim(WRITER, &file.join("inside"), &[]).expect_err("no folder");
         assert!(matches!(error, FolderError::Io { .. }), "{error}");
         let link = place.path().join("link");
         std::os::unix::fs::symlink("nowhere", &link).expect("made");
         for (path, told) in [(file, "is a file; name"), (link, "is a symbolic link that")] {
-            let error = Folder::claim(&path, &[]).expect_err("no folder");
+            let error = Folder::claim(WRITER, &path, &[]).expect_err("no folder");
             assert!(error.to_string().contains(told), "{error}");
         }
         assert!(!place.path().join("nowhere").exists());

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::draft::DRAFT_NAME;
+use crate::draft::DRAFT_NAME;
 
 /// Why a folder is not taken, or not written.
 #[derive(Debug, thiserror::Error)]
@@ -28,12 +28,14 @@ pub enum FolderError {
     },
     /// It is somebody else's.
     #[error(
-        "folder {} is not empty, and `farleaf figures` did not write it (it has {}); name an empty \
+        "folder {} is not empty, and `{writer}` did not write it (it has {}); name an empty \
          or a new one",
         path.display(),
         crate::shown::text(found)
     )]
     Foreign {
+        /// The command that wants it.
+        writer: &'static str,
         /// Which folder.
         path: PathBuf,
         /// One thing that lies there.
@@ -41,10 +43,12 @@ pub enum FolderError {
     },
     /// A file would be overwritten that no former run wrote.
     #[error(
-        "{} is in the way, and `farleaf figures` did not write it; move it, or name another folder",
+        "{} is in the way, and `{writer}` did not write it; move it, or name another folder",
         path.display()
     )]
     InTheWay {
+        /// The command that wants its place.
+        writer: &'static str,
         /// Which file.
         path: PathBuf,
     },

@@ -3,31 +3,35 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::folder_error::FolderError;
+use crate::folder::FolderError;
 
 /// The list's name.
 pub(super) const LIST_NAME: &str = "files-of-this-run.txt";
-/// Its first line, by which it is known.
-const LIST_HEAD: &str = "Written by `farleaf figures`; the next run into this folder removes:";
+/// Its first line, by which it is known: a command takes only folders of its own.
+fn list_head(writer: &str) -> String {
+    format!("Written by `{writer}`; the next run into this folder removes:")
+}
 
 /// The draft of the list of what was there and what will be.
 pub(super) const LIST_OF_BOTH: &str = "both.txt";
 
 /// The list as text.
-pub(super) fn list_of(names: &BTreeSet<String>) -> String {
+pub(super) fn list_of(writer: &str, names: &BTreeSet<String>) -> String {
     let lines = names.iter().map(|name| format!("{name}\n"));
-    format!("{LIST_HEAD}\n{}", lines.collect::<String>())
+    format!("{}\n{}", list_head(writer), lines.collect::<String>())
 }
 
 /// The names of a list, none of which leads out of the folder.
 pub(super) fn parse(
+    writer: &'static str,
     list: &str,
     folder: &Path,
     path: &Path,
 ) -> Result<BTreeSet<String>, FolderError> {
     let mut lines = list.lines();
-    if lines.next() != Some(LIST_HEAD) {
+    if lines.next() != Some(&list_head(writer)) {
         return Err(FolderError::Foreign {
+            writer,
             path: folder.to_owned(),
             found: LIST_NAME.to_owned(),
         });
@@ -53,6 +57,8 @@ pub(super) fn is_written(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    const WRITER: &str = "farleaf figures";
+
     /// Promise: a list that names something outside its folder, or what no run writes, removes
     /// nothing.
     #[test]
@@ -65,8 +71,8 @@ mod tests {
             "a.txt",
             "",
         ] {
-            let list = format!("{LIST_HEAD}\n{line}\n");
-            let parsed = parse(&list, Path::new("f"), Path::new("f/list"));
+            let list = format!("{}\n{line}\n", list_head(WRITER));
+            let parsed = parse(WRITER, &list, Path::new("f"), Path::new("f/list"));
             let error = parsed.expect_err("refused");
             assert!(
                 matches!(error, FolderError::BadList { .. }),
@@ -75,14 +81,18 @@ mod tests {
         }
     }
 
-    /// Promise: a list is read as it was written, and another text of its name is no list.
+    /// Promise: a list is read as it was written, and another text of its name, or a list that
+    /// another command wrote, is no list.
     #[test]
     fn lists_are_read_as_written() {
         let names: BTreeSet<String> = ["a.csv", "b-1.svg", "index.html"].map(str::to_owned).into();
         let (folder, path) = (Path::new("f"), Path::new("f/list"));
-        assert_eq!(parse(&list_of(&names), folder, path).expect("ours"), names);
-        for text in ["", "a.csv\n", &LIST_HEAD[..20]] {
-            let error = parse(text, folder, path).expect_err("foreign");
+        let list = list_of(WRITER, &names);
+        let parsed = parse(WRITER, &list, folder, path);
+        assert_eq!(parsed.expect("ours"), names);
+        let of_another = list_of("farleaf bench timeline", &names);
+        for text in ["", "a.csv\n", &list[..20], &of_another] {
+            let error = parse(WRITER, text, folder, path).expect_err("foreign");
             assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
         }
     }

@@ -8,8 +8,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::folder_error::{FolderError, at};
-use super::list::{LIST_NAME, LIST_OF_BOTH, is_written};
+use crate::folder::FolderError;
+use crate::folder_error::at;
+use crate::list::{LIST_NAME, LIST_OF_BOTH, is_written};
 
 /// What the folder of drafts is called.
 pub(super) const DRAFT_NAME: &str = "files-of-this-run.new";
@@ -23,16 +24,18 @@ pub(super) type Failed = (PathBuf, io::Error);
 /// not to be kept.
 #[derive(Debug)]
 pub(super) struct Draft {
+    writer: &'static str,
     folder: PathBuf,
     is_kept: bool,
 }
 
 impl Draft {
     /// No files yet.
-    pub(super) fn new(folder: &Path) -> Result<Self, Failed> {
+    pub(super) fn new(writer: &'static str, folder: &Path) -> Result<Self, Failed> {
         let path = folder.join(DRAFT_NAME);
         fs::create_dir(&path).map_err(|error| (path, error))?;
         Ok(Self {
+            writer,
             folder: folder.to_owned(),
             is_kept: false,
         })
@@ -65,13 +68,13 @@ impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_kept {
             // Whatever stays, the next run removes.
-            let _ = remove_drafts(&self.folder);
+            let _ = remove_drafts(self.writer, &self.folder);
         }
     }
 }
 
 /// Removes what a run left behind that ended before its time, and nothing that no run writes.
-pub(super) fn remove_drafts(folder: &Path) -> Result<(), FolderError> {
+pub(super) fn remove_drafts(writer: &'static str, folder: &Path) -> Result<(), FolderError> {
     let path = folder.join(DRAFT_NAME);
     let former = folder.join(FORMER_DRAFT_NAME);
     ignore_absent(fs::remove_file(&former)).map_err(at(&former))?;
@@ -79,7 +82,7 @@ pub(super) fn remove_drafts(folder: &Path) -> Result<(), FolderError> {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
-            return Err(FolderError::InTheWay { path });
+            return Err(FolderError::InTheWay { writer, path });
         }
         Err(source) => return Err(at(&path)(source)),
     };
@@ -88,7 +91,10 @@ pub(super) fn remove_drafts(folder: &Path) -> Result<(), FolderError> {
         let name = entry.file_name().map(|name| name.to_string_lossy());
         let name = name.unwrap_or_default();
         if !is_written(&name) && name != LIST_NAME && name != LIST_OF_BOTH {
-            return Err(FolderError::InTheWay { path: entry });
+            return Err(FolderError::InTheWay {
+                writer,
+                path: entry,
+            });
         }
         ignore_absent(fs::remove_file(&entry)).map_err(at(&entry))?;
     }
@@ -106,27 +112,29 @@ fn ignore_absent(removed: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    const WRITER: &str = "farleaf figures";
+
     /// Promise: drafts are gone with what holds them, unless they are to be kept; a file that no
     /// run writes is never removed with them.
     #[test]
     fn drafts_are_removed_and_nothing_else() {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join(DRAFT_NAME);
-        let mut draft = Draft::new(place.path()).expect("made");
+        let mut draft = Draft::new(WRITER, place.path()).expect("made");
         draft.write("a.csv", "1").expect("written");
         draft.write("b.csv", "2").expect("written");
         draft.settle("a.csv", "a.csv").expect("put");
         drop(draft);
         assert!(place.path().join("a.csv").exists() && !path.exists());
 
-        let mut draft = Draft::new(place.path()).expect("made");
+        let mut draft = Draft::new(WRITER, place.path()).expect("made");
         draft.write("b.csv", "2").expect("written");
         draft.keep();
         drop(draft);
         assert!(path.join("b.csv").exists());
 
         fs::write(path.join("thesis.tex"), "mine").expect("written");
-        let error = remove_drafts(place.path()).expect_err("refused");
+        let error = remove_drafts(WRITER, place.path()).expect_err("refused");
         assert!(matches!(error, FolderError::InTheWay { .. }), "{error}");
         assert!(path.join("thesis.tex").exists());
     }
@@ -135,7 +143,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_named() {
         let place = tempfile::tempdir().expect("a folder");
-        let mut draft = Draft::new(place.path()).expect("made");
+        let mut draft = Draft::new(WRITER, place.path()).expect("made");
         let (path, _) = draft.write("none/a.csv", "1").expect_err("no such folder");
         assert!(path.ends_with("none/a.csv"));
     }

@@ -1,0 +1,266 @@
+//! Several charts of lines over one horizontal axis, one below the other, as SVG.
+
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+pub use crate::series::{ChartError, Colour, Series};
+use crate::series::{FONT, number, told};
+
+/// In pixels.
+const WIDTH: u32 = 760;
+const TITLE_HEIGHT: u32 = 34;
+const PANEL_HEIGHT: u32 = 190;
+/// Of the names and the label below the last panel.
+const X_AXIS_HEIGHT: u32 = 44;
+const CAPTION_HEIGHT: u32 = 24;
+
+/// Panels, from above to below.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panels {
+    /// What stands above all of them.
+    pub title: String,
+    /// A line below all of them that says what was measured.
+    pub caption: String,
+    /// What stands below the horizontal axis, with its unit.
+    pub x_label: String,
+    /// The panels.
+    pub panels: Vec<Panel>,
+    /// Upright lines through all of them.
+    pub marks: Vec<Mark>,
+}
+
+/// One panel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// What stands beside its vertical axis, with its unit.
+    pub y_label: String,
+    /// The lower end of its vertical axis.
+    pub y_from: f64,
+    /// The least upper end of its vertical axis: it goes on to where its highest value is.
+    pub y_to: f64,
+    /// Its lines. A panel with more than one has a legend.
+    pub series: Vec<Series>,
+}
+
+/// Something that happened at one place of the horizontal axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// Where.
+    pub x: f64,
+    /// What, in a word or three.
+    pub name: String,
+}
+
+/// Draws the panels as SVG.
+///
+/// # Errors
+/// The plotting library refuses them.
+pub fn draw(panels: &Panels) -> Result<String, ChartError> {
+    let mut svg = String::new();
+    draw_into(&mut svg, panels).map_err(|what| ChartError {
+        title: panels.title.clone(),
+        what,
+    })?;
+    Ok(svg)
+}
+
+fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
+    let below = X_AXIS_HEIGHT + CAPTION_HEIGHT;
+    let height = TITLE_HEIGHT + PANEL_HEIGHT * of.panels.len() as u32 + below;
+    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+    root.fill(&WHITE).map_err(told)?;
+    let centred = |size, ink: f64| {
+        let style = (FONT, size).into_font().color(&BLACK.mix(ink));
+        style.pos(Pos::new(HPos::Center, VPos::Top))
+    };
+    let middle = WIDTH as i32 / 2;
+    let caption_at = (middle, (height - CAPTION_HEIGHT) as i32 + 4);
+    root.draw_text(&of.title, &centred(16, 1.0), (middle, 10))
+        .map_err(told)?;
+    root.draw_text(&of.caption, &centred(12, 0.65), caption_at)
+        .map_err(told)?;
+    let x_to = x_end(of);
+    let (_, mut rest) = root.split_vertically(TITLE_HEIGHT);
+    for (index, panel) in of.panels.iter().enumerate() {
+        let is_last = index + 1 == of.panels.len();
+        let x_axis = if is_last { X_AXIS_HEIGHT } else { 0 };
+        let (area, others) = rest.split_vertically(PANEL_HEIGHT + x_axis);
+        draw_panel(&area, of, panel, x_to, index == 0, is_last)?;
+        rest = others;
+    }
+    root.present().map_err(told)
+}
+
+/// Where a panel is drawn.
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Context<'a, 'b> =
+    ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+fn draw_panel(
+    area: &Area<'_>,
+    of: &Panels,
+    panel: &Panel,
+    x_to: f64,
+    is_first: bool,
+    is_last: bool,
+) -> Result<(), String> {
+    let values = panel.series.iter().flat_map(|series| &series.values);
+    let highest = values.map(|(_, value)| *value).fold(panel.y_to, f64::max);
+    // A little room above the highest line, so that it is told from the frame.
+    let y_to = panel.y_from + ((highest - panel.y_from) * 1.08).max(1e-9);
+    let mut builder = ChartBuilder::on(area);
+    builder.margin_top(8).margin_bottom(6);
+    builder.margin_left(10).margin_right(24);
+    builder
+        .x_label_area_size(if is_last { X_AXIS_HEIGHT } else { 0 })
+        .y_label_area_size(76);
+    let context = builder.build_cartesian_2d(0.0..x_to, panel.y_from..y_to);
+    let mut context = context.map_err(told)?;
+    let mut mesh = context.configure_mesh();
+    mesh.y_desc(&panel.y_label)
+        .axis_desc_style((FONT, 13))
+        .label_style((FONT, 12))
+        .light_line_style(TRANSPARENT)
+        .x_label_formatter(&number)
+        .y_label_formatter(&number)
+        .x_labels(12)
+        .y_labels(5);
+    if is_last {
+        mesh.x_desc(&of.x_label);
+    }
+    mesh.draw().map_err(told)?;
+    draw_marks(&mut context, &of.marks, (panel.y_from, y_to), is_first)?;
+    draw_lines(&mut context, panel)?;
+    if panel.series.len() < 2 {
+        return Ok(());
+    }
+    let mut labels = context.configure_series_labels();
+    labels
+        .position(SeriesLabelPosition::LowerRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.3))
+        .label_font((FONT, 12));
+    labels.draw().map_err(told)
+}
+
+/// The names stand in the first panel only.
+fn draw_marks(
+    context: &mut Context<'_, '_>,
+    marks: &[Mark],
+    (y_from, y_to): (f64, f64),
+    is_named: bool,
+) -> Result<(), String> {
+    let ink = BLACK.mix(0.55);
+    for mark in marks {
+        let ends = [(mark.x, y_from), (mark.x, y_to)];
+        let line = DashedLineSeries::new(ends, 5, 4, ink.stroke_width(1));
+        context.draw_series(line).map_err(told)?;
+        if is_named {
+            let style = (FONT, 12).into_font().color(&ink);
+            let style = style.pos(Pos::new(HPos::Right, VPos::Top));
+            let (x, y) = context.backend_coord(&(mark.x, y_to));
+            let area = context.plotting_area().strip_coord_spec();
+            let (left, top) = area.get_base_pixel();
+            area.draw_text(&mark.name, &style, (x - left - 5, y - top + 3))
+                .map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
+fn draw_lines(context: &mut Context<'_, '_>, panel: &Panel) -> Result<(), String> {
+    for series in &panel.series {
+        let colour = series.colour.rgb();
+        let values = series.values.iter().copied();
+        context
+            .draw_series(LineSeries::new(values, colour.stroke_width(2)))
+            .map_err(told)?
+            .label(&series.name)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
+    }
+    Ok(())
+}
+
+/// All panels go on to where the last value of any is.
+fn x_end(of: &Panels) -> f64 {
+    let series = of.panels.iter().flat_map(|panel| &panel.series);
+    let places = series.flat_map(|it| it.values.iter().map(|(x, _)| *x));
+    let last = places.chain(of.marks.iter().map(|mark| mark.x));
+    let last = last.fold(0.0, f64::max);
+    if last > 0.0 { last } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(y_label: &str, names: &[&str], values: &[(f64, f64)]) -> Panel {
+        Panel {
+            y_label: y_label.to_owned(),
+            y_from: 0.0,
+            y_to: 1.0,
+            series: names
+                .iter()
+                .map(|name| Series {
+                    name: (*name).to_owned(),
+                    colour: Colour::Blue,
+                    values: values.to_vec(),
+                })
+                .collect(),
+        }
+    }
+
+    fn lines_of(svg: &str) -> Vec<&str> {
+        svg.lines().map(str::trim).collect()
+    }
+
+    /// Promise: title, caption, both axes and the mark are named exactly once, and only a panel
+    /// with several lines has a legend.
+    #[test]
+    fn everything_is_named_once() {
+        let values = [(1.0, 0.5), (2.0, 3.0), (3.0, 1.0)];
+        let of = Panels {
+            title: "title".to_owned(),
+            caption: "caption".to_owned(),
+            x_label: "time (s)".to_owned(),
+            panels: vec![
+                panel("upper", &["reads", "writes"], &values),
+                panel("lower", &["alone"], &values),
+            ],
+            marks: vec![Mark {
+                x: 2.0,
+                name: "end of growth".to_owned(),
+            }],
+        };
+        let svg = draw(&of).expect("drawn");
+        let lines = lines_of(&svg);
+        for text in [
+            "title",
+            "caption",
+            "time (s)",
+            "upper",
+            "lower",
+            "reads",
+            "writes",
+            "end of growth",
+        ] {
+            let count = lines.iter().filter(|line| **line == text).count();
+            assert_eq!(count, 1, "{text}");
+        }
+        assert!(!lines.contains(&"alone"));
+    }
+
+    /// Promise: panels without any value are drawn, too.
+    #[test]
+    fn nothing_is_drawn_as_nothing() {
+        let of = Panels {
+            title: "t".to_owned(),
+            caption: String::new(),
+            x_label: "x".to_owned(),
+            panels: vec![panel("y", &["a", "b"], &[]), panel("z", &[], &[])],
+            marks: Vec::new(),
+        };
+        assert!(draw(&of).is_ok());
+    }
+}

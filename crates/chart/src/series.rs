@@ -1,0 +1,69 @@
+//! What charts are made of.
+
+use plotters::style::RGBColor;
+
+use crate::shown;
+
+pub(crate) const FONT: &str = "sans-serif";
+
+/// Values under one name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Shown in the legend.
+    pub name: String,
+    /// Of its bars or its line.
+    pub colour: Colour,
+    /// Places on the horizontal axis, ascending, and the values there.
+    pub values: Vec<(f64, f64)>,
+}
+
+/// Colours that are apart in brightness, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Colour {
+    /// Dark.
+    Blue,
+    /// Bright.
+    Orange,
+    /// Between the two.
+    Green,
+    /// Between the two, for what is not compared.
+    Grey,
+}
+
+impl Colour {
+    pub(crate) fn rgb(self) -> RGBColor {
+        match self {
+            Self::Blue => RGBColor(0x1B, 0x5E, 0x9E),
+            Self::Orange => RGBColor(0xE6, 0x8A, 0x1F),
+            Self::Green => RGBColor(0x3F, 0x8F, 0x4F),
+            Self::Grey => RGBColor(0x77, 0x77, 0x77),
+        }
+    }
+}
+
+/// A chart that the plotting library could not draw.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("chart '{title}' cannot be drawn: {what}")]
+pub struct ChartError {
+    /// Which chart.
+    pub title: String,
+    /// Why not.
+    pub what: String,
+}
+
+/// Without a fraction of zero, and with a comma between thousands.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "plotters passes labels so"
+)]
+pub(crate) fn number(number: &f64) -> String {
+    if *number >= 1000.0 {
+        return shown::count(number.round() as u64);
+    }
+    let shown = format!("{number:.2}");
+    shown.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+pub(crate) fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
