@@ -46,6 +46,8 @@ pub enum Plant {
     IdleSessionIgnored,
     /// A retired leaf is read and written like any other (D4).
     RetiredLeafTrusted,
+    /// Pages of models and residuals are kept when the root changes (L3.4).
+    PagesKept,
     /// Of two leaves that become one, one is not locked (M1).
     MergeUnlocked,
     /// The leaf to the left of a new run still links to what was moved (R4).
@@ -54,7 +56,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -68,6 +70,7 @@ impl Plant {
         Self::RunFreedEarly,
         Self::IdleSessionIgnored,
         Self::RetiredLeafTrusted,
+        Self::PagesKept,
         Self::MergeUnlocked,
         Self::NeighbourLinkKept,
     ];
@@ -88,6 +91,7 @@ impl Plant {
             Self::RunFreedEarly => "run-freed-early",
             Self::IdleSessionIgnored => "idle-session-ignored",
             Self::RetiredLeafTrusted => "retired-leaf-trusted",
+            Self::PagesKept => "pages-kept",
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
         }
@@ -100,6 +104,7 @@ impl Plant {
             | Self::RunFreedEarly
             | Self::IdleSessionIgnored
             | Self::RetiredLeafTrusted
+            | Self::PagesKept
             | Self::MergeUnlocked
             | Self::NeighbourLinkKept => Profile::Retraining,
             _ => Profile::Crashes,
@@ -118,6 +123,7 @@ impl Plant {
             Self::RunFreedEarly => Some(ProtocolCheck::MovedIsUnnamed),
             Self::IdleSessionIgnored => Some(ProtocolCheck::EverySessionCounts),
             Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
+            Self::PagesKept => Some(ProtocolCheck::PagesBelongToRoot),
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
             _ => None,

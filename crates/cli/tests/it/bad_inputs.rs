@@ -31,8 +31,8 @@ const fn case(
 const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-leaf-as-absent', \
     'state-before-slots', 'unlock-before-state', 'high-before-sibling', \
     'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
-    'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'merge-unlocked', \
-    'neighbour-link-kept'\n";
+    'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
+    'merge-unlocked', 'neighbour-link-kept'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]
