@@ -6,9 +6,11 @@
 //! - [`verify`]: whether what an operation yielded is right, under concurrency.
 //! - [`report`]: what a run measured, as tables and as JSON.
 //! - [`runner`]: loads a store, runs a workload on it from many threads, times and checks it.
+//! - [`timeline`]: watches a table while it grows, shrinks or moves; no YCSB.
 //!
-//! Only [`runner`] knows a store, a clock and threads; whoever brings others of these, a simulator
-//! say, uses the rest as it is. With one seed all but the runner yields the same in every run.
+//! Only [`runner`] and [`timeline`] know a store, a clock and threads; whoever brings others of
+//! these, a simulator say, uses the rest as it is. With one seed all but these two yields the same
+//! in every run.
 
 #![forbid(unsafe_code)]
 
@@ -16,5 +18,6 @@ pub mod dataset;
 pub mod distribution;
 pub mod report;
 pub mod runner;
+pub mod timeline;
 pub mod verify;
 pub mod workload;

@@ -7,10 +7,16 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 pub use crate::series::{ChartError, Colour, Series};
 use crate::series::{FONT, number, told};
 
+/// The share of a panel's height that stays free above its lines: so that they are told from the
+/// frame, or for a legend.
+const HEADROOM: f64 = 0.08;
+const LEGEND_HEADROOM: f64 = 0.45;
 /// In pixels.
 const WIDTH: u32 = 760;
 const TITLE_HEIGHT: u32 = 34;
 const PANEL_HEIGHT: u32 = 190;
+/// From the name of one mark to that of the next.
+const MARK_NAME_HEIGHT: i32 = 15;
 /// Of the names and the label below the last panel.
 const X_AXIS_HEIGHT: u32 = 44;
 const CAPTION_HEIGHT: u32 = 24;
@@ -39,7 +45,7 @@ pub struct Panel {
     pub y_from: f64,
     /// The least upper end of its vertical axis: it goes on to where its highest value is.
     pub y_to: f64,
-    /// Its lines. A panel with more than one has a legend.
+    /// Its lines. A panel with more than one has a legend, unless the panel above has the same.
     pub series: Vec<Series>,
 }
 
@@ -84,12 +90,37 @@ fn draw_into(svg: &mut String, of: &Panels) -> Result<(), String> {
     let (_, mut rest) = root.split_vertically(TITLE_HEIGHT);
     for (index, panel) in of.panels.iter().enumerate() {
         let is_last = index + 1 == of.panels.len();
+        let above = index.checked_sub(1).map(|above| &of.panels[above]);
+        let place = Place {
+            x_to,
+            is_first: index == 0,
+            is_last,
+            has_legend: panel.series.len() > 1 && above.is_none_or(|it| !is_alike(it, panel)),
+        };
         let x_axis = if is_last { X_AXIS_HEIGHT } else { 0 };
         let (area, others) = rest.split_vertically(PANEL_HEIGHT + x_axis);
-        draw_panel(&area, of, panel, x_to, index == 0, is_last)?;
+        draw_panel(&area, of, panel, place)?;
         rest = others;
     }
     root.present().map_err(told)
+}
+
+/// Where a panel stands among the others, and what is drawn in it besides its lines.
+#[derive(Clone, Copy)]
+struct Place {
+    x_to: f64,
+    is_first: bool,
+    is_last: bool,
+    has_legend: bool,
+}
+
+/// Whether the legend of one panel says what the lines of the other are.
+fn is_alike(one: &Panel, other: &Panel) -> bool {
+    let legend = |panel: &Panel| -> Vec<(String, Colour)> {
+        let series = panel.series.iter();
+        series.map(|it| (it.name.clone(), it.colour)).collect()
+    };
+    legend(one) == legend(other)
 }
 
 /// Where a panel is drawn.
@@ -97,25 +128,22 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Context<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn draw_panel(
-    area: &Area<'_>,
-    of: &Panels,
-    panel: &Panel,
-    x_to: f64,
-    is_first: bool,
-    is_last: bool,
-) -> Result<(), String> {
+fn draw_panel(area: &Area<'_>, of: &Panels, panel: &Panel, place: Place) -> Result<(), String> {
     let values = panel.series.iter().flat_map(|series| &series.values);
     let highest = values.map(|(_, value)| *value).fold(panel.y_to, f64::max);
-    // A little room above the highest line, so that it is told from the frame.
-    let y_to = panel.y_from + ((highest - panel.y_from) * 1.08).max(1e-9);
+    let headroom = if place.has_legend {
+        LEGEND_HEADROOM
+    } else {
+        HEADROOM
+    };
+    let y_to = panel.y_from + ((highest - panel.y_from) * (1.0 + headroom)).max(1e-9);
     let mut builder = ChartBuilder::on(area);
     builder.margin_top(8).margin_bottom(6);
     builder.margin_left(10).margin_right(24);
     builder
-        .x_label_area_size(if is_last { X_AXIS_HEIGHT } else { 0 })
+        .x_label_area_size(if place.is_last { X_AXIS_HEIGHT } else { 0 })
         .y_label_area_size(76);
-    let context = builder.build_cartesian_2d(0.0..x_to, panel.y_from..y_to);
+    let context = builder.build_cartesian_2d(0.0..place.x_to, panel.y_from..y_to);
     let mut context = context.map_err(told)?;
     let mut mesh = context.configure_mesh();
     mesh.y_desc(&panel.y_label)
@@ -126,18 +154,25 @@ fn draw_panel(
         .y_label_formatter(&number)
         .x_labels(12)
         .y_labels(5);
-    if is_last {
+    if place.is_last {
         mesh.x_desc(&of.x_label);
     }
     mesh.draw().map_err(told)?;
-    draw_marks(&mut context, &of.marks, (panel.y_from, y_to), is_first)?;
+    draw_marks(&mut context, &of.marks, (panel.y_from, y_to), place)?;
     draw_lines(&mut context, panel)?;
-    if panel.series.len() < 2 {
+    if !place.has_legend {
         return Ok(());
     }
+    // Where the names of marks are not.
+    let is_left = |mark: &Mark| mark.x < place.x_to / 2.0;
+    let position = if of.marks.iter().all(is_left) {
+        SeriesLabelPosition::UpperRight
+    } else {
+        SeriesLabelPosition::UpperLeft
+    };
     let mut labels = context.configure_series_labels();
     labels
-        .position(SeriesLabelPosition::LowerRight)
+        .position(position)
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .label_font((FONT, 12));
@@ -149,20 +184,27 @@ fn draw_marks(
     context: &mut Context<'_, '_>,
     marks: &[Mark],
     (y_from, y_to): (f64, f64),
-    is_named: bool,
+    place: Place,
 ) -> Result<(), String> {
     let ink = BLACK.mix(0.55);
-    for mark in marks {
+    for (index, mark) in marks.iter().enumerate() {
         let ends = [(mark.x, y_from), (mark.x, y_to)];
         let line = DashedLineSeries::new(ends, 5, 4, ink.stroke_width(1));
         context.draw_series(line).map_err(told)?;
-        if is_named {
+        if place.is_first {
             let style = (FONT, 12).into_font().color(&ink);
-            let style = style.pos(Pos::new(HPos::Right, VPos::Top));
+            // On the side with more room.
+            let (side, aside) = if mark.x < place.x_to / 2.0 {
+                (HPos::Left, 5)
+            } else {
+                (HPos::Right, -5)
+            };
+            let style = style.pos(Pos::new(side, VPos::Top));
+            let below = 3 + MARK_NAME_HEIGHT * index as i32;
             let (x, y) = context.backend_coord(&(mark.x, y_to));
             let area = context.plotting_area().strip_coord_spec();
             let (left, top) = area.get_base_pixel();
-            area.draw_text(&mark.name, &style, (x - left - 5, y - top + 3))
+            area.draw_text(&mark.name, &style, (x - left + aside, y - top + below))
                 .map_err(told)?;
         }
     }
@@ -215,8 +257,8 @@ mod tests {
         svg.lines().map(str::trim).collect()
     }
 
-    /// Promise: title, caption, both axes and the mark are named exactly once, and only a panel
-    /// with several lines has a legend.
+    /// Promise: title, caption, axes and marks are named exactly once; only a panel with several
+    /// lines has a legend, and only if the one above has not the same.
     #[test]
     fn everything_is_named_once() {
         let values = [(1.0, 0.5), (2.0, 3.0), (3.0, 1.0)];
@@ -226,12 +268,15 @@ mod tests {
             x_label: "time (s)".to_owned(),
             panels: vec![
                 panel("upper", &["reads", "writes"], &values),
+                panel("middle", &["reads", "writes"], &values),
                 panel("lower", &["alone"], &values),
             ],
-            marks: vec![Mark {
-                x: 2.0,
-                name: "end of growth".to_owned(),
-            }],
+            marks: [1.0, 2.5]
+                .map(|x| Mark {
+                    x,
+                    name: format!("mark at {x}"),
+                })
+                .into(),
         };
         let svg = draw(&of).expect("drawn");
         let lines = lines_of(&svg);
@@ -240,10 +285,12 @@ mod tests {
             "caption",
             "time (s)",
             "upper",
+            "middle",
             "lower",
             "reads",
             "writes",
-            "end of growth",
+            "mark at 1",
+            "mark at 2.5",
         ] {
             let count = lines.iter().filter(|line| **line == text).count();
             assert_eq!(count, 1, "{text}");

@@ -6,22 +6,22 @@ const COUNTS: [(f64, &str); 3] = [(1e6, "M"), (1e9, "G"), (1e12, "T")];
 const RATES: [(f64, &str); 4] = [(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")];
 
 /// `850 ns`, `12.3 µs`, `4.00 s`.
-pub(super) fn latency(nanoseconds: u64) -> String {
+pub(crate) fn latency(nanoseconds: u64) -> String {
     scaled(nanoseconds as f64, nanoseconds < 1_000, &SECONDS)
 }
 
 /// `176 B`, `1.54 kB`.
-pub(super) fn bytes(bytes: f64) -> String {
+pub(crate) fn bytes(bytes: f64) -> String {
     scaled(bytes, false, &BYTES)
 }
 
 /// `1.23 M/s`.
-pub(super) fn rate(per_second: f64) -> String {
+pub(crate) fn rate(per_second: f64) -> String {
     scaled(per_second, false, &RATES)
 }
 
 /// `99.3 %`; less than all is never shown as `100 %`.
-pub(super) fn percentage(fraction: f64) -> String {
+pub(crate) fn percentage(fraction: f64) -> String {
     if fraction >= 1.0 {
         "100 %".to_owned()
     } else {
@@ -30,7 +30,7 @@ pub(super) fn percentage(fraction: f64) -> String {
 }
 
 /// `10,000,000`.
-pub(super) fn count(count: u64) -> String {
+pub(crate) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
     for (place, digit) in digits.char_indices() {
@@ -43,7 +43,7 @@ pub(super) fn count(count: u64) -> String {
 }
 
 /// Exact up to ten million, then `12.3 M`.
-pub(super) fn short_count(number: u64) -> String {
+pub(crate) fn short_count(number: u64) -> String {
     if number < 10_000_000 {
         count(number)
     } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Waits for a number of threads, twice: until all are ready, and until all are done.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     counts: Mutex<Counts>,
     changed: Condvar,
 }
@@ -19,14 +19,14 @@ struct Counts {
 /// One thread's place at a gate. Dropped, ready or not, by an error or a panic too, it keeps nobody
 /// waiting any longer.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     gate: &'a Gate,
     is_ready: bool,
 }
 
 impl Gate {
     /// A gate for `thread_count` threads.
-    pub(super) fn new(thread_count: usize) -> Self {
+    pub(crate) fn new(thread_count: usize) -> Self {
         let counts = Counts {
             unready: thread_count,
             undone: thread_count,
@@ -38,7 +38,7 @@ impl Gate {
     }
 
     /// The place of one thread; each has to be taken, and dropped, once.
-    pub(super) fn place(&self) -> Place<'_> {
+    pub(crate) fn place(&self) -> Place<'_> {
         Place {
             gate: self,
             is_ready: false,
@@ -46,7 +46,7 @@ impl Gate {
     }
 
     /// Waits until all places are dropped, for `timeout` at the most. Returns whether they are.
-    pub(super) fn wait_done(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait_done(&self, timeout: Duration) -> bool {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
             .changed
@@ -63,7 +63,7 @@ impl Gate {
 
 impl Place<'_> {
     /// Waits until all the others are ready as well, or gone.
-    pub(super) fn ready(&mut self) {
+    pub(crate) fn ready(&mut self) {
         self.is_ready = true;
         self.gate.change(|counts| counts.unready -= 1);
         let counts = self

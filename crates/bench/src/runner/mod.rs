@@ -34,12 +34,12 @@ mod client;
 mod config;
 mod crew;
 mod error;
-mod gate;
+pub(crate) mod gate;
 mod progress;
 mod requests;
-mod size;
+pub(crate) mod size;
 mod store;
-mod tally;
+pub(crate) mod tally;
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ const PROCESS_BYTES_PER_INSERT: u64 = 64;
 
 /// The size of a pool that holds all records of `config` and all inserts, with a margin of a
 /// quarter. An estimate: how many models there will be depends on the keys.
-pub(super) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
+pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     let fill = f64::from(config.fill_percent) / 100.0;
     // At least the two records that a split leaves; a quarter of 8 slots is as few.
     let records_per_leaf = (config.slots as f64 * fill).max(2.0);
@@ -64,8 +64,7 @@ fn saturating(bytes: f64) -> u64 {
 /// # Errors
 /// [`BenchError::TooLarge`]. A host that does not tell what it has is trusted.
 pub(super) fn check_memory(config: &RunConfig) -> Result<(), BenchError> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let Some(available_bytes) = available_bytes(&meminfo) else {
+    let Some(available_bytes) = available_bytes() else {
         return Ok(());
     };
     let insert_count = config.insert_count_max();
@@ -86,8 +85,14 @@ pub(super) fn check_memory(config: &RunConfig) -> Result<(), BenchError> {
     })
 }
 
-/// What the kernel thinks can be had: ordinary pages, and huge pages that were set apart.
-fn available_bytes(meminfo: &str) -> Option<u64> {
+/// What the kernel thinks can be had; `None` if it does not tell.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    told_available_bytes(&meminfo)
+}
+
+/// Ordinary pages, and huge pages that were set apart.
+fn told_available_bytes(meminfo: &str) -> Option<u64> {
     let number = |name: &str| {
         let line = meminfo
             .lines()
@@ -154,8 +159,8 @@ mod tests {
     #[test]
     fn huge_pages_are_available_too() {
         let meminfo = "MemFree: 1 kB\nMemAvailable:   100 kB\nHugePages_Free:    2\nHugepagesize:       2048 kB\n";
-        assert_eq!(available_bytes(meminfo), Some((100 + 4096) * 1024));
-        assert_eq!(available_bytes("MemAvailable: 7 kB\n"), Some(7 * 1024));
-        assert_eq!(available_bytes(""), None);
+        assert_eq!(told_available_bytes(meminfo), Some((100 + 4096) * 1024));
+        assert_eq!(told_available_bytes("MemAvailable: 7 kB\n"), Some(7 * 1024));
+        assert_eq!(told_available_bytes(""), None);
     }
 }

@@ -5,23 +5,23 @@ use std::fmt::Display;
 use crate::verify::Verdict;
 
 /// Faults that are described; the others are only counted.
-pub(super) const DESCRIPTION_COUNT_MAX: usize = 8;
+pub(crate) const DESCRIPTION_COUNT_MAX: usize = 8;
 
 /// What went wrong. While nothing does, counting costs a comparison and no allocation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Operations that failed or yielded something wrong.
-    pub(super) errors: u64,
+    pub(crate) errors: u64,
     /// Operations, or keys of the final check, that did not find what must be there.
-    pub(super) missing: u64,
+    pub(crate) missing: u64,
     /// The first faults.
-    pub(super) descriptions: Vec<String>,
+    pub(crate) descriptions: Vec<String>,
 }
 
 impl Tally {
     /// Counts what `verdict` says.
     #[inline]
-    pub(super) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
         if !verdict.is_right() {
             self.count(verdict);
         }
@@ -39,19 +39,20 @@ impl Tally {
 
     /// Counts something wrong.
     #[cold]
-    pub(super) fn wrong(&mut self, description: impl Display) {
+    pub(crate) fn wrong(&mut self, description: impl Display) {
         self.errors += 1;
         self.describe(&description);
     }
 
-    fn describe(&mut self, fault: &dyn Display) {
+    /// Describes a fault, if it is one of the first.
+    pub(crate) fn describe(&mut self, fault: &dyn Display) {
         if self.descriptions.len() < DESCRIPTION_COUNT_MAX {
             self.descriptions.push(fault.to_string());
         }
     }
 
     /// Adds what another thread counted.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         self.errors += other.errors;
         self.missing += other.missing;
         let room = DESCRIPTION_COUNT_MAX - self.descriptions.len();

@@ -3,6 +3,7 @@
 mod faults;
 mod limits;
 mod runs;
+mod timeline;
 
 use farleaf::LayerKind;
 use farleaf_bench::report::RunReport;

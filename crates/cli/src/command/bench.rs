@@ -1,4 +1,5 @@
-//! `farleaf bench`: the YCSB core workloads, in a pool of their own.
+//! `farleaf bench`: the YCSB core workloads, in a pool of their own (`bench timeline` is in
+//! `bench_timeline`).
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
 use indicatif::ProgressBar;
 
 use crate::arguments::{COMMIT, parse_epsilon, parse_fill, parse_slots};
+use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::print;
@@ -36,6 +38,8 @@ pub(crate) struct BenchArguments {
 enum BenchCommand {
     /// The YCSB core workloads A to F; `bench` alone is the same
     Ycsb(YcsbArguments),
+    /// A table watched while it grows, shrinks or moves, second by second
+    Timeline(Box<TimelineArguments>),
 }
 
 /// How to run the workloads. The defaults are [`RunConfig`]'s.
@@ -141,6 +145,7 @@ fn parse_workload(text: &str) -> Result<WorkloadChoice, UnknownWorkload> {
 /// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
 pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<Ending> {
     let arguments = match &arguments.command {
+        Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(arguments),
         Some(BenchCommand::Ycsb(arguments)) => arguments,
         None => &arguments.ycsb,
     };

@@ -110,6 +110,53 @@ const BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--keys", "two.txt", "--records", "9"], 1, &["two.txt", "2", "9"]),
 ];
 
+/// Tables that cannot be watched.
+#[rustfmt::skip]
+const TIMELINE: &[Case] = &[
+    case(&["bench", "timeline", "--pattern", "spiral"], 2, &["`spiral`", "--pattern", "window or shrink"]),
+    case(
+        &["bench", "timeline", "--from", "10k", "--to", "9k"],
+        2,
+        &["--to is 9000: it must be above --from, which is 10000"],
+    ),
+    case(&["bench", "timeline", "--to", "900G"], 2, &["--to is 900000000000", "at most 4294967296"]),
+    case(&["bench", "timeline", "--to", "4G"], 1, &["4000000000 keys need", "--size"]),
+    case(
+        &["bench", "timeline", "--pattern", "window", "--to", "5"],
+        2,
+        &["--to cannot be used with --pattern window, which takes --keys and --inserts"],
+    ),
+    case(&["bench", "timeline", "--keys", "5"], 2, &["--keys cannot be used with --pattern uniform"]),
+    case(
+        &["bench", "timeline", "--pattern", "shrink", "--delete", "100"],
+        2,
+        &["--delete is 100: it must be from 1 to 99 (percent)"],
+    ),
+    case(&["bench", "timeline", "--pattern", "shrink", "--from", "1"], 2, &["--from is 1", "at least 2"]),
+    case(&["bench", "timeline", "--interval", "0"], 2, &["--interval is 0", "from 0.1 to 3600"]),
+    case(&["bench", "timeline", "--interval", "-1"], 2, &["'-1'", "--interval", "seconds from 0 on"]),
+    case(&["bench", "timeline", "--settle", "soon"], 2, &["'soon'", "--settle", "such as 1 or 0.5"]),
+    case(&["bench", "timeline", "--reads", "100"], 2, &["--reads is 100", "from 0 to 99"]),
+    case(&["bench", "timeline", "--threads", "100000"], 2, &["--threads is 100000", "from 1 to 1000"]),
+    case(&["bench", "timeline", "--retrain-threads", "2"], 2, &["--retrain-threads is 2", "from 0 to 1"]),
+    case(&["bench", "timeline", "--size", "1GB"], 2, &["'1GB'", "2GiB"]),
+    case(
+        &["bench", "timeline", "--pattern", "shrink", "--size", "4MiB"],
+        1,
+        &["the store failed while loading", "full"],
+    ),
+    case(
+        &["bench", "timeline", "--out", "thesis"],
+        1,
+        &["thesis is not empty, and `farleaf bench timeline` did not write it", "ch1.tex"],
+    ),
+    case(
+        &["bench", "timeline", "--out", "drawn"],
+        1,
+        &["drawn is not empty, and `farleaf bench timeline` did not write it"],
+    ),
+];
+
 /// Files that cannot be loaded; nothing of them may be in the table afterwards.
 #[rustfmt::skip]
 const FILES: &[Case] = &[
@@ -202,7 +249,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 /// Promise: every command that is tried here is in the document.
 #[test]
 fn the_document_has_every_command() {
-    for case in [ARGUMENTS, BENCH, FIGURES, FILES, TABLES].concat() {
+    for case in [ARGUMENTS, BENCH, TIMELINE, FIGURES, FILES, TABLES].concat() {
         let quoted = case.arguments.iter().map(|argument| match *argument {
             "" => "''".to_owned(),
             other => other.replace('\n', "\\n"),
@@ -279,6 +326,27 @@ fn absurd_benchmarks_are_refused() {
     let place = place_with_files();
     for case in BENCH {
         check(&place, case);
+    }
+}
+
+/// Promise: what cannot be watched is refused before it takes memory or time, and a folder of
+/// somebody else's, or of another command's, is left as it is.
+#[test]
+fn timelines_that_cannot_be_are_refused() {
+    let place = Place::new();
+    let thesis = place.path().join("thesis");
+    std::fs::create_dir(&thesis).expect("a directory");
+    std::fs::write(thesis.join("ch1.tex"), "mine").expect("written");
+    let drawn = place.path().join("drawn");
+    std::fs::create_dir(&drawn).expect("a directory");
+    let list = "Written by `farleaf figures`; the next run into this folder removes:\nindex.html\n";
+    std::fs::write(drawn.join("files-of-this-run.txt"), list).expect("written");
+    for case in TIMELINE {
+        check(&place, case);
+    }
+    for folder in [thesis, drawn] {
+        let entries = std::fs::read_dir(folder).expect("there").count();
+        assert_eq!(entries, 1, "nothing was put beside it");
     }
 }
 

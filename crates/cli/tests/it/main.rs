@@ -7,4 +7,5 @@ mod pool;
 mod records;
 mod serving;
 mod sim_check;
+mod timeline;
 mod version;

@@ -1,0 +1,354 @@
+//! What to watch, and within which limits.
+
+use std::time::Duration;
+
+use farleaf::LayerKind;
+
+use super::TimelineError;
+use crate::runner::{FabricKind, RECORD_COUNT_MAX, THREAD_COUNT_MAX};
+
+/// What to watch: the options of `farleaf bench timeline`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimelineConfig {
+    /// What becomes of the table.
+    pub change: Change,
+    /// The search layer.
+    pub layer: LayerKind,
+    /// The fabric.
+    pub fabric: FabricKind,
+    /// Size of the pool; `None`: what the change needs, estimated.
+    pub size_bytes: Option<u64>,
+    /// Threads of the pool's node that retrain: 1, or 0 for none.
+    pub retrain_threads: u32,
+    /// How many threads work.
+    pub threads: usize,
+    /// The share of gets while there is something to write, in percent: 0 to 99.
+    pub reads_percent: u8,
+    /// How long an interval is: 100 ms to an hour.
+    pub interval: Duration,
+    /// How long threads go on reading when everything is written: up to an hour.
+    pub settle: Duration,
+    /// Slots of a leaf: 8, 12 or 16.
+    pub slots: u64,
+    /// How full loading makes leaves, in percent: 25 to 100.
+    pub fill_percent: u8,
+    /// Error bound of the models, in keys: 0.5 to 1024.
+    pub epsilon_keys: f64,
+    /// The seed of keys and operations.
+    pub seed: u64,
+    /// The commit of the code that runs, for the report.
+    pub commit: String,
+}
+
+/// What becomes of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It grows.
+    Growth {
+        /// In which order keys come.
+        order: KeyOrder,
+        /// Keys that are loaded first; 0: everything is put.
+        from: u64,
+        /// Keys at the end.
+        to: u64,
+    },
+    /// It moves: keys are put above all others, and as many deleted from below.
+    Window {
+        /// Keys that are there all the time.
+        keys: u64,
+        /// Keys that are put, and deleted.
+        inserts: u64,
+    },
+    /// It shrinks: keys are deleted at random.
+    Shrink {
+        /// Keys that are loaded first.
+        from: u64,
+        /// How many of them are deleted, in percent: 1 to 99.
+        delete_percent: u8,
+    },
+}
+
+/// In which order keys come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyOrder {
+    /// Everywhere at once, at random.
+    Uniform,
+    /// Each above all before.
+    Ascending,
+    /// Each below all before.
+    Descending,
+    /// In dense clusters of 1,024 at random places, 64 of which fill up at a time.
+    Clustered,
+}
+
+impl KeyOrder {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Uniform,
+        Self::Ascending,
+        Self::Descending,
+        Self::Clustered,
+    ];
+
+    /// The name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Ascending => "ascending",
+            Self::Descending => "descending",
+            Self::Clustered => "clustered",
+        }
+    }
+}
+
+/// A name that is no pattern's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no pattern `{0}`: expected uniform, ascending, descending, clustered, window or \
+     shrink"
+)]
+pub struct UnknownPattern(pub String);
+
+impl Change {
+    /// The name of the pattern on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Growth { order, .. } => order.name(),
+            Self::Window { .. } => "window",
+            Self::Shrink { .. } => "shrink",
+        }
+    }
+
+    /// In which order its keys have indexes.
+    pub const fn order(self) -> KeyOrder {
+        match self {
+            Self::Growth { order, .. } => order,
+            Self::Window { .. } => KeyOrder::Ascending,
+            // Random keys, deleted in the order of their indexes, go at random places.
+            Self::Shrink { .. } => KeyOrder::Uniform,
+        }
+    }
+
+    /// Keys that are loaded first.
+    pub const fn load_count(self) -> u64 {
+        match self {
+            Self::Growth { from, .. } | Self::Shrink { from, .. } => from,
+            Self::Window { keys, .. } => keys,
+        }
+    }
+
+    /// Keys that are put.
+    pub const fn put_count(self) -> u64 {
+        match self {
+            Self::Growth { from, to, .. } => to.saturating_sub(from),
+            Self::Window { inserts, .. } => inserts,
+            Self::Shrink { .. } => 0,
+        }
+    }
+
+    /// Keys that are deleted.
+    pub const fn delete_count(self) -> u64 {
+        match self {
+            Self::Growth { .. } => 0,
+            Self::Window { inserts, .. } => inserts,
+            Self::Shrink {
+                from,
+                delete_percent,
+            } => (from as u128 * delete_percent as u128 / 100) as u64,
+        }
+    }
+
+    /// Puts and deletes.
+    pub const fn write_count(self) -> u64 {
+        self.put_count() + self.delete_count()
+    }
+
+    /// Keys that are ever there.
+    pub const fn key_count(self) -> u64 {
+        self.load_count().saturating_add(self.put_count())
+    }
+}
+
+impl Default for TimelineConfig {
+    /// A million random keys that become four, by one thread, half of whose operations are gets.
+    fn default() -> Self {
+        let table = farleaf::TableOptions::default();
+        Self {
+            change: Change::Growth {
+                order: KeyOrder::Uniform,
+                from: 1_000_000,
+                to: 4_000_000,
+            },
+            layer: table.layer,
+            fabric: FabricKind::Shm,
+            size_bytes: None,
+            retrain_threads: 1,
+            threads: 1,
+            reads_percent: 50,
+            interval: Duration::from_secs(1),
+            settle: Duration::from_secs(5),
+            slots: table.slots,
+            fill_percent: table.fill_percent,
+            epsilon_keys: table.epsilon_keys,
+            seed: 1,
+            commit: "unknown".to_owned(),
+        }
+    }
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+/// Shorter ones say more about the system's scheduler than about the table.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+impl TimelineConfig {
+    /// Whether all of it is within its limits; the first option that is not is the error.
+    ///
+    /// # Errors
+    /// [`TimelineError::BadOption`].
+    pub fn validate(&self) -> Result<(), TimelineError> {
+        let checks = [
+            within("threads", self.threads, 1, THREAD_COUNT_MAX, ""),
+            within("retrain-threads", self.retrain_threads, 0, 1, ""),
+            within("reads", self.reads_percent, 0, 99, " (percent)"),
+            within("fill", self.fill_percent, 25, 100, " (percent)"),
+            within("epsilon", self.epsilon_keys, 0.5, 1024.0, " (keys)"),
+            seconds("interval", self.interval, INTERVAL_MIN, HOUR),
+            seconds("settle", self.settle, Duration::ZERO, HOUR),
+            self.check_change(),
+        ];
+        checks.into_iter().find(Result::is_err).unwrap_or(Ok(()))?;
+        if matches!(self.slots, 8 | 12 | 16) {
+            return Ok(());
+        }
+        Err(TimelineError::bad("slots", self.slots, "8, 12 or 16"))
+    }
+
+    fn check_change(&self) -> Result<(), TimelineError> {
+        let largest = format!("at most {RECORD_COUNT_MAX}");
+        match self.change {
+            Change::Growth { from, to, .. } if to <= from => {
+                let allowed = format!("above --from, which is {from}");
+                Err(TimelineError::bad("to", to, allowed))
+            }
+            Change::Growth { to, .. } if to > RECORD_COUNT_MAX => {
+                Err(TimelineError::bad("to", to, largest))
+            }
+            Change::Window { keys: 0, .. } => Err(TimelineError::bad("keys", 0, "at least 1")),
+            Change::Window { inserts: 0, .. } => {
+                Err(TimelineError::bad("inserts", 0, "at least 1"))
+            }
+            Change::Window { keys, inserts } if keys.saturating_add(inserts) > RECORD_COUNT_MAX => {
+                let allowed = format!("at most {RECORD_COUNT_MAX} together with --keys");
+                Err(TimelineError::bad("inserts", inserts, allowed))
+            }
+            Change::Shrink { from, .. } if from > RECORD_COUNT_MAX => {
+                Err(TimelineError::bad("from", from, largest))
+            }
+            Change::Shrink { from, .. } if from < 2 => Err(TimelineError::bad(
+                "from",
+                from,
+                "at least 2, to delete some",
+            )),
+            Change::Shrink { delete_percent, .. } => {
+                within("delete", delete_percent, 1, 99, " (percent)")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn within<T: PartialOrd + ToString + Copy>(
+    option: &'static str,
+    given: T,
+    lowest: T,
+    highest: T,
+    unit: &str,
+) -> Result<(), TimelineError> {
+    if (&lowest..=&highest).contains(&&given) {
+        return Ok(());
+    }
+    let allowed = format!(
+        "from {} to {}{unit}",
+        lowest.to_string(),
+        highest.to_string()
+    );
+    Err(TimelineError::bad(option, given, allowed))
+}
+
+fn seconds(
+    option: &'static str,
+    given: Duration,
+    lowest: Duration,
+    highest: Duration,
+) -> Result<(), TimelineError> {
+    let [given, lowest, highest] = [given, lowest, highest].map(|it| it.as_secs_f64());
+    within(option, given, lowest, highest, " (seconds)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut TimelineConfig)) -> String {
+        let mut config = TimelineConfig::default();
+        change(&mut config);
+        config.validate().expect_err("out of range").to_string()
+    }
+
+    /// Promise: the defaults are good, and what is out of range is refused by its name, with what
+    /// was given and what may be.
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        TimelineConfig::default().validate().expect("the defaults");
+        let growth = |from, to| Change::Growth {
+            order: KeyOrder::Uniform,
+            from,
+            to,
+        };
+        assert_eq!(
+            refused(|config| config.change = growth(5, 4)),
+            "--to is 4: it must be above --from, which is 5"
+        );
+        assert!(refused(|config| config.change = growth(5, 5)).starts_with("--to is 5"));
+        assert!(refused(|config| config.change = growth(0, u64::MAX)).starts_with("--to "));
+        let (keys, inserts) = (u64::MAX, u64::MAX);
+        let window = Change::Window { keys, inserts };
+        assert!(refused(|config| config.change = window).starts_with("--inserts "));
+        for delete_percent in [0, 100] {
+            let from = 100;
+            let shrink = Change::Shrink {
+                from,
+                delete_percent,
+            };
+            assert!(refused(|config| config.change = shrink).starts_with("--delete is "));
+        }
+        assert!(refused(|config| config.threads = 0).starts_with("--threads is 0"));
+        assert!(refused(|config| config.reads_percent = 100).starts_with("--reads is 100"));
+        assert_eq!(
+            refused(|config| config.interval = Duration::ZERO),
+            "--interval is 0: it must be from 0.1 to 3600 (seconds)"
+        );
+        assert!(refused(|config| config.settle = HOUR * 2).starts_with("--settle is 7200"));
+        assert!(refused(|config| config.slots = 9).starts_with("--slots is 9"));
+        assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
+    }
+
+    /// Promise: counts of a change add up, also where a share is not whole.
+    #[test]
+    fn counts_add_up() {
+        let window = Change::Window {
+            keys: 10,
+            inserts: 30,
+        };
+        assert_eq!(
+            (window.key_count(), window.write_count()),
+            (40, 60),
+            "keys, puts and deletes"
+        );
+        let shrink = Change::Shrink {
+            from: 99,
+            delete_percent: 90,
+        };
+        assert_eq!((shrink.delete_count(), shrink.key_count()), (89, 99));
+    }
+}

@@ -1,0 +1,212 @@
+//! Intervals as rows of a table that grows while one looks at it, and the total below it: at most
+//! 100 columns.
+
+use std::fmt::Write;
+
+use super::{Interval, TimelineReport, TimelineTotal};
+use crate::report::quantity::{bytes, count, latency, percentage, rate, short_count};
+
+/// Names and widths of the columns.
+const COLUMNS: [(&str, usize); 12] = [
+    ("time s", 7),
+    ("gets", 9),
+    ("writes", 9),
+    ("RT/get", 7),
+    ("one leaf", 9),
+    ("read/get", 9),
+    ("get p99", 8),
+    ("write p99", 10),
+    ("in use", 8),
+    ("retrain", 8),
+    ("moved", 10),
+    ("queue", 6),
+];
+
+/// The header of the table, with a rule below it.
+pub fn interval_header() -> String {
+    let names = row(COLUMNS.map(|(name, _)| name.to_owned()));
+    let width = COLUMNS.map(|(_, width)| width).iter().sum();
+    format!("{names}{}\n", "─".repeat(width))
+}
+
+/// One interval, with its line feed. What no get said is a dash.
+pub fn interval_row(interval: &Interval) -> String {
+    row([
+        format!("{:.1}", interval.end_s),
+        rate(interval.reads_per_s),
+        rate(interval.writes_per_s),
+        shown(interval.round_trips_per_get, |mean| format!("{mean:.3}")),
+        shown(interval.one_leaf_fraction, percentage),
+        shown(interval.bytes_per_get, bytes),
+        shown(interval.get_latency_ns_p99, latency),
+        shown(interval.write_latency_ns_p99, latency),
+        bytes(interval.pool_used_bytes as f64),
+        count(interval.retrainings),
+        short_count(interval.leaves_moved),
+        count(interval.queue_length),
+    ])
+}
+
+fn row(cells: [String; COLUMNS.len()]) -> String {
+    let cells = cells.into_iter().zip(COLUMNS);
+    let cells = cells.map(|(cell, (_, width))| format!("{cell:>width$}"));
+    cells.collect::<String>() + "\n"
+}
+
+fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
+
+/// What a run was, and what it measured in all: some lines of text.
+pub fn total_text(report: &TimelineReport) -> String {
+    let total = &report.total;
+    let mut text = String::new();
+    let mut line = |name: &str, what: String| {
+        let _ = writeln!(text, "{name:<14}{what}");
+    };
+    line("pattern", pattern(total));
+    line(
+        "",
+        format!(
+            "{} index, {} fabric, {} threads and {} that retrain, {} % gets",
+            total.index, total.fabric, total.threads, total.retrain_threads, total.reads_percent
+        ),
+    );
+    line(
+        "",
+        format!(
+            "slots {}, fill {} %, epsilon {}, seed {}, commit {}",
+            total.slots, total.fill_percent, total.epsilon, total.seed, total.commit
+        ),
+    );
+    line(
+        "writing",
+        format!(
+            "{:.2} s; round trips per get {}, one leaf {}",
+            total.written_s,
+            mean(total.round_trips_per_get),
+            share(total.one_leaf_fraction)
+        ),
+    );
+    line(
+        "last interval",
+        format!("one leaf {}", share(total.one_leaf_fraction_last)),
+    );
+    line("fresh session", fresh(total));
+    line(
+        "table",
+        format!(
+            "{} records, {} leaves, {} models, fill {}",
+            count(total.records),
+            count(total.leaves),
+            count(total.models),
+            percentage(total.fill)
+        ),
+    );
+    line("memory", memory(total));
+    line("retraining", retraining(total));
+    line(
+        "checks",
+        format!(
+            "{} errors, {} missing, {} refused",
+            count(total.errors),
+            count(total.missing),
+            count(total.refused)
+        ),
+    );
+    text
+}
+
+fn share(share: Option<f64>) -> String {
+    shown(share, percentage)
+}
+
+fn mean(mean: Option<f64>) -> String {
+    shown(mean, |mean| format!("{mean:.3}"))
+}
+
+fn pattern(total: &TimelineTotal) -> String {
+    format!(
+        "{}: {} keys loaded, {} put, {} deleted",
+        total.pattern,
+        count(total.loaded),
+        count(total.puts),
+        count(total.deletes)
+    )
+}
+
+fn fresh(total: &TimelineTotal) -> String {
+    let fresh = &total.fresh;
+    format!(
+        "{} gets: round trips {}, one leaf {}, {} read; metadata {} a key",
+        count(fresh.gets),
+        mean(fresh.round_trips_per_get),
+        share(fresh.one_leaf_fraction),
+        shown(fresh.bytes_per_get, bytes),
+        bytes(total.metadata_bytes_per_key)
+    )
+}
+
+fn retraining(total: &TimelineTotal) -> String {
+    let of = &total.retraining;
+    format!(
+        "{} times, {} leaves became {}; {} in all, {} at most",
+        count(of.count),
+        count(of.leaves_moved),
+        count(of.leaves_made),
+        latency(of.time_ns),
+        latency(of.time_ns_max)
+    )
+}
+
+fn memory(total: &TimelineTotal) -> String {
+    let mut text = bytes(total.memory_bytes as f64);
+    // Of a table that began empty there is nothing to compare with.
+    if total.loaded > 0 {
+        let times = total.memory_bytes as f64 / total.memory_bytes_begin.max(1) as f64;
+        let begin = bytes(total.memory_bytes_begin as f64);
+        let _ = write!(text, ", {times:.2} times the {begin} at the beginning");
+    }
+    let most = bytes(total.pool_used_bytes_max as f64);
+    let _ = write!(text, "; at most {most} of the pool in use");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: columns stand below each other, also with the longest numbers, within 100 columns.
+    #[test]
+    fn columns_stand_below_each_other() {
+        let interval = Interval {
+            end_s: 3_600.0,
+            operations_per_s: 999_400.0,
+            reads_per_s: 999_400.0,
+            writes_per_s: 999_400.0,
+            round_trips_per_get: Some(12.345),
+            one_leaf_fraction: Some(0.999),
+            bytes_per_get: Some(999_400.0),
+            get_latency_ns_p99: Some(999_400),
+            write_latency_ns_p99: None,
+            pool_used_bytes: 999_400_000,
+            retrainings: 1_000,
+            leaves_moved: 9_999_999,
+            models_trained: 1_000,
+            retraining_ns: 999_400_000,
+            reclaimed_bytes: 1 << 30,
+            queue_length: 4_096,
+        };
+        let header = interval_header();
+        let row = interval_row(&interval);
+        let widths: Vec<usize> = header.lines().map(|line| line.chars().count()).collect();
+        assert!(widths.iter().all(|width| *width == widths[0]), "{header}");
+        assert!(widths[0] <= 100);
+        assert_eq!(row.trim_end().chars().count(), widths[0], "{row}");
+        assert_eq!(
+            row.split_whitespace().filter(|cell| *cell == "-").count(),
+            1
+        );
+        assert!(row.contains("  99.9 %") && row.contains(" 12.345"), "{row}");
+    }
+}

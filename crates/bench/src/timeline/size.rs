@@ -1,0 +1,78 @@
+//! How much memory a run needs.
+
+use super::{TimelineConfig, TimelineError};
+use crate::runner::RunConfig;
+use crate::runner::size::{available_bytes, pool_size_bytes};
+
+/// Keys are sorted before they are loaded.
+const PROCESS_BYTES_PER_LOADED_KEY: u64 = 8;
+
+/// The size of a pool in which nothing is refused. An estimate from above: leaves are half full, as
+/// splits leave them; nothing that was deleted is ever reused; and there is room for a copy of
+/// every leaf, for retraining moves them.
+pub(super) fn pool_bytes(config: &TimelineConfig) -> u64 {
+    let key_count = config.change.key_count();
+    let table = RunConfig {
+        records: key_count,
+        layer: config.layer,
+        threads: config.threads,
+        slots: config.slots,
+        fill_percent: config.fill_percent.min(50),
+        epsilon_keys: config.epsilon_keys,
+        ..RunConfig::default()
+    };
+    let copy_count = key_count.div_ceil(config.slots / 2);
+    pool_size_bytes(&table, copy_count)
+}
+
+/// Whether the host has memory for a run.
+///
+/// # Errors
+/// [`TimelineError::TooLarge`]. A host that does not tell what it has is trusted.
+pub(super) fn check_memory(config: &TimelineConfig) -> Result<(), TimelineError> {
+    let Some(available_bytes) = available_bytes() else {
+        return Ok(());
+    };
+    let change = config.change;
+    let pool_bytes = config.size_bytes.unwrap_or_else(|| pool_bytes(config));
+    let process_bytes = (change
+        .load_count()
+        .saturating_mul(PROCESS_BYTES_PER_LOADED_KEY))
+    .saturating_add(change.write_count() / 4);
+    let needed_bytes = pool_bytes.saturating_add(process_bytes);
+    if needed_bytes <= available_bytes {
+        return Ok(());
+    }
+    Err(TimelineError::TooLarge {
+        key_count: change.key_count(),
+        needed_bytes,
+        available_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::RECORD_COUNT_MAX;
+    use crate::timeline::{Change, KeyOrder};
+
+    /// Promise: there is room for every key in half-full leaves, and for a copy of these; what no
+    /// host has is refused before it is taken.
+    #[test]
+    fn there_is_room_for_everything() {
+        let growth = |to| TimelineConfig {
+            change: Change::Growth {
+                order: KeyOrder::Uniform,
+                from: 0,
+                to,
+            },
+            ..TimelineConfig::default()
+        };
+        let size = pool_bytes(&growth(8_000_000));
+        // 2 million leaves of 192 bytes, twice, and a quarter more.
+        assert!((960_000_000..1_200_000_000).contains(&size), "{size}");
+        check_memory(&growth(1_000)).expect("a small run");
+        let error = check_memory(&growth(RECORD_COUNT_MAX)).expect_err("as much as there can be");
+        assert!(matches!(error, TimelineError::TooLarge { .. }), "{error}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Threads and pool, put together interval by interval.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use farleaf::{Pool, RetrainTally};
+
+use super::clock::Clock;
+use super::interval::{Interval, IntervalRecorder, Sample};
+use super::{TimelineError, TimelineSink};
+
+/// What one thread noted in one interval.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) thread_index: usize,
+    pub(super) number: u64,
+    /// The next interval that it notes anything in; `u64::MAX` if it has stopped.
+    pub(super) next: u64,
+    pub(super) recorder: Box<IntervalRecorder>,
+}
+
+/// What is known of the intervals that are not over for everybody.
+pub(super) struct Watch<'a> {
+    pool: &'a Pool,
+    clock: &'a Clock,
+    sink: &'a dyn TimelineSink,
+    /// For each thread, the interval that it is in.
+    reached: Vec<u64>,
+    pending: BTreeMap<u64, IntervalRecorder>,
+    /// What the pool said at the end of each interval that has not been told.
+    samples: VecDeque<Sample>,
+    /// What retraining had done at the end of the last one that has.
+    tally: RetrainTally,
+    told: Vec<Interval>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(
+        pool: &'a Pool,
+        clock: &'a Clock,
+        thread_count: usize,
+        sink: &'a dyn TimelineSink,
+    ) -> Self {
+        Self {
+            pool,
+            clock,
+            sink,
+            reached: vec![0; thread_count],
+            pending: BTreeMap::new(),
+            samples: VecDeque::new(),
+            tally: RetrainTally::default(),
+            told: Vec::new(),
+        }
+    }
+
+    /// Listens until all threads have stopped; `done_count` says how many writes there were.
+    ///
+    /// # Errors
+    /// The pool could not be looked at.
+    pub(super) fn listen(
+        mut self,
+        parts: &Receiver<Part>,
+        done_count: &dyn Fn() -> u64,
+    ) -> Result<Vec<Interval>, TimelineError> {
+        loop {
+            match parts.recv_timeout(self.until_sample()) {
+                Ok(part) => self.take(&part),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sample()?;
+                    self.sink.advance(done_count());
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.tell_complete();
+        }
+        let unsampled = |it: &Self| it.told.len() + it.samples.len();
+        while self
+            .last_pending()
+            .is_some_and(|last| unsampled(&self) as u64 <= last)
+        {
+            self.sample()?;
+        }
+        self.tell_complete();
+        Ok(self.told)
+    }
+
+    /// The time to the end of the interval that is to be sampled next.
+    fn until_sample(&self) -> Duration {
+        let number = (self.told.len() + self.samples.len()) as u64 + 1;
+        let end = Duration::from_nanos(number.saturating_mul(self.clock.interval_ns()));
+        end.saturating_sub(self.clock.begun().elapsed())
+    }
+
+    fn last_pending(&self) -> Option<u64> {
+        self.pending.last_key_value().map(|(number, _)| *number)
+    }
+
+    fn sample(&mut self) -> Result<(), TimelineError> {
+        let sample = || -> Result<Sample, farleaf::Error> {
+            Ok(Sample {
+                used_bytes: self.pool.usage()?.used_bytes,
+                retraining: self.pool.retraining()?,
+            })
+        };
+        let sample = sample().map_err(TimelineError::store("looking at the pool"))?;
+        self.samples.push_back(sample);
+        Ok(())
+    }
+
+    fn take(&mut self, part: &Part) {
+        let pending = self.pending.entry(part.number).or_default();
+        pending.merge(&part.recorder);
+        self.reached[part.thread_index] = part.next;
+    }
+
+    /// Tells of the intervals that are over for all threads and have been sampled.
+    fn tell_complete(&mut self) {
+        let reached = self.reached.iter().min().copied().unwrap_or(u64::MAX);
+        loop {
+            let number = self.told.len() as u64;
+            // Behind the last one nothing is pending, and no thread has noted anything.
+            let is_behind = self.last_pending().is_none_or(|last| number > last);
+            if number >= reached || is_behind {
+                return;
+            }
+            let Some(sample) = self.samples.pop_front() else {
+                return;
+            };
+            let recorder = self.pending.remove(&number).unwrap_or_default();
+            let interval_ns = self.clock.interval_ns();
+            let interval = Interval::new(number, interval_ns, &recorder, &self.tally, &sample);
+            self.tally = sample.retraining.tally;
+            self.sink.interval(&interval);
+            self.told.push(interval);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! `farleaf bench timeline`: a table watched while it grows, shrinks or moves.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use farleaf::LayerKind;
+use farleaf_bench::runner::{FabricKind, PhaseKind};
+use farleaf_bench::timeline::{
+    self, CSV_NAME, Change, Interval, KeyOrder, SVG_NAME, TimelineConfig, TimelineReport,
+    TimelineSink, UnknownPattern,
+};
+use farleaf_chart::folder::Folder;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use crate::arguments::{COMMIT, OutputArgument, parse_epsilon, parse_fill, parse_slots};
+use crate::failure::{BadArgument, Ending};
+use crate::log::say;
+use crate::output::{OutputFormat, print};
+use crate::private_files;
+use crate::progress::count_bar;
+use crate::quantity::{parse_count, parse_key, parse_positive_count, parse_size};
+
+/// The command that a folder of files belongs to.
+const WRITER: &str = "farleaf bench timeline";
+
+/// Keys of a table that is loaded first, and of a growing one at the end.
+const FROM: u64 = 1_000_000;
+const TO: u64 = 4_000_000;
+const DELETE_PERCENT: u8 = 90;
+
+/// What to watch. The defaults are [`TimelineConfig`]'s.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TimelineArguments {
+    /// What becomes of the table: it grows by `uniform`, `ascending`, `descending` or `clustered`
+    /// keys; it moves (`window`: keys are put above all others and deleted from below); or it
+    /// shrinks (`shrink`: keys are deleted at random)
+    #[arg(long, value_name = "NAME", default_value = "uniform")]
+    #[arg(value_parser = parse_pattern)]
+    pattern: Pattern,
+
+    /// Keys that are loaded first; 0: all are put [default: 1M; not with `window`]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
+    from: Option<u64>,
+
+    /// Keys at the end [default: 4M; only for a table that grows]
+    #[arg(long, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
+    to: Option<u64>,
+
+    /// Keys that are there all the time [default: 1M; only with `window`]
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    keys: Option<u64>,
+
+    /// Keys that are put, and as many deleted [default: 4M; only with `window`]
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    inserts: Option<u64>,
+
+    /// Share of the keys that is deleted, in percent, from 1 to 99 [default: 90; only with
+    /// `shrink`]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
+    delete: Option<u8>,
+
+    /// Search layers: `learned`, `rolex`, or both with a comma, one after the other
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    #[arg(default_values_t = [TimelineConfig::default().layer])]
+    index: Vec<LayerKind>,
+
+    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    #[arg(long, default_value_t = TimelineConfig::default().fabric)]
+    fabric: FabricKind,
+
+    /// Size of the pool, such as 512MiB [default: enough for every key in half-full leaves, twice]
+    #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
+    size: Option<u64>,
+
+    /// Threads of the pool's node that retrain: 1, or 0 for none
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    #[arg(default_value_t = TimelineConfig::default().retrain_threads)]
+    retrain_threads: u32,
+
+    /// Threads, each with a session
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(default_value_t = TimelineConfig::default().threads as u64)]
+    #[arg(allow_negative_numbers = true)]
+    threads: u64,
+
+    /// Share of gets of keys that are there, while there is something to write, in percent, from 0
+    /// to 99
+    #[arg(long, value_name = "PERCENT", default_value_t = TimelineConfig::default().reads_percent)]
+    #[arg(allow_negative_numbers = true)]
+    reads: u8,
+
+    /// How long threads go on reading when everything is written
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_seconds)]
+    #[arg(allow_negative_numbers = true)]
+    settle: Duration,
+
+    /// How often to tell, from 0.1 on
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
+    #[arg(allow_negative_numbers = true)]
+    interval: Duration,
+
+    /// Records that a leaf can hold: 8, 12 or 16
+    #[arg(long, default_value_t = TimelineConfig::default().slots, value_parser = parse_slots)]
+    #[arg(allow_negative_numbers = true)]
+    slots: u64,
+
+    /// How full loading makes leaves, in percent, from 25 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = TimelineConfig::default().fill_percent)]
+    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
+    fill: u8,
+
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = TimelineConfig::default().epsilon_keys)]
+    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
+    epsilon: f64,
+
+    /// Seed of keys and operations
+    #[arg(long, default_value_t = TimelineConfig::default().seed, value_parser = parse_key)]
+    #[arg(allow_negative_numbers = true)]
+    seed: u64,
+
+    /// A folder for timeline.csv and timeline.svg: a new or empty one, or one of a former run,
+    /// whose files are replaced
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+/// What becomes of the table, without its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pattern {
+    Growth(KeyOrder),
+    Window,
+    Shrink,
+}
+
+fn parse_pattern(name: &str) -> Result<Pattern, UnknownPattern> {
+    let order = KeyOrder::ALL.into_iter().find(|order| order.name() == name);
+    match (name, order) {
+        (_, Some(order)) => Ok(Pattern::Growth(order)),
+        ("window", _) => Ok(Pattern::Window),
+        ("shrink", _) => Ok(Pattern::Shrink),
+        _ => Err(UnknownPattern(name.to_owned())),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected seconds, such as 1 or 0.5")?;
+    // Which lengths make sense is said by whoever takes them.
+    Duration::try_from_secs_f64(seconds).map_err(|_| "expected seconds from 0 on")
+}
+
+/// Watches one table for each search layer. Wrong and missing answers and refused puts end with
+/// status 1.
+pub(super) fn run(arguments: &TimelineArguments) -> anyhow::Result<Ending> {
+    let change = change(arguments)?;
+    let layers = arguments.index.iter();
+    let configs: Vec<TimelineConfig> = layers
+        .map(|layer| config(arguments, change, *layer))
+        .collect();
+    for config in &configs {
+        config
+            .validate()
+            .map_err(|error| BadArgument(error.to_string()))?;
+    }
+    // Found out before minutes of work, not after.
+    let names = [CSV_NAME, SVG_NAME].map(str::to_owned);
+    let folder = match &arguments.out {
+        Some(path) => Some(Folder::claim(WRITER, path, &names)?),
+        None => None,
+    };
+    private_files::remove_at_signals().context("cannot take signals")?;
+    let mut reports = Vec::new();
+    for config in &configs {
+        let screen = Screen::new(arguments.output.output, config.layer);
+        let ran = timeline::run(config, &screen);
+        screen.end()?;
+        let report = ran?;
+        screen.print_total(&report)?;
+        reports.push(report);
+    }
+    if let Some(folder) = folder {
+        folder.replace(&timeline::files(&reports)?)?;
+        say(format_args!("{}", folder.file(SVG_NAME).display()));
+    }
+    let is_right = reports.iter().all(TimelineReport::is_right);
+    Ok(if is_right {
+        Ending::Done
+    } else {
+        Ending::Lacking
+    })
+}
+
+/// What becomes of the table. An option that would be ignored is refused.
+fn change(arguments: &TimelineArguments) -> Result<Change, BadArgument> {
+    let given = [
+        ("from", arguments.from.is_some()),
+        ("to", arguments.to.is_some()),
+        ("keys", arguments.keys.is_some()),
+        ("inserts", arguments.inserts.is_some()),
+        ("delete", arguments.delete.is_some()),
+    ];
+    let (name, taken): (_, &[&str]) = match arguments.pattern {
+        Pattern::Growth(order) => (order.name(), &["from", "to"]),
+        Pattern::Window => ("window", &["keys", "inserts"]),
+        Pattern::Shrink => ("shrink", &["from", "delete"]),
+    };
+    let needless = given.iter().find(|(option, is_given)| {
+        let is_taken = taken.contains(option);
+        *is_given && !is_taken
+    });
+    if let Some((option, _)) = needless {
+        let taken = taken.join(" and --");
+        return Err(BadArgument(format!(
+            "--{option} cannot be used with --pattern {name}, which takes --{taken}"
+        )));
+    }
+    let from = arguments.from.unwrap_or(FROM);
+    Ok(match arguments.pattern {
+        Pattern::Growth(order) => Change::Growth {
+            order,
+            from,
+            to: arguments.to.unwrap_or(TO),
+        },
+        Pattern::Window => Change::Window {
+            keys: arguments.keys.unwrap_or(FROM),
+            inserts: arguments.inserts.unwrap_or(TO),
+        },
+        Pattern::Shrink => Change::Shrink {
+            from,
+            delete_percent: arguments.delete.unwrap_or(DELETE_PERCENT),
+        },
+    })
+}
+
+fn config(arguments: &TimelineArguments, change: Change, layer: LayerKind) -> TimelineConfig {
+    TimelineConfig {
+        change,
+        layer,
+        fabric: arguments.fabric,
+        size_bytes: arguments.size,
+        retrain_threads: arguments.retrain_threads,
+        // More than can be counted is refused like anything else that is too many.
+        threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
+        reads_percent: arguments.reads,
+        interval: arguments.interval,
+        settle: arguments.settle,
+        slots: arguments.slots,
+        fill_percent: arguments.fill,
+        epsilon_keys: arguments.epsilon,
+        seed: arguments.seed,
+        commit: COMMIT.to_owned(),
+    }
+}
+
+/// Progress on stderr, each interval on stdout as soon as it is over.
+struct Screen {
+    format: OutputFormat,
+    layer: LayerKind,
+    bar: RefCell<ProgressBar>,
+    /// What became of printing.
+    printed: RefCell<anyhow::Result<()>>,
+}
+
+/// An interval as JSON.
+#[derive(Serialize)]
+struct IntervalLine<'a> {
+    kind: &'static str,
+    index: &'static str,
+    #[serde(flatten)]
+    interval: &'a Interval,
+}
+
+/// The total as JSON.
+#[derive(Serialize)]
+struct TotalLine<'a> {
+    kind: &'static str,
+    #[serde(flatten)]
+    report: &'a TimelineReport,
+}
+
+impl Screen {
+    fn new(format: OutputFormat, layer: LayerKind) -> Self {
+        Self {
+            format,
+            layer,
+            bar: RefCell::new(ProgressBar::hidden()),
+            printed: RefCell::new(Ok(())),
+        }
+    }
+
+    /// The first error of printing.
+    fn end(&self) -> anyhow::Result<()> {
+        self.bar.borrow().finish_and_clear();
+        self.printed.replace(Ok(()))
+    }
+
+    fn print_total(&self, report: &TimelineReport) -> anyhow::Result<()> {
+        match self.format {
+            OutputFormat::Text => print(format!("\n{}", timeline::total_text(report))),
+            OutputFormat::Json => print_line(&TotalLine {
+                kind: "total",
+                report,
+            }),
+        }
+    }
+
+    fn print_interval(&self, interval: &Interval) -> anyhow::Result<()> {
+        match self.format {
+            OutputFormat::Text => print(timeline::interval_row(interval)),
+            OutputFormat::Json => print_line(&IntervalLine {
+                kind: "interval",
+                index: self.layer.name(),
+                interval,
+            }),
+        }
+    }
+
+    /// Prints what is behind the bar, and goes on no more after the first error.
+    fn print(&self, what: impl FnOnce() -> anyhow::Result<()>) {
+        let mut printed = self.printed.borrow_mut();
+        if printed.is_ok() {
+            *printed = self.bar.borrow().suspend(what);
+        }
+    }
+}
+
+fn print_line(object: &impl Serialize) -> anyhow::Result<()> {
+    print(serde_json::to_string(object)? + "\n")
+}
+
+impl TimelineSink for Screen {
+    fn begin(&self, kind: PhaseKind, total: u64) {
+        self.bar.borrow().finish_and_clear();
+        *self.bar.borrow_mut() = count_bar(kind.to_string(), total);
+        if kind == PhaseKind::Running && self.format == OutputFormat::Text {
+            self.print(|| print(timeline::interval_header()));
+        }
+    }
+
+    fn advance(&self, done: u64) {
+        self.bar.borrow().set_position(done);
+    }
+
+    fn interval(&self, interval: &Interval) {
+        self.print(|| self.print_interval(interval));
+    }
+
+    fn fault(&self, description: &str) {
+        self.bar
+            .borrow()
+            .suspend(|| say(format_args!("{}: {description}", self.layer)));
+    }
+}
