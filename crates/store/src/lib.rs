@@ -51,6 +51,9 @@ pub use farleaf_fabric::{Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::LeafReport;
 pub use farleaf_index::partial::PartialCounts;
+
+/// The smallest metadata budget of a session.
+pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;
 pub use farleaf_index::{LayerKind, LoadError};
 pub use farleaf_region::tally::RetrainTally;
 pub use options::{
