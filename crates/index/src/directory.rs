@@ -1,10 +1,13 @@
 //! Models and residuals in this process's memory, shared by its sessions.
 
+use core::ops::Range;
+
 use farleaf_leaf::LeafGeometry;
 use farleaf_model::UpperModels;
 use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::hint::{Announcement, Hint, due_split_count};
+use crate::synonyms::Replaced;
 
 /// One model: a line over the leaves of a contiguous piece of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -125,6 +128,15 @@ struct Margin {
     error_max: f32,
 }
 
+/// The numbers of models that a newer training has replaced by others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplacedModels {
+    /// Before.
+    pub before: Range<usize>,
+    /// After; begins where `before` does.
+    pub after: Range<usize>,
+}
+
 /// What a training told, as one process holds it: immutable, replaced as a whole.
 #[derive(Debug)]
 pub struct Directory {
@@ -183,6 +195,42 @@ impl Directory {
             margins,
             residuals,
         }
+    }
+
+    /// What of it a newer directory has replaced: the leaves, and the models. Models are compared
+    /// by their leaves; one that has lost its tail counts as replaced.
+    pub fn replaced_by(&self, newer: &Self) -> (Replaced, ReplacedModels) {
+        let piece = |directory: &Self, model: usize| {
+            let line = &directory.lines[model];
+            let first_key = directory.upper.first_keys()[model];
+            (first_key, line.base, line.leaf_count)
+        };
+        let (old_count, new_count) = (self.lines.len(), newer.lines.len());
+        let common = old_count.min(new_count);
+        let left = (0..common).take_while(|model| piece(self, *model) == piece(newer, *model));
+        let left = left.count();
+        let right = (1..=common - left)
+            .take_while(|back| piece(self, old_count - back) == piece(newer, new_count - back));
+        let right = right.count();
+        let models = ReplacedModels {
+            before: left..old_count - right,
+            after: left..new_count - right,
+        };
+        let number = |directory: &Self, model: usize| {
+            let line = directory.lines.get(model);
+            line.map_or(directory.leaf_count(), |line| line.first_leaf)
+        };
+        let first_keys = newer.upper.first_keys();
+        let replaced = Replaced {
+            before: number(self, models.before.start)..number(self, models.before.end),
+            after: number(newer, models.after.start)..number(newer, models.after.end),
+            low: match left {
+                0 => 0,
+                _ => first_keys.get(left).copied().unwrap_or(u64::MAX),
+            },
+            end: first_keys.get(models.after.end).copied(),
+        };
+        (replaced, models)
     }
 
     /// Which load made it.

@@ -92,14 +92,13 @@ impl Layer {
         }
     }
 
-    /// A layer over a newer directory, with what this one has learned of leaves that have stayed.
-    #[must_use]
-    pub fn with_directory(&self, kind: LayerKind, directory: Arc<Directory>) -> Self {
+    /// Searches in a newer directory from now on. What was learned of leaves that have stayed may
+    /// be kept.
+    pub fn replace_directory(&mut self, directory: Arc<Directory>) {
         match self {
-            Self::Learned(layer) if kind == LayerKind::Learned => {
-                Self::Learned(layer.with_directory(directory))
-            }
-            _ => Self::new(kind, directory),
+            Self::Learned(layer) => layer.replace_directory(directory),
+            Self::Rolex(layer) => *layer = RolexLayer::new(directory),
+            Self::Partial(_) => unreachable!("sessions with a budget read snapshots by pages"),
         }
     }
 

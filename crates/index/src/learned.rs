@@ -34,27 +34,16 @@ impl LearnedLayer {
         }
     }
 
-    /// A layer over a newer directory. It keeps the synonyms between two trained leaves that have
-    /// both stayed: nothing between them was moved.
-    #[must_use]
-    pub fn with_directory(&self, directory: Arc<Directory>) -> Self {
-        let old = &self.directory;
-        let mut synonyms = Synonyms::default();
-        let addr =
-            |directory: &Directory, number: u32| directory.leaf(number).map(|leaf| leaf.addr);
-        for (low, leaf) in self.synonyms.iter() {
-            let parent = directory.locate(low).parent;
-            let has_stayed = addr(old, leaf.parent) == addr(&directory, parent)
-                && addr(old, leaf.parent + 1) == addr(&directory, parent + 1);
-            if has_stayed {
-                let leaf = Hint { parent, ..leaf };
-                synonyms.insert(low, leaf, directory.leaf_count());
-            }
+    /// Searches in a newer directory from now on. What was learned of models that have stayed is
+    /// kept.
+    pub fn replace_directory(&mut self, directory: Arc<Directory>) {
+        let (replaced, models) = self.directory.replaced_by(&directory);
+        self.synonyms.replace(&replaced, directory.leaf_count());
+        if !self.announced.is_empty() {
+            let unread = vec![0; models.after.len()];
+            self.announced.splice(models.before, unread);
         }
-        Self {
-            synonyms,
-            ..Self::new(directory)
-        }
+        self.directory = directory;
     }
 
     /// [`locate`](SearchLayer::locate), telling `near` of a leaf nearby as soon as there is one.
@@ -63,7 +52,7 @@ impl LearnedLayer {
         let prediction = self.directory.predict(key);
         near(self.directory.near(prediction));
         let trained = self.directory.resolve(prediction);
-        self.synonyms.find(trained.parent, key).unwrap_or(trained)
+        self.synonyms.find(trained, key).unwrap_or(trained)
     }
 
     /// [`locate`](SearchLayer::locate) for up to [`GROUP_COUNT`] keys, in steps that the processor
@@ -83,7 +72,7 @@ impl LearnedLayer {
         self.directory.refine(predictions);
         for ((prediction, key), hint) in predictions.iter().zip(keys).zip(hints) {
             let trained = self.directory.resolve(*prediction);
-            *hint = self.synonyms.find(trained.parent, *key).unwrap_or(trained);
+            *hint = self.synonyms.find(trained, *key).unwrap_or(trained);
             found(hint.addr);
         }
     }
@@ -98,12 +87,12 @@ impl SearchLayer for LearnedLayer {
     #[inline]
     fn locate(&self, key: u64) -> Hint {
         let trained = self.directory.locate(key);
-        self.synonyms.find(trained.parent, key).unwrap_or(trained)
+        self.synonyms.find(trained, key).unwrap_or(trained)
     }
 
     fn left_of(&self, key: u64, failed: Hint) -> Option<Hint> {
         let trained = self.directory.leaf(failed.parent.checked_sub(1)?)?;
-        Some(self.synonyms.find(trained.parent, key).unwrap_or(trained))
+        Some(self.synonyms.find(trained, key).unwrap_or(trained))
     }
 
     #[inline]
@@ -112,11 +101,16 @@ impl SearchLayer for LearnedLayer {
     }
 
     fn learn(&mut self, low: u64, leaf: Hint) {
-        self.synonyms.insert(low, leaf, self.directory.leaf_count());
+        if let Some(trained) = self.directory.leaf(leaf.parent) {
+            let leaf_count = self.directory.leaf_count();
+            self.synonyms.insert(low, leaf.addr, trained, leaf_count);
+        }
     }
 
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
-        self.synonyms.above(parent, from, limit, found);
+        if let Some(trained) = self.directory.leaf(parent) {
+            self.synonyms.above(trained, from, limit, found);
+        }
     }
 
     fn announcement(&self, parent: u32) -> Option<Announcement> {

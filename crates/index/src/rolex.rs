@@ -80,7 +80,7 @@ impl RolexLayer {
             }));
             leaves.extend(
                 self.met
-                    .find(parent, key)
+                    .find(self.trained(parent), key)
                     .filter(|met| !leaves.contains(met)),
             );
             if leaves.len() >= CANDIDATE_COUNT_MAX {
@@ -98,6 +98,11 @@ impl RolexLayer {
             model: model as u32,
             ..Candidates::default()
         }
+    }
+
+    fn trained(&self, parent: u32) -> Hint {
+        let addr = self.leaf_table[parent as usize];
+        Hint { addr, parent }
     }
 
     /// Entries of a model's synonym leaf table that are cached and not empty.
@@ -118,7 +123,7 @@ impl SearchLayer for RolexLayer {
             addr: self.leaf_table[parent as usize],
             parent,
         };
-        self.met.find(parent, key).unwrap_or(trained)
+        self.met.find(trained, key).unwrap_or(trained)
     }
 
     fn left_of(&self, key: u64, failed: Hint) -> Option<Hint> {
@@ -127,7 +132,7 @@ impl SearchLayer for RolexLayer {
             addr: self.leaf_table[parent as usize],
             parent,
         };
-        Some(self.met.find(parent, key).unwrap_or(trained))
+        Some(self.met.find(trained, key).unwrap_or(trained))
     }
 
     fn next_trained(&self, parent: u32) -> Option<Hint> {
@@ -139,11 +144,13 @@ impl SearchLayer for RolexLayer {
     }
 
     fn learn(&mut self, low: u64, leaf: Hint) {
-        self.met.insert(low, leaf, self.directory.leaf_count());
+        let trained = self.trained(leaf.parent);
+        let leaf_count = self.directory.leaf_count();
+        self.met.insert(low, leaf.addr, trained, leaf_count);
     }
 
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
-        self.met.above(parent, from, limit, found);
+        self.met.above(self.trained(parent), from, limit, found);
     }
 
     /// The paper's threshold: half of the table's entries.

@@ -1,6 +1,6 @@
 //! Leaves that splits made since the training, as far as one session has met them.
 
-use core::ops::Bound;
+use core::ops::{Bound, Range};
 use std::collections::BTreeMap;
 
 use farleaf_types::RemoteAddr;
@@ -13,32 +13,58 @@ pub struct Synonyms {
     /// One bit per trained leaf: whether the map holds synonyms of it. Empty until there are some,
     /// so that a table that does not grow pays nothing.
     split: Vec<u64>,
-    by_low: BTreeMap<u64, Hint>,
+    by_low: BTreeMap<u64, Synonym>,
+}
+
+/// A leaf, and the trained leaf whose range its is a part of: by address, as numbers change with
+/// every training.
+#[derive(Clone, Copy, Debug)]
+struct Synonym {
+    addr: RemoteAddr,
+    trained: RemoteAddr,
 }
 
 /// What one entry of the map takes, nodes' slack included (B-tree nodes are two thirds full).
 const ENTRY_SIZE_BYTES: u64 = 36;
 
+/// Trained leaves that a newer training has replaced by others: numbers, and keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// Their numbers before.
+    pub before: Range<u32>,
+    /// Those of the leaves that took their place; begins where `before` does.
+    pub after: Range<u32>,
+    /// The lowest key that they cover.
+    pub low: u64,
+    /// The lowest key behind them; `None`: there is none.
+    pub end: Option<u64>,
+}
+
 impl Synonyms {
-    /// Notes a leaf with this lower fence that is part of the range of trained leaf `leaf.parent`,
-    /// one of `leaf_count`.
-    pub fn insert(&mut self, low: u64, leaf: Hint, leaf_count: u32) {
+    /// Notes a leaf with this lower fence that is part of the range of a trained leaf, one of
+    /// `leaf_count`.
+    pub fn insert(&mut self, low: u64, addr: RemoteAddr, trained: Hint, leaf_count: u32) {
         if self.split.is_empty() {
             self.split = vec![0; (leaf_count as usize).div_ceil(64)];
         }
-        self.split[leaf.parent as usize / 64] |= 1 << (leaf.parent % 64);
-        self.by_low.insert(low, leaf);
+        self.split[trained.parent as usize / 64] |= 1 << (trained.parent % 64);
+        let trained = trained.addr;
+        self.by_low.insert(low, Synonym { addr, trained });
     }
 
-    /// The synonym of `parent` that a key is in; `None` when it is in the trained leaf itself, as
-    /// far as is known.
+    /// The synonym of a trained leaf that a key is in; `None` when it is in the trained leaf
+    /// itself, as far as is known.
     #[inline]
-    pub fn find(&self, parent: u32, key: u64) -> Option<Hint> {
-        if !self.knows(parent) {
+    pub fn find(&self, trained: Hint, key: u64) -> Option<Hint> {
+        if !self.knows(trained.parent) {
             return None;
         }
         let (_, found) = self.by_low.range(..=key).next_back()?;
-        (found.parent == parent).then_some(*found)
+        let hint = Hint {
+            addr: found.addr,
+            parent: trained.parent,
+        };
+        (found.trained == trained.addr).then_some(hint)
     }
 
     /// Whether any synonym of the trained leaf is known.
@@ -48,21 +74,36 @@ impl Synonyms {
         word >> (parent % 64) & 1 != 0
     }
 
-    /// Adds the known synonyms of `parent` with lower fences above `from`, in order, until there
-    /// are
-    /// `limit`.
-    pub fn above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
-        if self.knows(parent) {
+    /// Adds the known synonyms of a trained leaf with lower fences above `from`, in order, until
+    /// there are `limit`.
+    pub fn above(&self, trained: Hint, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
+        if self.knows(trained.parent) {
             let above = self.by_low.range((Bound::Excluded(from), Bound::Unbounded));
-            let own = above.take_while(|(_, leaf)| leaf.parent == parent);
+            let own = above.take_while(|(_, leaf)| leaf.trained == trained.addr);
             let left = limit.saturating_sub(found.len());
             found.extend(own.take(left).map(|(_, leaf)| leaf.addr));
         }
     }
 
-    /// All that are known, by lower fence.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Hint)> {
-        self.by_low.iter().map(|(low, leaf)| (*low, *leaf))
+    /// Forgets what belongs to leaves that were replaced, and counts the others anew. The work is
+    /// that of what is forgotten, and a bit per leaf.
+    pub fn replace(&mut self, replaced: &Replaced, leaf_count: u32) {
+        if self.by_low.is_empty() {
+            self.split.clear();
+            return;
+        }
+        let end = replaced.end.map_or(Bound::Unbounded, Bound::Excluded);
+        let gone = self
+            .by_low
+            .extract_if((Bound::Included(replaced.low), end), |_, _| true);
+        gone.for_each(drop);
+        let before = std::mem::take(&mut self.split);
+        let mut split = vec![0; (leaf_count as usize).div_ceil(64)];
+        let stays = replaced.before.start;
+        copy_bits(&before, 0, &mut split, 0, stays);
+        let (from, to) = (replaced.before.end, replaced.after.end);
+        copy_bits(&before, from, &mut split, to, leaf_count - to);
+        self.split = split;
     }
 
     /// How many are known.
@@ -81,6 +122,27 @@ impl Synonyms {
     }
 }
 
+/// Copies `count` bits; those of `to` are zero before.
+fn copy_bits(from: &[u64], from_bit: u32, to: &mut [u64], to_bit: u32, count: u32) {
+    let word_at = |bit: u32| {
+        let (word, shift) = ((bit / 64) as usize, bit % 64);
+        let low = from.get(word).copied().unwrap_or(0) >> shift;
+        let high = from.get(word + 1).copied().unwrap_or(0);
+        low | high
+            .checked_shl(64 - shift)
+            .filter(|_| shift > 0)
+            .unwrap_or(0)
+    };
+    let mut done = 0;
+    while done < count {
+        let (word, shift) = ((to_bit + done) / 64, (to_bit + done) % 64);
+        let part = (64 - shift).min(count - done);
+        let mask = u64::MAX >> (64 - part);
+        to[word as usize] |= (word_at(from_bit + done) & mask) << shift;
+        done += part;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,31 +155,86 @@ mod tests {
         }
     }
 
+    /// Trained leaf `parent` lies at block `1000 + parent`.
+    fn trained(parent: u32) -> Hint {
+        leaf(1000 + u64::from(parent), parent)
+    }
+
     #[test]
     fn a_key_finds_the_nearest_synonym_of_its_own_parent_only() {
         let mut synonyms = Synonyms::default();
-        assert_eq!(synonyms.find(3, 5), None);
-        synonyms.insert(50, leaf(1, 3), 100);
-        synonyms.insert(70, leaf(2, 3), 100);
-        synonyms.insert(120, leaf(3, 4), 100);
+        assert_eq!(synonyms.find(trained(3), 5), None);
+        for (low, block, parent) in [(50, 1, 3), (70, 2, 3), (120, 3, 4)] {
+            synonyms.insert(low, leaf(block, 0).addr, trained(parent), 100);
+        }
         assert_eq!(
-            synonyms.find(3, 49),
+            synonyms.find(trained(3), 49),
             None,
             "below the first synonym: the trained leaf"
         );
-        assert_eq!(synonyms.find(3, 50), Some(leaf(1, 3)));
-        assert_eq!(synonyms.find(3, 99), Some(leaf(2, 3)));
+        assert_eq!(synonyms.find(trained(3), 50), Some(leaf(1, 3)));
+        assert_eq!(synonyms.find(trained(3), 99), Some(leaf(2, 3)));
         assert_eq!(
-            synonyms.find(4, 110),
+            synonyms.find(trained(4), 110),
             None,
             "the nearest one belongs to another parent"
         );
-        assert_eq!(synonyms.find(4, u64::MAX), Some(leaf(3, 4)));
-        assert_eq!(synonyms.find(5, u64::MAX), None);
+        assert_eq!(synonyms.find(trained(4), u64::MAX), Some(leaf(3, 4)));
+        assert_eq!(synonyms.find(trained(5), u64::MAX), None);
         let mut above = Vec::new();
-        synonyms.above(3, 50, 9, &mut above);
+        synonyms.above(trained(3), 50, 9, &mut above);
         assert_eq!(above, [leaf(2, 3).addr]);
-        synonyms.above(3, 0, 2, &mut above);
+        synonyms.above(trained(3), 0, 2, &mut above);
         assert_eq!(above.len(), 2, "no more than the limit");
+    }
+
+    /// What belongs to leaves that stayed is found under their new numbers, and what belongs to
+    /// those that were replaced is forgotten, wherever the bits lie.
+    #[test]
+    fn what_has_stayed_is_found_under_its_new_number() {
+        for (from, to, grown) in [
+            (10, 20, 0),
+            (10, 20, 70),
+            (0, 64, -60),
+            (63, 65, 1),
+            (5, 5, 0),
+        ] {
+            let mut synonyms = Synonyms::default();
+            for parent in 0..200 {
+                if parent % 3 == 0 {
+                    let low = u64::from(parent) * 10 + 5;
+                    synonyms.insert(low, leaf(u64::from(parent), 0).addr, trained(parent), 200);
+                }
+            }
+            let end = (to as i32 + grown) as u32;
+            let replaced = Replaced {
+                before: from..to,
+                after: from..end,
+                low: u64::from(from) * 10,
+                end: Some(u64::from(to) * 10),
+            };
+            synonyms.replace(&replaced, 200 - to + end);
+            for parent in 0..200 {
+                let has_stayed = parent < from || parent >= to;
+                let number = if parent < from {
+                    parent
+                } else {
+                    parent - to + end
+                };
+                let now = Hint {
+                    parent: number,
+                    ..trained(parent)
+                };
+                let found = synonyms.find(now, u64::from(parent) * 10 + 9);
+                let expected = (has_stayed && parent % 3 == 0).then_some(u64::from(parent));
+                if has_stayed {
+                    assert_eq!(found.map(|hint| hint.addr.block()), expected, "{parent}");
+                    assert_eq!(synonyms.knows(number), expected.is_some(), "{parent}");
+                }
+            }
+            assert!((from..end).all(|number| !synonyms.knows(number)));
+            let stayed = (0..200).filter(|leaf| leaf % 3 == 0 && !(from..to).contains(leaf));
+            assert_eq!(synonyms.len(), stayed.count());
+        }
     }
 }

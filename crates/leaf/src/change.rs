@@ -7,6 +7,19 @@ use farleaf_types::{OwnerWord, RemoteAddr, TableId, WordAddr};
 use crate::geometry::LeafGeometry;
 use crate::image::LeafBuffer;
 
+/// A record is near the end when it is among the last, or first, of so many. Several sessions that
+/// insert ascending keys do so in nearly ascending order.
+const NEAR_END_SHARE: usize = 4;
+
+/// After how many of the records, which are sorted, the widest of the three gaps in the middle is;
+/// the middle one of those that are as wide.
+fn widest_middle_gap(records: &[(u64, u64)]) -> usize {
+    let middle = records.len().div_ceil(2);
+    let gap = |count: usize| records[count].0 - records[count - 1].0;
+    let wider = |best, count| if gap(count) > gap(best) { count } else { best };
+    [middle - 1, middle + 1].into_iter().fold(middle, wider)
+}
+
 /// A locked leaf whose change is being written down.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafChange {
@@ -73,20 +86,26 @@ impl LeafChange {
     /// D3: splits a full leaf and inserts the record on the side where it belongs, all in one
     /// batch.
     ///
-    /// The halves are as equal as can be; but a record beyond all others of the table's last leaf
-    /// goes into a leaf of its own and leaves the left one full, so that ascending inserts make
-    /// full leaves.
+    /// The halves are about equal: of the three gaps in the middle, the widest is where the fence
+    /// is, so that predictions seldom fall on the wrong side of it. But a record near the end of the
+    /// table's last leaf goes right of all that are below it, and one near the beginning of its
+    /// first leaf left of all that are above it, so that ascending and descending inserts make full
+    /// leaves.
     pub fn split(&self, batch: &mut Batch, leaf: &mut LeafBuffer, request: &SplitRequest) -> Split {
         let image = leaf.image();
         let mut records = Vec::with_capacity(self.geometry.slot_count() + 1);
         image.append_sorted(0, &mut records);
         let place = records.partition_point(|(key, _)| *key < request.key);
         records.insert(place, (request.key, request.value));
-        let is_append = image.high() == u64::MAX && place + 1 == records.len();
+        let count = records.len();
+        let is_append = image.high() == u64::MAX && place >= count - count / NEAR_END_SHARE;
+        let is_prepend = image.low() == 0 && place < count / NEAR_END_SHARE;
         let left_count = if is_append {
             place
+        } else if is_prepend {
+            place + 1
         } else {
-            records.len().div_ceil(2)
+            widest_middle_gap(&records)
         };
         let (left, right) = records.split_at(left_count);
         let sibling_low = right[0].0;

@@ -46,6 +46,12 @@ pub enum Placement {
     Left,
 }
 
+/// How many records a leaf lists that has this state. A hint: the state alone tells neither that
+/// the leaf is intact, nor which of its records lie between its fences.
+pub fn record_count_of(state: u64) -> usize {
+    ((state >> 32) as u16).count_ones() as usize
+}
+
 /// A private copy of a leaf's words.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafImage<'a> {

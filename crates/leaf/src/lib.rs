@@ -31,5 +31,5 @@ pub use access::{LeafAccess, Look};
 pub use critical::Critical;
 pub use error::{Contradiction, LeafError};
 pub use geometry::{GeometryError, LeafGeometry};
-pub use image::{LeafBuffer, LeafImage, Placement};
+pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
 pub use lease::LeafLease;

@@ -58,6 +58,8 @@ pub struct ChunkAllocator<'a, E> {
     endpoint: &'a E,
     layout: &'a RegionLayout,
     owner: OwnerWord,
+    /// Whether chunks that were given back come first.
+    takes_used_first: bool,
 }
 
 impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
@@ -67,6 +69,17 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             endpoint,
             layout,
             owner,
+            takes_used_first: false,
+        }
+    }
+
+    /// The same, that claims chunks which were given back before untouched ones: for who gives
+    /// back as much as it claims. One READ of the chunk table more per claim.
+    #[must_use]
+    pub fn taking_used_first(self) -> Self {
+        Self {
+            takes_used_first: true,
+            ..self
         }
     }
 
@@ -96,6 +109,14 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
+        if self.takes_used_first {
+            let entries = self.read_all(batch).await?;
+            if let Some(range) = first_free_range(&entries, count)
+                && self.take(batch, range, purpose, table).await?
+            {
+                return Ok(range);
+            }
+        }
         while let Some(first) = self.grow(batch, count, None).await? {
             let range = ChunkRange { first, count };
             if self.take(batch, range, purpose, table).await? {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
-use farleaf_index::operation::{Decision, ScanCursor};
+use farleaf_index::operation::{Decision, HintCounters, ScanCursor};
 use farleaf_index::{Index, IndexError};
 
 use crate::at_once::{GetBegun, MultiGetBegun};
@@ -319,6 +319,11 @@ impl<H: Host> AsyncTable<H> {
                 Err(error) => self.refresh_after(error).await?,
             }
         }
+    }
+
+    /// How often this session's hints were not right since it opened the table.
+    pub fn hint_counters(&self) -> HintCounters {
+        self.state.index.hint_counters()
     }
 
     /// Bytes that this session holds to find leaves: models, upper models, residuals, tables and

@@ -49,7 +49,7 @@ pub use error::{Error, ErrorKind};
 pub use farleaf_fabric::mapped::PageKind;
 pub use farleaf_fabric::{Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
-pub use farleaf_index::operation::LeafReport;
+pub use farleaf_index::operation::{HintCounters, LeafReport};
 pub use farleaf_index::partial::PartialCounts;
 
 /// The smallest metadata budget of a session.

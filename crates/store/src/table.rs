@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 use std::pin::pin;
 
 use farleaf_index::load::LoadSummary;
+use farleaf_index::operation::HintCounters;
 
 use crate::at_once::{GetBegun, MultiGetBegun};
 use crate::options::TableInfo;
@@ -192,6 +193,11 @@ impl Table {
     ) -> Result<LoadSummary, Error> {
         let session = &self.0.session;
         session.drive(pin!(self.0.bulk_load(records, progress)))
+    }
+
+    /// See [`AsyncTable::hint_counters`].
+    pub fn hint_counters(&self) -> HintCounters {
+        self.0.hint_counters()
     }
 
     /// See [`AsyncTable::metadata_bytes`].

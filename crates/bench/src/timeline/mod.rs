@@ -6,7 +6,7 @@
 //!        |
 //!      Course                      which indexes are put, which deleted, which are known present
 //!        |
-//!     Client x N ── Part ──> Watch   one recorder a thread and interval; the pool looked at between
+//!     Client x N ── Part ──> Watch   a recorder for each thread and interval; looks at the pool
 //!        |                     |
 //!   fresh session, audit     Interval ──> sink, as soon as it is over
 //!        |                     |

@@ -35,12 +35,18 @@ impl Gap {
     }
 }
 
+/// Grid points that a residual can be off: a threshold is at most one beyond the predicted fence.
+const RESIDUAL_ROOM: f64 = i8::MAX as f64 - 1.0;
+
+/// The largest error, in leaves, that a residual byte can hold at a shift; at least half a leaf.
+pub(crate) fn epsilon_leaves_max(shift: u32) -> f64 {
+    RESIDUAL_ROOM / f64::from(1 << shift)
+}
+
 /// How finely positions are counted: as finely as a residual byte can still hold errors of
 /// `epsilon_leaves`.
 pub(crate) fn shift_for(epsilon_leaves: f64) -> u32 {
-    // A threshold is at most one grid point beyond the predicted fence.
-    let room = f64::from(i8::MAX) - 1.0;
-    let shift = (room / epsilon_leaves.max(0.5)).log2().floor();
+    let shift = (RESIDUAL_ROOM / epsilon_leaves.max(0.5)).log2().floor();
     shift.clamp(0.0, 8.0) as u32
 }
 

@@ -31,7 +31,7 @@ use farleaf_types::RemoteAddr;
 use crate::IndexError;
 use crate::directory::Directory;
 use crate::hint::{Hint, SearchLayer};
-use crate::layer::{Layer, LayerKind};
+use crate::layer::Layer;
 use crate::partial::{Budget, PartialCounts, PartialLayer};
 use crate::snapshot::PagedSnapshot;
 use course::Course;
@@ -48,6 +48,49 @@ struct Scratch {
     reads: Vec<(Hint, ReadSlot)>,
 }
 
+/// What a model's synonym leaf table was read to say.
+#[derive(Clone, Debug, Default)]
+struct Announced {
+    slot_use: u64,
+    /// Entries from this one on were read, too.
+    seen: u32,
+    entries: Vec<u64>,
+}
+
+impl Announced {
+    fn counted(slot_use: u64) -> Self {
+        Self {
+            slot_use,
+            ..Self::default()
+        }
+    }
+
+    /// `count` entries from `from` on, if they were read: with the counter, so some that it counts
+    /// may not have been there yet, as some may never be.
+    fn entries_from(&self, from: u32, count: usize) -> Option<&[u64]> {
+        if from != self.seen {
+            return None;
+        }
+        self.entries.get(..count)
+    }
+}
+
+/// How often hints were not right, since a session opened a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintCounters {
+    /// Links to the right that were followed: to leaves that splits had made, which this session
+    /// did not know of.
+    pub synonym_count: u64,
+    /// Hints to leaves that were retired: moved by a retraining.
+    pub stale_count: u64,
+    /// Hints that were too far right.
+    pub left_count: u64,
+    /// Reads of what other sessions have announced.
+    pub catch_up_count: u64,
+    /// Newer trainings that were taken over.
+    pub refresh_count: u64,
+}
+
 /// What one session keeps of one table between operations.
 #[derive(Debug)]
 pub struct IndexState {
@@ -60,6 +103,7 @@ pub struct IndexState {
     /// How often the layer was replaced: an operation that began before must not teach the new one
     /// what it met by the old one's hints (D7).
     layer_version: Cell<u32>,
+    hint_counters: Cell<HintCounters>,
     /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
     /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
@@ -80,6 +124,7 @@ impl IndexState {
             unlinked_count: Cell::new(0),
             scratch: RefCell::default(),
             layer_version: Cell::new(0),
+            hint_counters: Cell::default(),
             follows_retired: Cell::new(false),
             broken,
         }
@@ -87,9 +132,9 @@ impl IndexState {
 
     /// Searches in a newer root's directory from now on. Of what was learned, it keeps what belongs
     /// to leaves that have stayed.
-    pub fn replace_directory(&self, kind: LayerKind, directory: Arc<Directory>) {
-        let layer = self.layer.borrow().with_directory(kind, directory);
-        self.replace_layer(layer);
+    pub fn replace_directory(&self, directory: Arc<Directory>) {
+        self.layer.borrow_mut().replace_directory(directory);
+        self.note_replaced();
     }
 
     /// The same for a session with a metadata budget: all pages of the old root are dropped (L3.4),
@@ -105,13 +150,25 @@ impl IndexState {
             }
             None => Layer::partial(snapshot, budget),
         };
-        self.replace_layer(newer);
+        self.layer.replace(newer);
+        self.note_replaced();
     }
 
-    fn replace_layer(&self, layer: Layer) {
-        self.layer.replace(layer);
+    fn note_replaced(&self) {
         self.layer_version.update(|version| version.wrapping_add(1));
         self.follows_retired.set(false);
+        self.count_hint(|counters| counters.refresh_count += 1);
+    }
+
+    /// How often hints were not right.
+    pub fn hint_counters(&self) -> HintCounters {
+        self.hint_counters.get()
+    }
+
+    fn count_hint(&self, change: impl FnOnce(&mut HintCounters)) {
+        let mut counters = self.hint_counters.get();
+        change(&mut counters);
+        self.hint_counters.set(counters);
     }
 
     /// The root was looked at and is the newest: from now on retired leaves are followed.
@@ -258,6 +315,11 @@ impl<'a, E: Endpoint> Index<'a, E> {
     /// [`Look::Here`] nor [`Look::Torn`].
     fn next_hint(&self, key: u64, hint: Hint, look: Look) -> Result<Hint, IndexError> {
         let layer = self.state.layer.borrow();
+        self.state.count_hint(|counters| match look {
+            Look::Right(_) => counters.synonym_count += 1,
+            Look::Retired(_) => counters.stale_count += 1,
+            Look::Left | Look::Here | Look::Torn => counters.left_count += 1,
+        });
         match look {
             Look::Right(link) => match layer.next_trained(hint.parent) {
                 Some(next) if next.addr == link => Ok(next),
@@ -300,12 +362,13 @@ impl<'a, E: Endpoint> Index<'a, E> {
     }
 
     /// Reads the announcements that a model's synonym leaf table has beyond those this session has
-    /// read, and the leaves that they name. Two round trips.
+    /// read, and the leaves that they name. Two round trips; one if few entries are new and were
+    /// read with the counter.
     async fn catch_up(
         &self,
         batch: &mut Batch,
         parent: u32,
-        slot_use: u64,
+        announced: &Announced,
     ) -> Result<(), IndexError> {
         let (announcement, seen, first_leaf) = {
             let layer = self.state.layer.borrow();
@@ -321,11 +384,15 @@ impl<'a, E: Endpoint> Index<'a, E> {
                 first_leaf,
             )
         };
+        self.state
+            .count_hint(|counters| counters.catch_up_count += 1);
         let known = seen.min(announcement.capacity);
-        let now = u32::try_from(slot_use).unwrap_or(u32::MAX);
+        let now = u32::try_from(announced.slot_use).unwrap_or(u32::MAX);
         let count = now.min(announcement.capacity).saturating_sub(known) as usize;
         let mut entries = Vec::new();
-        if count > 0 {
+        if let Some(early) = announced.entries_from(known, count) {
+            entries.extend_from_slice(early);
+        } else if count > 0 {
             batch.clear();
             let read = batch.read(announcement.entry(u64::from(known)), count);
             self.access.endpoint.execute(batch).await?;

@@ -2,11 +2,11 @@
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
 use farleaf_leaf::{LeafBuffer, LeafImage, Look};
-use farleaf_types::{RemoteAddr, WordAddr};
+use farleaf_types::RemoteAddr;
 
 use super::course::Course;
 use super::pages::post_pages;
-use super::{CATCH_UP_COUNT, Index, Scratch};
+use super::{Announced, CATCH_UP_COUNT, Index, Scratch};
 use crate::IndexError;
 use crate::hint::{Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
@@ -15,13 +15,37 @@ use crate::learned::GROUP_COUNT;
 /// Keys that go into one batch at the most.
 pub(super) const MULTI_GET_BATCH_COUNT: usize = 1024;
 
+/// Entries that are read along with a model's counter, so that they need no round trip of their
+/// own.
+const EARLY_ENTRY_COUNT: u32 = 8;
+
+/// READs of what a model announces.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    counter: ReadSlot,
+    /// The first entry.
+    seen: u32,
+    entries: Option<ReadSlot>,
+}
+
+impl Asked {
+    fn answer(self, batch: &Batch) -> Announced {
+        let entries = self.entries.map(|entries| batch.words(entries).to_vec());
+        Announced {
+            slot_use: batch.words(self.counter)[0],
+            seen: self.seen,
+            entries: entries.unwrap_or_default(),
+        }
+    }
+}
+
 /// What a walk has met so far.
 #[derive(Debug, Default)]
 struct Walk {
     course: Course,
     torn_count: u32,
-    /// `slot_use` of the model, once it was worth reading.
-    slot_use: Option<u64>,
+    /// What the model announces, once it was worth reading.
+    announced: Option<Announced>,
 }
 
 impl<E: Endpoint> Index<'_, E> {
@@ -175,13 +199,12 @@ impl<E: Endpoint> Index<'_, E> {
             let read = self.post_leaf(batch, hint.addr);
             // A hint that led too far left is stale: others have split. Ask how often, along the
             // way.
-            let counter = matches!(look, Look::Right(_)) && walk.slot_use.is_none();
-            let counter = counter.then(|| self.counter_of(hint.parent)).flatten();
-            let counter = counter.map(|counter| batch.read(counter, 1));
+            let is_asked = matches!(look, Look::Right(_)) && walk.announced.is_none();
+            let asked = is_asked.then(|| self.ask(batch, hint.parent)).flatten();
             self.access.endpoint.execute(batch).await?;
-            walk.slot_use = counter
-                .map(|counter| batch.words(counter)[0])
-                .or(walk.slot_use);
+            if let Some(asked) = asked {
+                walk.announced = Some(asked.answer(batch));
+            }
             let image = self.image(batch, read);
             look = self.access.look(image, hint.addr, key);
             low = Some(image.low());
@@ -205,25 +228,39 @@ impl<E: Endpoint> Index<'_, E> {
         walk: &Walk,
     ) -> Result<(), IndexError> {
         self.learn(low, hint);
-        if let Some(slot_use) = walk.slot_use {
+        if let Some(announced) = &walk.announced {
             let seen = {
                 let layer = self.state.layer.borrow();
                 let announcement = layer.announcement(hint.parent);
                 announcement.map_or(u32::MAX, |found| layer.announced_seen(found.model))
             };
-            if slot_use >= u64::from(seen.saturating_add(CATCH_UP_COUNT)) {
-                Box::pin(self.catch_up(batch, hint.parent, slot_use)).await?;
+            if announced.slot_use >= u64::from(seen.saturating_add(CATCH_UP_COUNT)) {
+                Box::pin(self.catch_up(batch, hint.parent, announced)).await?;
             }
         }
         Ok(())
     }
 
-    fn counter_of(&self, parent: u32) -> Option<WordAddr> {
+    /// Adds the READs of a model's counter, and of the first entries that this session has not
+    /// read.
+    fn ask(&self, batch: &mut Batch, parent: u32) -> Option<Asked> {
         let layer = self.state.layer.borrow();
         let announcement = layer.announcement(parent)?;
-        // Whoever has seen as many as there can be never asks.
-        let is_asked = layer.announced_seen(announcement.model) < u32::MAX;
-        is_asked.then_some(announcement.counter)
+        let seen = layer.announced_seen(announcement.model);
+        if seen == u32::MAX {
+            // Whoever has seen as many as there can be never asks.
+            return None;
+        }
+        let unread = announcement.capacity.saturating_sub(seen);
+        let count = unread.min(EARLY_ENTRY_COUNT) as usize;
+        let counter = batch.read(announcement.counter, 1);
+        let entry = announcement.entry(seen.into());
+        let entries = (count > 0).then(|| batch.read(entry, count));
+        Some(Asked {
+            counter,
+            seen,
+            entries,
+        })
     }
 
     /// A get of a key whose search layer names a range: all of it with one doorbell.
@@ -257,7 +294,8 @@ impl<E: Endpoint> Index<'_, E> {
             let seen = self.state.layer.borrow().announced_seen(candidates.model);
             if slot_use > u64::from(seen) {
                 let parent = candidates.leaves[0].parent;
-                Box::pin(self.catch_up(batch, parent, slot_use)).await?;
+                let announced = Announced::counted(slot_use);
+                Box::pin(self.catch_up(batch, parent, &announced)).await?;
             }
         }
         Ok(chosen)

@@ -1,55 +1,96 @@
 //! What is to be moved: the leaves of some models, in the order of their links.
 
-use core::ops::Range;
-
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::{Contradiction, LeafError};
 use farleaf_types::RemoteAddr;
 
-use super::Retraining;
+use super::{Retraining, Stretch};
 use crate::IndexError;
 
 /// More leaves than a region of 2^40 blocks of 64 bytes holds in one table, by far.
 const LEAF_COUNT_MAX: usize = 1 << 32;
 
-/// A leaf as it was read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gathered {
-    pub(super) addr: RemoteAddr,
-    pub(super) record_count: usize,
-}
-
-/// The leaves of a range of models.
+/// Leaves that are still to be moved, taken from the right: trained ones, which lie side by side
+/// model by model, and siblings of theirs that were met.
 #[derive(Debug)]
-pub(super) struct Leaves {
-    /// Left to right.
-    pub(super) leaves: Vec<Gathered>,
-    /// Where the last one links to: the first leaf of the next model, or null.
-    pub(super) next: RemoteAddr,
+pub(super) struct Pending {
+    /// First leaf, and how many from there on, of each model; the last ones are next.
+    pieces: Vec<(RemoteAddr, u32)>,
+    stride_blocks: u64,
+    /// Siblings right of all these, left to right.
+    siblings: Vec<RemoteAddr>,
 }
 
-/// Walks from the models' first leaf to the next model's. One round trip per leaf.
-pub(super) async fn gather<E: Endpoint>(
-    work: &Retraining<'_, E>,
-    batch: &mut Batch,
-    models: &Range<usize>,
-) -> Result<Leaves, IndexError> {
-    let all = &work.contents.models;
-    let first = all[models.start].base;
-    let next = all
-        .get(models.end)
-        .map_or(RemoteAddr::NULL, |model| model.base);
-    let leaves = chain(work, batch, first, next).await?;
-    Ok(Leaves { leaves, next })
+impl Pending {
+    /// The trained leaves of a stretch, and where the last one's siblings end: the first leaf of
+    /// the next model, or null.
+    pub(super) fn new<E: Endpoint>(
+        work: &Retraining<'_, E>,
+        stretch: &Stretch,
+    ) -> (Self, RemoteAddr) {
+        let all = &work.contents.models;
+        let stride_blocks = work.access.geometry.stride_blocks();
+        let models = all[stretch.models.clone()].iter();
+        let mut pieces: Vec<_> = models.map(|model| (model.base, model.leaf_count)).collect();
+        if let Some((base, count)) = pieces.first_mut() {
+            let skipped = stretch.skipped_leaf_count;
+            assert!(skipped < *count, "a stretch begins in its first model");
+            *base = base.offset_blocks(u64::from(skipped) * stride_blocks);
+            *count -= skipped;
+        }
+        let next = all.get(stretch.models.end);
+        let pending = Self {
+            pieces,
+            stride_blocks,
+            siblings: Vec::new(),
+        };
+        (pending, next.map_or(RemoteAddr::NULL, |model| model.base))
+    }
+
+    /// How many leaves these are, as far as is known.
+    pub(super) fn count(&self) -> u64 {
+        let trained: u64 = self.pieces.iter().map(|(_, count)| u64::from(*count)).sum();
+        trained + self.siblings.len() as u64
+    }
+
+    /// The right-most.
+    pub(super) fn last(&self) -> Option<RemoteAddr> {
+        let trained = || {
+            let (base, count) = self.pieces.last()?;
+            Some(base.offset_blocks(u64::from(count - 1) * self.stride_blocks))
+        };
+        self.siblings.last().copied().or_else(trained)
+    }
+
+    /// Takes the right-most.
+    pub(super) fn pop(&mut self) -> Option<RemoteAddr> {
+        let last = self.last()?;
+        if self.siblings.pop().is_none()
+            && let Some((_, count)) = self.pieces.last_mut()
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.pieces.pop();
+            }
+        }
+        Some(last)
+    }
+
+    /// R3: `last`, which was taken, is the right-most but for these.
+    pub(super) fn put_back(&mut self, last: RemoteAddr, siblings: &[RemoteAddr]) {
+        self.siblings.push(last);
+        self.siblings.extend_from_slice(siblings);
+    }
 }
 
-/// The leaves from one to another, by their links; the second is not among them.
+/// The leaves from one to another, by their links; the second is not among them. One round trip
+/// for each.
 pub(super) async fn chain<E: Endpoint>(
     work: &Retraining<'_, E>,
     batch: &mut Batch,
     first: RemoteAddr,
     end: RemoteAddr,
-) -> Result<Vec<Gathered>, IndexError> {
+) -> Result<Vec<RemoteAddr>, IndexError> {
     let access = &work.access;
     let mut leaves = Vec::new();
     let mut addr = first;
@@ -64,10 +105,7 @@ pub(super) async fn chain<E: Endpoint>(
         if is_astray || leaves.len() >= LEAF_COUNT_MAX {
             return Err(contradiction(work, addr, Contradiction::LinkToNowhere));
         }
-        leaves.push(Gathered {
-            addr,
-            record_count: image.record_count(),
-        });
+        leaves.push(addr);
         addr = image.link().place();
     }
     Ok(leaves)

@@ -28,6 +28,7 @@ mod gather;
 mod mover;
 mod publish;
 mod redirect;
+mod tables;
 mod train;
 
 use core::cell::Cell;
@@ -44,7 +45,7 @@ use farleaf_types::RemoteAddr;
 use crate::IndexError;
 use crate::load::draw_generation;
 use crate::snapshot::SnapshotContents;
-use gather::gather;
+use gather::Pending;
 use mover::{Mover, RunPlace};
 use publish::publish;
 
@@ -63,8 +64,10 @@ pub struct Retraining<'a, E> {
     pub contents: &'a SnapshotContents,
     /// The root.
     pub root: RemoteAddr,
-    /// Error bound of the models, in leaves.
-    pub epsilon_leaves: f64,
+    /// Error bound of the models, in keys.
+    pub epsilon_keys: f64,
+    /// Records that a load would give a leaf, on average.
+    pub loaded_count_mean: f64,
     /// Records that two leaves may have together to become one.
     pub merged_count_max: usize,
     /// The retrainer's session: set when it was cut off while it may have held something.
@@ -86,26 +89,37 @@ pub struct RetrainSummary {
     pub step_round_trips_max: u64,
 }
 
-/// Retrains some neighbouring models. `may_go_on` is asked before each step. The sources' memory is
-/// the caller's to reuse, by R7.
+/// Leaves that are retrained together: those of some neighbouring models, but for the first ones of
+/// the first of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The models, by their numbers.
+    pub models: Range<usize>,
+    /// Leaves of the first model that stay where they are; fewer than it has.
+    pub skipped_leaf_count: u32,
+    /// How many leaves splits have added, as far as they were counted.
+    pub synonym_count: u64,
+}
+
+/// Retrains a stretch of leaves. `may_go_on` is asked before each step. The sources' memory is the
+/// caller's to reuse, by R7.
 ///
 /// # Errors
 /// The pool is full: nothing has changed. A leaf is damaged, or the fabric failed: the run is then
 /// to be [`adopt`]ed.
 pub async fn retrain<E: Endpoint>(
     work: &Retraining<'_, E>,
-    models: Range<usize>,
+    stretch: &Stretch,
     may_go_on: impl Fn() -> bool,
 ) -> Result<RetrainSummary, IndexError> {
     let access = &work.access;
     let mut batch = Batch::new();
-    let gathered = gather(work, &mut batch, &models).await;
-    count(work, &mut batch);
-    let gathered = gathered?;
-    let leaf_count = gathered.leaves.len() as u64;
+    let (pending, end) = Pending::new(work, stretch);
+    let leaf_count = pending.count() + stretch.synonym_count;
     let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
     let stride = access.geometry.stride_blocks();
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let allocator = allocator.taking_used_first();
     let generation = draw_generation(access, &mut batch).await?;
     let purpose = ChunkPurpose::Run {
         slots: access.geometry.slots(),
@@ -114,7 +128,7 @@ pub async fn retrain<E: Endpoint>(
     let chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
     let range = allocator.claim(chunk_count, purpose, access.table).await?;
     let run = RunPlace::new(access.layout, range, stride);
-    let mut mover = Mover::new(work, run, gathered);
+    let mut mover = Mover::new(work, run, (pending, end));
     let moved = mover.move_while(&mut batch, may_go_on).await;
     count(work, &mut batch);
     moved?;
@@ -159,8 +173,9 @@ async fn commit<E: Endpoint>(
     let mut kept_from = range.end();
     if let Some(first) = made.leaves.first() {
         redirect::redirect(work, first).await?;
-        summary = publish(work, &made, generation).await?;
-        let chunk = access.layout.chunk_of(first.addr);
+        let used_from;
+        (summary, used_from) = publish(work, &made, (range, generation)).await?;
+        let chunk = access.layout.chunk_of(used_from);
         kept_from = chunk.expect("a run lies in chunks");
     }
     let unused = ChunkRange {

@@ -9,7 +9,7 @@ use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 use farleaf_types::{OwnerWord, RemoteAddr};
 
 use super::Retraining;
-use super::gather::{Gathered, Leaves, chain, contradiction};
+use super::gather::{Pending, chain, contradiction};
 use super::redirect::searcher;
 use crate::{Index, IndexError};
 
@@ -64,8 +64,8 @@ pub(super) struct Moved {
 pub(super) struct Mover<'a, 'b, E> {
     work: &'a Retraining<'b, E>,
     run: RunPlace,
-    /// What is still to be moved, left to right.
-    pending: Vec<Gathered>,
+    /// What is still to be moved.
+    pending: Pending,
     /// Where the right-most of them must link to.
     expected: RemoteAddr,
     /// The new leaf that has taken the place of that; null at first.
@@ -77,12 +77,17 @@ pub(super) struct Mover<'a, 'b, E> {
 }
 
 impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
-    pub(super) fn new(work: &'a Retraining<'b, E>, run: RunPlace, gathered: Leaves) -> Self {
+    /// `end` is where the last of the pending leaves, or its last sibling, links to.
+    pub(super) fn new(
+        work: &'a Retraining<'b, E>,
+        run: RunPlace,
+        (pending, end): (Pending, RemoteAddr),
+    ) -> Self {
         Self {
             work,
             run,
-            pending: gathered.leaves,
-            expected: gathered.next,
+            pending,
+            expected: end,
             instead: RemoteAddr::NULL,
             made: Vec::new(),
             retired: Vec::new(),
@@ -117,38 +122,35 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         let Some(right) = self.pending.pop() else {
             return Ok(false);
         };
+        let left_count = self.peek(batch).await?;
         let before = batch.cost_mut().round_trips;
         let mut leaf = access.blank();
-        let lock = access.lock(batch, right.addr, None, &mut leaf, broken);
+        let lock = access.lock(batch, right, None, &mut leaf, broken);
         lock.await?;
         let critical = Critical::enter(broken);
         let image = leaf.image();
         let link = image.link();
         if image.is_retired() {
-            access.unlock(batch, right.addr, broken).await?;
+            access.unlock(batch, right, broken).await?;
             critical.passed();
             let what = Contradiction::RetiredByNobody;
-            return Err(contradiction(self.work, right.addr, what));
+            return Err(contradiction(self.work, right, what));
         }
         if link != self.expected {
-            access.unlock(batch, right.addr, broken).await?;
+            access.unlock(batch, right, broken).await?;
             critical.passed();
             // R3.
-            self.pending.push(right);
             let siblings = chain(self.work, batch, link, self.expected).await?;
-            self.pending.extend(siblings);
+            self.pending.put_back(right, &siblings);
             return Ok(true);
         }
         let Some(place) = self.run.take() else {
-            access.unlock(batch, right.addr, broken).await?;
+            access.unlock(batch, right, broken).await?;
             critical.passed();
             return Ok(false);
         };
-        let right_source = Source {
-            addr: right.addr,
-            leaf,
-        };
-        let mut sources = self.with_neighbour(batch, right_source).await?;
+        let right_source = Source { addr: right, leaf };
+        let mut sources = self.with_neighbour(batch, right_source, left_count).await?;
         let link = if self.instead.is_null() {
             link
         } else {
@@ -178,21 +180,41 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         self.instead = place;
     }
 
+    /// How many records the left neighbour of what comes next seems to have: read before anything
+    /// is locked, and not believed. One round trip, 8 bytes.
+    async fn peek(&self, batch: &mut Batch) -> Result<usize, IndexError> {
+        let Some(left) = self.pending.last() else {
+            return Ok(usize::MAX);
+        };
+        let access = self.work.access;
+        batch.clear();
+        let (state, size_words) = (
+            access.geometry.state(left),
+            access.geometry.image_size_words(),
+        );
+        access.endpoint.prepare(state, size_words);
+        let state = batch.read(state, 1);
+        access.endpoint.execute(batch).await?;
+        Ok(farleaf_leaf::record_count_of(batch.words(state)[0]))
+    }
+
     /// The leaf, with its left neighbour locked, too, if both fit into one and nobody holds that.
+    /// The neighbour seems to have `left_count` records.
     async fn with_neighbour(
         &mut self,
         batch: &mut Batch,
         right: Source,
+        left_count: usize,
     ) -> Result<Vec<Source>, IndexError> {
         let access = self.work.access;
         let broken = self.work.broken;
         let fits = |left: usize, right: &LeafBuffer| {
-            left + right.image().record_count() <= self.work.merged_count_max
+            left.saturating_add(right.image().record_count()) <= self.work.merged_count_max
         };
-        let Some(left) = self.pending.last().copied() else {
+        let Some(left) = self.pending.last() else {
             return Ok(vec![right]);
         };
-        if !fits(left.record_count, &right.leaf) {
+        if !fits(left_count, &right.leaf) {
             return Ok(vec![right]);
         }
         let mut leaf = access.blank();
@@ -200,24 +222,18 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             .endpoint
             .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
         {
-            leaf = access.read_intact(batch, left.addr, broken).await?;
-        } else if !access
-            .lock_if_free(batch, left.addr, &mut leaf, broken)
-            .await?
-        {
+            leaf = access.read_intact(batch, left, broken).await?;
+        } else if !access.lock_if_free(batch, left, &mut leaf, broken).await? {
             return Ok(vec![right]);
         }
         let image = leaf.image();
         let is_neighbour = !image.is_retired() && image.link() == right.addr;
         if is_neighbour && fits(image.record_count(), &right.leaf) {
             self.pending.pop();
-            let left = Source {
-                addr: left.addr,
-                leaf,
-            };
+            let left = Source { addr: left, leaf };
             return Ok(vec![left, right]);
         }
-        access.unlock(batch, left.addr, broken).await?;
+        access.unlock(batch, left, broken).await?;
         Ok(vec![right])
     }
 }

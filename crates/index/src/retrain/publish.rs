@@ -2,24 +2,20 @@
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::Contradiction;
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::RemoteAddr;
 
 use super::gather::contradiction;
-use super::mover::{Made, Moved};
+use super::mover::Moved;
 use super::train::{Trained, train};
-use super::{RetrainSummary, Retraining};
+use super::{RetrainSummary, Retraining, tables};
 use crate::IndexError;
 use crate::directory::Model;
-use crate::hint::due_split_count;
 use crate::layer::LayerKind;
-use crate::load::{shift_for, synonym_capacity};
-use crate::snapshot::{SnapshotContents, place_synonym_tables, write_snapshot};
-
-/// Models whose counters are written with one batch.
-const WRITE_COUNT: usize = 512;
+use crate::load::{epsilon_leaves_max, shift_for, synonym_capacity};
+use crate::snapshot::{SnapshotContents, write_snapshot};
 
 /// The models of a snapshot around a range of keys that has been moved.
 struct Around {
@@ -32,121 +28,65 @@ struct Around {
     right_first_leaf: usize,
 }
 
-/// Trains on the new leaves, writes the snapshot and swaps the root.
+/// Trains on the new leaves, writes the snapshot and swaps the root. Returns also where what is used
+/// of the run begins.
 pub(super) async fn publish<E: Endpoint>(
     work: &Retraining<'_, E>,
     moved: &Moved,
-    generation: u16,
-) -> Result<RetrainSummary, IndexError> {
+    (run, generation): (ChunkRange, u16),
+) -> Result<(RetrainSummary, RemoteAddr), IndexError> {
     let access = &work.access;
     let old = work.contents;
     let mut batch = Batch::new();
     let mut around = around(work, &mut batch, moved).await?;
     let is_whole = around.left.is_empty() && around.right.is_empty();
     let shift = if is_whole {
-        shift_for(work.epsilon_leaves)
+        shift_for(work.epsilon_keys / work.loaded_count_mean)
     } else {
         old.shift
     };
+    let record_count: usize = moved.leaves.iter().map(|leaf| leaf.record_count).sum();
+    let count_mean = (record_count as f64 / moved.leaves.len() as f64).max(1.0);
+    let epsilon_leaves = (work.epsilon_keys / count_mean).min(epsilon_leaves_max(shift));
     let Trained {
         models: mut trained,
         residuals,
-    } = train(&moved.leaves, access.geometry, work.epsilon_leaves, shift);
+    } = train(&moved.leaves, access.geometry, epsilon_leaves, shift);
     let model_count = trained.len() as u64;
-    let record_count = moved
-        .leaves
-        .iter()
-        .map(|leaf| leaf.record_count as u64)
-        .sum();
 
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let whose = (access.table, generation);
+    let allocator = allocator.taking_used_first();
     let cut = around
         .left
         .last_mut()
         .filter(|cut| cut.synonym_table.is_null());
-    let has_cut = cut.is_some();
-    let mut wanting: Vec<&mut Model> = trained.iter_mut().chain(cut).collect();
-    let tables = place_synonym_tables(&allocator, access.layout, whose, &mut wanting).await?;
-    let counts = first_counts(work, moved, &trained);
-    let cut = around.left.last().filter(|_| has_cut);
-    write_counts(work, &mut batch, (&trained, &counts), cut).await?;
+    let wanting = tables::wanting(work, moved, &mut trained, cut);
+    let room = tables::Room::before(moved.leaves[0].addr, access.layout.chunk_start(run.first));
+    let placed = tables::place(work, &mut batch, (&allocator, generation), room, wanting);
+    let tables = placed.await?;
     let contents = assemble(
         old,
         around,
         (trained, residuals),
-        (generation, shift, record_count),
+        (generation, shift, record_count as u64),
     );
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
     let (root, snapshot) = written?;
     swap_root(work, &mut batch, root).await?;
     let purpose = ChunkPurpose::Snapshot { generation };
-    for range in tables.into_iter().chain([snapshot]) {
+    for range in tables.elsewhere.into_iter().chain([snapshot]) {
         allocator
             .give_back(range, purpose, access.table, FreeLeaves::default())
             .await?;
     }
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
-    Ok(RetrainSummary {
+    let summary = RetrainSummary {
         made_count: moved.leaves.len() as u64,
         model_count,
         ..RetrainSummary::default()
-    })
-}
-
-/// What the new models' tables begin with: how many leaves would be saved by another retraining,
-/// as each merges two leaves into one at the most.
-fn first_counts<E: Endpoint>(
-    work: &Retraining<'_, E>,
-    moved: &Moved,
-    trained: &[Model],
-) -> Vec<u64> {
-    let mut leaves = &moved.leaves[..];
-    let mut counts = Vec::with_capacity(trained.len());
-    for model in trained {
-        let (own, others) = leaves.split_at(model.leaf_count as usize);
-        leaves = others;
-        counts.push(mergeable_count(own, work.merged_count_max));
-    }
-    counts
-}
-
-/// Pairs of neighbours that fit into one leaf, as steps from right to left find them (R2).
-fn mergeable_count(leaves: &[Made], merged_count_max: usize) -> u64 {
-    let mut counts = leaves.iter().rev().map(|leaf| leaf.record_count).peekable();
-    let mut pair_count = 0;
-    while let Some(right) = counts.next() {
-        let is_pair = |left: &usize| left + right <= merged_count_max;
-        pair_count += u64::from(counts.next_if(is_pair).is_some());
-    }
-    pair_count
-}
-
-/// Writes them. What is left of a model that was cut may have been split before: nobody counts
-/// that again, so it is due at once.
-async fn write_counts<E: Endpoint>(
-    work: &Retraining<'_, E>,
-    batch: &mut Batch,
-    (trained, counts): (&[Model], &[u64]),
-    cut: Option<&Model>,
-) -> Result<(), IndexError> {
-    for (models, counts) in trained.chunks(WRITE_COUNT).zip(counts.chunks(WRITE_COUNT)) {
-        batch.clear();
-        for (model, count) in models.iter().zip(counts).filter(|(_, count)| **count > 0) {
-            batch.write_word(model.synonym_table.word_at(1), *count);
-        }
-        if !batch.is_empty() {
-            work.access.endpoint.execute(batch).await?;
-        }
-    }
-    if let Some(cut) = cut {
-        batch.clear();
-        let due = due_split_count(cut.leaf_count);
-        batch.write_word(cut.synonym_table.word_at(0), due);
-        work.access.endpoint.execute(batch).await?;
-    }
-    Ok(())
+    };
+    Ok((summary, tables.run_used_from))
 }
 
 /// R1: the pending root first, so that nobody goes back to it.

@@ -16,6 +16,5 @@ pub use page::{
     PAGE_LEAF_COUNT, PAGE_MODEL_COUNT, PageHead, Piece, decode_residual_page, encode_residuals,
 };
 pub use paged::{PageRead, PagedSnapshot, read_paged};
-pub use transfer::{
-    SnapshotContents, place_synonym_tables, read_contents, read_snapshot, write_snapshot,
-};
+pub(crate) use transfer::table_size_words;
+pub use transfer::{SnapshotContents, read_contents, read_snapshot, write_snapshot};

@@ -116,37 +116,10 @@ fn wants_table(model: &Model) -> bool {
     model.synonym_table.is_null() && model.synonym_capacity > 0
 }
 
-fn table_size_words(model: &Model) -> usize {
+/// Words of a model's synonym leaf table: whole blocks.
+pub(crate) fn table_size_words(model: &Model) -> usize {
     let words = SYNONYM_TABLE_HEADER_SIZE_WORDS as usize + model.synonym_capacity as usize;
     words.next_multiple_of(BLOCK_SIZE_WORDS as usize)
-}
-
-/// Claims room for the synonym leaf tables of models that have none, apart from any snapshot, so
-/// that they outlive it. Free memory is zero (A4), which an empty table is. `None`: no model wants
-/// one.
-///
-/// # Errors
-/// The pool is full, or the fabric failed.
-pub async fn place_synonym_tables<E: Endpoint>(
-    allocator: &ChunkAllocator<'_, E>,
-    layout: &RegionLayout,
-    (table, generation): (TableId, u16),
-    models: &mut [&mut Model],
-) -> Result<Option<ChunkRange>, RegionError> {
-    let wanting = models.iter().filter(|model| wants_table(model));
-    let size_words: usize = wanting.map(|model| table_size_words(model)).sum();
-    if size_words == 0 {
-        return Ok(None);
-    }
-    let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
-    let purpose = ChunkPurpose::Snapshot { generation };
-    let range = allocator.claim(chunk_count, purpose, table).await?;
-    let mut place = layout.chunk_start(range.first);
-    for model in models.iter_mut().filter(|model| wants_table(model)) {
-        model.synonym_table = place;
-        place = place.offset_blocks(table_size_words(model) as u64 / BLOCK_SIZE_WORDS);
-    }
-    Ok(Some(range))
 }
 
 /// Reads the snapshot that a root names, and checks all of it.

@@ -147,7 +147,8 @@ impl<E: Endpoint> Looked<'_, E> {
             entry: &self.entry,
             contents: &self.contents,
             root: self.root,
-            epsilon_leaves: epsilon_keys / fill.mean(),
+            epsilon_keys,
+            loaded_count_mean: fill.mean(),
             merged_count_max: slot_count * usize::from(self.entry.record.fill_percent) / 100,
             broken,
         }

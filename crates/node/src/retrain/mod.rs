@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_index::retrain::{RetrainSummary, retrain};
+use farleaf_index::retrain::{RetrainSummary, Stretch, retrain};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_region::RegionError;
 use farleaf_region::catalog::{CatalogEntry, EntryState};
@@ -61,6 +61,8 @@ pub struct Retrainer {
     queue: RefCell<QueueReader>,
     /// Synonym leaf tables that were in the queue, until nothing is due.
     queued: RefCell<BTreeSet<RemoteAddr>>,
+    /// Whether more was due at the end of the last tick.
+    is_more_due: Cell<bool>,
     /// Ticks until the node looks at all counters by itself.
     ticks_to_look: Cell<u32>,
     looks: Looks,
@@ -89,6 +91,7 @@ impl Retrainer {
             is_scan_due: Cell::new(true),
             queue: RefCell::default(),
             queued: RefCell::default(),
+            is_more_due: Cell::new(false),
             ticks_to_look: Cell::new(0),
             looks: Looks::default(),
             seen: RefCell::default(),
@@ -126,17 +129,17 @@ impl Retrainer {
         let patience = Patience::new(stop);
         self.take_queue(keeper).await?;
         let is_own_look = self.ticks_to_look.get() == 0;
-        let is_asked = self.is_scan_due.get() || !self.queued.borrow().is_empty();
+        let is_asked =
+            self.is_more_due.get() || self.is_scan_due.get() || !self.queued.borrow().is_empty();
+        self.ticks_to_look.update(|ticks| match ticks {
+            0 => self.policy.look_tick_count,
+            ticks => ticks - 1,
+        });
         let mut is_more_due = false;
         if is_own_look || is_asked {
             is_more_due = self.look_at_all(keeper, &patience, is_own_look).await?;
         }
-        // While more is due, it is looked for at once, and not taken for quiet.
-        match (is_more_due, is_own_look) {
-            (true, _) => {}
-            (false, true) => self.ticks_to_look.set(self.policy.look_tick_count),
-            (false, false) => self.ticks_to_look.update(|ticks| ticks - 1),
-        }
+        self.is_more_due.set(is_more_due);
         if !is_more_due {
             self.queued.borrow_mut().clear();
         }
@@ -206,7 +209,7 @@ impl Retrainer {
     ) -> Result<bool, IndexError> {
         let counted = look::count_changes(keeper, &table.contents).await?;
         let due = self.due(table, &counted, is_own_look);
-        let Some(models) = due else {
+        let Some(stretch) = due else {
             self.collect(keeper, table, Vec::new()).await?;
             return Ok(false);
         };
@@ -214,7 +217,7 @@ impl Retrainer {
         let work = table.work(&broken);
         let begun = (self.clock)();
         let may_go_on = || !patience.is_over();
-        let retrained = Box::pin(retrain(&work, models.clone(), may_go_on));
+        let retrained = Box::pin(retrain(&work, &stretch, may_go_on));
         // What was given up for now is found as an orphan (R6).
         let Some(summary) = patience.wait(retrained).await else {
             self.is_scan_due.set(true);
@@ -232,7 +235,7 @@ impl Retrainer {
             }
         };
         let time_ns = (self.clock)().saturating_sub(begun);
-        self.note(table, models, &summary, time_ns);
+        self.note(table, stretch.models, &summary, time_ns);
         let first_leaf = table.entry.record.first_leaf;
         let retired = summary.retired.into_iter();
         let shared = retired.filter(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
@@ -250,10 +253,20 @@ impl Retrainer {
         table: &Looked<'_, E>,
         counted: &[Counted],
         is_own_look: bool,
-    ) -> Option<Range<usize>> {
+    ) -> Option<Stretch> {
         let mut seen = self.seen.borrow_mut();
-        let quiet = seen.quiet(table.access.table, table.root, counted, is_own_look);
-        self.policy.due(&table.contents.models, counted, &quiet)
+        let (models, id) = (&table.contents.models, table.access.table);
+        let quiet = seen.quiet(id, models, counted, is_own_look);
+        let models = self.policy.due(models, counted, &quiet)?;
+        let synonym_count = counted[models.clone()]
+            .iter()
+            .map(|model| model.splits)
+            .sum();
+        Some(Stretch {
+            models,
+            skipped_leaf_count: 0,
+            synonym_count,
+        })
     }
 
     fn note<E>(

@@ -8,6 +8,8 @@ use farleaf_index::hint::{DUE_SPLIT_COUNT_MIN, LEAVES_PER_DUE_SPLIT};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_types::{RemoteAddr, TableId};
 
+use super::look::table_of;
+
 /// When models are retrained, and how many of their leaves at once.
 #[derive(Clone, Copy, Debug)]
 pub struct RetrainPolicy {
@@ -19,8 +21,12 @@ pub struct RetrainPolicy {
     /// A model that nobody splits any more is due when it has a synonym leaf for so many of its
     /// own.
     pub quiet_leaves_per_split: u64,
-    /// Leaves of the models that are retrained together, if they have so many.
+    /// Leaves of the models that are retrained together, at the most, unless the table is large.
+    /// Until they are published, each moved leaf is found by a link, once by each session.
     pub leaf_count_max: u64,
+    /// One in so many of a large table's leaves may be retrained together: each retraining writes
+    /// the whole snapshot, and all sessions read it.
+    pub table_share: u64,
     /// Neighbours that have fewer leaves are joined with what is retrained beside them, even when
     /// nothing has changed in them.
     pub joined_leaf_count: u64,
@@ -29,16 +35,18 @@ pub struct RetrainPolicy {
 }
 
 impl Default for RetrainPolicy {
-    /// One split for eight leaves, at least four, or one for 64 when there was none between two
-    /// looks; 65,536 leaves at once: 12 MiB; models of less than 256 leaves are joined; all
+    /// One split for eight leaves, at least four, or one for 512 when there was none between two
+    /// looks; 8,192 leaves at
+    /// once, or one in 64; models of less than 1,024 leaves are joined; all
     /// counters are looked at every 50 ticks.
     fn default() -> Self {
         Self {
             leaves_per_split: LEAVES_PER_DUE_SPLIT,
             split_count_min: DUE_SPLIT_COUNT_MIN,
-            quiet_leaves_per_split: 64,
-            leaf_count_max: 1 << 16,
-            joined_leaf_count: 256,
+            quiet_leaves_per_split: 512,
+            leaf_count_max: 1 << 13,
+            table_share: 64,
+            joined_leaf_count: 1024,
             look_tick_count: 50,
         }
     }
@@ -68,6 +76,8 @@ impl RetrainPolicy {
         let fullest = (0..models.len())
             .filter(|model| is_due(*model))
             .max_by_key(|model| changes(*model) * 1000 / leaves(*model))?;
+        let all: u64 = (0..models.len()).map(leaves).sum();
+        let leaf_count_max = self.leaf_count_max.max(all / self.table_share);
         let (mut from, mut to) = (fullest, fullest + 1);
         let mut leaf_count = leaves(fullest) + counted[fullest].splits;
         // To both sides in turn, as long as there is room and what follows has changed at all.
@@ -80,7 +90,7 @@ impl RetrainPolicy {
                 let is_small = leaves(next) < self.joined_leaf_count.min(leaf_count + 1);
                 let has_changed = changes(next) * self.leaves_per_split * 2 > leaves(next);
                 let is_worth_it = has_changed || is_small || is_due(next);
-                if is_worth_it && leaf_count + count <= self.leaf_count_max {
+                if is_worth_it && leaf_count + count <= leaf_count_max {
                     leaf_count += count;
                     (from, to) = (from.min(next), to.max(next + 1));
                     has_grown = true;
@@ -99,10 +109,19 @@ impl RetrainPolicy {
     }
 }
 
-/// What was counted when the node last looked by itself.
+/// What was counted when the node last looked by itself. Models are named by their synonym leaf
+/// tables.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    tables: BTreeMap<TableId, (RemoteAddr, Vec<Counted>)>,
+    tables: BTreeMap<TableId, BTreeMap<RemoteAddr, SeenModel>>,
+}
+
+/// What was counted in a model.
+#[derive(Clone, Copy, Debug)]
+struct SeenModel {
+    counted: Counted,
+    /// The look before had counted the same.
+    is_quiet: bool,
 }
 
 impl Seen {
@@ -112,25 +131,32 @@ impl Seen {
             .retain(|table, _| live.iter().any(|entry| entry.record.id == *table));
     }
 
-    /// Of each model, whether nothing has changed since the node last looked by itself.
+    /// Of each model, whether the node's own two last looks, and this one, have counted the same.
     pub(super) fn quiet(
         &mut self,
         table: TableId,
-        root: RemoteAddr,
+        models: &[Model],
         counted: &[Counted],
         is_own_look: bool,
     ) -> Vec<bool> {
-        let before = self.tables.get(&table).filter(|(seen, _)| *seen == root);
-        let quiet = match before {
-            Some((_, before)) if is_own_look => {
-                before.iter().zip(counted).map(|(a, b)| a == b).collect()
-            }
-            _ => vec![false; counted.len()],
-        };
+        let seen = self.tables.entry(table).or_default();
+        let both = || models.iter().map(table_of).zip(counted);
         if is_own_look {
-            self.tables.insert(table, (root, counted.to_vec()));
+            let look = |(model, counted): (RemoteAddr, &Counted)| {
+                let before = seen.get(&model);
+                let seen = SeenModel {
+                    counted: *counted,
+                    is_quiet: before.is_some_and(|before| before.counted == *counted),
+                };
+                (model, seen)
+            };
+            *seen = both().map(look).collect();
         }
-        quiet
+        let is_quiet = |(model, counted): (RemoteAddr, &Counted)| {
+            let seen = seen.get(&model);
+            seen.is_some_and(|seen| seen.is_quiet && seen.counted == *counted)
+        };
+        both().map(is_quiet).collect()
     }
 }
 
@@ -162,6 +188,7 @@ mod tests {
             .collect();
         let policy = RetrainPolicy {
             leaf_count_max: 5000,
+            joined_leaf_count: 256,
             ..RetrainPolicy::default()
         };
         policy.due(&models, &counted, &vec![quiet; models.len()])
@@ -177,12 +204,12 @@ mod tests {
         assert_eq!(due(&[1], &[(4, 0)], false), Some(0..1));
     }
 
-    /// Without new splits, one for 64 leaves is enough.
+    /// Without new splits, one for 512 leaves is enough.
     #[test]
     fn fewer_splits_do_when_nothing_changes_any_more() {
-        assert_eq!(due(&[800], &[(12, 0)], false), None);
-        assert_eq!(due(&[800], &[(12, 0)], true), Some(0..1));
-        assert_eq!(due(&[800], &[(11, 99)], true), None);
+        assert_eq!(due(&[1600], &[(3, 0)], false), None);
+        assert_eq!(due(&[1600], &[(3, 0)], true), Some(0..1));
+        assert_eq!(due(&[1600], &[(2, 99)], true), None);
         assert_eq!(due(&[1], &[(1, 0)], true), Some(0..1));
     }
 
@@ -200,19 +227,22 @@ mod tests {
         assert_eq!(full, Some(0..1), "there is no room for more");
     }
 
-    /// A model is quiet when two of the node's own looks have seen the same in it.
+    /// A model is quiet when two of the node's own looks have seen the same in it, and stays so
+    /// until something is counted, however often it is looked at between.
     #[test]
     fn two_own_looks_tell_what_is_quiet() {
         let mut seen = Seen::default();
-        let root = RemoteAddr::NULL.with_spare(1);
-        let one = [Counted {
-            splits: 1,
-            underfull: 0,
-        }];
-        let mut look = |root, is_own| seen.quiet(TableId(1), root, &one, is_own);
-        assert_eq!(look(root, true), [false]);
-        assert_eq!(look(root, false), [false], "not by itself");
-        assert_eq!(look(root, true), [true]);
-        assert_eq!(look(RemoteAddr::NULL, true), [false], "trained meanwhile");
+        let mut look = |splits, is_own| {
+            let counted = Counted {
+                splits,
+                underfull: 0,
+            };
+            seen.quiet(TableId(1), &[model(8)], &[counted], is_own)[0]
+        };
+        assert!(!look(1, true));
+        assert!(!look(1, false), "not by itself");
+        assert!(look(1, true) && look(1, false));
+        assert!(!look(2, false) && !look(2, true));
+        assert!(look(2, true));
     }
 }

@@ -198,8 +198,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
             root,
         );
         let directory = block_on(directory, || 0)?;
-        let kind = layer_kind(&self.entry);
-        self.state.replace_directory(kind, directory.into());
+        self.state.replace_directory(directory.into());
         self.root = root;
         Ok(())
     }

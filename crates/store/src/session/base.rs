@@ -253,7 +253,7 @@ impl<H: Host> SessionCore<H> {
             if table.root.get() != from {
                 return Ok(false);
             }
-            table.index.replace_directory(kind, directory);
+            table.index.replace_directory(directory);
         }
         table.root.set(to);
         Ok(true)

@@ -1,0 +1,147 @@
+//! Synonym leaf tables of new models: left of the run's leaves, where there mostly is room, else in
+//! chunks of their own. They outlive the snapshot: models that are not retrained keep theirs.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr};
+
+use super::Retraining;
+use super::mover::{Made, Moved};
+use crate::IndexError;
+use crate::directory::Model;
+use crate::hint::due_split_count;
+use crate::snapshot::table_size_words;
+
+/// Words that are written with one batch, about.
+const WRITE_SIZE_WORDS: usize = 16 << 10;
+
+/// A model without a table, and what that begins with.
+pub(super) struct Wanting<'a> {
+    model: &'a mut Model,
+    split_count: u64,
+    underfull_count: u64,
+}
+
+/// The models that want a table: the new ones, and what is left of one that lost its tail.
+pub(super) fn wanting<'a, E: Endpoint>(
+    work: &Retraining<'_, E>,
+    moved: &Moved,
+    trained: &'a mut [Model],
+    cut: Option<&'a mut Model>,
+) -> Vec<Wanting<'a>> {
+    let mut leaves = &moved.leaves[..];
+    let trained = trained.iter_mut().map(|model| {
+        let (own, others) = leaves.split_at(model.leaf_count as usize);
+        leaves = others;
+        Wanting {
+            model,
+            split_count: 0,
+            // So many leaves would another retraining save: each merges two into one at the most.
+            underfull_count: mergeable_count(own, work.merged_count_max),
+        }
+    });
+    let mut wanting: Vec<Wanting<'a>> = trained.collect();
+    wanting.extend(cut.map(|model| Wanting {
+        // It may have been split before, which nobody counts again: it is due at once.
+        split_count: due_split_count(model.leaf_count),
+        underfull_count: 0,
+        model,
+    }));
+    wanting
+}
+
+/// Pairs of neighbours that fit into one leaf, as steps from right to left find them (R2).
+fn mergeable_count(leaves: &[Made], merged_count_max: usize) -> u64 {
+    let mut counts = leaves.iter().rev().map(|leaf| leaf.record_count).peekable();
+    let mut pair_count = 0;
+    while let Some(right) = counts.next() {
+        let is_pair = |left: &usize| left + right <= merged_count_max;
+        pair_count += u64::from(counts.next_if(is_pair).is_some());
+    }
+    pair_count
+}
+
+/// What is free of a run, left of its leaves.
+pub(super) struct Room {
+    start: RemoteAddr,
+    block_count: u64,
+}
+
+impl Room {
+    pub(super) fn before(first_leaf: RemoteAddr, start: RemoteAddr) -> Self {
+        Self {
+            start,
+            block_count: first_leaf.block() - start.block(),
+        }
+    }
+}
+
+/// Where tables have been placed.
+pub(super) struct Placed {
+    /// Where what is used of the run begins.
+    pub(super) run_used_from: RemoteAddr,
+    /// Chunks that had to be claimed for them.
+    pub(super) elsewhere: Option<ChunkRange>,
+}
+
+/// Places the tables side by side, and writes them.
+pub(super) async fn place<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    (allocator, generation): (&ChunkAllocator<'_, E>, u16),
+    room: Room,
+    wanting: Vec<Wanting<'_>>,
+) -> Result<Placed, IndexError> {
+    let access = &work.access;
+    let size_words: usize = wanting
+        .iter()
+        .map(|wanting| table_size_words(wanting.model))
+        .sum();
+    let block_count = size_words as u64 / BLOCK_SIZE_WORDS;
+    let leaves = room.start.offset_blocks(room.block_count);
+    let placed = if let Some(left) = room.block_count.checked_sub(block_count) {
+        Placed {
+            run_used_from: room.start.offset_blocks(left),
+            elsewhere: None,
+        }
+    } else {
+        let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
+        let purpose = ChunkPurpose::Snapshot { generation };
+        let claimed = allocator.claim(chunk_count, purpose, access.table).await?;
+        Placed {
+            run_used_from: leaves,
+            elsewhere: Some(claimed),
+        }
+    };
+    let mut next = match placed.elsewhere {
+        Some(claimed) => access.layout.chunk_start(claimed.first),
+        None => placed.run_used_from,
+    };
+    batch.clear();
+    let mut posted = 0;
+    for Wanting {
+        model,
+        split_count,
+        underfull_count,
+    } in wanting
+    {
+        // Whatever was written here by a retrainer that died after this (R6) is written over.
+        let mut words = vec![0; table_size_words(model)];
+        (words[0], words[1]) = (split_count, underfull_count);
+        batch.write(next.word_at(0), &words);
+        model.synonym_table = next;
+        next = next.offset_blocks(words.len() as u64 / BLOCK_SIZE_WORDS);
+        posted += words.len();
+        if posted >= WRITE_SIZE_WORDS {
+            access.endpoint.execute(batch).await?;
+            batch.clear();
+            posted = 0;
+        }
+    }
+    if posted > 0 {
+        access.endpoint.execute(batch).await?;
+    }
+    Ok(placed)
+}
