@@ -290,7 +290,7 @@ mod tests {
         let change = change(8);
         let mut leaf = full(&change, 1000);
         let mut batch = Batch::new();
-        let split = change.split(&mut batch, &mut leaf, &request(15));
+        let split = change.split(&mut batch, &mut leaf, &request(25));
         assert_eq!(split.sibling_low, 50);
         let expected = [
             None,
@@ -307,7 +307,7 @@ mod tests {
             expected,
             "the freed slot 4 is used after state"
         );
-        assert_eq!(leaf.image().get(15), Some(7));
+        assert_eq!(leaf.image().get(25), Some(7));
     }
 
     #[test]
@@ -318,10 +318,37 @@ mod tests {
         assert_eq!((split.sibling_low, leaf.image().record_count()), (500, 12));
         let mut leaf = full(&change, u64::MAX);
         let split = change.split(&mut Batch::new(), &mut leaf, &request(115));
+        assert_eq!((split.sibling_low, leaf.image().record_count()), (115, 11));
+        let mut leaf = full(&change, u64::MAX);
+        let split = change.split(&mut Batch::new(), &mut leaf, &request(85));
         assert_eq!(
             split.sibling_low, 80,
-            "only a key beyond all others is an append"
+            "only a key near the end is an append"
         );
+    }
+
+    #[test]
+    fn inserts_near_the_beginning_leave_the_right_leaf_full() {
+        let change = change(12);
+        for (key, sibling_low, left_count) in [(5, 10, 1), (15, 20, 2), (55, 70, 7)] {
+            let mut leaf = full(&change, 1000);
+            let split = change.split(&mut Batch::new(), &mut leaf, &request(key));
+            assert_eq!(split.sibling_low, sibling_low);
+            assert_eq!(leaf.image().record_count(), left_count);
+            assert!(leaf.image().get(key).is_some());
+        }
+    }
+
+    /// The fence goes where there is most room for predictions to be off.
+    #[test]
+    fn the_widest_of_three_gaps_is_split() {
+        let keys = |keys: &[u64]| keys.iter().map(|key| (*key, 0)).collect::<Vec<_>>();
+        let nine = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+        assert_eq!(widest_middle_gap(&keys(&nine)), 5);
+        let wide = [1, 2, 3, 4, 15, 16, 18, 119, 120];
+        assert_eq!(widest_middle_gap(&keys(&wide)), 4);
+        let wide = [1, 2, 3, 4, 5, 6, 18, 119, 120];
+        assert_eq!(widest_middle_gap(&keys(&wide)), 6);
     }
 
     #[test]

@@ -166,7 +166,7 @@ mod tests {
         let mut batch = Batch::new();
         let read = batch.read(layout.queue_entries(), 2);
         block_on(endpoint.execute(&mut batch), || 0).expect("a working fabric");
-        assert_eq!(batch.words(read), [1 << 48 | 77, 0]);
+        assert_eq!(batch.words(read), [1 << 40 | 77, 0]);
         assert_eq!(
             [0, 255, 256, 16_776_703, 16_776_960].map(lap),
             [1, 1, 2, 65_534, 1]

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(changed, Some(0..2));
         let small = due(&[800, 100, 800], &[(0, 0), (0, 0), (200, 0)], false);
         assert_eq!(small, Some(1..3));
-        let full = due(&[4900, 800], &[(4900, 0), (800, 0)], false);
+        let full = due(&[4900, 800], &[(4900, 0), (700, 0)], false);
         assert_eq!(full, Some(0..1), "there is no room for more");
     }
 
