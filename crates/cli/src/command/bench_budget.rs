@@ -35,7 +35,7 @@ pub(crate) struct BudgetArguments {
         value_delimiter = ',',
         allow_negative_numbers = true
     )]
-    #[arg(default_values_t = BudgetConfig::default().percents)]
+    #[arg(default_values_t = BudgetConfig::default().percents, value_parser = parse_percent)]
     budgets: Vec<f64>,
 
     /// Which records are asked for: uniform, zipfian, or both with a comma
@@ -88,6 +88,12 @@ pub(crate) struct BudgetArguments {
 
     #[command(flatten)]
     output: OutputArgument,
+}
+
+fn parse_percent(text: &str) -> Result<f64, &'static str> {
+    // Which of them make sense is said by whoever takes them.
+    text.parse()
+        .map_err(|_| "expected a percentage, such as 25 or 0.5")
 }
 
 /// Measures every budget. Wrong and missing answers end with status 1.

@@ -275,11 +275,23 @@ impl PartialLayer {
     pub fn is_worth_keeping(&mut self, page: u32) -> bool {
         let bytes =
             Clock::<u32, ResidualPage>::ENTRY_BYTES + (PAGE_LEAF_COUNT as u64 + ALLOCATION_BYTES);
-        if self.has_room_for(bytes) {
+        if self.has_room_for(bytes + self.reserved_bytes()) {
             return true;
         }
         let held_count = self.residuals.len();
         held_count > 0 && self.doorkeeper.is_second(page, held_count)
+    }
+
+    /// Room that model pages will push residual pages out of: of those that are not held. None if
+    /// there is no room for even one.
+    fn reserved_bytes(&self) -> u64 {
+        let page_bytes = Clock::<u32, Rc<ModelPage>>::ENTRY_BYTES
+            + ModelPage::bytes(self.snapshot.page_model_count());
+        if self.floor_bytes() + page_bytes > self.budget_bytes {
+            return 0;
+        }
+        let missing_count = self.snapshot.heads().len() - self.models.len();
+        missing_count as u64 * page_bytes
     }
 
     /// The leaf of a range, by residuals that are held and others that were fetched; its first one

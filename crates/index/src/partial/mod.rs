@@ -13,8 +13,8 @@
 //!   operation under way has in hand are not counted.
 //! - **L3.3** *What goes first.* Models save a round trip, residuals save bytes. So a model page
 //!   pushes out residual pages, then synonyms, then other model pages; a synonym pushes out residual
-//!   pages, then other synonyms; a residual page pushes out its like, and only when it is missed for
-//!   the second time. Among their like, CLOCK decides.
+//!   pages, then other synonyms; a residual page takes room that models do not need, or
+//!   pushes out its like when it is missed for the second time. Among their like, CLOCK decides.
 //! - **L3.4** *Pages belong to a root.* They are read by the root that the session searches by, and
 //!   kept only if that is still the same when they arrive; with another root all of them are
 //!   dropped. Reading them is safe by D7: an operation under way keeps the number at which it began,

@@ -84,10 +84,18 @@ impl ModelPage {
 /// What the allocator adds to a piece of memory.
 pub(super) const ALLOCATION_BYTES: u64 = 16;
 
+impl ModelPage {
+    /// Bytes that a page of so many models takes: itself with the counts of those who hold it, and
+    /// the models.
+    pub(super) const fn bytes(model_count: usize) -> u64 {
+        let counts = 2 * size_of::<usize>();
+        let models = model_count * size_of::<PlacedModel>();
+        (counts + size_of::<Self>() + models) as u64 + 2 * ALLOCATION_BYTES
+    }
+}
+
 impl Held for Rc<ModelPage> {
     fn content_bytes(&self) -> u64 {
-        let counts = 2 * size_of::<usize>();
-        let bytes = counts + size_of::<ModelPage>() + size_of_val(&*self.models);
-        bytes as u64 + 2 * ALLOCATION_BYTES
+        ModelPage::bytes(self.models.len())
     }
 }

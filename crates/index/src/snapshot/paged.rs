@@ -7,10 +7,10 @@ use farleaf_types::{RemoteAddr, TableId, WordAddr};
 
 use crate::IndexError;
 use crate::directory::Model;
-use crate::snapshot::PAGE_LEAF_COUNT;
 use crate::snapshot::format::SnapshotHeader;
 use crate::snapshot::page::{HEAD_SIZE_WORDS, PageHead, Piece, decode_residual_page};
 use crate::snapshot::transfer::{damage, decode_models, read_header, read_words};
+use crate::snapshot::{PAGE_LEAF_COUNT, PAGE_MODEL_COUNT};
 
 /// The header and the page heads of the snapshot behind one root. Pages that are read by it belong
 /// to that root: whoever takes another drops them.
@@ -98,6 +98,12 @@ impl PagedSnapshot {
     /// The heads that it keeps, in order; there is at least one.
     pub fn heads(&self) -> &[PageHead] {
         &self.heads
+    }
+
+    /// Models of a page, at the most.
+    pub fn page_model_count(&self) -> usize {
+        let wanted = self.step as usize * PAGE_MODEL_COUNT;
+        wanted.min(self.header.model_count as usize)
     }
 
     /// Bytes that the heads take.
