@@ -12,19 +12,19 @@
 //!   budget: pages with their entries, synonyms, and what memory allocation adds. Pages that an
 //!   operation under way has in hand are not counted.
 //! - **L3.3** *What goes first.* Models save a round trip, residuals save bytes. So a model page
-//!   pushes out residual pages, then synonyms, then other model pages; a synonym pushes out residual
-//!   pages, then other synonyms; a residual page takes room that models do not need, or
+//!   pushes out residual pages, then synonyms, then other model pages; a synonym pushes out
+//!   residual pages, then other synonyms; a residual page takes room that models do not need, or
 //!   pushes out its like when it is missed for the second time. Among their like, CLOCK decides.
 //! - **L3.4** *Pages belong to a root.* They are read by the root that the session searches by, and
 //!   kept only if that is still the same when they arrive; with another root all of them are
-//!   dropped. Reading them is safe by D7: an operation under way keeps the number at which it began,
-//!   so the snapshot that it knew, or a newer one, is not reused before it ends.
+//!   dropped. Reading them is safe by D7: an operation under way keeps the number at which it
+//!   began, so the snapshot that it knew, or a newer one, is not reused before it ends.
 //! - **L3.5** *Checked before use.* Each model and each residual page has a checksum of its own; a
 //!   model page has to be what its head promises.
 //! - **L3.6** *Missing models* cost one round trip, for the page. *Missing residuals* cost no round
 //!   trip of a read: it reads the leaves of the predicted range, which lie side by side, with one
-//!   verb, and the leaf's fences tell. A write reads the residual page first, so that it locks
-//!   one leaf, the right one.
+//!   verb, and the leaf's fences tell. A write reads the residual page first, so that it locks one
+//!   leaf, the right one.
 //!
 //! Splits are not caught up with by announcements, which would need a word per model: they are met
 //! by links, and known as far as the budget goes.

@@ -15,9 +15,10 @@
 //! | 6 | 0 | | 6 | 0 |
 //! | 15 | checksum of words 0 to 14 | | 7 | checksum of words 0 to 6 with the generation |
 //!
-//! Page heads and residual pages are in `page.rs`. A synonym leaf table is two counters, then entries. The first counts its entries (`slot_use`),
-//! the second the model's leaves that deletes have made underfull. An entry is a leaf's address,
-//! with the number of the parent in its model in the spare bits.
+//! Page heads and residual pages are in `page.rs`. A synonym leaf table is two counters, then
+//! entries. The first counts its entries (`slot_use`), the second the model's leaves that deletes
+//! have made underfull. An entry is a leaf's address, with the number of the parent in its model in
+//! the spare bits.
 
 use farleaf_types::{RemoteAddr, TableId, crc32c};
 
