@@ -103,6 +103,8 @@ pub enum ProtocolCheck {
     GracePeriodIsOver,
     /// D7: who sees a new number looks for dropped tables before going on (P4).
     DropsAreFollowed,
+    /// L3.4: pages of models and residuals are dropped with the root that they were read by.
+    PagesBelongToRoot,
     /// D5: who has got a lock looks again whether the key belongs to the leaf.
     KeyBelongsToLockedLeaf,
 }

@@ -46,6 +46,13 @@ impl Model {
             .position(key.saturating_sub(self.first_key))
     }
 
+    /// Its leaves that a key may be in given its error, first and last, whether the key is present
+    /// or not.
+    pub fn predicted_range(&self, key: u64, shift: u32) -> (u32, u32) {
+        let distance = key.saturating_sub(self.first_key);
+        self.line(shift).range(distance, shift, self.error_max)
+    }
+
     fn line(&self, shift: u32) -> Line {
         let scale = (1_u64 << shift) as f64;
         Line {
@@ -90,6 +97,18 @@ impl Line {
     fn position(&self, distance: u64) -> i64 {
         // `as` saturates, so that a key far beyond the last leaf stays beyond it.
         (self.slope * distance as f64 + self.intercept) as i64 - POSITION_BIAS as i64
+    }
+
+    /// Its leaves that a key at this distance may be in, first and last.
+    fn range(&self, distance: u64, shift: u32, error_max: f32) -> (u32, u32) {
+        let scale = (1_u64 << shift) as f64;
+        let position = (self.slope * distance as f64 + (self.intercept - POSITION_BIAS)) / scale;
+        let error = f64::from(error_max);
+        let last = f64::from(self.leaf_count) - 1.0;
+        // A key of leaf i lies between fences i and i + 1, each predicted within `error`.
+        let from = (position - 1.0 - error).ceil().clamp(0.0, last);
+        let to = (position + error).floor().clamp(from, last);
+        (from as u32, to as u32)
     }
 }
 
@@ -356,14 +375,8 @@ impl Directory {
         let model = self.upper.find(key);
         let line = &self.lines[model];
         let distance = key.saturating_sub(self.upper.first_keys()[model]);
-        let scale = (1_u64 << self.shift) as f64;
-        let position = (line.slope * distance as f64 + (line.intercept - POSITION_BIAS)) / scale;
-        let error = f64::from(self.margins[model].error_max);
-        let last = f64::from(line.leaf_count) - 1.0;
-        // A key of leaf i lies between fences i and i + 1, each predicted within `error`.
-        let from = (position - 1.0 - error).ceil().clamp(0.0, last);
-        let to = (position + error).floor().clamp(from, last);
-        (line.first_leaf + from as u32, line.first_leaf + to as u32)
+        let (from, to) = line.range(distance, self.shift, self.margins[model].error_max);
+        (line.first_leaf + from, line.first_leaf + to)
     }
 
     /// The trained leaf with this number.

@@ -1,6 +1,10 @@
 //! What a search layer offers to the operations.
 
+use std::rc::Rc;
+
 use farleaf_types::{RemoteAddr, WordAddr};
+
+use crate::snapshot::{PageRead, PagedSnapshot};
 
 /// Where a key probably is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +69,33 @@ impl Announcement {
     /// The table itself.
     pub fn synonym_table(&self) -> RemoteAddr {
         self.counter.block_start()
+    }
+}
+
+/// What one doorbell fetches for a key, when the search layer names no single leaf.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// The leaves; the key is probably in one of them.
+    pub leaves: Vec<Hint>,
+    /// So many of them, from the first on, lie side by side, and are read with one verb.
+    pub side_by_side: usize,
+    /// The word that tells whether the synonym leaf table has grown.
+    pub counter: Option<WordAddr>,
+    /// The model, if there is a counter.
+    pub model: u32,
+    /// Residual pages to read along, of `snapshot` (L3.3).
+    pub pages: Vec<PageRead>,
+    /// Whose pages they are.
+    pub snapshot: Option<Rc<PagedSnapshot>>,
+}
+
+impl Candidates {
+    /// One leaf.
+    pub fn of(leaf: Hint) -> Self {
+        Self {
+            leaves: vec![leaf],
+            ..Self::default()
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use farleaf_types::RemoteAddr;
 use crate::directory::Directory;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::learned::LearnedLayer;
+use crate::partial::{Budget, PartialLayer};
 use crate::rolex::RolexLayer;
+use crate::snapshot::{PagedSnapshot, SnapshotHeader};
 
 /// The search layers that a table can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +79,8 @@ pub enum Layer {
     Learned(LearnedLayer),
     /// See [`LayerKind::Rolex`].
     Rolex(RolexLayer),
+    /// [`LayerKind::Learned`] under a metadata budget (L3.1 to L3.6).
+    Partial(Box<PartialLayer>),
 }
 
 impl Layer {
@@ -100,16 +104,121 @@ impl Layer {
             }
             Self::Rolex(layer) => *layer = layer.with_directory(directory),
             Self::Learned(_) => *self = Self::new(LayerKind::Learned, directory),
+            Self::Partial(_) => unreachable!("sessions with a budget read snapshots by pages"),
         }
     }
 
-    /// The directory that it searches in.
-    pub fn directory(&self) -> &Arc<Directory> {
+    /// A session's layer on a `learned` table of which it holds no more than a budget.
+    pub fn partial(snapshot: PagedSnapshot, budget: Budget) -> Self {
+        Self::Partial(Box::new(PartialLayer::new(snapshot, budget)))
+    }
+
+    /// The layer over part of a directory, if it is one.
+    pub fn as_partial(&self) -> Option<&PartialLayer> {
         match self {
-            Self::Learned(layer) => layer.directory(),
-            Self::Rolex(layer) => layer.directory(),
+            Self::Partial(layer) => Some(layer),
+            Self::Learned(_) | Self::Rolex(_) => None,
         }
     }
+
+    pub(crate) fn as_partial_mut(&mut self) -> Option<&mut PartialLayer> {
+        match self {
+            Self::Partial(layer) => Some(layer),
+            Self::Learned(_) | Self::Rolex(_) => None,
+        }
+    }
+
+    fn searched(&self) -> Searched<'_> {
+        match self {
+            Self::Learned(layer) => Searched::Directory(layer.directory()),
+            Self::Rolex(layer) => Searched::Directory(layer.directory()),
+            Self::Partial(layer) => Searched::Snapshot(layer.snapshot().header()),
+        }
+    }
+
+    /// Which training made what it searches in.
+    pub fn generation(&self) -> u16 {
+        match self.searched() {
+            Searched::Directory(directory) => directory.generation(),
+            Searched::Snapshot(header) => header.generation,
+        }
+    }
+
+    /// How many records that was trained on.
+    pub fn record_count(&self) -> u64 {
+        match self.searched() {
+            Searched::Directory(directory) => directory.record_count(),
+            Searched::Snapshot(header) => header.record_count,
+        }
+    }
+
+    /// How many trained leaves there are.
+    pub fn leaf_count(&self) -> u32 {
+        match self.searched() {
+            Searched::Directory(directory) => directory.leaf_count(),
+            Searched::Snapshot(header) => header.leaf_count,
+        }
+    }
+
+    /// How many models there are.
+    pub fn model_count(&self) -> usize {
+        match self.searched() {
+            Searched::Directory(directory) => directory.model_count(),
+            Searched::Snapshot(header) => header.model_count as usize,
+        }
+    }
+
+    /// Number of a model's first leaf, if all models are held.
+    pub fn first_leaf_of(&self, model: u32) -> Option<u32> {
+        match self.searched() {
+            Searched::Directory(directory) => Some(directory.first_leaf_of(model as usize)),
+            Searched::Snapshot(_) => None,
+        }
+    }
+
+    /// The trained leaf with this number, and how many of its model lie side by side from it on, of
+    /// `count_max` at the most; `None` when there is none, or when its model is not held.
+    pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
+        match self {
+            Self::Learned(layer) => layer.directory().run_from(number, count_max),
+            Self::Rolex(layer) => layer.directory().run_from(number, count_max),
+            Self::Partial(layer) => {
+                let (leaf, count) = layer.run_from(number)?;
+                Some((leaf, count.min(count_max.max(1))))
+            }
+        }
+    }
+
+    /// The trained leaf with this number, as [`run_from`](Self::run_from) tells it.
+    pub fn leaf(&self, number: u32) -> Option<Hint> {
+        match self.searched() {
+            Searched::Directory(directory) => directory.leaf(number),
+            Searched::Snapshot(_) => self.run_from(number, 1).map(|(leaf, _)| leaf),
+        }
+    }
+
+    /// The table's first leaf.
+    pub fn first_leaf(&self) -> Hint {
+        match self {
+            Self::Partial(layer) => layer.first_of_page(0),
+            _ => self.leaf(0).expect("a directory has at least one leaf"),
+        }
+    }
+
+    /// Whether a leaf is the trained one of its number, or may be as far as what is held tells.
+    pub fn may_be_trained(&self, leaf: Hint) -> bool {
+        if let Self::Partial(layer) = self {
+            return layer.may_be_trained(leaf);
+        }
+        let trained = self.leaf(leaf.parent);
+        trained.is_some_and(|trained| trained.addr == leaf.addr)
+    }
+}
+
+/// What a layer searches in.
+enum Searched<'a> {
+    Directory(&'a Directory),
+    Snapshot(&'a SnapshotHeader),
 }
 
 macro_rules! delegate {
@@ -117,6 +226,7 @@ macro_rules! delegate {
         match $self {
             Layer::Learned($layer) => $call,
             Layer::Rolex($layer) => $call,
+            Layer::Partial($layer) => $call,
         }
     };
 }

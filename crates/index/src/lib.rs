@@ -10,6 +10,7 @@
 //! get |
 //! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, a range of leaves per
 //! get |
+//! | [`partial`] | `learned` under a metadata budget: pages of models and residuals come and go |
 //! | [`hint`] | what a search layer offers to the operations |
 //! | [`directory`] | models and residuals in this process's memory; both layers search in it |
 //! | [`synonyms`] | leaves that splits made since the training |
@@ -29,6 +30,7 @@ pub mod layer;
 pub mod learned;
 pub mod load;
 pub mod operation;
+pub mod partial;
 pub mod retrain;
 pub mod rolex;
 pub mod snapshot;

@@ -12,10 +12,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use farleaf_types::{RemoteAddr, WordAddr};
+use farleaf_types::RemoteAddr;
 
 use crate::directory::Directory;
-use crate::hint::{Announcement, Hint, SearchLayer, paper_due_split_count};
+use crate::hint::{Announcement, Candidates, Hint, SearchLayer, paper_due_split_count};
 use crate::synonyms::Synonyms;
 
 /// Leaves fetched with one doorbell at the most; what is not among them is found by links.
@@ -35,28 +35,6 @@ pub struct RolexLayer {
     announced: Vec<u32>,
     /// Lower fences that were met on the way; only to go left and to scan.
     met: Synonyms,
-}
-
-/// What one doorbell fetches for a key.
-#[derive(Clone, Debug, Default)]
-pub struct Candidates {
-    /// The leaves, and after each its synonyms.
-    pub leaves: Vec<Hint>,
-    /// The word that tells whether the synonym leaf table has grown.
-    pub counter: Option<WordAddr>,
-    /// The model.
-    pub model: u32,
-}
-
-impl Candidates {
-    /// One leaf.
-    pub fn of(leaf: Hint) -> Self {
-        Self {
-            leaves: vec![leaf],
-            counter: None,
-            model: 0,
-        }
-    }
 }
 
 impl RolexLayer {
@@ -183,6 +161,7 @@ impl RolexLayer {
             leaves,
             counter,
             model: model as u32,
+            ..Candidates::default()
         }
     }
 

@@ -10,7 +10,7 @@ use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
 use mishap::{draw_faults, draw_when};
-use operations::{Weights, draw_client, draw_keys, some_records, visit_other_table};
+use operations::{Weights, draw_budgets, draw_client, draw_keys, some_records, visit_other_table};
 
 use crate::fabric::Freedoms;
 use crate::history::Operation;
@@ -38,6 +38,8 @@ pub struct TablePlan {
 pub struct ClientPlan {
     /// The lanes.
     pub lanes: Vec<Vec<Operation>>,
+    /// The most bytes that its session may hold to find leaves (L3.1), if it has a budget.
+    pub metadata_budget_bytes: Option<u64>,
 }
 
 /// One run.
@@ -94,6 +96,9 @@ impl Plan {
             for lane in clients.iter_mut().flat_map(|client| &mut client.lanes) {
                 visit_other_table(&mut random, lane, &keys, &mut next_value);
             }
+        }
+        if table.layer == LayerKind::Learned && random.chance(400) {
+            draw_budgets(&mut random, &mut clients);
         }
         let faults = match profile {
             Profile::Calm => Vec::new(),
@@ -219,6 +224,7 @@ mod tests {
             "Other(Load(",
             "Rolex",
             "Learned",
+            "metadata_budget_bytes: Some(",
         ];
         for word in words {
             let count = texts.iter().filter(|text| text.contains(word)).count();

@@ -46,6 +46,8 @@ pub enum Plant {
     IdleSessionIgnored,
     /// A retired leaf is read and written like any other (D4).
     RetiredLeafTrusted,
+    /// Pages of models and residuals are kept when the root changes (L3.4).
+    PagesKept,
     /// Of two leaves that become one, one is not locked (M1).
     MergeUnlocked,
     /// The leaf to the left of a new run still links to what was moved (R4).
@@ -56,7 +58,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -70,6 +72,7 @@ impl Plant {
         Self::RunFreedEarly,
         Self::IdleSessionIgnored,
         Self::RetiredLeafTrusted,
+        Self::PagesKept,
         Self::MergeUnlocked,
         Self::NeighbourLinkKept,
         Self::LeafTableUnnamed,
@@ -91,6 +94,7 @@ impl Plant {
             Self::RunFreedEarly => "run-freed-early",
             Self::IdleSessionIgnored => "idle-session-ignored",
             Self::RetiredLeafTrusted => "retired-leaf-trusted",
+            Self::PagesKept => "pages-kept",
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
             Self::LeafTableUnnamed => "leaf-table-unnamed",
@@ -104,6 +108,7 @@ impl Plant {
             | Self::RunFreedEarly
             | Self::IdleSessionIgnored
             | Self::RetiredLeafTrusted
+            | Self::PagesKept
             | Self::MergeUnlocked
             | Self::NeighbourLinkKept
             | Self::LeafTableUnnamed => Profile::Retraining,
@@ -123,6 +128,7 @@ impl Plant {
             Self::RunFreedEarly => Some(ProtocolCheck::MovedIsUnnamed),
             Self::IdleSessionIgnored => Some(ProtocolCheck::EverySessionCounts),
             Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
+            Self::PagesKept => Some(ProtocolCheck::PagesBelongToRoot),
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
             Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),

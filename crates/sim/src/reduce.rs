@@ -23,6 +23,7 @@ pub fn reduce(plan: &Plan, attempt_count_max: u64, is_broken: impl FnMut(&Plan) 
         let before = size(&reduction.plan);
         reduction.drop_faults();
         reduction.drop_clients();
+        reduction.lift_budgets();
         reduction.calm_down();
         reduction.drop_operations();
         reduction.drop_records();
@@ -100,6 +101,19 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
                 if !self.offer(&candidate) {
                     lane += 1;
                 }
+            }
+        }
+    }
+
+    fn lift_budgets(&mut self) {
+        for client in 0..self.plan.clients.len() {
+            let mut candidate = self.plan.clone();
+            if candidate.clients[client]
+                .metadata_budget_bytes
+                .take()
+                .is_some()
+            {
+                self.offer(&candidate);
             }
         }
     }

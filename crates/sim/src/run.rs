@@ -122,7 +122,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
             was_spared: true,
         });
         let endpoints = (endpoint, process);
-        start_client(&tasks, &stage, number, endpoints, client.lanes.clone());
+        start_client(&tasks, &stage, number, endpoints, client.clone());
     }
     for fault in plan.faults.clone() {
         let (stage, crew) = (Rc::clone(&stage), Rc::clone(&tasks));

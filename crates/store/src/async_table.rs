@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::options::TableInfo;
 use crate::session::{SessionCore, TableState};
 use crate::table::{Insertion, Swap, Update};
-use crate::{Error, Pool};
+use crate::{Error, PartialCounts, Pool};
 
 /// A table's operations as futures, for having many of them under way on one thread. On `mem` and
 /// `shm` a future is ready at its first poll, unless it has to wait for another client's lock.
@@ -327,9 +327,16 @@ impl<H: Host> AsyncTable<H> {
     }
 
     /// Bytes that this session holds to find leaves: models, upper models, residuals, tables and
-    /// synonyms; what sessions of a process share is counted whole.
+    /// synonyms; what sessions of a process share is counted whole. Never more than the session's
+    /// metadata budget.
     pub fn metadata_bytes(&self) -> u64 {
         self.state.index.metadata_bytes()
+    }
+
+    /// How often this session has fetched and evicted parts of the table's models and residuals;
+    /// `None` if it has no metadata budget.
+    pub fn partial_counts(&self) -> Option<PartialCounts> {
+        self.state.index.partial_counts()
     }
 }
 

@@ -148,7 +148,8 @@ mod tests {
             Pool::embedded(&PoolOptions {
                 fabric,
                 size_bytes,
-                ..PoolOptions::default()
+                // What splits make stays as it is.
+                retrain_thread_count: 0,
             })
             .expect("a pool")
         })

@@ -50,9 +50,15 @@ pub use farleaf_fabric::mapped::PageKind;
 pub use farleaf_fabric::{Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport};
+pub use farleaf_index::partial::PartialCounts;
+
+/// The smallest metadata budget of a session.
+pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;
 pub use farleaf_index::{LayerKind, LoadError};
 pub use farleaf_region::tally::RetrainTally;
-pub use options::{EmbeddedFabric, PoolOptions, TableInfo, TableOptions, retrain_policy};
+pub use options::{
+    EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, retrain_policy,
+};
 pub use pool::{Pool, PoolInfo, PoolUsage, RetrainingReport};
 pub use scan::Scan;
 pub use session::{AsyncSession, Session};

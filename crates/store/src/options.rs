@@ -1,6 +1,7 @@
 //! What can be chosen, and its limits.
 
 use farleaf_index::LayerKind;
+use farleaf_index::partial::Budget;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::RetrainPolicy;
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
@@ -108,6 +109,42 @@ impl TableOptions {
     /// Epsilon as the catalog stores it.
     pub(crate) fn epsilon_milli(&self) -> u32 {
         (self.epsilon_keys * 1000.0).round() as u32
+    }
+}
+
+/// How a session is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// The most bytes that the session holds to find leaves, of each table that it opens; `None`:
+    /// as many as there are, shared with the other sessions of the process. With a budget the
+    /// session has them for itself, and fetches what it does not hold when it needs it: slower,
+    /// never wrong. At least 1 KiB, and for tables of [`LayerKind::Learned`] only.
+    pub metadata_budget_bytes: Option<u64>,
+}
+
+impl SessionOptions {
+    /// The budget to search a table of this search layer under.
+    pub(crate) fn budget_for(&self, layer: LayerKind) -> Result<Option<Budget>, Error> {
+        let Some(bytes) = self.metadata_budget_bytes else {
+            return Ok(None);
+        };
+        let bad = |given, allowed| ErrorKind::BadOption {
+            option: "metadata budget",
+            given,
+            allowed,
+        };
+        let budget = Budget::new(bytes).ok_or_else(|| {
+            let allowed = format!("it can be {} bytes or more", Budget::BYTES_MIN);
+            bad(format!("{bytes} bytes"), allowed)
+        })?;
+        match layer {
+            LayerKind::Learned => Ok(Some(budget)),
+            LayerKind::Rolex => {
+                let given = format!("{bytes} bytes for a table with search layer 'rolex'");
+                let allowed = "only search layer 'learned' can do with less than all".to_owned();
+                Err(bad(given, allowed).into())
+            }
+        }
     }
 }
 

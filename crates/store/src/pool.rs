@@ -17,7 +17,7 @@ use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::host::Host;
-use crate::options::{EmbeddedFabric, PoolOptions, retrain_policy};
+use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
 use crate::share::PoolShare;
@@ -184,7 +184,15 @@ impl Pool {
     /// # Errors
     /// The memory node cannot be reached, or has no session left.
     pub fn session(&self) -> Result<Session, Error> {
-        Session::open(self.clone())
+        self.session_with(&SessionOptions::default())
+    }
+
+    /// [`session`](Self::session), with options.
+    ///
+    /// # Errors
+    /// As for [`session`](Self::session).
+    pub fn session_with(&self, options: &SessionOptions) -> Result<Session, Error> {
+        Session::open(self.clone(), options)
     }
 
     pub(crate) fn endpoint(&self) -> MappedEndpoint {

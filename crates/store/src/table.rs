@@ -9,7 +9,7 @@ use farleaf_index::operation::HintCounters;
 use crate::at_once::{GetBegun, MultiGetBegun};
 use crate::options::TableInfo;
 use crate::scan::Scan;
-use crate::{AsyncTable, Error};
+use crate::{AsyncTable, Error, PartialCounts};
 
 /// What an insert found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,5 +203,10 @@ impl Table {
     /// See [`AsyncTable::metadata_bytes`].
     pub fn metadata_bytes(&self) -> u64 {
         self.0.metadata_bytes()
+    }
+
+    /// See [`AsyncTable::partial_counts`].
+    pub fn partial_counts(&self) -> Option<PartialCounts> {
+        self.0.partial_counts()
     }
 }

@@ -55,6 +55,9 @@ pub struct RunReport {
     /// Operations that each thread keeps in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
+    /// The most bytes that a session held of the search layer, where there was a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_budget_bytes: Option<u64>,
 }
 
 /// What one kind of operation took.
@@ -157,6 +160,7 @@ pub(super) mod tests {
             fill_percent: None,
             epsilon: None,
             in_flight: None,
+            metadata_budget_bytes: None,
         }
     }
 
@@ -183,8 +187,10 @@ pub(super) mod tests {
         );
         (report.slots, report.fill_percent) = (Some(8), Some(75));
         (report.epsilon, report.in_flight) = (Some(16.5), Some(4));
+        report.metadata_budget_bytes = Some(4096);
         let more = format!(
-            "{golden},\"slots\":8,\"fill_percent\":75,\"epsilon\":16.5,\"in_flight\":4}}\n"
+            "{golden},\"slots\":8,\"fill_percent\":75,\"epsilon\":16.5,\"in_flight\":4,\
+             \"metadata_budget_bytes\":4096}}\n"
         );
         assert_eq!(to_json_lines(&[report]).expect("finite"), more);
     }

@@ -116,6 +116,12 @@ fn heading(report: &RunReport) -> String {
         ),
         ("epsilon", report.epsilon.map(|keys| keys.to_string())),
         ("in flight", report.in_flight.map(|count| count.to_string())),
+        (
+            "metadata budget",
+            report
+                .metadata_budget_bytes
+                .map(|budget| bytes(budget as f64)),
+        ),
     ];
     let given: Vec<String> = optional
         .into_iter()

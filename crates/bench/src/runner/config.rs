@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use farleaf::LayerKind;
+use farleaf::{LayerKind, METADATA_BUDGET_BYTES_MIN};
 
 use super::BenchError;
 use crate::dataset::Dataset;
@@ -48,6 +48,8 @@ pub struct RunConfig {
     pub fill_percent: u8,
     /// Error bound of the models, in keys: 0.5 to 1024.
     pub epsilon_keys: f64,
+    /// The most bytes that each session holds to find leaves; `None`: no limit.
+    pub metadata_budget_bytes: Option<u64>,
     /// The seed of keys and operations.
     pub seed: u64,
     /// The commit of the code that runs, for the report.
@@ -72,13 +74,37 @@ impl Default for RunConfig {
             slots: table.slots,
             fill_percent: table.fill_percent,
             epsilon_keys: table.epsilon_keys,
+            metadata_budget_bytes: None,
             seed: 1,
             commit: "unknown".to_owned(),
         }
     }
 }
 
+/// An option, whether it is good, what was given, and what may be.
+type Check = (&'static str, bool, String, String);
+
 impl RunConfig {
+    fn metadata_budget_checks(&self) -> [Check; 2] {
+        let option = "metadata-budget";
+        let bytes = self.metadata_budget_bytes.unwrap_or(u64::MAX);
+        let is_learned = self.metadata_budget_bytes.is_none() || self.layer == LayerKind::Learned;
+        [
+            (
+                option,
+                bytes >= METADATA_BUDGET_BYTES_MIN,
+                format!("{bytes} bytes"),
+                format!("at least {METADATA_BUDGET_BYTES_MIN} bytes"),
+            ),
+            (
+                option,
+                is_learned,
+                format!("given with --index {}", self.layer),
+                "for --index learned alone".into(),
+            ),
+        ]
+    }
+
     /// Whether all of it is within its limits; the first option that is not is the error.
     ///
     /// # Errors
@@ -134,7 +160,8 @@ impl RunConfig {
                 "from 0.5 to 1024 (keys)".into(),
             ),
         ];
-        match checks.into_iter().find(|(_, is_good, ..)| !is_good) {
+        let mut checks = checks.into_iter().chain(self.metadata_budget_checks());
+        match checks.find(|(_, is_good, ..)| !is_good) {
             None => Ok(()),
             Some((option, _, given, allowed)) => Err(BenchError::BadOption {
                 option,
@@ -248,6 +275,14 @@ mod tests {
         assert!(refused(|config| config.fill_percent = 24).starts_with("--fill is 24"));
         assert!(refused(|config| config.fill_percent = 101).starts_with("--fill is 101"));
         assert!(refused(|config| config.epsilon_keys = 0.4).starts_with("--epsilon is 0.4"));
+        assert_eq!(
+            refused(|config| config.metadata_budget_bytes = Some(1023)),
+            "--metadata-budget is 1023 bytes: it must be at least 1024 bytes"
+        );
+        let rolex = refused(|config| {
+            (config.metadata_budget_bytes, config.layer) = (Some(1 << 30), LayerKind::Rolex);
+        });
+        assert!(rolex.starts_with("--metadata-budget is given with --index rolex"));
         assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use farleaf::Pool;
+use farleaf::{Pool, SessionOptions};
 
 use super::client::{Client, Shared};
 use super::gate::{Gate, Place};
@@ -127,7 +127,11 @@ fn work(
         checker,
     } = assignment;
     let failed = |activity| BenchError::store(spec.letter, activity);
-    let session = pool.session().map_err(failed("opening a session"))?;
+    let options = SessionOptions {
+        metadata_budget_bytes: config.metadata_budget_bytes,
+    };
+    let session = pool.session_with(&options);
+    let session = session.map_err(failed("opening a session"))?;
     let table = session
         .open_table(TABLE_NAME)
         .map_err(failed("opening the table"))?;

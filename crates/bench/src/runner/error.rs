@@ -82,7 +82,7 @@ pub enum BenchError {
 
 impl BenchError {
     /// For `map_err`: the store failed in `workload` while doing `activity`.
-    pub(super) fn store(
+    pub(crate) fn store(
         workload: WorkloadLetter,
         activity: &'static str,
     ) -> impl FnOnce(farleaf::Error) -> Self {

@@ -47,6 +47,7 @@ pub use config::{FabricKind, IN_FLIGHT_COUNT_MAX, RECORD_COUNT_MAX, RunConfig, T
 pub use error::BenchError;
 pub use progress::{Phase, PhaseKind, ProgressSink, Silent};
 pub use store::LoadedStore;
+pub(crate) use store::TABLE_NAME;
 
 use crate::dataset::{DatasetError, KeySet};
 use crate::report::RunReport;

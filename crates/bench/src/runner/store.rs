@@ -13,7 +13,7 @@ use crate::verify::{ScanChecker, loaded_value};
 use crate::workload::{InsertLedger, WorkloadLetter, WorkloadSpec};
 
 /// The table, as YCSB calls it.
-pub(super) const TABLE_NAME: &str = "usertable";
+pub(crate) const TABLE_NAME: &str = "usertable";
 
 /// A pool is made twice as large when its keys turn out not to fit, so often at the most.
 const ENLARGEMENT_COUNT_MAX: u32 = 4;
@@ -174,6 +174,7 @@ impl LoadedStore {
             fill_percent: Some(config.fill_percent.into()),
             epsilon: Some(config.epsilon_keys),
             in_flight: Some(config.in_flight as u64),
+            metadata_budget_bytes: config.metadata_budget_bytes,
         }
     }
 }

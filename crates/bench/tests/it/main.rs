@@ -1,5 +1,6 @@
 //! Runs of the workloads on real stores, small ones.
 
+mod budget;
 mod faults;
 mod limits;
 mod runs;

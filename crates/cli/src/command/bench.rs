@@ -1,5 +1,5 @@
 //! `farleaf bench`: the YCSB core workloads, in a pool of their own (`bench timeline` is in
-//! `bench_timeline`).
+//! `bench_timeline`, `bench budget` in `bench_budget`).
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -15,13 +15,14 @@ use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
 use indicatif::ProgressBar;
 
 use crate::arguments::{COMMIT, parse_epsilon, parse_fill, parse_slots};
+use crate::command::bench_budget::{self, BudgetArguments};
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::print;
 use crate::private_files;
 use crate::progress::count_bar;
-use crate::quantity::{parse_key, parse_positive_count};
+use crate::quantity::{parse_key, parse_positive_count, parse_size};
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -38,6 +39,8 @@ pub(crate) struct BenchArguments {
 enum BenchCommand {
     /// The YCSB core workloads A to F; `bench` alone is the same
     Ycsb(YcsbArguments),
+    /// What gets cost under metadata budgets, from all of the models to almost none
+    Budget(Box<BudgetArguments>),
     /// A table watched while it grows, shrinks or moves, second by second
     Timeline(Box<TimelineArguments>),
 }
@@ -111,6 +114,11 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     epsilon: f64,
 
+    /// The most that each session holds to find leaves, such as 64KiB; what it does not hold it
+    /// fetches when it needs it (`learned` only) [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    metadata_budget: Option<u64>,
+
     /// Seed of keys and operations: the same seed makes the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
     #[arg(value_parser = parse_key, allow_negative_numbers = true)]
@@ -145,6 +153,7 @@ fn parse_workload(text: &str) -> Result<WorkloadChoice, UnknownWorkload> {
 /// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
 pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<Ending> {
     let arguments = match &arguments.command {
+        Some(BenchCommand::Budget(arguments)) => return bench_budget::run(arguments),
         Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(arguments),
         Some(BenchCommand::Ycsb(arguments)) => arguments,
         None => &arguments.ycsb,
@@ -204,6 +213,7 @@ fn config(arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
         slots: arguments.slots,
         fill_percent: arguments.fill,
         epsilon_keys: arguments.epsilon,
+        metadata_budget_bytes: arguments.metadata_budget,
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
     }

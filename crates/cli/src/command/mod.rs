@@ -1,6 +1,7 @@
 //! What each command does, a file each.
 
 pub(crate) mod bench;
+mod bench_budget;
 mod bench_timeline;
 mod connection;
 pub(crate) mod del;

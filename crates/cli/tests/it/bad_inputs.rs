@@ -31,8 +31,8 @@ const fn case(
 const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-leaf-as-absent', \
     'state-before-slots', 'unlock-before-state', 'high-before-sibling', \
     'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
-    'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'merge-unlocked', \
-    'neighbour-link-kept', 'leaf-table-unnamed'\n";
+    'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
+     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]
@@ -108,6 +108,28 @@ const BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--keys", "none.txt", "--records", "9"], 1, &["none.txt", "No such"]),
     case(&["bench", "ycsb", "--keys", "bad.txt", "--records", "1"], 1, &["bad.txt:3", "three"]),
     case(&["bench", "ycsb", "--keys", "two.txt", "--records", "9"], 1, &["two.txt", "2", "9"]),
+];
+
+/// Budgets that cannot be kept.
+#[rustfmt::skip]
+const BUDGETS: &[Case] = &[
+    case(&["bench", "ycsb", "--metadata-budget", "1023"], 2, &["--metadata-budget is 1023 bytes", "at least 1024 bytes"]),
+    case(&["bench", "ycsb", "--metadata-budget", "1MB"], 2, &["'1MB'", "--metadata-budget", "64MiB"]),
+    case(
+        &["bench", "ycsb", "--index", "rolex", "--metadata-budget", "1GiB"],
+        2,
+        &["--metadata-budget is given with --index rolex", "learned alone"],
+    ),
+    case(&["bench", "budget", "--budgets", "50,0"], 2, &["--budgets is 0", "above 0"]),
+    case(&["bench", "budget", "--budgets", "-5"], 2, &["--budgets is -5", "above 0"]),
+    case(&["bench", "budget", "--budgets", "half"], 2, &["'half'", "--budgets", "such as 25"]),
+    case(&["bench", "budget", "--distribution", "latest"], 2, &["--distribution is latest", "uniform or zipfian"]),
+    case(
+        &["bench", "budget", "--records", "1k", "--operations", "1", "--fabric", "mem"],
+        1,
+        &["--budgets is", "at least 1024 bytes"],
+    ),
+    case(&["bench", "budget", "--out", "thesis"], 1, &["folder thesis", "ch1.tex"]),
 ];
 
 /// Tables that cannot be watched.
@@ -249,7 +271,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 /// Promise: every command that is tried here is in the document.
 #[test]
 fn the_document_has_every_command() {
-    for case in [ARGUMENTS, BENCH, TIMELINE, FIGURES, FILES, TABLES].concat() {
+    for case in [ARGUMENTS, BENCH, BUDGETS, TIMELINE, FIGURES, FILES, TABLES].concat() {
         let quoted = case.arguments.iter().map(|argument| match *argument {
             "" => "''".to_owned(),
             other => other.replace('\n', "\\n"),
@@ -341,7 +363,7 @@ fn timelines_that_cannot_be_are_refused() {
     std::fs::create_dir(&drawn).expect("a directory");
     let list = "Written by `farleaf figures`; the next run into this folder removes:\nindex.html\n";
     std::fs::write(drawn.join("files-of-this-run.txt"), list).expect("written");
-    for case in TIMELINE {
+    for case in BUDGETS.iter().chain(TIMELINE) {
         check(&place, case);
     }
     for folder in [thesis, drawn] {

@@ -7,6 +7,7 @@
 
 mod at_once;
 mod course;
+mod pages;
 mod read;
 mod scan;
 mod survey;
@@ -31,6 +32,8 @@ use crate::IndexError;
 use crate::directory::Directory;
 use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
+use crate::partial::{Budget, PartialCounts, PartialLayer};
+use crate::snapshot::PagedSnapshot;
 use course::Course;
 
 /// So many unread announcements of a model make it worth two round trips to read them.
@@ -131,6 +134,27 @@ impl IndexState {
     /// to leaves that have stayed.
     pub fn replace_directory(&self, directory: Arc<Directory>) {
         self.layer.borrow_mut().replace_directory(directory);
+        self.note_replaced();
+    }
+
+    /// The same for a session with a metadata budget: all pages of the old root are dropped (L3.4),
+    /// unless the simulator `keeps_pages` as a planted bug.
+    pub fn replace_snapshot(&self, snapshot: PagedSnapshot, budget: Budget, keeps_pages: bool) {
+        let newer = match self.layer.borrow_mut().as_partial_mut() {
+            Some(layer) => {
+                let mut newer = layer.with_snapshot(snapshot);
+                if keeps_pages {
+                    newer.take_pages(layer);
+                }
+                Layer::Partial(Box::new(newer))
+            }
+            None => Layer::partial(snapshot, budget),
+        };
+        self.layer.replace(newer);
+        self.note_replaced();
+    }
+
+    fn note_replaced(&self) {
         self.layer_version.update(|version| version.wrapping_add(1));
         self.follows_retired.set(false);
         self.count_hint(|counters| counters.refresh_count += 1);
@@ -157,27 +181,28 @@ impl IndexState {
         self.layer.borrow().metadata_bytes()
     }
 
+    /// How often pages were fetched and evicted; `None` without a metadata budget.
+    pub fn partial_counts(&self) -> Option<PartialCounts> {
+        let layer = self.layer.borrow();
+        layer.as_partial().map(PartialLayer::counts)
+    }
+
     /// The directory's load and counts: generation, trained records, leaves, models.
     pub fn training(&self) -> (u16, u64, u64, u64) {
         let layer = self.layer.borrow();
-        let directory = layer.directory();
-        let counts = (
-            u64::from(directory.leaf_count()),
-            directory.model_count() as u64,
-        );
         (
-            directory.generation(),
-            directory.record_count(),
-            counts.0,
-            counts.1,
+            layer.generation(),
+            layer.record_count(),
+            layer.leaf_count().into(),
+            layer.model_count() as u64,
         )
     }
 
-    /// Every leaf that the training knows, in order.
+    /// Every leaf that the training knows, in order; under a metadata budget, as far as models are
+    /// held.
     pub fn trained_leaves(&self) -> Vec<RemoteAddr> {
         let layer = self.layer.borrow();
-        let directory = layer.directory();
-        let leaves = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
+        let leaves = (0..layer.leaf_count()).filter_map(|number| layer.leaf(number));
         leaves.map(|leaf| leaf.addr).collect()
     }
 
@@ -313,9 +338,8 @@ impl<'a, E: Endpoint> Index<'a, E> {
                 parent: hint.parent,
             }),
             Look::Left | Look::Here | Look::Torn => {
-                let first = layer.directory().leaf(0);
-                let left = layer.left_of(key, hint).or(first);
-                Ok(left.expect("a directory has at least one leaf"))
+                let left = layer.left_of(key, hint);
+                Ok(left.unwrap_or_else(|| layer.first_leaf()))
             }
         }
     }
@@ -332,8 +356,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
             return;
         }
         let mut layer = self.state.layer.borrow_mut();
-        let trained = layer.directory().leaf(leaf.parent);
-        if trained.is_none_or(|trained| trained.addr != leaf.addr) {
+        if !layer.may_be_trained(leaf) {
             layer.learn(low, leaf);
         }
     }
@@ -352,7 +375,9 @@ impl<'a, E: Endpoint> Index<'a, E> {
             let Some(announcement) = layer.announcement(parent) else {
                 return Ok(());
             };
-            let first_leaf = layer.directory().first_leaf_of(announcement.model as usize);
+            let Some(first_leaf) = layer.first_leaf_of(announcement.model) else {
+                return Ok(());
+            };
             (
                 announcement,
                 layer.announced_seen(announcement.model),
@@ -381,14 +406,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
                     addr: entry.place(),
                     parent: first_leaf + u32::from(entry.spare()),
                 })
-                .filter(|leaf| {
-                    self.state
-                        .layer
-                        .borrow()
-                        .directory()
-                        .leaf(leaf.parent)
-                        .is_some()
-                })
+                .filter(|leaf| leaf.parent < self.state.layer.borrow().leaf_count())
                 .collect();
             batch.clear();
             let reads: Vec<_> = leaves

@@ -2,14 +2,15 @@
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
 use farleaf_leaf::{LeafBuffer, LeafImage, Look};
+use farleaf_types::RemoteAddr;
 
 use super::course::Course;
+use super::pages::post_pages;
 use super::{Announced, CATCH_UP_COUNT, Index, Scratch};
 use crate::IndexError;
-use crate::hint::{Hint, SearchLayer};
+use crate::hint::{Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
 use crate::learned::GROUP_COUNT;
-use crate::rolex::Candidates;
 
 /// Keys that go into one batch at the most.
 pub(super) const MULTI_GET_BATCH_COUNT: usize = 1024;
@@ -143,15 +144,7 @@ impl<E: Endpoint> Index<'_, E> {
                 Some(layer.locate_early(key, near))
             }
             Layer::Rolex(_) => None,
-        }
-    }
-
-    /// The range of leaves to read for a key; one leaf when the search layer names that.
-    #[cold]
-    pub(super) fn range(&self, key: u64) -> Candidates {
-        match &*self.state.layer.borrow() {
-            Layer::Learned(layer) => Candidates::of(layer.locate(key)),
-            Layer::Rolex(layer) => layer.candidates(key),
+            Layer::Partial(layer) => layer.locate_held(key),
         }
     }
 
@@ -254,6 +247,10 @@ impl<E: Endpoint> Index<'_, E> {
         let layer = self.state.layer.borrow();
         let announcement = layer.announcement(parent)?;
         let seen = layer.announced_seen(announcement.model);
+        if seen == u32::MAX {
+            // Whoever has seen as many as there can be never asks.
+            return None;
+        }
         let unread = announcement.capacity.saturating_sub(seen);
         let count = unread.min(EARLY_ENTRY_COUNT) as usize;
         let counter = batch.read(announcement.counter, 1);
@@ -266,9 +263,9 @@ impl<E: Endpoint> Index<'_, E> {
         })
     }
 
-    /// ROLEX's get: the whole predicted range and its synonyms with one doorbell.
+    /// A get of a key whose search layer names a range: all of it with one doorbell.
     async fn get_from_range(&self, batch: &mut Batch, key: u64) -> Result<Option<u64>, IndexError> {
-        let candidates = self.range(key);
+        let candidates = self.candidates(batch, key).await?;
         let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
         match leaf {
             Some(leaf) => Ok(leaf.image().get(key)),
@@ -285,15 +282,13 @@ impl<E: Endpoint> Index<'_, E> {
         candidates: &Candidates,
     ) -> Result<(Hint, Look, Option<LeafBuffer>), IndexError> {
         batch.clear();
-        let reads: Vec<ReadSlot> = candidates
-            .leaves
-            .iter()
-            .map(|leaf| self.post_leaf(batch, leaf.addr))
-            .collect();
+        let reads = self.post_leaves(batch, candidates);
         let counter = candidates.counter.map(|counter| batch.read(counter, 1));
+        let pages = post_pages(batch, core::iter::once(candidates));
         self.access.endpoint.execute(batch).await?;
-        let images = reads.iter().map(|read| self.image(batch, *read));
+        let images = self.images(batch, candidates, &reads);
         let chosen = choose(&self.access, key, candidates, images);
+        self.keep_pages(batch, pages)?;
         // Otherwise the model's number is of an older directory.
         if let Some(counter) = counter.filter(|_| self.is_current()) {
             let slot_use = batch.words(counter)[0];
@@ -313,30 +308,23 @@ impl<E: Endpoint> Index<'_, E> {
         keys: &[u64],
         values: &mut Vec<Option<u64>>,
     ) -> Result<(), IndexError> {
-        let candidates: Vec<Candidates> = match &*self.state.layer.borrow() {
-            Layer::Rolex(layer) => keys.iter().map(|key| layer.candidates(*key)).collect(),
-            Layer::Learned(_) => Vec::new(),
-        };
+        let candidates = self.candidates_of_many(batch, keys).await?;
         batch.clear();
-        let reads: Vec<Vec<ReadSlot>> = candidates
+        let reads: Vec<RangeReads> = candidates
             .iter()
-            .map(|range| {
-                range
-                    .leaves
-                    .iter()
-                    .map(|leaf| self.post_leaf(batch, leaf.addr))
-                    .collect()
-            })
+            .map(|range| self.post_leaves(batch, range))
             .collect();
+        let pages = post_pages(batch, candidates.iter());
         self.access.endpoint.execute(batch).await?;
         let chosen: Vec<_> = keys
             .iter()
             .zip(candidates.iter().zip(&reads))
             .map(|(key, (range, reads))| {
-                let images = reads.iter().map(|read| self.image(batch, *read));
+                let images = self.images(batch, range, reads);
                 choose(&self.access, *key, range, images)
             })
             .collect();
+        self.keep_pages(batch, pages)?;
         for (key, (hint, look, leaf)) in keys.iter().zip(chosen) {
             values.push(match leaf {
                 Some(leaf) => leaf.image().get(*key),
@@ -345,11 +333,56 @@ impl<E: Endpoint> Index<'_, E> {
         }
         Ok(())
     }
+
+    /// Adds the READs of all leaves of a range: one verb for those that lie side by side.
+    fn post_leaves(&self, batch: &mut Batch, candidates: &Candidates) -> RangeReads {
+        let (side_by_side, others) = candidates.leaves.split_at(candidates.side_by_side);
+        RangeReads {
+            side_by_side: side_by_side
+                .first()
+                .map(|first| self.post_run(batch, first.addr, side_by_side.len())),
+            others: others
+                .iter()
+                .map(|leaf| self.post_leaf(batch, leaf.addr))
+                .collect(),
+        }
+    }
+
+    /// Adds one READ over leaves that lie side by side, at least one.
+    pub(super) fn post_run(&self, batch: &mut Batch, first: RemoteAddr, count: usize) -> ReadSlot {
+        let geometry = self.access.geometry;
+        batch.cost_mut().leaves_read += count as u64;
+        let words = (count - 1) * geometry.stride_words() + geometry.image_size_words();
+        batch.read(geometry.state(first), words)
+    }
+
+    /// The images of a range's leaves, in its order.
+    fn images<'b>(
+        &self,
+        batch: &'b Batch,
+        candidates: &Candidates,
+        reads: &'b RangeReads,
+    ) -> impl Iterator<Item = LeafImage<'b>> {
+        let geometry = self.access.geometry;
+        let run = reads.side_by_side.map_or(&[][..], |slot| batch.words(slot));
+        let in_run = (0..candidates.side_by_side)
+            .map(move |index| LeafImage::new(geometry, &run[index * geometry.stride_words()..]));
+        let others = reads.others.iter();
+        let others = others.map(move |slot| LeafImage::new(geometry, batch.words(*slot)));
+        in_run.chain(others)
+    }
+}
+
+/// The READs of a range.
+#[derive(Debug)]
+struct RangeReads {
+    side_by_side: Option<ReadSlot>,
+    others: Vec<ReadSlot>,
 }
 
 /// The leaf of a range that covers the key; else the intact one to its left that is nearest, else
 /// whichever came first.
-fn choose<'b, E: Endpoint>(
+pub(super) fn choose<'b, E: Endpoint>(
     access: &farleaf_leaf::LeafAccess<'_, E>,
     key: u64,
     candidates: &Candidates,

@@ -7,10 +7,12 @@ use farleaf_leaf::{LeafGeometry, LeafImage, Look};
 use farleaf_types::RemoteAddr;
 
 use super::Index;
+use super::pages::post_pages;
 use crate::IndexError;
-use crate::directory::Directory;
-use crate::hint::{Hint, SearchLayer};
+use crate::hint::{Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
+use crate::partial::ModelPage;
+use crate::snapshot::PagedSnapshot;
 
 /// Trained leaves that one batch reads at the most.
 const LEAF_COUNT_MAX: u64 = 512;
@@ -36,6 +38,61 @@ struct Piece {
     slot: ReadSlot,
     /// Whether training knows them: then each has the parent after that of the one before.
     is_trained: bool,
+}
+
+impl Piece {
+    #[inline]
+    fn leaf(&self, index: u64, stride_blocks: u64) -> Hint {
+        Hint {
+            addr: self.first.addr.offset_blocks(index * stride_blocks),
+            parent: self.first.parent + if self.is_trained { index as u32 } else { 0 },
+        }
+    }
+}
+
+/// Where a batch of a scan starts.
+#[derive(Clone, Copy, Debug)]
+struct Start<'a> {
+    hint: Hint,
+    /// The predicted range that `hint` is the first leaf of.
+    range: Option<&'a Candidates>,
+    /// Models that the layer may not hold.
+    models: Option<&'a ModelPage>,
+}
+
+impl<'a> Start<'a> {
+    fn at(hint: Hint) -> Self {
+        Self {
+            hint,
+            range: None,
+            models: None,
+        }
+    }
+
+    /// Leaves of the range before the one that is wanted, at the most.
+    fn spare_count(&self) -> u64 {
+        self.range
+            .map_or(0, |range| range.side_by_side.saturating_sub(1) as u64)
+    }
+
+    /// Synonyms that come with the range.
+    fn synonyms(&self) -> impl Iterator<Item = Hint> + 'a {
+        let ranges = self.range.into_iter();
+        let ranges = ranges.filter(|range| range.side_by_side > 0);
+        ranges.flat_map(|range| range.leaves[range.side_by_side..].iter().copied())
+    }
+
+    /// A trained leaf, and how many lie side by side from it on, of `count_max` at the most.
+    fn run_from(&self, layer: &Layer, leaf: u32, count_max: u32) -> Option<(Hint, u32)> {
+        let models = self.models.filter(|models| models.leaves().contains(&leaf));
+        match (layer, models) {
+            (Layer::Partial(layer), Some(models)) => {
+                let (leaf, count) = layer.run_in(models, leaf);
+                Some((leaf, count.min(count_max.max(1))))
+            }
+            _ => layer.run_from(leaf, count_max),
+        }
+    }
 }
 
 /// What one batch of a scan reads: a few pieces, in the order of their keys as far as is known.
@@ -101,36 +158,95 @@ impl<E: Endpoint> Index<'_, E> {
             if records.len() >= end {
                 break;
             }
-            let hint = cursor.hint.take().unwrap_or_else(|| self.locate(from));
-            let ahead = self
-                .read_ahead(batch, hint, from, end - records.len())
-                .await?;
+            let wanted = end - records.len();
+            let hint = cursor.hint.take();
+            let (hint, ahead) = if self.is_partial() {
+                Box::pin(self.read_ahead_by_pages(batch, hint, from, wanted)).await?
+            } else {
+                let hint = hint.unwrap_or_else(|| self.locate(from));
+                let start = Start::at(hint);
+                (hint, self.read_ahead(batch, start, from, wanted).await?)
+            };
             self.consume(batch, cursor, hint, &ahead, end, records)
                 .await?;
         }
         Ok(())
     }
 
-    /// Reads the leaf of `hint`, the synonyms known of it, and the trained leaves behind it that
-    /// are expected to hold `wanted` records, with their known synonyms: one batch, and one verb
-    /// for each contiguous piece.
+    /// [`read_ahead`](Self::read_ahead) with a metadata budget: fetches models that are missing,
+    /// and where residuals are missing begins at the first leaf of the predicted range. Returns the
+    /// leaf to begin with.
+    async fn read_ahead_by_pages(
+        &self,
+        batch: &mut Batch,
+        hint: Option<Hint>,
+        from: u64,
+        wanted: usize,
+    ) -> Result<(Hint, ReadAhead), IndexError> {
+        let find = |snapshot: &PagedSnapshot| match hint {
+            Some(hint) => snapshot.page_of_leaf(hint.parent),
+            None => Some(snapshot.page_of_key(from)),
+        };
+        let models = self.models_of(batch, find).await?;
+        let range = match hint {
+            Some(hint) => Candidates::of(hint),
+            None => self.candidates_by(models.as_deref(), from),
+        };
+        let first = range.leaves[0];
+        let start = Start {
+            hint: first,
+            range: Some(&range),
+            models: models.as_deref(),
+        };
+        let ahead = self.read_ahead(batch, start, from, wanted).await?;
+        Ok((
+            self.first_covering(batch, &ahead, from).unwrap_or(first),
+            ahead,
+        ))
+    }
+
+    /// The leaf among those read ahead that covers a key, or the nearest one to its left.
+    fn first_covering(&self, batch: &Batch, ahead: &ReadAhead, key: u64) -> Option<Hint> {
+        let geometry = self.access.geometry;
+        let mut nearest: Option<(u64, Hint)> = None;
+        for piece in &ahead.pieces {
+            for index in 0..piece.count {
+                let hint = piece.leaf(index, geometry.stride_blocks());
+                let words = &batch.words(piece.slot)[index as usize * geometry.stride_words()..];
+                let image = LeafImage::new(geometry, words);
+                match self.access.look(image, hint.addr, key) {
+                    Look::Here => return Some(hint),
+                    Look::Right(_) if nearest.is_none_or(|(low, _)| low <= image.low()) => {
+                        nearest = Some((image.low(), hint));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        nearest.map(|(_, hint)| hint)
+    }
+
+    /// Reads the leaf where it starts, the synonyms known of it, and the trained leaves behind it
+    /// that are expected to hold `wanted` records, with their known synonyms: one batch, and one
+    /// verb for each contiguous piece.
     async fn read_ahead(
         &self,
         batch: &mut Batch,
-        hint: Hint,
+        start: Start<'_>,
         from: u64,
         wanted: usize,
     ) -> Result<ReadAhead, IndexError> {
+        let hint = start.hint;
         batch.clear();
         let mut ahead = ReadAhead::default();
         let mut synonyms = Vec::new();
         {
             let layer = self.state.layer.borrow();
-            let directory = layer.directory();
-            let limit = expected_leaf_count(directory, self.access.geometry, wanted);
+            let limit = expected_leaf_count(&layer, self.access.geometry, wanted);
+            let limit = (limit + start.spare_count()).min(LEAF_COUNT_MAX);
             let mut left = limit;
-            let trained = directory.leaf(hint.parent);
-            let is_trained = trained.is_some_and(|leaf| leaf.addr == hint.addr);
+            let trained = start.run_from(&layer, hint.parent, 1);
+            let is_trained = trained.is_some_and(|(leaf, _)| leaf.addr == hint.addr);
             if !is_trained {
                 self.post_piece(batch, &mut ahead, hint, 1, false);
                 left = left.saturating_sub(1).max(1);
@@ -139,7 +255,7 @@ impl<E: Endpoint> Index<'_, E> {
             synonyms_of(&layer, hint.parent..parent, (from, limit), &mut synonyms);
             while left > 0 {
                 // No more than `LEAF_COUNT_MAX`.
-                let Some((first, count)) = directory.run_from(parent, left as u32) else {
+                let Some((first, count)) = start.run_from(&layer, parent, left as u32) else {
                     break;
                 };
                 let count = u64::from(count);
@@ -150,10 +266,13 @@ impl<E: Endpoint> Index<'_, E> {
                 parent += count as u32;
             }
         }
+        synonyms.extend(start.synonyms());
         for synonym in synonyms {
             self.post_piece(batch, &mut ahead, synonym, 1, false);
         }
+        let pages = post_pages(batch, start.range.into_iter());
         self.access.endpoint.execute(batch).await?;
+        self.keep_pages(batch, pages)?;
         Ok(ahead)
     }
 
@@ -166,10 +285,7 @@ impl<E: Endpoint> Index<'_, E> {
         count: u64,
         is_trained: bool,
     ) {
-        let geometry = self.access.geometry;
-        let words = (count as usize - 1) * geometry.stride_words() + geometry.image_size_words();
-        let slot = batch.read(geometry.state(first.addr), words);
-        batch.cost_mut().leaves_read += count;
+        let slot = self.post_run(batch, first.addr, count as usize);
         ahead.pieces.push(Piece {
             first,
             count,
@@ -218,7 +334,12 @@ impl<E: Endpoint> Index<'_, E> {
     /// synonym of the same parent.
     fn hint_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<Hint> {
         let link = image.link().place();
-        let next = self.state.layer.borrow().next_trained(hint.parent);
+        let layer = self.state.layer.borrow();
+        let next = layer.next_trained(hint.parent);
+        if next.is_none() && layer.as_partial().is_some() {
+            // Its model may not be held: the key tells better then.
+            return None;
+        }
         let synonym = Hint {
             addr: link,
             parent: hint.parent,
@@ -229,8 +350,8 @@ impl<E: Endpoint> Index<'_, E> {
 
 /// How many leaves should hold so many records, and one more for the part of the first that lies
 /// before the cursor.
-fn expected_leaf_count(directory: &Directory, geometry: LeafGeometry, wanted: usize) -> u64 {
-    let trained = directory.record_count() as f64 / f64::from(directory.leaf_count());
+fn expected_leaf_count(layer: &Layer, geometry: LeafGeometry, wanted: usize) -> u64 {
+    let trained = layer.record_count() as f64 / f64::from(layer.leaf_count());
     // Leaves of a table that was never loaded are as splits leave them.
     let mean = trained.max(geometry.slot_count() as f64 / 2.0);
     let expected = wanted as f64 / mean;

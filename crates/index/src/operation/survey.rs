@@ -1,11 +1,11 @@
 //! Looking at a whole table: its leaves one by one, and an estimate of its records.
 
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::RemoteAddr;
+use farleaf_types::{RemoteAddr, WordAddr};
 
 use super::Index;
 use crate::IndexError;
-use crate::hint::{Hint, SearchLayer};
+use crate::hint::{Announcement, Hint, SearchLayer};
 
 /// Leaves of each sort that an estimate looks at.
 const SAMPLE_COUNT: u32 = 256;
@@ -69,12 +69,12 @@ impl<E: Endpoint> Index<'_, E> {
         let mut records = Vec::new();
         image.append_sorted(0, &mut records);
         let fences = image.low()..=image.high();
+        let lock = batch.words(lock)[0];
         let is_sound = records.iter().all(|(key, _)| fences.contains(key))
             && records.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        let layer = self.state.layer.borrow();
-        let trained = layer.directory().leaf(hint.parent);
+        let trained = self.trained(batch, hint.parent).await?;
         let link = image.link().place();
-        let next_trained = layer.next_trained(hint.parent);
+        let next_trained = self.trained(batch, hint.parent + 1).await?;
         let next = match next_trained {
             Some(next) if next.addr == link => next,
             _ => Hint {
@@ -90,7 +90,7 @@ impl<E: Endpoint> Index<'_, E> {
             record_count: records.len(),
             is_sound,
             is_trained: trained.is_some_and(|trained| trained.addr == hint.addr),
-            lock: batch.words(lock)[0],
+            lock,
         }))
     }
 
@@ -99,7 +99,8 @@ impl<E: Endpoint> Index<'_, E> {
     /// # Errors
     /// The fabric failed, a leaf is damaged, or the table was dropped.
     pub async fn leaf_of(&self, batch: &mut Batch, key: u64) -> Result<RemoteAddr, IndexError> {
-        let hint = self.locate(key);
+        let hint = self.exact_hint(batch, key).await?;
+        let hint = hint.unwrap_or_else(|| self.locate(key));
         let leaf = self.read_intact(batch, hint.addr).await?;
         match self.access.look(leaf.image(), hint.addr, key) {
             farleaf_leaf::Look::Here => Ok(hint.addr),
@@ -113,34 +114,25 @@ impl<E: Endpoint> Index<'_, E> {
     /// # Errors
     /// As for [`leaf_of`](Self::leaf_of).
     pub async fn estimate_len(&self, batch: &mut Batch) -> Result<u64, IndexError> {
-        let (leaf_count, model_count) = {
-            let layer = self.state.layer.borrow();
-            (
-                layer.directory().leaf_count(),
-                layer.directory().model_count(),
-            )
-        };
-        let mut splits = 0.0;
+        let leaf_count = self.state.layer.borrow().leaf_count();
         let mut records = 0.0;
         let mut leaves = 0.0;
+        let counters = self.split_counters(batch).await?;
         batch.clear();
-        let counters: Vec<_> = {
-            let layer = self.state.layer.borrow();
-            let directory = layer.directory();
-            let first_leaves = (0..model_count).map(|model| directory.first_leaf_of(model));
-            let announcements = first_leaves.filter_map(|leaf| layer.announcement(leaf));
-            announcements
-                .map(|announcement| batch.read(announcement.counter, 1))
-                .collect()
-        };
+        let counters: Vec<_> = counters
+            .into_iter()
+            .map(|counter| batch.read(counter, 1))
+            .collect();
         self.access.endpoint.execute(batch).await?;
-        for counter in counters {
-            splits += batch.words(counter)[0] as f64;
-        }
+        let splits = counters
+            .iter()
+            .map(|counter| batch.words(*counter)[0] as f64);
+        let splits: f64 = splits.sum();
         let step = (leaf_count / SAMPLE_COUNT).max(1);
         for parent in (0..leaf_count).step_by(step as usize) {
-            let trained = self.state.layer.borrow().directory().leaf(parent);
-            let Some(trained) = trained else { break };
+            let Some(trained) = self.trained(batch, parent).await? else {
+                break;
+            };
             let leaf = self.read_intact(batch, trained.addr).await?;
             if leaf.image().is_retired() && !self.state.follows_retired.get() {
                 return Err(IndexError::Outdated);
@@ -148,7 +140,7 @@ impl<E: Endpoint> Index<'_, E> {
             records += leaf.image().record_count() as f64;
             leaves += 1.0;
             let next = leaf.image().link().place();
-            let next_trained = self.state.layer.borrow().next_trained(parent);
+            let next_trained = self.trained(batch, parent + 1).await?;
             if !next.is_null() && next_trained.is_none_or(|trained| trained.addr != next) {
                 let leaf = self.read_intact(batch, next).await?;
                 records += leaf.image().record_count() as f64;
@@ -157,5 +149,31 @@ impl<E: Endpoint> Index<'_, E> {
         }
         let mean: f64 = if leaves > 0.0 { records / leaves } else { 0.0 };
         Ok((mean * (f64::from(leaf_count) + splits)).round() as u64)
+    }
+
+    /// The words that count the splits of each model. With a metadata budget one round trip for
+    /// each model page that is missing.
+    async fn split_counters(&self, batch: &mut Batch) -> Result<Vec<WordAddr>, IndexError> {
+        let counter = |found: Announcement| found.counter;
+        let mut counters = Vec::new();
+        let mut page_count = 0;
+        while let Some(page) = self
+            .models_of(batch, |it| {
+                let is_page = page_count < it.heads().len() as u32;
+                is_page.then_some(page_count)
+            })
+            .await?
+        {
+            counters.extend(page.announcements().map(counter));
+            page_count += 1;
+        }
+        if page_count == 0 {
+            let layer = self.state.layer.borrow();
+            let first_leaves =
+                (0..layer.model_count() as u32).filter_map(|model| layer.first_leaf_of(model));
+            let announcements = first_leaves.filter_map(|leaf| layer.announcement(leaf));
+            counters.extend(announcements.map(counter));
+        }
+        Ok(counters)
     }
 }

@@ -171,14 +171,28 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(next)
     }
 
-    /// Where a write begins: ROLEX reads the predicted range first, as its paper has it.
+    /// Where a write begins.
     #[inline]
     async fn write_hint(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
-        if let Some(hint) = self.one_leaf(key) {
+        match self.one_leaf(key) {
+            Some(hint) => Ok(hint),
+            None => Box::pin(self.write_hint_slowly(batch, key)).await,
+        }
+    }
+
+    /// With a metadata budget, what is missing is fetched (L3.6): a lock on the right leaf is worth
+    /// a residual page. ROLEX reads the predicted range first, as its paper has it.
+    #[cold]
+    pub(super) async fn write_hint_slowly(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+    ) -> Result<Hint, IndexError> {
+        if let Some(hint) = self.exact_hint(batch, key).await? {
             return Ok(hint);
         }
-        let candidates = self.range(key);
-        let (hint, look, leaf) = Box::pin(self.read_range(batch, key, &candidates)).await?;
+        let candidates = self.candidates(batch, key).await?;
+        let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
         match (leaf, look) {
             (Some(_), _) | (None, Look::Torn) => Ok(hint),
             (None, look) => self.next_hint(key, hint, look),
@@ -209,7 +223,7 @@ impl<E: Endpoint> Index<'_, E> {
                 .await
                 .map_or_else(Room::None, |()| Room::Leased));
         };
-        let announcement = self.state.layer.borrow().announcement(hint.parent);
+        let announcement = self.announcement(batch, hint.parent).await?;
         let announcement = announcement.filter(|_| self.is_current());
         let counter = announcement.map(|announcement| announcement.counter);
         let request = SplitRequest {

@@ -1,7 +1,7 @@
 //! The words of a snapshot.
 //!
 //! ```text
-//! header (2 blocks) | one block per model | residuals, one byte per leaf
+//! header (2 blocks) | one block per model | page heads | residual pages
 //!     | leaf table, one word per leaf, if there is one | synonym leaf tables
 //! ```
 //!
@@ -13,26 +13,28 @@
 //! | 3 | trained leaves | | 3 | first leaf |
 //! | 4 | records trained on | | 4 | synonym capacity (32), leaves (32) |
 //! | 5 | shift of positions | | 5 | synonym leaf table |
-//! | 6 | checksum of the residuals | | 6 | 0 |
+//! | 6 | 0 | | 6 | 0 |
 //! | 7 | 1 if there is a leaf table (32), its checksum (32) | | 7 | checksum of words 0 to 6 |
 //! | 15 | checksum of words 0 to 14 | | | with the generation |
 //!
 //! Without a leaf table the leaves of a model lie side by side, from its first one on. With one,
 //! leaf i of the snapshot is where word i says, and a model's "first leaf" repeats its first word.
 //!
-//! A synonym leaf table is two counters, then entries. The first counts its entries (`slot_use`),
-//! the second the model's leaves that deletes have made underfull. An entry is a leaf's address,
-//! with the number of the parent in its model in the spare bits.
+//! Page heads and residual pages are in `page.rs`. A synonym leaf table is two counters, then
+//! entries. The first counts its entries (`slot_use`), the second the model's leaves that deletes
+//! have made underfull. An entry is a leaf's address, with the number of the parent in its model in
+//! the spare bits.
 
 use farleaf_types::{RemoteAddr, TableId, crc32c};
 
 use crate::directory::Model;
+use crate::snapshot::page::Piece;
 
 /// Words of the header.
 pub const HEADER_SIZE_WORDS: usize = 16;
 /// Words of one model.
 pub(super) const MODEL_SIZE_WORDS: usize = 8;
-/// "FLSNAP" and the format's version.
+/// "FLSNAP" and the format's version: 2 since there are pages, and leaf tables.
 const MAGIC: u64 = u64::from_le_bytes(*b"FLSNAP\x02\0");
 /// Most models and leaves that a snapshot may claim; beyond them lies damage, not data.
 const COUNT_MAX: u64 = u32::MAX as u64;
@@ -55,8 +57,6 @@ pub struct SnapshotHeader {
     pub record_count: u64,
     /// Positions are counted in 2^-shift leaves.
     pub shift: u32,
-    /// CRC-32C of the residuals' words.
-    pub residual_checksum: u32,
     /// CRC-32C of the leaf table's words, if there is one.
     pub leaf_table_checksum: Option<u32>,
 }
@@ -71,7 +71,6 @@ impl SnapshotHeader {
         words[3] = self.leaf_count.into();
         words[4] = self.record_count;
         words[5] = self.shift.into();
-        words[6] = self.residual_checksum.into();
         let leaf_table = self.leaf_table_checksum;
         words[7] = leaf_table.map_or(0, |checksum| HAS_LEAF_TABLE | u64::from(checksum));
         words[15] = crc32c(&words[..15]).into();
@@ -107,24 +106,26 @@ impl SnapshotHeader {
             leaf_count: words[3] as u32,
             record_count: words[4],
             shift: words[5] as u32,
-            residual_checksum: words[6] as u32,
             leaf_table_checksum,
         })
     }
 
-    /// Words before the residuals.
-    pub(super) fn residual_start_words(&self) -> usize {
-        HEADER_SIZE_WORDS + self.model_count as usize * MODEL_SIZE_WORDS
+    /// Where the models are: behind the header.
+    pub fn models(&self) -> Piece {
+        Piece {
+            start: HEADER_SIZE_WORDS,
+            word_count: self.model_count as usize * MODEL_SIZE_WORDS,
+        }
     }
 
-    /// Words of the residuals.
-    pub(super) fn residual_size_words(&self) -> usize {
-        (self.leaf_count as usize).div_ceil(8)
-    }
-
-    /// Words before the leaf table.
-    pub(super) fn leaf_table_start_words(&self) -> usize {
-        self.residual_start_words() + self.residual_size_words()
+    /// Where the leaf table is, behind the residual pages; it has no words if there is none.
+    pub(super) fn leaf_table(&self) -> Piece {
+        let residuals = self.residuals();
+        let has_table = self.leaf_table_checksum.is_some();
+        Piece {
+            start: residuals.start + residuals.word_count,
+            word_count: usize::from(has_table) * self.leaf_count as usize,
+        }
     }
 }
 
@@ -195,7 +196,6 @@ mod tests {
             leaf_count: 1000,
             record_count: 6000,
             shift: 5,
-            residual_checksum: 0xABCD,
             leaf_table_checksum: None,
         }
     }
@@ -225,16 +225,7 @@ mod tests {
         let words = header().encode();
         assert_eq!(
             words[..8],
-            [
-                0x0002_5041_4E53_4C46,
-                5 << 32 | 2,
-                3,
-                1000,
-                6000,
-                5,
-                0xABCD,
-                0
-            ]
+            [0x0002_5041_4E53_4C46, 5 << 32 | 2, 3, 1000, 6000, 5, 0, 0]
         );
         assert_eq!(header_with_leaf_table().encode()[7], 1 << 32 | 0x1234);
         let words = encode_model(&model(), 2);

@@ -18,6 +18,7 @@ use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::snapshot::format::{
     HEADER_SIZE_WORDS, MODEL_SIZE_WORDS, SnapshotHeader, decode_model, encode_model,
 };
+use crate::snapshot::page::{PageHead, Piece, decode_residual_page, encode_residuals};
 use crate::{IndexError, SnapshotDamage};
 
 /// Words that go over the fabric with one verb.
@@ -55,9 +56,8 @@ pub async fn write_snapshot<E: Endpoint>(
     layout: &RegionLayout,
     mut contents: SnapshotContents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
-    let tables_start = contents
-        .own_size_words()
-        .next_multiple_of(BLOCK_SIZE_WORDS as usize);
+    let tables_start = own_size_words(&contents.header());
+    let tables_start = tables_start.next_multiple_of(BLOCK_SIZE_WORDS as usize);
     let wanting = contents.models.iter().filter(|model| wants_table(model));
     let size_words = tables_start + wanting.map(table_size_words).sum::<usize>();
     let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
@@ -92,6 +92,19 @@ pub async fn write_snapshot<E: Endpoint>(
     }
 }
 
+fn encode_heads(models: &[Model], generation: u16) -> Vec<u64> {
+    let heads = (0..).zip(PageHead::of_models(models));
+    heads
+        .flat_map(|(page, head)| head.encode(generation, page))
+        .collect()
+}
+
+/// Words before the synonym leaf tables.
+fn own_size_words(header: &SnapshotHeader) -> usize {
+    let leaf_table = header.leaf_table();
+    leaf_table.start + leaf_table.word_count
+}
+
 fn wants_table(model: &Model) -> bool {
     model.synonym_table.is_null() && model.synonym_capacity > 0
 }
@@ -118,6 +131,22 @@ pub async fn read_snapshot<E: Endpoint>(
 }
 
 impl SnapshotContents {
+    fn header(&self) -> SnapshotHeader {
+        SnapshotHeader {
+            table: self.table,
+            generation: self.generation,
+            model_count: self.models.len() as u32,
+            leaf_count: self.residuals.len() as u32,
+            record_count: self.record_count,
+            shift: self.shift,
+            leaf_table_checksum: self.leaf_table_words().as_deref().map(crc32c),
+        }
+    }
+
+    fn leaf_table_words(&self) -> Option<Vec<u64>> {
+        self.leaf_table.as_deref().map(leaf_table::encode)
+    }
+
     /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
     /// synonym leaf tables, and itself. What else a table has of such chunks is garbage (R7).
     pub fn named_chunks(
@@ -126,6 +155,7 @@ impl SnapshotContents {
         geometry: LeafGeometry,
         root: RemoteAddr,
     ) -> BTreeSet<ChunkIndex> {
+        let own_words = own_size_words(&self.header());
         let blocks = |words: usize| (words as u64).div_ceil(BLOCK_SIZE_WORDS);
         let stride = geometry.stride_blocks();
         let is_listed = self.leaf_table.is_some();
@@ -139,7 +169,7 @@ impl SnapshotContents {
         let pieces = runs
             .chain(leaves)
             .chain(tables)
-            .chain([(root.place(), blocks(self.own_size_words()))]);
+            .chain([(root.place(), blocks(own_words))]);
         pieces
             .flat_map(|(start, block_count)| {
                 let last = start.offset_blocks(block_count.max(1) - 1);
@@ -189,34 +219,15 @@ impl SnapshotContents {
         own.iter().flat_map(side_by_side).collect()
     }
 
-    /// Words of what is read as a whole: all but the synonym leaf tables.
-    fn own_size_words(&self) -> usize {
-        let leaf_table = self.leaf_table.as_ref().map_or(0, |table| table.len());
-        HEADER_SIZE_WORDS
-            + self.models.len() * MODEL_SIZE_WORDS
-            + self.residuals.len().div_ceil(8)
-            + leaf_table
-    }
-
     fn encode(&self) -> Vec<u64> {
-        let residuals = residual_words(&self.residuals);
-        let leaf_table = self.leaf_table.as_deref().map(leaf_table::encode);
-        let header = SnapshotHeader {
-            table: self.table,
-            generation: self.generation,
-            model_count: self.models.len() as u32,
-            leaf_count: self.residuals.len() as u32,
-            record_count: self.record_count,
-            shift: self.shift,
-            residual_checksum: crc32c(&residuals),
-            leaf_table_checksum: leaf_table.as_deref().map(crc32c),
-        };
-        let mut words = Vec::with_capacity(self.own_size_words());
+        let header = self.header();
+        let mut words = Vec::with_capacity(own_size_words(&header));
         words.extend(header.encode());
         let models = self.models.iter();
         words.extend(models.flat_map(|model| encode_model(model, self.generation)));
-        words.extend(residuals);
-        words.extend(leaf_table.into_iter().flatten());
+        words.extend(encode_heads(&self.models, self.generation));
+        words.extend(encode_residuals(&self.residuals, self.generation));
+        words.extend(self.leaf_table_words().into_iter().flatten());
         words
     }
 }
@@ -233,55 +244,38 @@ pub async fn read_contents<E: Endpoint>(
     root: RemoteAddr,
 ) -> Result<SnapshotContents, IndexError> {
     let place = root.place();
-    let damaged = |what: String| {
-        IndexError::SnapshotDamaged(Box::new(SnapshotDamage {
-            addr: place,
-            table,
-            what,
-        }))
-    };
-    let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
-    let header = SnapshotHeader::decode(&words).map_err(damaged)?;
-    if (header.table, header.generation) != (table, root.spare()) {
-        return Err(damaged(format!("it belongs to {}", header.table)));
-    }
-    let models_start = place.word_at(HEADER_SIZE_WORDS as u64);
-    let model_words = header.model_count as usize * MODEL_SIZE_WORDS;
-    let words = read_words(endpoint, models_start, model_words).await?;
-    let models = words.chunks_exact(MODEL_SIZE_WORDS);
-    let models: Vec<Model> = models
-        .map(|words| decode_model(words, header.generation))
-        .collect::<Result<_, _>>()
-        .map_err(damaged)?;
+    let damaged = |what: String| damage(place, table, what);
+    let header = read_header(endpoint, table, root).await?;
+    let at = |piece: Piece| place.word_at(piece.start as u64);
     let is_listed = header.leaf_table_checksum.is_some();
-    let is_outside = |model: &&Model| !is_inside(model, layout, geometry, is_listed);
-    if let Some(model) = models.iter().find(is_outside) {
-        let how = format!("the model at {} leaves the region", model.base);
-        return Err(damaged(how));
-    }
-    let leaf_counts = models.iter().map(|model| u64::from(model.leaf_count));
-    let leaf_count: u64 = leaf_counts.sum();
-    let ascending = models
-        .windows(2)
-        .all(|pair| pair[0].first_key < pair[1].first_key);
-    if leaf_count != u64::from(header.leaf_count) || !ascending {
+    let piece = header.models();
+    let words = read_words(endpoint, at(piece), piece.word_count).await?;
+    let models =
+        decode_models(&words, header.generation, (layout, geometry, is_listed)).map_err(damaged)?;
+    let leaf_count = models
+        .iter()
+        .map(|model| u64::from(model.leaf_count))
+        .sum::<u64>();
+    if leaf_count != u64::from(header.leaf_count) {
         return Err(damaged("its models contradict its header".to_owned()));
     }
-    let residuals_start = place.word_at(header.residual_start_words() as u64);
-    let words = read_words(endpoint, residuals_start, header.residual_size_words()).await?;
-    if crc32c(&words) != header.residual_checksum {
-        return Err(damaged(
-            "the checksum of its residuals does not match".to_owned(),
-        ));
+    let piece = header.heads();
+    let words = read_words(endpoint, at(piece), piece.word_count).await?;
+    if words != encode_heads(&models, header.generation) {
+        return Err(damaged("its page heads contradict its models".to_owned()));
     }
-    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let residuals: Vec<i8> = bytes
-        .take(header.leaf_count as usize)
-        .map(u8::cast_signed)
-        .collect();
+    let start = header.residuals();
+    let words = read_words(endpoint, at(start), start.word_count).await?;
+    let mut residuals = Vec::with_capacity(header.leaf_count as usize);
+    for page in 0..header.residual_page_count() {
+        let piece = header.residual_page(page);
+        let words = &words[piece.start - start.start..][..piece.word_count];
+        residuals.extend(decode_residual_page(words, header.generation, page).map_err(damaged)?);
+    }
+    residuals.truncate(header.leaf_count as usize);
     let leaf_table = if let Some(checksum) = header.leaf_table_checksum {
-        let start = place.word_at(header.leaf_table_start_words() as u64);
-        let words = read_words(endpoint, start, header.leaf_count as usize).await?;
+        let piece = header.leaf_table();
+        let words = read_words(endpoint, at(piece), piece.word_count).await?;
         let decoded = leaf_table::decode(&words, checksum, (layout, geometry), &models);
         Some(decoded.map_err(damaged)?)
     } else {
@@ -296,6 +290,53 @@ pub async fn read_contents<E: Endpoint>(
         residuals,
         leaf_table,
     })
+}
+
+/// Reads and checks the header of the snapshot that a root names.
+pub(super) async fn read_header<E: Endpoint>(
+    endpoint: &E,
+    table: TableId,
+    root: RemoteAddr,
+) -> Result<SnapshotHeader, IndexError> {
+    let place = root.place();
+    let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
+    let header = SnapshotHeader::decode(&words).map_err(|what| damage(place, table, what))?;
+    if (header.table, header.generation) != (table, root.spare()) {
+        let what = format!("it belongs to {}", header.table);
+        return Err(damage(place, table, what));
+    }
+    Ok(header)
+}
+
+/// What is wrong with the snapshot at a place.
+pub(super) fn damage(addr: RemoteAddr, table: TableId, what: String) -> IndexError {
+    IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
+}
+
+/// Reads models that lie side by side: each intact, inside the region, and beginning behind the one
+/// before it.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn decode_models(
+    words: &[u64],
+    generation: u16,
+    (layout, geometry, is_listed): (&RegionLayout, LeafGeometry, bool),
+) -> Result<Vec<Model>, String> {
+    let models = words.chunks_exact(MODEL_SIZE_WORDS);
+    let models: Vec<Model> = models
+        .map(|words| decode_model(words, generation))
+        .collect::<Result<_, _>>()?;
+    let is_outside = |model: &&Model| !is_inside(model, layout, geometry, is_listed);
+    if let Some(model) = models.iter().find(is_outside) {
+        return Err(format!("the model at {} leaves the region", model.base));
+    }
+    let mut pairs = models.windows(2);
+    if pairs.all(|pair| pair[0].first_key < pair[1].first_key) {
+        Ok(models)
+    } else {
+        Err("its models do not ascend".to_owned())
+    }
 }
 
 /// Whether all that a model points to lies in chunks of the region; leaves that a leaf table lists
@@ -321,16 +362,6 @@ fn is_inside(
             || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
 }
 
-fn residual_words(residuals: &[i8]) -> Vec<u64> {
-    let word = |bytes: &[i8]| {
-        bytes
-            .iter()
-            .rev()
-            .fold(0, |word, byte| word << 8 | u64::from(byte.cast_unsigned()))
-    };
-    residuals.chunks(8).map(word).collect()
-}
-
 async fn write_words<E: Endpoint>(
     endpoint: &E,
     to: WordAddr,
@@ -348,7 +379,7 @@ async fn write_words<E: Endpoint>(
     Ok(())
 }
 
-async fn read_words<E: Endpoint>(
+pub(super) async fn read_words<E: Endpoint>(
     endpoint: &E,
     from: WordAddr,
     word_count: usize,

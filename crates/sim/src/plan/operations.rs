@@ -100,6 +100,23 @@ pub(super) fn draw_client(
     });
     ClientPlan {
         lanes: lanes.collect(),
+        metadata_budget_bytes: None,
+    }
+}
+
+/// Budgets of the clients' sessions, small enough that pages push each other out; so all tables
+/// must be of a search layer that can do with less than all.
+pub(super) fn draw_budgets(random: &mut Random, clients: &mut [ClientPlan]) {
+    for client in clients {
+        if random.chance(700) {
+            let bytes = *random.choose(&[1024, 1300, 1800, 2500, 20_000]);
+            client.metadata_budget_bytes = Some(bytes);
+        }
+        for operation in client.lanes.iter_mut().flatten() {
+            if let Operation::Create(shape) = operation {
+                shape.layer = LayerKind::Learned;
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farleaf::host::{Barrier, Host, ProcessKeeper};
-use farleaf::{AsyncSession, ErrorKind};
+use farleaf::{AsyncSession, ErrorKind, SessionOptions};
 use farleaf_fabric::Endpoint;
 
 use super::Stage;
@@ -13,6 +13,7 @@ use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::{Tasks, sleep};
 use crate::fabric::world::Nanos;
 use crate::history::{Answer, Operation, Refusal};
+use crate::plan::ClientPlan;
 use crate::session::{Session, SimHost};
 
 /// Time between two looks of a process at the pool, in virtual time.
@@ -26,7 +27,7 @@ pub(super) fn start_client(
     stage: &Rc<Stage>,
     number: usize,
     (endpoint, process): (SimEndpoint, SimEndpoint),
-    lanes: Vec<Vec<Operation>>,
+    plan: ClientPlan,
 ) {
     let (opening, crew) = (Rc::clone(stage), Rc::clone(tasks));
     let task = tasks.spawn(async move {
@@ -37,7 +38,10 @@ pub(super) fn start_client(
         let host = SimHost::new(node, client, &opening.findings);
         let keeper = ProcessKeeper::new(process, host.share(), Barrier::OneThread);
         start_process(&crew, &opening, number, keeper);
-        let session = AsyncSession::new(host, endpoint, owner);
+        let options = SessionOptions {
+            metadata_budget_bytes: plan.metadata_budget_bytes,
+        };
+        let session = AsyncSession::with_options(host, endpoint, owner, &options);
         let session = match Session::open(session).await {
             Ok(session) => Rc::new(session),
             Err(error) => {
@@ -45,6 +49,7 @@ pub(super) fn start_client(
                 return opening.end(number);
             }
         };
+        let lanes = plan.lanes;
         let is_alone = lanes.len() == 1;
         let lane_count = Rc::new(Cell::new(lanes.len()));
         for lane in lanes {

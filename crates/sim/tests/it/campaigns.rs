@@ -58,6 +58,7 @@ fn all_verbs_of_a_load_are_counted() {
     let load = Operation::Load(vec![(1, 10), (2, 20)]);
     plan.clients = vec![ClientPlan {
         lanes: vec![vec![load.clone(), load]],
+        metadata_budget_bytes: None,
     }];
     let verdict = run(&plan, None, false);
     assert_eq!(verdict.violations, []);
@@ -93,6 +94,7 @@ fn nothing_is_recovered_from_empty_memory() {
     plan.clients = (0..4)
         .map(|_| ClientPlan {
             lanes: vec![reads()],
+            metadata_budget_bytes: None,
         })
         .collect();
     for seed in 0..200 {
@@ -116,6 +118,7 @@ fn befallen(seed: u64, mishap: Mishap) -> Plan {
     let puts = (0..30).map(|key| Operation::Put(key, key + 1));
     plan.clients = vec![ClientPlan {
         lanes: vec![puts.collect()],
+        metadata_budget_bytes: None,
     }];
     let when = When::At(seed * 400);
     plan.faults = vec![Fault { when, mishap }];

@@ -7,7 +7,7 @@ use farleaf_types::OwnerWord;
 
 use super::base::SessionCore;
 use crate::host::Host;
-use crate::options::{TableInfo, TableOptions};
+use crate::options::{SessionOptions, TableInfo, TableOptions};
 use crate::{AsyncTable, Error, ErrorKind, Pool};
 
 /// One thread's way into a pool, with futures: many of them can be under way at once. Clones are
@@ -27,7 +27,17 @@ impl<H: Host> Clone for AsyncSession<H> {
 impl<H: Host> AsyncSession<H> {
     /// The session that the memory node has registered as `owner`, with an endpoint of its own.
     pub fn new(host: H, endpoint: H::Endpoint, owner: OwnerWord) -> Self {
-        Self(Rc::new(SessionCore::new(host, endpoint, owner)))
+        Self::with_options(host, endpoint, owner, &SessionOptions::default())
+    }
+
+    /// [`new`](Self::new), with options.
+    pub fn with_options(
+        host: H,
+        endpoint: H::Endpoint,
+        owner: OwnerWord,
+        options: &SessionOptions,
+    ) -> Self {
+        Self(Rc::new(SessionCore::new(host, endpoint, owner, *options)))
     }
 
     pub(crate) fn core(&self) -> &Rc<SessionCore<H>> {
@@ -48,10 +58,12 @@ impl<H: Host> AsyncSession<H> {
         self.0.open_entry(entry, &begun).await
     }
 
-    /// Opens a table: reads its directory, unless this process has it already.
+    /// Opens a table: reads its directory, unless this process has it already; with a metadata
+    /// budget only what it always needs of it.
     ///
     /// # Errors
-    /// There is no such table, or it is damaged.
+    /// There is no such table, it is damaged, or the session's metadata budget is too small or not
+    /// for its search layer ([`ErrorKind::BadOption`]).
     pub async fn open_table(&self, name: &str) -> Result<AsyncTable<H>, Error> {
         let begun = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;

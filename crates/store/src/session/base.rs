@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_executor::{backoff, block_on};
-use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_index::partial::Budget;
+use farleaf_index::snapshot::{PagedSnapshot, read_paged};
 use farleaf_index::{IndexState, Layer};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::RegionLayout;
@@ -17,13 +19,14 @@ use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::begin::{Begun, Unfinished};
 use crate::host::{Host, PoolShare};
-use crate::options::TableInfo;
+use crate::options::{SessionOptions, TableInfo};
 use crate::{AsyncTable, Error};
 
 #[derive(Debug)]
 pub(crate) struct SessionCore<H: Host> {
     pub(crate) endpoint: H::Endpoint,
     pub(crate) owner: OwnerWord,
+    options: SessionOptions,
     pub(crate) unfinished: Unfinished,
     pub(crate) last_cost: Cell<Cost>,
     pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,
@@ -71,7 +74,12 @@ pub(crate) struct TableState {
 }
 
 impl<H: Host> SessionCore<H> {
-    pub(crate) fn new(host: H, endpoint: H::Endpoint, owner: OwnerWord) -> Self {
+    pub(crate) fn new(
+        host: H,
+        endpoint: H::Endpoint,
+        owner: OwnerWord,
+        options: SessionOptions,
+    ) -> Self {
         let process = &host.share().process;
         let note = process.add(owner);
         let broken = Rc::<Cell<bool>>::default();
@@ -79,6 +87,7 @@ impl<H: Host> SessionCore<H> {
         Self {
             endpoint,
             owner,
+            options,
             unfinished,
             last_cost: Cell::default(),
             tables: RefCell::default(),
@@ -188,8 +197,12 @@ impl<H: Host> SessionCore<H> {
         let info = TableInfo::from_record(&entry.record)?;
         let geometry = info.options.check()?;
         let (root, id) = (entry.root, entry.record.id);
-        let directory = self.share().directory(&self.endpoint, geometry, id, root);
-        let layer = Layer::new(info.options.layer, directory.await?);
+        let layer = if let Some(budget) = self.options.budget_for(info.options.layer)? {
+            Layer::partial(self.snapshot(geometry, id, root, budget).await?, budget)
+        } else {
+            let directory = self.share().directory(&self.endpoint, geometry, id, root);
+            Layer::new(info.options.layer, directory.await?)
+        };
         let index = IndexState::new(layer, Rc::clone(&self.broken));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         Ok(TableState {
@@ -200,6 +213,50 @@ impl<H: Host> SessionCore<H> {
             root,
             dropped,
         })
+    }
+
+    /// What a session with a metadata budget always holds of the snapshot behind a root.
+    async fn snapshot(
+        &self,
+        geometry: LeafGeometry,
+        table: TableId,
+        root: RemoteAddr,
+        budget: Budget,
+    ) -> Result<PagedSnapshot, Error> {
+        let head_bytes_max = budget.head_bytes_max();
+        let (endpoint, layout) = (&self.endpoint, self.layout());
+        let read = read_paged(endpoint, layout, geometry, table, root, head_bytes_max);
+        Ok(read.await?)
+    }
+
+    /// Searches a table by the root `to` from now on, if it is still searched by `from`; false:
+    /// another future has taken a root meanwhile, which may be newer than this.
+    pub(super) async fn take_root(
+        &self,
+        table: &TableState,
+        (from, to): (RemoteAddr, RemoteAddr),
+    ) -> Result<bool, Error> {
+        let id = table.entry.record.id;
+        let kind = table.info.options.layer;
+        if let Some(budget) = self.options.budget_for(kind)? {
+            let snapshot = self.snapshot(table.geometry, id, to, budget).await?;
+            if table.root.get() != from {
+                return Ok(false);
+            }
+            let keeps_pages = self.endpoint.leaves_out(ProtocolCheck::PagesBelongToRoot);
+            let index = &table.index;
+            index.replace_snapshot(snapshot, budget, keeps_pages);
+        } else {
+            let share = self.share();
+            let directory = share.directory(&self.endpoint, table.geometry, id, to);
+            let directory = directory.await?;
+            if table.root.get() != from {
+                return Ok(false);
+            }
+            table.index.replace_directory(directory);
+        }
+        table.root.set(to);
+        Ok(true)
     }
 
     /// Gives everything back and closes; once that is done, it does nothing. Operations that begin

@@ -166,14 +166,7 @@ impl<H: Host> SessionCore<H> {
                 table.index.follow_retired();
                 return Ok(());
             }
-            let id = table.entry.record.id;
-            let share = self.share();
-            let directory = share.directory(&self.endpoint, table.geometry, id, root);
-            let directory = directory.await?;
-            // Another future may have taken one meanwhile, which may be newer than this.
-            if table.root.get() == before {
-                table.index.replace_directory(directory);
-                table.root.set(root);
+            if self.take_root(table, (before, root)).await? {
                 return Ok(());
             }
         }

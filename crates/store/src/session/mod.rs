@@ -15,7 +15,7 @@ pub(crate) use base::{SessionCore, TableState};
 pub(crate) use catalog::read_catalog;
 
 use crate::Error;
-use crate::options::{TableInfo, TableOptions};
+use crate::options::{SessionOptions, TableInfo, TableOptions};
 use crate::pool::Pool;
 use crate::table::Table;
 
@@ -25,10 +25,11 @@ use crate::table::Table;
 pub struct Session(AsyncSession);
 
 impl Session {
-    pub(crate) fn open(pool: Pool) -> Result<Self, Error> {
+    pub(crate) fn open(pool: Pool, options: &SessionOptions) -> Result<Self, Error> {
         let owner = pool.0.control.register_session()?;
         let endpoint = pool.endpoint();
-        Ok(Self(AsyncSession::new(pool, endpoint, owner)))
+        let session = AsyncSession::with_options(pool, endpoint, owner, options);
+        Ok(Self(session))
     }
 
     /// The same session, with futures.

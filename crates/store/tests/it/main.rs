@@ -1,6 +1,7 @@
 //! What the library promises, on both fabrics of this crate.
 
 mod at_once;
+mod budget;
 mod examples;
 mod growth;
 mod load;

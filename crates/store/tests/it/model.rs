@@ -6,7 +6,7 @@ use farleaf::{Insertion, Pool, Swap, Table, TableOptions, Update};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Get(u64),
     MultiGet(Vec<u64>),
     Put(u64, u64),
@@ -28,6 +28,11 @@ fn key() -> impl Strategy<Value = u64> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    steps_on(key)
+}
+
+/// Steps on keys of a strategy.
+pub(super) fn steps_on<S: Strategy<Value = u64>>(key: fn() -> S) -> impl Strategy<Value = Step> {
     let value = 0_u64..4;
     prop_oneof![
         1 => key().prop_map(Step::Get),
@@ -43,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(table: &Table, model: &mut BTreeMap<u64, u64>, step: Step) {
+pub(super) fn apply(table: &Table, model: &mut BTreeMap<u64, u64>, step: Step) {
     match step {
         Step::Get(key) => assert_eq!(table.get(key).unwrap(), model.get(&key).copied()),
         Step::MultiGet(keys) => {

@@ -1,0 +1,252 @@
+//! Loads a table once, and asks it under each budget.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use farleaf::{
+    Cost, METADATA_BUDGET_BYTES_MIN, OperationKind, PartialCounts, Pool, Session, SessionOptions,
+    Table,
+};
+use serde::Serialize;
+
+use super::BudgetConfig;
+use crate::dataset::KeySet;
+use crate::distribution::{Distribution, IndexChooser, numbered_stream};
+use crate::runner::{
+    BenchError, LoadedStore, Phase, PhaseKind, ProgressSink, TABLE_NAME, generate_keys,
+};
+use crate::verify::loaded_value;
+use crate::workload::WorkloadLetter;
+
+/// Gets between two reports of progress.
+const GETS_PER_REPORT: u64 = 1 << 12;
+
+/// Who is told how far a sweep is.
+pub trait BudgetSink: ProgressSink {
+    /// The table is loaded, and a session without a budget holds so many bytes.
+    fn loaded(&self, full_bytes: u64) {
+        let _ = full_bytes;
+    }
+
+    /// A budget was measured.
+    fn point(&self, point: &BudgetPoint) {
+        let _ = point;
+    }
+}
+
+impl BudgetSink for crate::runner::Silent {}
+
+/// Means of one get.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mean {
+    /// Round trips.
+    pub round_trips: f64,
+    /// Leaves read.
+    pub leaves: f64,
+    /// Bytes read.
+    pub bytes_read: f64,
+    /// Model pages fetched.
+    pub model_pages: f64,
+    /// Residual pages fetched.
+    pub residual_pages: f64,
+    /// Pages evicted, of both sorts.
+    pub pages_evicted: f64,
+}
+
+/// What gets cost under one budget.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BudgetPoint {
+    /// Which records were asked for.
+    pub distribution: Distribution,
+    /// The budget in percent of what a session without one holds; `None`: no budget.
+    pub percent: Option<f64>,
+    /// The budget in bytes.
+    pub budget_bytes: Option<u64>,
+    /// What the session held at the end.
+    pub held_bytes: u64,
+    /// Gets that were measured.
+    pub gets: u64,
+    /// Gets a second.
+    pub gets_per_s: f64,
+    /// What one get cost.
+    pub mean: Mean,
+    /// Share of gets that one leaf answered in one round trip.
+    pub one_leaf_fraction: f64,
+    /// Gets that failed or answered something wrong, in all.
+    pub errors: u64,
+    /// Gets that did not find what is there, in all.
+    pub missing: u64,
+}
+
+/// What a sweep measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetReport {
+    /// What was swept over.
+    pub config: BudgetConfig,
+    /// What a session without a budget holds.
+    pub full_bytes: u64,
+    /// All that was measured, distribution by distribution.
+    pub points: Vec<BudgetPoint>,
+}
+
+impl BudgetReport {
+    /// Whether every get was right.
+    pub fn is_right(&self) -> bool {
+        let mut points = self.points.iter();
+        points.all(|point| point.errors + point.missing == 0)
+    }
+}
+
+/// Loads the table and measures every budget with every distribution.
+///
+/// Wrong and missing answers are no errors of this function: they are in the report.
+///
+/// # Errors
+/// An option is out of range, a budget is too small for any table, the host has not enough memory,
+/// or the store failed otherwise.
+pub fn run(config: &BudgetConfig, sink: &dyn BudgetSink) -> Result<BudgetReport, BenchError> {
+    config.validate()?;
+    let keys = generate_keys(&config.table, sink)?;
+    let store = LoadedStore::load(&config.table, &keys, WorkloadLetter::C, sink)?;
+    let sweep = Sweep {
+        config,
+        keys,
+        pool: store.pool(),
+        sink,
+    };
+    let (_session, table) = sweep.open(None)?;
+    let full_bytes = table.metadata_bytes();
+    drop(table);
+    sink.loaded(full_bytes);
+    let budgets: Vec<(f64, u64)> = config
+        .percents
+        .iter()
+        .map(|percent| Ok((*percent, budget_bytes(full_bytes, *percent)?)))
+        .collect::<Result<_, BenchError>>()?;
+    let mut points = Vec::new();
+    for distribution in &config.distributions {
+        let all = budgets.iter().copied().map(Some);
+        for budget in core::iter::once(None).chain(all) {
+            let point = sweep.measure(*distribution, budget)?;
+            sink.point(&point);
+            points.push(point);
+        }
+    }
+    Ok(BudgetReport {
+        config: config.clone(),
+        full_bytes,
+        points,
+    })
+}
+
+#[expect(clippy::cast_sign_loss, reason = "percents are positive")]
+fn budget_bytes(full_bytes: u64, percent: f64) -> Result<u64, BenchError> {
+    let bytes = (full_bytes as f64 * percent / 100.0) as u64;
+    if bytes >= METADATA_BUDGET_BYTES_MIN {
+        return Ok(bytes);
+    }
+    Err(BenchError::BadOption {
+        option: "budgets",
+        given: format!("{percent} % of {full_bytes} bytes, {bytes} bytes"),
+        allowed: format!(
+            "at least {METADATA_BUDGET_BYTES_MIN} bytes; take larger ones, or more --records"
+        ),
+    })
+}
+
+struct Sweep<'a> {
+    config: &'a BudgetConfig,
+    keys: Arc<KeySet>,
+    pool: &'a Pool,
+    sink: &'a dyn BudgetSink,
+}
+
+/// Gets whose answers were not what they must be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    errors: u64,
+    missing: u64,
+}
+
+impl Sweep<'_> {
+    fn open(&self, metadata_budget_bytes: Option<u64>) -> Result<(Session, Table), BenchError> {
+        let failed = BenchError::store(WorkloadLetter::C, "opening a session");
+        let options = SessionOptions {
+            metadata_budget_bytes,
+        };
+        let session = self.pool.session_with(&options).map_err(failed)?;
+        let failed = BenchError::store(WorkloadLetter::C, "opening the table");
+        let table = session.open_table(TABLE_NAME).map_err(failed)?;
+        Ok((session, table))
+    }
+
+    fn measure(
+        &self,
+        distribution: Distribution,
+        budget: Option<(f64, u64)>,
+    ) -> Result<BudgetPoint, BenchError> {
+        let gets = self.config.table.operations;
+        self.sink.begin(Phase {
+            workload: Some(WorkloadLetter::C),
+            kind: PhaseKind::Running,
+            total: 2 * gets,
+        });
+        let budget_bytes = budget.map(|(_, bytes)| bytes);
+        let (session, table) = self.open(budget_bytes)?;
+        let mut chooser = IndexChooser::new(distribution, self.keys.record_count(), 0);
+        let mut random = numbered_stream(self.config.table.seed, 0);
+        let mut faults = Faults::default();
+        let mut ask = |begun: u64| {
+            for index in 0..gets {
+                let key = self.keys.key(chooser.choose(&mut random, 0));
+                match table.get(key) {
+                    Ok(Some(value)) if value == loaded_value(key) => {}
+                    Ok(None) => faults.missing += 1,
+                    Ok(Some(_)) | Err(_) => faults.errors += 1,
+                }
+                if index % GETS_PER_REPORT == 0 {
+                    self.sink.advance(begun + index);
+                }
+            }
+        };
+        ask(0);
+        let before = (session.counters(OperationKind::Get), counts(&table));
+        let started = Instant::now();
+        ask(gets);
+        let seconds = started.elapsed().as_secs_f64();
+        let after = (session.counters(OperationKind::Get), counts(&table));
+        let one_leaf = after.0.one_leaf_operations - before.0.one_leaf_operations;
+        Ok(BudgetPoint {
+            distribution,
+            percent: budget.map(|(percent, _)| percent),
+            budget_bytes,
+            held_bytes: table.metadata_bytes(),
+            gets,
+            gets_per_s: gets as f64 / seconds.max(1e-9),
+            mean: mean(gets, (before.0.cost, after.0.cost), (before.1, after.1)),
+            one_leaf_fraction: one_leaf as f64 / gets as f64,
+            errors: faults.errors,
+            missing: faults.missing,
+        })
+    }
+}
+
+/// Without a budget nothing is fetched.
+fn counts(table: &Table) -> PartialCounts {
+    table.partial_counts().unwrap_or_default()
+}
+
+fn mean(gets: u64, cost: (Cost, Cost), pages: (PartialCounts, PartialCounts)) -> Mean {
+    let of = |before: u64, after: u64| (after - before) as f64 / gets as f64;
+    Mean {
+        round_trips: of(cost.0.round_trips, cost.1.round_trips),
+        leaves: of(cost.0.leaves_read, cost.1.leaves_read),
+        bytes_read: of(cost.0.bytes_read, cost.1.bytes_read),
+        model_pages: of(pages.0.model_pages_fetched, pages.1.model_pages_fetched),
+        residual_pages: of(
+            pages.0.residual_pages_fetched,
+            pages.1.residual_pages_fetched,
+        ),
+        pages_evicted: of(pages.0.pages_evicted, pages.1.pages_evicted),
+    }
+}

@@ -1,0 +1,195 @@
+//! `farleaf bench budget`: gets under metadata budgets, from all to almost nothing.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use farleaf_bench::budget::{
+    self, BudgetConfig, BudgetPoint, BudgetReport, BudgetSink, CSV_NAME, SVG_NAME,
+};
+use farleaf_bench::dataset::Dataset;
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
+use farleaf_chart::folder::Folder;
+use indicatif::ProgressBar;
+
+use crate::arguments::{COMMIT, OutputArgument, parse_epsilon, parse_fill, parse_slots};
+use crate::failure::{BadArgument, Ending};
+use crate::log::say;
+use crate::output::{OutputFormat, print};
+use crate::private_files;
+use crate::progress::count_bar;
+use crate::quantity::{parse_key, parse_positive_count};
+
+/// The command that a folder of files belongs to.
+const WRITER: &str = "farleaf bench budget";
+
+/// What to sweep over. The defaults are [`BudgetConfig`]'s.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BudgetArguments {
+    /// Budgets, in percent of what a session without one holds; several with commas
+    #[arg(
+        long,
+        value_name = "PERCENTS",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    #[arg(default_values_t = BudgetConfig::default().percents, value_parser = parse_percent)]
+    budgets: Vec<f64>,
+
+    /// Which records are asked for: uniform, zipfian, or both with a comma
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(default_values_t = BudgetConfig::default().distributions)]
+    distribution: Vec<Distribution>,
+
+    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    #[arg(long, default_value_t = RunConfig::default().fabric)]
+    fabric: FabricKind,
+
+    /// Records to load, such as 250000, 250k or 10M
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().records)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    records: u64,
+
+    /// Gets that are measured under each budget, after as many that are not
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().operations)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    operations: u64,
+
+    /// Keys: uniform, sequential, normal, lognormal, clustered or keys:FILE
+    #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
+    dataset: Dataset,
+
+    /// Records that a leaf can hold: 8, 12 or 16
+    #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
+    #[arg(allow_negative_numbers = true)]
+    slots: u64,
+
+    /// How full loading makes leaves, in percent, from 25 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = RunConfig::default().fill_percent)]
+    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
+    fill: u8,
+
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
+    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
+    epsilon: f64,
+
+    /// Seed of keys and gets
+    #[arg(long, default_value_t = RunConfig::default().seed)]
+    #[arg(value_parser = parse_key, allow_negative_numbers = true)]
+    seed: u64,
+
+    /// A folder for budget.csv and budget.svg: a new or empty one, or one of a former run, whose
+    /// files are replaced
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+fn parse_percent(text: &str) -> Result<f64, &'static str> {
+    // Which of them make sense is said by whoever takes them.
+    text.parse()
+        .map_err(|_| "expected a percentage, such as 25 or 0.5")
+}
+
+/// Measures every budget. Wrong and missing answers end with status 1.
+pub(super) fn run(arguments: &BudgetArguments) -> anyhow::Result<Ending> {
+    let config = config(arguments);
+    config
+        .validate()
+        .map_err(|error| BadArgument(error.to_string()))?;
+    // Found out before minutes of work, not after.
+    let names = [CSV_NAME, SVG_NAME].map(str::to_owned);
+    let folder = match &arguments.out {
+        Some(path) => Some(Folder::claim(WRITER, path, &names)?),
+        None => None,
+    };
+    private_files::remove_at_signals().context("cannot take signals")?;
+    let screen = Screen {
+        config: &config,
+        format: arguments.output.output,
+        bar: RefCell::new(ProgressBar::hidden()),
+        printed: RefCell::new(Ok(())),
+    };
+    let ran = budget::run(&config, &screen);
+    screen.bar.borrow().finish_and_clear();
+    screen.printed.replace(Ok(()))?;
+    let report: BudgetReport = ran?;
+    if let Some(folder) = folder {
+        folder.replace(&budget::files(&report)?)?;
+        say(format_args!("{}", folder.file(SVG_NAME).display()));
+    }
+    Ok(if report.is_right() {
+        Ending::Done
+    } else {
+        Ending::Lacking
+    })
+}
+
+fn config(arguments: &BudgetArguments) -> BudgetConfig {
+    BudgetConfig {
+        percents: arguments.budgets.clone(),
+        distributions: arguments.distribution.clone(),
+        table: RunConfig {
+            fabric: arguments.fabric,
+            records: arguments.records,
+            operations: arguments.operations,
+            dataset: arguments.dataset.clone(),
+            slots: arguments.slots,
+            fill_percent: arguments.fill,
+            epsilon_keys: arguments.epsilon,
+            seed: arguments.seed,
+            commit: COMMIT.to_owned(),
+            ..BudgetConfig::default().table
+        },
+    }
+}
+
+/// Progress on stderr, each budget on stdout as soon as it is measured.
+struct Screen<'a> {
+    config: &'a BudgetConfig,
+    format: OutputFormat,
+    bar: RefCell<ProgressBar>,
+    /// What became of printing.
+    printed: RefCell<anyhow::Result<()>>,
+}
+
+impl Screen<'_> {
+    /// Prints what is behind the bar, and goes on no more after the first error.
+    fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
+        let mut printed = self.printed.borrow_mut();
+        if printed.is_ok() {
+            *printed = self.bar.borrow().suspend(|| text().and_then(print));
+        }
+    }
+}
+
+impl ProgressSink for Screen<'_> {
+    fn begin(&self, phase: Phase) {
+        self.bar.borrow().finish_and_clear();
+        *self.bar.borrow_mut() = count_bar(phase.kind.to_string(), phase.total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.bar.borrow().set_position(done);
+    }
+}
+
+impl BudgetSink for Screen<'_> {
+    fn loaded(&self, full_bytes: u64) {
+        if self.format == OutputFormat::Text {
+            self.print(|| Ok(budget::header_text(self.config, full_bytes)));
+        }
+    }
+
+    fn point(&self, point: &BudgetPoint) {
+        self.print(|| match self.format {
+            OutputFormat::Text => Ok(budget::point_row(point)),
+            OutputFormat::Json => Ok(serde_json::to_string(point)? + "\n"),
+        });
+    }
+}

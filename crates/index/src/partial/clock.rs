@@ -1,0 +1,178 @@
+//! A map that forgets what was not asked for lately: CLOCK, or second chance.
+
+use core::cell::Cell;
+use core::ops::{Bound, RangeBounds};
+use std::collections::BTreeMap;
+
+/// What a [`Clock`] holds.
+pub(super) trait Held {
+    /// Bytes that it takes outside of the map's entry.
+    fn content_bytes(&self) -> u64;
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    /// Asked for since the hand passed.
+    was_touched: Cell<bool>,
+}
+
+/// Values by key. The hand goes round over the keys in their order; what was touched since it came
+/// by last stays, once.
+#[derive(Debug)]
+pub(super) struct Clock<K, V> {
+    entries: BTreeMap<K, Entry<V>>,
+    content_bytes: u64,
+    /// The key that the hand passed last.
+    hand: Option<K>,
+}
+
+impl<K: Ord + Copy, V: Held> Clock<K, V> {
+    /// Bytes of one entry of the map. Nodes of a B-tree have 11 places, of which at least 5 are
+    /// taken; a sixteenth of a node is links.
+    pub(super) const ENTRY_BYTES: u64 = (size_of::<K>() + size_of::<Entry<V>>()) as u64 * 12 / 5;
+
+    /// Bytes of everything.
+    pub(super) fn bytes(&self) -> u64 {
+        self.entries.len() as u64 * Self::ENTRY_BYTES + self.content_bytes
+    }
+
+    /// Bytes that a value takes here.
+    pub(super) fn bytes_of(value: &V) -> u64 {
+        Self::ENTRY_BYTES + value.content_bytes()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// A key's value, which is touched by that.
+    pub(super) fn get(&self, key: K) -> Option<&V> {
+        let entry = self.entries.get(&key)?;
+        entry.was_touched.set(true);
+        Some(&entry.value)
+    }
+
+    /// The value of the largest key that is not above this one, which is touched by that.
+    pub(super) fn at_or_below(&self, key: K) -> Option<&V> {
+        let (_, entry) = self.entries.range(..=key).next_back()?;
+        entry.was_touched.set(true);
+        Some(&entry.value)
+    }
+
+    /// The values of a range, in order of their keys, untouched.
+    pub(super) fn range(&self, keys: impl RangeBounds<K>) -> impl Iterator<Item = &V> {
+        self.entries.range(keys).map(|(_, entry)| &entry.value)
+    }
+
+    /// Adds or replaces a value. It counts as touched.
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.content_bytes += value.content_bytes();
+        let entry = Entry {
+            value,
+            was_touched: Cell::new(true),
+        };
+        if let Some(old) = self.entries.insert(key, entry) {
+            self.content_bytes -= old.value.content_bytes();
+        }
+    }
+
+    /// Forgets the next one that was not touched since the hand came by; false when there is
+    /// nothing to forget.
+    pub(super) fn evict(&mut self) -> bool {
+        // The second time round nothing is touched any more.
+        for _ in 0..=self.entries.len() {
+            let above = self.hand.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut ahead = self.entries.range((above, Bound::Unbounded));
+            let next = ahead.next().or_else(|| self.entries.iter().next());
+            let Some((key, entry)) = next else {
+                return false;
+            };
+            let key = *key;
+            self.hand = Some(key);
+            if !entry.was_touched.replace(false) {
+                let evicted = self.entries.remove(&key);
+                self.content_bytes -= evicted.map_or(0, |entry| entry.value.content_bytes());
+                return true;
+            }
+        }
+        unreachable!("the hand has untouched everything")
+    }
+}
+
+impl<K, V> Default for Clock<K, V> {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            content_bytes: 0,
+            hand: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Held for u64 {
+        fn content_bytes(&self) -> u64 {
+            *self
+        }
+    }
+
+    fn keys(clock: &Clock<u32, u64>) -> Vec<u32> {
+        clock.entries.keys().copied().collect()
+    }
+
+    /// Who is asked for between two rounds of the hand stays; who is not goes; the hand goes on
+    /// where it stood.
+    #[test]
+    fn what_was_touched_gets_a_second_chance() {
+        let mut clock = Clock::<u32, u64>::default();
+        for key in 1..=4 {
+            clock.insert(key, 10);
+        }
+        assert!(
+            clock.evict(),
+            "all are touched: the first one goes on the second round"
+        );
+        assert_eq!(keys(&clock), [2, 3, 4]);
+        assert_eq!(clock.get(2), Some(&10));
+        assert!(clock.evict());
+        assert_eq!(keys(&clock), [2, 4], "2 was touched");
+        assert_eq!(clock.at_or_below(9), Some(&10));
+        assert!(clock.evict());
+        assert_eq!(
+            keys(&clock),
+            [4],
+            "4 was touched, and 2 had its second chance"
+        );
+        assert!(clock.evict());
+        assert!(!clock.evict(), "there is nothing left");
+        assert_eq!(clock.bytes(), 0);
+    }
+
+    /// Bytes are those of what is held, whatever was replaced and forgotten.
+    #[test]
+    fn bytes_are_of_what_is_held() {
+        let mut clock = Clock::<u32, u64>::default();
+        clock.insert(1, 500);
+        clock.insert(1, 70);
+        clock.insert(2, 5);
+        assert_eq!(clock.bytes(), 75 + 2 * Clock::<u32, u64>::ENTRY_BYTES);
+        while clock.evict() {}
+        assert_eq!((clock.bytes(), clock.len()), (0, 0));
+    }
+
+    /// The nearest key to the left answers, and ranges come in order.
+    #[test]
+    fn keys_are_found_by_order() {
+        let mut clock = Clock::<u32, u64>::default();
+        for key in [10, 20, 30] {
+            clock.insert(key, u64::from(key));
+        }
+        assert_eq!(clock.at_or_below(9), None);
+        assert_eq!(clock.at_or_below(29), Some(&20));
+        assert_eq!(clock.range(11..).collect::<Vec<_>>(), [&20, &30]);
+    }
+}

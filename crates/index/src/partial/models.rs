@@ -1,0 +1,101 @@
+//! One page of models in a session's memory.
+
+use core::ops::Range;
+use std::rc::Rc;
+
+use super::clock::Held;
+use crate::directory::Model;
+use crate::hint::{Announcement, due_split_count};
+
+/// A model, and where its leaves are in the directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedModel {
+    pub(super) model: Model,
+    /// Number of its first leaf.
+    pub(super) first_leaf: u32,
+}
+
+/// The models of one page. Operations hold on to the page that they work with, though it may be
+/// evicted meanwhile.
+#[derive(Debug)]
+pub struct ModelPage {
+    models: Box<[PlacedModel]>,
+}
+
+impl ModelPage {
+    /// A page of at least one model, whose first leaf has this number.
+    pub(super) fn new(first_leaf: u32, models: &[Model]) -> Self {
+        let mut next = first_leaf;
+        let placed = models.iter().map(|model| {
+            let first_leaf = next;
+            next += model.leaf_count;
+            PlacedModel {
+                model: *model,
+                first_leaf,
+            }
+        });
+        Self {
+            models: placed.collect(),
+        }
+    }
+
+    /// The model that a key of this page is routed to.
+    pub(super) fn model_of_key(&self, key: u64) -> &PlacedModel {
+        let behind = self
+            .models
+            .partition_point(|placed| placed.model.first_key <= key);
+        &self.models[behind.saturating_sub(1)]
+    }
+
+    /// The model of a leaf of this page.
+    pub(super) fn model_of_leaf(&self, leaf: u32) -> &PlacedModel {
+        let behind = self
+            .models
+            .partition_point(|placed| placed.first_leaf <= leaf);
+        &self.models[behind.saturating_sub(1)]
+    }
+
+    /// Where a split of a leaf of this page is announced.
+    pub(crate) fn announcement(&self, parent: u32) -> Option<Announcement> {
+        let PlacedModel { model, first_leaf } = self.model_of_leaf(parent);
+        (!model.synonym_table.is_null()).then(|| Announcement {
+            counter: model.synonym_table.word_at(0),
+            capacity: model.synonym_capacity,
+            // Nobody asks which: announcements are not read.
+            model: u32::MAX,
+            parent_in_model: parent.saturating_sub(*first_leaf) as u16,
+            due_split_count: due_split_count(model.leaf_count),
+        })
+    }
+
+    /// Numbers of its leaves.
+    pub(crate) fn leaves(&self) -> Range<u32> {
+        let last = self.models[self.models.len() - 1];
+        self.models[0].first_leaf..last.first_leaf + last.model.leaf_count
+    }
+
+    /// Where splits of leaves of each of its models are announced.
+    pub(crate) fn announcements(&self) -> impl Iterator<Item = Announcement> {
+        let models = self.models.iter();
+        models.filter_map(|placed| self.announcement(placed.first_leaf))
+    }
+}
+
+/// What the allocator adds to a piece of memory.
+pub(super) const ALLOCATION_BYTES: u64 = 16;
+
+impl ModelPage {
+    /// Bytes that a page of so many models takes: itself with the counts of those who hold it, and
+    /// the models.
+    pub(super) const fn bytes(model_count: usize) -> u64 {
+        let counts = 2 * size_of::<usize>();
+        let models = model_count * size_of::<PlacedModel>();
+        (counts + size_of::<Self>() + models) as u64 + 2 * ALLOCATION_BYTES
+    }
+}
+
+impl Held for Rc<ModelPage> {
+    fn content_bytes(&self) -> u64 {
+        ModelPage::bytes(self.models.len())
+    }
+}
