@@ -1,5 +1,5 @@
 //! Old synonym leaf tables in which splits may still be announced: sessions that have not taken a
-//! new root go on with what they have (X6). At every look what is new there is announced in the
+//! new root go on with what they have (X6). At every tick what is new there is announced in the
 //! tables that are in force (X7), until the old ones' memory is reused: what was announced last is
 //! read after every session has passed, and before the group is freed (T3).
 //!

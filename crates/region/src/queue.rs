@@ -1,4 +1,4 @@
-//! The circular queue of models that want to be retrained (ROLEX, FAST'23, section 4.3: CirQ).
+//! The circular queue of models that want to be retrained (ROLEX, FAST'23, section 4.3: `CirQ`).
 //!
 //! ```text
 //! tail: tickets drawn (FAA)   head: tickets served   256 entries of one word
@@ -167,17 +167,17 @@ mod tests {
         let mut batch = Batch::new();
         let taken = now(reader.take(endpoint, layout, &mut batch));
         let taken = taken.expect("a working fabric").into_iter();
-        taken.map(|table| table.block()).collect()
+        taken.map(RemoteAddr::block).collect()
     }
 
     #[test]
     fn entries_are_golden() {
         let (endpoint, layout) = queue();
-        put(&endpoint, &layout, 77);
+        put(&endpoint, &layout, 0x77);
         let mut batch = Batch::new();
         let read = batch.read(layout.queue_entries(), 2);
         now(endpoint.execute(&mut batch)).expect("a working fabric");
-        assert_eq!(batch.words(read), [1 << 40 | 77, 0]);
+        assert_eq!(batch.words(read), [1 << 40 | 0x77, 0]);
         assert_eq!(
             [0, 255, 256, 16_776_703, 16_776_960].map(lap),
             [1, 1, 2, 65_534, 1]

@@ -214,18 +214,7 @@ fn text(report: &Report) -> String {
         pool.sessions,
         pool.tables
     );
-    let retraining = &report.retraining;
-    text.push_str(&format!(
-        "retraining: {} done, {} waiting, {} leaves became {}, {:.1} ms each, {:.1} ms at the most, \
-         {} freed\n",
-        count(retraining.retrainings),
-        count(retraining.queue_length),
-        count(retraining.leaves_moved),
-        count(retraining.leaves_made),
-        retraining.time_ns_mean as f64 / 1e6,
-        retraining.time_ns_max as f64 / 1e6,
-        size(retraining.reclaimed_bytes)
-    ));
+    text.push_str(&retraining_text(&report.retraining));
     if !report.tables.is_empty() {
         text.push_str(&tables_text(&report.tables));
     }
@@ -249,6 +238,20 @@ fn text(report: &Report) -> String {
         )
     }));
     text
+}
+
+fn retraining_text(retraining: &RetrainingLine) -> String {
+    format!(
+        "retraining: {} done, {} waiting, {} leaves became {}, {:.1} ms each, {:.1} ms at the most, \
+         {} freed\n",
+        count(retraining.retrainings),
+        count(retraining.queue_length),
+        count(retraining.leaves_moved),
+        count(retraining.leaves_made),
+        retraining.time_ns_mean as f64 / 1e6,
+        retraining.time_ns_max as f64 / 1e6,
+        size(retraining.reclaimed_bytes)
+    )
 }
 
 fn tables_text(tables: &[TableReport]) -> String {

@@ -119,25 +119,22 @@ impl Retrainer {
     }
 
     /// T3: which groups are to be freed at the end of this tick. Asked for at its beginning: what
-    /// sessions have announced in old tables until they passed is then met in between (X7). Returns
-    /// whether there are any.
+    /// sessions have announced in old tables until they passed is then met in between (X7).
     pub(super) async fn mark_over<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-    ) -> Result<bool, RegionError> {
+    ) -> Result<(), RegionError> {
         if !self.has_garbage() {
             self.waiting_tick_count.set(0);
-            return Ok(false);
+            return Ok(());
         }
         let published = keeper.published_by_all().await?;
         self.ask_if_waiting(keeper, published).await?;
         let is_ignored = keeper.endpoint.leaves_out(ProtocolCheck::MovedIsUnnamed);
-        let mut is_any_over = false;
         for group in &mut *self.garbage.borrow_mut() {
             group.is_over = group.sequence <= published || is_ignored;
-            is_any_over |= group.is_over;
         }
-        Ok(is_any_over)
+        Ok(())
     }
 
     /// T3.
@@ -159,10 +156,11 @@ impl Retrainer {
         keeper: &Keeper<E>,
         published: SequenceNumber,
     ) -> Result<(), RegionError> {
-        let garbage = self.garbage.borrow();
-        let oldest = garbage.iter().map(|group| group.sequence).min();
-        let oldest = oldest.filter(|oldest| *oldest > published);
-        drop(garbage);
+        let oldest = {
+            let garbage = self.garbage.borrow();
+            let oldest = garbage.iter().map(|group| group.sequence).min();
+            oldest.filter(|oldest| *oldest > published)
+        };
         let waiting = &self.waiting_tick_count;
         let Some(wanted) = oldest else {
             waiting.set(0);

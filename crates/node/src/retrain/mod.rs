@@ -160,7 +160,7 @@ impl Retrainer {
     ) -> Result<bool, IndexError> {
         let patience = Patience::new(stop);
         self.take_queue(keeper).await?;
-        let has_old_tables = self.mark_over(keeper).await? && !self.redirected.is_empty();
+        self.mark_over(keeper).await?;
         let resting = self.resting_tick_count.get();
         if resting > 0 {
             self.resting_tick_count.set(resting - 1);
@@ -169,7 +169,7 @@ impl Retrainer {
         }
         let is_own_look = self.ticks_to_look.get() == 0;
         // X7: what is freed at the end of this tick is read for the last time.
-        let is_asked = has_old_tables
+        let is_asked = !self.redirected.is_empty()
             || self.is_more_due.get()
             || self.is_scan_due.get()
             || !self.queued.borrow().is_empty();

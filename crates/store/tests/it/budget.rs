@@ -16,7 +16,7 @@ use super::model::{apply, steps_on};
 /// Keys of the loaded tables.
 const COUNT: u64 = 60_000;
 
-/// Scattered as if at random, none twice: each step can be undone (the mixer of SplitMix64).
+/// Scattered as if at random, none twice: each step can be undone (the mixer of `SplitMix64`).
 fn key_of(index: u64) -> u64 {
     let mut key = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     key = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
