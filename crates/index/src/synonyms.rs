@@ -106,7 +106,8 @@ impl Synonyms {
         self.split = split;
     }
 
-    /// All that are known, by lower fence: where they are, and the trained leaf that each belongs to.
+    /// All that are known, by lower fence: where they are, and the trained leaf that each belongs
+    /// to.
     pub fn iter(&self) -> impl Iterator<Item = (u64, RemoteAddr, RemoteAddr)> {
         let known = self.by_low.iter();
         known.map(|(low, leaf)| (*low, leaf.addr, leaf.trained))

@@ -87,10 +87,10 @@ impl LeafChange {
     /// batch.
     ///
     /// The halves are about equal: of the three gaps in the middle, the widest is where the fence
-    /// is, so that predictions seldom fall on the wrong side of it. But a record near the end of the
-    /// table's last leaf goes right of all that are below it, and one near the beginning of its
-    /// first leaf left of all that are above it, so that ascending and descending inserts make full
-    /// leaves.
+    /// is, so that predictions seldom fall on the wrong side of it. But a record near the end of
+    /// the table's last leaf goes right of all that are below it, and one near the beginning of
+    /// its first leaf left of all that are above it, so that ascending and descending inserts
+    /// make full leaves.
     pub fn split(&self, batch: &mut Batch, leaf: &mut LeafBuffer, request: &SplitRequest) -> Split {
         let image = leaf.image();
         let mut records = Vec::with_capacity(self.geometry.slot_count() + 1);

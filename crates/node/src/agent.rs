@@ -21,7 +21,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Time after which a sweep that failed, or gave something up, is tried again.
 const RETRY_TICK_COUNT: u32 = 50;
 
-/// Starts the agent, which retrains if there is a policy for it; it runs until it is told [`AgentEvent::Stop`] or nobody can tell it anything.
+/// Starts the agent, which retrains if there is a policy for it; it runs until it is told
+/// [`AgentEvent::Stop`] or nobody can tell it anything.
 /// A sweep hears no events; `stop`, set before, cuts that short. Then the agent ends within the
 /// time of a sweep that waits for nobody.
 ///

@@ -9,8 +9,8 @@
 //! | 3 | process number | the node |
 //! | 4 | sequence number that the node waits for | the node |
 //!
-//! - **S1.** The node writes words 1 to 4 (zero, zero, process, zero) before word 0 says "alive" (D7: a
-//!   new session may hold everything).
+//! - **S1.** The node writes words 1 to 4 (zero, zero, process, zero) before word 0 says "alive"
+//!   (D7: a new session may hold everything).
 //! - **S2.** The node writes "fenced" only when no verb of that incarnation can take effect any
 //!   more (F6), and a number is given to a new incarnation only after that.
 //! - **S3.** Hence an owner word whose incarnation is not alive in its session's block belongs to

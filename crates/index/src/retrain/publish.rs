@@ -28,8 +28,8 @@ struct Around {
     right_first_leaf: usize,
 }
 
-/// Trains on the new leaves, writes the snapshot and swaps the root. Returns also where what is used
-/// of the run begins.
+/// Trains on the new leaves, writes the snapshot and swaps the root. Returns also where what is
+/// used of the run begins.
 pub(super) async fn publish<E: Endpoint>(
     work: &Retraining<'_, E>,
     moved: &Moved,
