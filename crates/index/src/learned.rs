@@ -109,7 +109,10 @@ impl SearchLayer for LearnedLayer {
     }
 
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
-        if let Some(trained) = self.directory.leaf(parent) {
+        // Finding the leaf costs more than seeing that there is nothing.
+        if self.synonyms.knows(parent)
+            && let Some(trained) = self.directory.leaf(parent)
+        {
             self.synonyms.above(trained, from, limit, found);
         }
     }

@@ -23,7 +23,8 @@ const GETS_PER_REPORT: u64 = 1 << 12;
 
 /// Who is told how far a sweep is.
 pub trait BudgetSink: ProgressSink {
-    /// The table is loaded, and a session without a budget holds so many bytes.
+    /// The table is loaded, a session without a budget holds so many bytes, and all budgets can be
+    /// kept.
     fn loaded(&self, full_bytes: u64) {
         let _ = full_bytes;
     }
@@ -117,12 +118,12 @@ pub fn run(config: &BudgetConfig, sink: &dyn BudgetSink) -> Result<BudgetReport,
     let (_session, table) = sweep.open(None)?;
     let full_bytes = table.metadata_bytes();
     drop(table);
-    sink.loaded(full_bytes);
     let budgets: Vec<(f64, u64)> = config
         .percents
         .iter()
         .map(|percent| Ok((*percent, budget_bytes(full_bytes, *percent)?)))
         .collect::<Result<_, BenchError>>()?;
+    sink.loaded(full_bytes);
     let mut points = Vec::new();
     for distribution in &config.distributions {
         let all = budgets.iter().copied().map(Some);

@@ -355,9 +355,11 @@ proptest! {
         let options = TableOptions { slots, epsilon_keys: epsilon, ..TableOptions::default() };
         let owner = pool.session().unwrap();
         let table = owner.create_table("t", &options).unwrap();
-        let indexes = (0..9_000).filter(|index| index % 9 < share);
         let mut model: BTreeMap<u64, u64> =
-            indexes.map(|index| (index * 1_000_003, index)).collect();
+            (0..9_000)
+                .filter(|index| index % 9 < share)
+                .map(|index| (index * 1_000_003, index))
+                .collect();
         table.bulk_load(model.clone(), |_| {}).unwrap();
         let (_session, table) = budgeted(&pool, budget);
         for step in steps {

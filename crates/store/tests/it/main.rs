@@ -6,19 +6,29 @@ mod examples;
 mod growth;
 mod load;
 mod model;
+mod retraining;
 mod tables;
 mod threads;
 
 use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
 
-/// A pool of this process, over each fabric in turn.
+/// A pool of this process, over each fabric in turn. Nothing in it changes by itself.
 fn pools(size_mib: u64) -> Vec<Pool> {
+    pools_with(size_mib, 0)
+}
+
+/// The same whose tables are retrained.
+fn retraining_pools(size_mib: u64) -> Vec<Pool> {
+    pools_with(size_mib, 1)
+}
+
+fn pools_with(size_mib: u64, retrain_thread_count: u32) -> Vec<Pool> {
     [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }]
         .into_iter()
         .map(|fabric| PoolOptions {
             fabric,
             size_bytes: size_mib << 20,
-            ..PoolOptions::default()
+            retrain_thread_count,
         })
         .map(|options| Pool::embedded(&options).expect("an embedded pool"))
         .collect()

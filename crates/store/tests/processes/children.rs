@@ -130,9 +130,14 @@ impl Peer {
         }
     }
 
-    /// A memory node that serves.
+    /// A memory node that serves, and changes no table by itself.
     pub(crate) fn node(size_mib: u64) -> Self {
-        let node = Self::start(Part::Node, &size_mib.to_string());
+        Self::node_with(size_mib, 0)
+    }
+
+    /// A memory node that retrains tables with so many threads.
+    pub(crate) fn node_with(size_mib: u64, retrain_threads: u32) -> Self {
+        let node = Self::start(Part::Node, &format!("{size_mib} {retrain_threads}"));
         assert_eq!(node.hear(), "serving");
         node
     }
@@ -245,12 +250,9 @@ fn play_a_part() {
 
 fn play_node(arguments: &[&str]) {
     let size_mib: u64 = arguments[0].parse().expect("a size in MiB");
-    let _node = ShmNode::start(
-        POOL,
-        size_mib << 20,
-        Some(farleaf_node::RetrainPolicy::default()),
-    )
-    .expect("a node");
+    let retrain_threads = arguments[1].parse().expect("a number of threads");
+    let retraining = farleaf::retrain_policy(retrain_threads).expect("0 or 1");
+    let _node = ShmNode::start(POOL, size_mib << 20, retraining).expect("a node");
     eprintln!("serving");
     wait_for_the_end();
 }

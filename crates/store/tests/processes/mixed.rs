@@ -6,7 +6,7 @@ use std::time::Duration;
 use farleaf::{LayerKind, Pool, Table, TableOptions};
 use farleaf_region::chunk::CHUNK_LEAF_COUNT_MAX;
 
-use crate::check::{MemoryFound, check_memory, check_records};
+use crate::check::{MemoryFound, check_memory, check_records, eventually};
 use crate::children::{ADDRESS, Peer, scene};
 use crate::crew::{Crew, Plan};
 use crate::journal::{Journal, Tally};
@@ -30,11 +30,11 @@ struct Stage {
 }
 
 impl Stage {
-    fn set(directory: &Path, plan: Plan, options: &TableOptions) -> Self {
+    fn set(directory: &Path, plan: Plan, options: &TableOptions, retrain_threads: u32) -> Self {
         let deal = plan.deal();
         let key_count = deal.class_count * deal.keys_per_class;
         // Half-full leaves of 24 bytes a slot, and as much again.
-        let node = Peer::node(64 + (key_count * 96 >> 20));
+        let node = Peer::node_with(64 + (key_count * 96 >> 20), retrain_threads);
         let pool = Pool::open(ADDRESS).expect("the node serves");
         let session = pool.session().expect("a session");
         let table = session.create_table(TABLE, options).expect("a table");
@@ -117,7 +117,7 @@ fn report(name: &str, kill_count: u64, tally: Tally, found: MemoryFound) {
 
 fn run(name: &str, plan: Plan, options: &TableOptions, kill_count: u64) {
     scene(name, |directory| {
-        let stage = Stage::set(directory, plan, options);
+        let stage = Stage::set(directory, plan, options, 0);
         let mut crew = Crew::start(plan, directory, 1);
         let duration = Duration::from_secs(run_seconds());
         if kill_count == 0 {
@@ -129,6 +129,32 @@ fn run(name: &str, plan: Plan, options: &TableOptions, kill_count: u64) {
         let found = stage.check(&journals);
         report(name, kill_count, tally, found);
         assert_leaves_came_back(plan, found);
+    });
+}
+
+/// The same on a node that retrains, where memory comes and goes by itself: the records are
+/// checked, and that no lock stays.
+fn run_retrained(name: &str, plan: Plan, options: &TableOptions) {
+    scene(name, |directory| {
+        let stage = Stage::set(directory, plan, options, 1);
+        let mut crew = Crew::start(plan, directory, 1);
+        crew.kill(kill_count(), Duration::from_secs(run_seconds()));
+        let (journals, tally) = crew.end();
+        let session = stage.pool.session().expect("a session");
+        let table = session.open_table(TABLE).expect("the table");
+        check_records(&table, plan.deal(), &journals);
+        eventually("the table is sound, and no lock is held", || {
+            let stats = table.stats().expect("a survey");
+            stats.sound && stats.locked_leaves == 0
+        });
+        let report = stage.pool.retraining().expect("a read");
+        eprintln!(
+            "{name}: {} operations ({} writes), worst stall {:?}, {report:?}",
+            tally.operation_count,
+            tally.write_count,
+            Duration::from_nanos(tally.stall_ns_max)
+        );
+        assert!(report.tally.retraining_count > 0, "{report:?}");
     });
 }
 
@@ -198,5 +224,30 @@ fn killed_processes_of_two_threads_lose_nothing() {
         plan,
         &options,
         kill_count(),
+    );
+}
+
+/// Processes are killed one after another while their table is retrained: nothing is lost, by
+/// moving leaves or by new leaf tables.
+#[test]
+fn killed_processes_lose_nothing_while_leaves_are_moved() {
+    run_retrained(
+        "mixed::killed_processes_lose_nothing_while_leaves_are_moved",
+        four_processes(),
+        &TableOptions::default(),
+    );
+}
+
+/// The same with the paper's layer, whose leaves stay where they are.
+#[test]
+fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
+    let options = TableOptions {
+        layer: LayerKind::Rolex,
+        ..TableOptions::default()
+    };
+    run_retrained(
+        "mixed::killed_processes_lose_nothing_while_leaf_tables_are_replaced",
+        four_processes(),
+        &options,
     );
 }

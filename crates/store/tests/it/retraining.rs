@@ -1,0 +1,204 @@
+//! Tables that are retrained while they are used: whatever they become, nothing is lost, and they go
+//! back to one leaf per get by themselves.
+
+use std::time::{Duration, Instant};
+
+use farleaf::{OperationKind, Pool, Session, Table, TableOptions, TableStats};
+
+use super::{all_options, retraining_pools};
+
+/// Nothing takes the node longer, but on a host that does a hundred other things.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+fn scattered(index: u64) -> u64 {
+    index.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Waits until a new session finds the table as it should be.
+fn eventually(pool: &Pool, what: &str, is_so: impl Fn(&Session, &Table, &TableStats) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let session = pool.session().unwrap();
+        let table = session.open_table("t").unwrap();
+        let stats = table.stats().unwrap();
+        assert!(stats.sound, "{what}: {stats:?}");
+        if is_so(&session, &table, &stats) {
+            return;
+        }
+        let report = pool.retraining().unwrap();
+        assert!(begun.elapsed() < TIME_MAX, "{what}: {stats:?} {report:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The share of keys that one leaf and one round trip are enough for.
+fn one_leaf_share(session: &Session, table: &Table, keys: impl Iterator<Item = u64>) -> f64 {
+    let before = gets(session);
+    let mut count = 0;
+    for key in keys {
+        assert_eq!(table.get(key).unwrap(), Some(!key), "key {key}");
+        count += 1;
+    }
+    (gets(session) - before) as f64 / f64::from(count)
+}
+
+fn gets(session: &Session) -> u64 {
+    session.counters(OperationKind::Get).one_leaf_operations
+}
+
+/// Puts keys in an order into an empty table; it goes back to one leaf per get.
+fn grow(pool: &Pool, options: &TableOptions, keys: impl Iterator<Item = u64> + Clone) {
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", options).unwrap();
+    for key in keys.clone() {
+        assert_eq!(table.put(key, !key).unwrap(), None);
+    }
+    eventually(pool, "one leaf per get", |session, table, _| {
+        one_leaf_share(session, table, keys.clone()) > 0.95
+    });
+    let mut sorted: Vec<u64> = keys.collect();
+    sorted.sort_unstable();
+    let records = table.range(..).map(Result::unwrap);
+    assert!(records.eq(sorted.iter().map(|key| (*key, !*key))));
+    assert!(pool.retraining().unwrap().tally.retraining_count > 0);
+}
+
+/// Random, ascending and descending keys, from empty, with every kind of leaf and layer.
+#[test]
+fn tables_grow_from_empty_in_any_order() {
+    const COUNT: u64 = 6000;
+    for options in all_options() {
+        for pool in retraining_pools(32) {
+            grow(&pool, &options, (0..COUNT).map(scattered));
+        }
+        for pool in retraining_pools(32) {
+            grow(&pool, &options, (0..COUNT).map(|key| key * 77));
+        }
+        for pool in retraining_pools(32) {
+            grow(&pool, &options, (0..COUNT).rev().map(|key| key * 77));
+        }
+    }
+}
+
+/// Keys in order, ascending or descending, make full leaves.
+#[test]
+fn keys_in_order_make_full_leaves() {
+    for is_descending in [false, true] {
+        for pool in retraining_pools(32) {
+            let session = pool.session().unwrap();
+            let table = session.create_table("t", &TableOptions::default()).unwrap();
+            for index in 0..20_000 {
+                let index = if is_descending { 20_000 - index } else { index };
+                table.put(index * 9, index).unwrap();
+            }
+            let fill = table.stats().unwrap().fill;
+            assert!(fill > 0.9, "{fill}, descending: {is_descending}");
+        }
+    }
+}
+
+/// What deletes leave underfull is merged, and its memory comes back.
+#[test]
+fn deleted_keys_give_their_memory_back() {
+    const COUNT: u64 = 60_000;
+    for pool in retraining_pools(64) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        table
+            .bulk_load((0..COUNT).map(|key| (key * 1000, key)), |_| {})
+            .unwrap();
+        let before = table.stats().unwrap();
+        for key in (0..COUNT).filter(|key| key % 10 != 0) {
+            assert_eq!(table.delete(key * 1000).unwrap(), Some(key));
+        }
+        eventually(&pool, "few leaves and little memory", |_, _, stats| {
+            stats.leaves * 10 < before.leaves * 3 && stats.memory_bytes * 2 < before.memory_bytes
+        });
+        let left = (0..COUNT).step_by(10).map(|key| (key * 1000, key));
+        assert!(table.range(..).map(Result::unwrap).eq(left));
+    }
+}
+
+/// A window of keys that moves on needs no more memory for it.
+#[test]
+fn a_moving_window_does_not_grow() {
+    const WINDOW: u64 = 20_000;
+    for pool in retraining_pools(64) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        table
+            .bulk_load((0..WINDOW).map(|key| (key * 10, key)), |_| {})
+            .unwrap();
+        let before = table.memory_bytes().unwrap();
+        for key in WINDOW..8 * WINDOW {
+            assert_eq!(table.put(key * 10, key).unwrap(), None);
+            let gone = key - WINDOW;
+            assert_eq!(table.delete(gone * 10).unwrap(), Some(gone));
+        }
+        eventually(&pool, "not more memory", |_, _, stats| {
+            stats.memory_bytes <= 2 * before
+        });
+        let left = (7 * WINDOW..8 * WINDOW).map(|key| (key * 10, key));
+        assert!(table.range(..).map(Result::unwrap).eq(left));
+    }
+}
+
+/// Sessions of several threads that split, read and delete in the same leaves while these are
+/// moved see every write of theirs.
+#[test]
+fn threads_are_not_disturbed() {
+    const THREAD_COUNT: u64 = 3;
+    for options in all_options() {
+        for pool in retraining_pools(64) {
+            let session = pool.session().unwrap();
+            let table = session.create_table("t", &options).unwrap();
+            std::thread::scope(|scope| {
+                for thread in 0..THREAD_COUNT {
+                    let pool = &pool;
+                    scope.spawn(move || work(pool, thread));
+                }
+            });
+            eventually(&pool, "no lock is held", |_, _, stats| {
+                stats.records == THREAD_COUNT * 4000 && stats.locked_leaves == 0
+            });
+            let count = table.range(..).map(Result::unwrap).count() as u64;
+            assert_eq!(count, THREAD_COUNT * 4000, "{options:?}");
+        }
+    }
+}
+
+fn work(pool: &Pool, thread: u64) {
+    let session = pool.session().unwrap();
+    let table = session.open_table("t").unwrap();
+    let key_of = |index: u64| scattered(index) / 4 * 4 + thread;
+    for index in 0..4000 {
+        assert_eq!(table.put(key_of(index), index).unwrap(), None);
+        let earlier = index / 2;
+        assert_eq!(table.get(key_of(earlier)).unwrap(), Some(earlier));
+        if index % 7 == 0 {
+            assert_eq!(table.delete(key_of(earlier)).unwrap(), Some(earlier));
+            assert_eq!(table.get(key_of(earlier)).unwrap(), None);
+            assert_eq!(table.put(key_of(earlier), earlier).unwrap(), None);
+        }
+    }
+}
+
+/// Of a node without retraining, nothing is retrained; of one thread more than there can be, the
+/// error says so.
+#[test]
+fn retraining_can_be_switched_off() {
+    for pool in super::pools(32) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        for index in 0..5000 {
+            table.put(scattered(index), index).unwrap();
+        }
+        assert_eq!(pool.retraining().unwrap().tally.retraining_count, 0);
+        assert_eq!(table.stats().unwrap().trained_leaves, 1);
+    }
+    let error = farleaf::retrain_policy(2).unwrap_err().to_string();
+    assert!(
+        error.contains("retrain threads") && error.contains('2'),
+        "{error}"
+    );
+}
