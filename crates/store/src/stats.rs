@@ -7,6 +7,10 @@ use farleaf_region::layout::CHUNK_SIZE_BYTES;
 
 use crate::{Error, Table};
 
+/// Leaves that a walk looks at as one operation: while it is unfinished, memory that retraining has
+/// left cannot be reused.
+const OPERATION_LEAF_COUNT: u32 = 1024;
+
 /// What a walk over all leaves of a table found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TableStats {
@@ -80,18 +84,30 @@ impl Table {
             drop(begun);
             let mut operation = table.begin().await?;
             let mut survey = operation.index.survey();
-            let walked = loop {
-                match operation
-                    .index
-                    .survey_next(&mut operation.batch, &mut survey)
-                    .await
-                {
+            let mut left_count = OPERATION_LEAF_COUNT;
+            loop {
+                let index = operation.index;
+                match index.survey_next(&mut operation.batch, &mut survey).await {
                     Ok(Some(leaf)) => visit(&leaf),
-                    Ok(None) => break Ok(()),
-                    Err(error) => break Err(error),
+                    Ok(None) => break,
+                    Err(error) => {
+                        let ended = operation.finish(OperationKind::Control, Err(error));
+                        if let Err::<(), _>(error) = ended {
+                            table.refresh_after(error).await?;
+                        }
+                        operation = table.begin().await?;
+                        left_count = OPERATION_LEAF_COUNT;
+                    }
                 }
-            };
-            let walked = operation.finish(OperationKind::Control, walked);
+                left_count -= 1;
+                if left_count == 0 {
+                    let ended = operation.finish(OperationKind::Control, Ok(()));
+                    ended.map_err(Error::from)?;
+                    operation = table.begin().await?;
+                    left_count = OPERATION_LEAF_COUNT;
+                }
+            }
+            let walked = operation.finish(OperationKind::Control, Ok(()));
             walked.map_err(|error| Error::from(error).of_table(&table.info().name))
         };
         table.session.drive(walk)

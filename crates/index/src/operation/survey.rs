@@ -33,6 +33,10 @@ pub struct LeafReport {
 #[derive(Debug)]
 pub struct Survey {
     next: Option<(u64, Hint)>,
+    /// Whether the hint is what the last leaf links to.
+    is_linked: bool,
+    /// Of which directory the hint is.
+    layer_version: u32,
 }
 
 impl<E: Endpoint> Index<'_, E> {
@@ -40,27 +44,38 @@ impl<E: Endpoint> Index<'_, E> {
     pub fn survey(&self) -> Survey {
         Survey {
             next: Some((0, self.locate(0))),
+            is_linked: false,
+            layer_version: self.layer_version,
         }
     }
 
-    /// The next leaf; `None` behind the last. Leaves split meanwhile are met once each; D6 holds
-    /// between two consecutive reports or the table is broken.
+    /// The next leaf; `None` behind the last. Leaves split meanwhile are met once each; of one that
+    /// was merged with what has been reported, the rest is. D6 holds between two consecutive
+    /// reports or the table is broken.
     ///
     /// # Errors
-    /// The fabric failed, a leaf is damaged, or the table was dropped.
+    /// [`IndexError::Outdated`]: another operation can go on with it. Or the fabric failed, a leaf is damaged, or the table was dropped.
     pub async fn survey_next(
         &self,
         batch: &mut Batch,
         survey: &mut Survey,
     ) -> Result<Option<LeafReport>, IndexError> {
-        let Some((key, hint)) = survey.next else {
+        let Some((key, mut hint)) = survey.next else {
             return Ok(None);
         };
+        if survey.layer_version != self.layer_version {
+            let exact = self.exact_hint(batch, key).await?;
+            hint = exact.unwrap_or_else(|| self.locate(key));
+            (survey.is_linked, survey.layer_version) = (false, self.layer_version);
+        }
         let leaf = self.read_intact(batch, hint.addr).await?;
         let look = self.access.look(leaf.image(), hint.addr, key);
         let (hint, leaf) = match look {
             farleaf_leaf::Look::Here => (hint, leaf),
-            look => self.walk(batch, key, hint, look).await?,
+            look => {
+                survey.is_linked = false;
+                self.walk(batch, key, hint, look).await?
+            }
         };
         batch.clear();
         let lock = batch.read(self.access.geometry.lock(hint.addr), 1);
@@ -82,10 +97,18 @@ impl<E: Endpoint> Index<'_, E> {
                 parent: hint.parent,
             },
         };
+        // A link leads to where the last leaf ended, or the table is broken (D6).
+        let low = if survey.is_linked {
+            image.low()
+        } else {
+            image.low().max(key)
+        };
+        records.retain(|(key, _)| *key >= low || !fences.contains(key));
         survey.next = image.high().checked_add(1).map(|key| (key, next));
+        survey.is_linked = true;
         Ok(Some(LeafReport {
             addr: hint.addr,
-            low: image.low(),
+            low,
             high: image.high(),
             record_count: records.len(),
             is_sound,

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
+use farleaf_index::retrain::Retraining;
+use farleaf_index::retrain::paper::{OldCounter, announce_later};
 use farleaf_region::RegionError;
 use farleaf_region::catalog::EntryState;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
@@ -24,6 +26,9 @@ pub(super) struct Garbage {
     leaf_size_bytes: u64,
     leaves: Vec<RemoteAddr>,
     chunks: Vec<ChunkIndex>,
+    /// Old synonym leaf tables of models whose leaves were moved: sessions announce splits there
+    /// until they have passed (T6).
+    late: Vec<OldCounter>,
 }
 
 impl Retrainer {
@@ -33,6 +38,7 @@ impl Retrainer {
         keeper: &Keeper<E>,
         table: &Looked<'_, E>,
         leaves: Vec<RemoteAddr>,
+        late: Vec<OldCounter>,
     ) -> Result<(), IndexError> {
         let known = self.known(table.access.table);
         let (layout, geometry) = (table.access.layout, table.access.geometry);
@@ -56,7 +62,7 @@ impl Retrainer {
         let chunks = chunks.map(|(index, chunk)| (ChunkIndex(index as u64), chunk));
         let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
         let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
-        if chunks.is_empty() && leaves.is_empty() {
+        if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
             return Ok(());
         }
         let mut batch = Batch::new();
@@ -70,6 +76,7 @@ impl Retrainer {
             leaf_size_bytes: table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES,
             leaves,
             chunks,
+            late,
         });
         Ok(())
     }
@@ -135,6 +142,32 @@ impl Retrainer {
             group.is_over = group.sequence <= published || is_ignored;
         }
         Ok(())
+    }
+
+    /// T6: what was announced in old tables, when no session can do so any more, and before they
+    /// are freed. Returns how many leaves.
+    pub(super) async fn announce_late<E: Endpoint>(
+        &self,
+        work: &Retraining<'_, E>,
+    ) -> Result<u64, IndexError> {
+        let id = work.access.table;
+        let is_over = |group: &&mut Garbage| group.is_over && group.table == id;
+        let mut late = Vec::new();
+        for group in self.garbage.borrow_mut().iter_mut().filter(is_over) {
+            late.append(&mut group.late);
+        }
+        if late.is_empty() {
+            return Ok(0);
+        }
+        announce_later(work, &mut late).await
+    }
+
+    /// Whether there are old tables to be looked into now (T6).
+    pub(super) fn has_late(&self) -> bool {
+        let garbage = self.garbage.borrow();
+        garbage
+            .iter()
+            .any(|group| group.is_over && !group.late.is_empty())
     }
 
     /// T3.

@@ -24,6 +24,10 @@
 //! - **T4.** Nothing of this needs to be known by who comes next: garbage is found again.
 //! - **T5.** Retraining begins when a sweep has found nothing more of the dead: what another
 //!   retrainer has left half done is finished by it (R6).
+//! - **T6.** Sessions that have not followed yet announce splits in the old synonym leaf tables. They
+//!   cannot do so any more when they have passed; then, and before its group is freed, each old
+//!   table is looked into once more, and what is new there is announced where it belongs now. For
+//!   `rolex` tables, whose old models stay good for longer, this is done at every tick (X7).
 
 mod chunks;
 mod garbage;
@@ -38,7 +42,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_index::retrain::paper::retrain_in_place;
+use farleaf_index::retrain::paper::{OldCounter, retrain_in_place};
 use farleaf_index::retrain::{RetrainSummary, Stretch, retrain};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_region::RegionError;
@@ -170,6 +174,7 @@ impl Retrainer {
         let is_own_look = self.ticks_to_look.get() == 0;
         // X7: what is freed at the end of this tick is read for the last time.
         let is_asked = !self.redirected.is_empty()
+            || self.has_late()
             || self.is_more_due.get()
             || self.is_scan_due.get()
             || !self.queued.borrow().is_empty();
@@ -235,7 +240,7 @@ impl Retrainer {
             };
             if is_scan_due {
                 let leaves = self.stale_leaves(keeper, &table).await?;
-                self.collect(keeper, &table, leaves).await?;
+                self.collect(keeper, &table, leaves, Vec::new()).await?;
             }
             is_more_due |= self
                 .retrain_table(keeper, &table, patience, is_own_look)
@@ -254,11 +259,13 @@ impl Retrainer {
         let broken = Cell::new(false);
         let work = table.work(&broken);
         let late_count = self.redirected.announce(&work).await?;
+        let late_count = late_count + self.announce_late(&work).await?;
         self.count(|tally| tally.late_count += late_count);
         let counted = look::count_changes(keeper, &table.contents).await?;
         let due = self.due(table, &counted, is_own_look);
         let Some(stretch) = due else {
-            self.collect(keeper, table, Vec::new()).await?;
+            let none = (Vec::new(), Vec::new());
+            self.collect(keeper, table, none.0, none.1).await?;
             return Ok(false);
         };
         let begun = (self.clock)();
@@ -286,6 +293,7 @@ impl Retrainer {
             Err(error) => return Err(error),
         };
         let time_ns = (self.clock)().saturating_sub(begun);
+        let late = old_counters(table, &counted, &stretch);
         self.note(table, stretch.models, &summary, time_ns);
         self.redirected
             .note(table.access.table, &summary.old_counters);
@@ -295,7 +303,7 @@ impl Retrainer {
         let shared: Vec<RemoteAddr> = shared.collect();
         let entry = table.entry.clone();
         if let Some(table) = self.looks.look(keeper, entry, patience).await? {
-            self.collect(keeper, &table, shared).await?;
+            self.collect(keeper, &table, shared, late).await?;
         }
         Ok(true)
     }
@@ -375,4 +383,25 @@ impl Retrainer {
         counters.record(OperationKind::Control, &batch.take_cost());
         Ok(())
     }
+}
+
+/// T6: the tables of the models of a stretch whose leaves have been moved, and what had been
+/// counted in them before.
+fn old_counters<E: Endpoint>(
+    table: &Looked<'_, E>,
+    counted: &[Counted],
+    stretch: &Stretch,
+) -> Vec<OldCounter> {
+    if table.kind() != LayerKind::Learned {
+        return Vec::new();
+    }
+    let models = table.contents.models[stretch.models.clone()].iter();
+    let models = models.zip(&counted[stretch.models.clone()]);
+    let models = models.filter(|(model, _)| !model.synonym_table.is_null());
+    let old = models.map(|(model, counted)| OldCounter {
+        table: model.synonym_table,
+        capacity: model.synonym_capacity,
+        seen: counted.splits,
+    });
+    old.collect()
 }
