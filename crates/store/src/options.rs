@@ -29,9 +29,9 @@ pub fn retrain_policy(thread_count: u32) -> Result<Option<RetrainPolicy>, Error>
         0 => Ok(None),
         1 => Ok(Some(RetrainPolicy::default())),
         _ => Err(ErrorKind::BadOption {
-            option: "retrain threads",
+            option: "retrain-threads",
             given: thread_count.to_string(),
-            allowed: "there can be 1, or 0 for no retraining".to_owned(),
+            allowed: "it can be 1, or 0 for no retraining".to_owned(),
         }
         .into()),
     }

@@ -28,7 +28,12 @@ pub(crate) struct ServeArguments {
     size: u64,
 
     /// Threads that retrain tables while they are used: 1, or 0 for none
-    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "COUNT",
+        allow_negative_numbers = true
+    )]
     retrain_threads: u32,
 }
 
@@ -38,7 +43,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
     // Before the node, so that no signal falls between.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
     let retraining = retrain_policy(arguments.retrain_threads)
-        .map_err(|error| BadArgument(format!("--retrain-threads: {error}")))?;
+        .map_err(|error| BadArgument(format!("--{error}")))?;
     let node = ShmNode::start(&arguments.name, arguments.size, retraining);
     let node = node.map_err(|error| refused(&arguments.name, error))?;
     if node.page_kind() == PageKind::Ordinary {

@@ -41,6 +41,7 @@ const ARGUMENTS: &[Case] = &[
     case(&["serve", "--size", "900TiB"], 1, &["shm:default", "memory", "serve a smaller pool"]),
     case(&["serve", "--size", "1GB"], 2, &["'1GB'", "2GiB"]),
     case(&["serve", "--size", "-1"], 2, &["'-1'", "--size", "64MiB"]),
+    case(&["serve", "--retrain-threads", "2"], 2, &["--retrain-threads is 2", "1, or 0"]),
     case(&["serve", "--name", "a/b"], 2, &["--name", "'a/b' is no pool name", "A-Z"]),
     case(&["--pool", "shm:x", "serve"], 2, &["--pool cannot be used here", "--name NAME"]),
     case(&["bench", "--pool", "shm:x"], 2, &["--pool cannot be used here", "--fabric"]),

@@ -196,7 +196,7 @@ fn retraining_can_be_switched_off() {
     }
     let error = farleaf::retrain_policy(2).unwrap_err().to_string();
     assert!(
-        error.contains("retrain threads") && error.contains('2'),
+        error.contains("retrain-threads") && error.contains('2'),
         "{error}"
     );
 }
