@@ -99,6 +99,10 @@ pub enum ProtocolCheck {
     LinksAreRedirected,
     /// X9: chunks of leaves that a leaf table names are no garbage.
     LeafTableIsNamed,
+    /// R8: no leaf is locked while models are trained and published.
+    TrainingHoldsNoLock,
+    /// R5: a run is filled before a snapshot names it.
+    RunIsFilledFirst,
     /// D7: memory is freed only when every session has published a late enough number (G2).
     GracePeriodIsOver,
     /// D7: who sees a new number looks for dropped tables before going on (P4).

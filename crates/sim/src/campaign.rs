@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::check::Violation;
-use crate::fabric::world::Fingerprint;
+use crate::fabric::world::{Fingerprint, Holding};
 use crate::history::History;
 use crate::plan::{Plan, Profile};
 use crate::plant::Plant;
@@ -152,6 +152,7 @@ pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdic
             history: History::default(),
             trace: Vec::new(),
             duration: 0,
+            holding: Holding::default(),
         }
     })
 }

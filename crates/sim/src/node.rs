@@ -14,6 +14,7 @@ use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::{AgentEvent, Sessions};
 use farleaf_node::sweep::Keeper;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
+use farleaf_region::layout::ChunkIndex;
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
@@ -186,7 +187,7 @@ impl Node {
     ) -> Option<IndexError> {
         let endpoint = SimEndpoint::with_plant(&self.world, plant);
         let owner = self.register(endpoint.client());
-        self.agent.set(Some((endpoint.client(), owner)));
+        self.begin_agent(endpoint.client(), owner);
         let keeper = self.keeper(endpoint, owner);
         let world = SharedWorld::clone(&self.world);
         let clock = move || world.borrow().now();
@@ -222,6 +223,13 @@ impl Node {
         }
         self.fence(keeper.endpoint.client(), owner);
         failed
+    }
+
+    fn begin_agent(&self, client: ClientId, owner: OwnerWord) {
+        self.agent.set(Some((client, owner)));
+        let leaves_from = self.layout.chunk_start(ChunkIndex(0)).word_at(0);
+        let mut world = self.world.borrow_mut();
+        world.watch_locks(client, owner, leaves_from);
     }
 
     /// As which the agent works, if there is one.

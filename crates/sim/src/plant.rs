@@ -54,11 +54,15 @@ pub enum Plant {
     NeighbourLinkKept,
     /// Runs are taken for garbage although a leaf table names leaves of them (X9).
     LeafTableUnnamed,
+    /// A leaf is locked while models are trained and published (R8).
+    LockHeldWhileTraining,
+    /// New models are published, and then the run that they name is filled (R5).
+    SnapshotBeforeRuns,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -76,6 +80,8 @@ impl Plant {
         Self::MergeUnlocked,
         Self::NeighbourLinkKept,
         Self::LeafTableUnnamed,
+        Self::LockHeldWhileTraining,
+        Self::SnapshotBeforeRuns,
     ];
 
     /// The name for users.
@@ -98,6 +104,8 @@ impl Plant {
             Self::MergeUnlocked => "merge-unlocked",
             Self::NeighbourLinkKept => "neighbour-link-kept",
             Self::LeafTableUnnamed => "leaf-table-unnamed",
+            Self::LockHeldWhileTraining => "lock-held-while-training",
+            Self::SnapshotBeforeRuns => "snapshot-before-runs",
         }
     }
 
@@ -111,7 +119,9 @@ impl Plant {
             | Self::PagesKept
             | Self::MergeUnlocked
             | Self::NeighbourLinkKept
-            | Self::LeafTableUnnamed => Profile::Retraining,
+            | Self::LeafTableUnnamed
+            | Self::LockHeldWhileTraining
+            | Self::SnapshotBeforeRuns => Profile::Retraining,
             _ => Profile::Crashes,
         }
     }
@@ -132,6 +142,8 @@ impl Plant {
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
             Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),
+            Self::LockHeldWhileTraining => Some(ProtocolCheck::TrainingHoldsNoLock),
+            Self::SnapshotBeforeRuns => Some(ProtocolCheck::RunIsFilledFirst),
             _ => None,
         }
     }
@@ -178,7 +190,7 @@ struct Commit {
 /// Words of the largest leaf.
 const LEAF_SIZE_WORDS_MAX: u64 = 37;
 /// Words of the smallest.
-const LEAF_SIZE_WORDS_MIN: u32 = 21;
+pub(crate) const LEAF_SIZE_WORDS_MIN: u32 = 21;
 /// Words of a leaf before its slots.
 const SLOTS_WORD: u64 = 5;
 

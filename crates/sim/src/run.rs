@@ -19,7 +19,7 @@ use self::verdict::conclude;
 use crate::check::{Findings, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{Ended, Tasks};
-use crate::fabric::world::{ClientId, Fingerprint, Nanos, TaskId, World};
+use crate::fabric::world::{ClientId, Fingerprint, Holding, Nanos, TaskId, World};
 use crate::history::{Answer, History, Operation};
 use crate::node::{Node, REGION_SIZE_BYTES};
 use crate::plan::Plan;
@@ -44,6 +44,8 @@ pub struct Verdict {
     pub trace: Vec<String>,
     /// How long it took, in virtual time.
     pub duration: Nanos,
+    /// How the node's agents held leaf locks, at the worst.
+    pub holding: Holding,
 }
 
 /// What the tasks of a run share.
@@ -145,6 +147,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         history: stage.history.take(),
         trace: world.take_trace(),
         duration: world.now(),
+        holding: world.holding(),
     }
 }
 

@@ -53,6 +53,12 @@ impl Pending {
         trained + self.siblings.len() as u64
     }
 
+    /// The left-most.
+    pub(super) fn first(&self) -> Option<RemoteAddr> {
+        let trained = self.pieces.first().map(|(base, _)| *base);
+        trained.or_else(|| self.siblings.first().copied())
+    }
+
     /// The right-most.
     pub(super) fn last(&self) -> Option<RemoteAddr> {
         let trained = || {

@@ -26,6 +26,14 @@
 //!   ([`adopt`]).
 //! - **R7.** What was retired is named by nothing in far memory after R4 and R5, and by sessions
 //!   until they have followed (P4): it is reused only then (D7).
+//! - **R8.** An operation waits for one step at the most. A lock is held in four batches at the most:
+//!   the right leaf is locked, its left neighbour is, that is given back because it does not fit,
+//!   and what is moved is written; R4 needs two. Nothing else is waited for meanwhile (R2), and
+//!   models are trained and published while nothing is locked. Who has waited for a step finds its
+//!   leaf retired in favour of one that the same batch unlocks, and goes on from there to the right
+//!   (D5), where all has been moved before: steps go to the left, so it does not meet them again.
+//!   Only a leaf that was given back as it was is locked again: one that has been split (R3), and a
+//!   left neighbour that does not fit. It is free for at least one batch of the retrainer between.
 
 mod gather;
 mod mover;
@@ -38,7 +46,7 @@ mod train;
 use core::cell::Cell;
 use core::ops::Range;
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
@@ -139,11 +147,16 @@ pub async fn retrain<E: Endpoint>(
     let range = allocator.claim(chunk_count, purpose, access.table).await?;
     let run = RunPlace::new(access.layout, range, stride);
     let mut mover = Mover::new(work, run, (pending, end));
+    let mut published = None;
+    if access.endpoint.leaves_out(ProtocolCheck::RunIsFilledFirst) {
+        let foreseen = mover.foresee(&mut batch).await?;
+        published = Some(publish(work, &foreseen, (range, generation)).await?);
+    }
     let moved = mover.move_while(&mut batch, may_go_on).await;
     count(work, &mut batch);
     moved?;
     let made = mover.finish();
-    commit(work, (range, generation), made).await
+    commit(work, (range, generation), made, published).await
 }
 
 /// R6: commits what a retrainer that died has moved into a run that it claimed and that this
@@ -161,7 +174,7 @@ pub async fn adopt<E: Endpoint>(
     let run = RunPlace::new(work.access.layout, range, stride);
     let made = mover::find_made(work, &mut batch, run).await;
     count(work, &mut batch);
-    commit(work, (range, generation), made?).await
+    commit(work, (range, generation), made?, None).await
 }
 
 /// F9.
@@ -170,11 +183,36 @@ fn count<E: Endpoint>(work: &Retraining<'_, E>, batch: &mut Batch) {
     counters.record(OperationKind::Control, &batch.take_cost());
 }
 
-/// R4 and R5, then the chunks that nothing was put into are free.
+/// R5, while nothing is locked (R8).
+async fn publish_unlocked<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    made: &mover::Moved,
+    run: (ChunkRange, u16),
+) -> Result<(RetrainSummary, RemoteAddr), IndexError> {
+    let access = &work.access;
+    if !access
+        .endpoint
+        .leaves_out(ProtocolCheck::TrainingHoldsNoLock)
+    {
+        return publish(work, made, run).await;
+    }
+    let (mut batch, mut leaf) = (Batch::new(), access.blank());
+    let (addr, broken) = (made.leaves[0].addr, work.broken);
+    let lock = access.lock(&mut batch, addr, None, &mut leaf, broken);
+    lock.await?;
+    let published = publish(work, made, run).await;
+    access.unlock(&mut batch, addr, broken).await?;
+    count(work, &mut batch);
+    published
+}
+
+/// R4 and R5, then the chunks that nothing was put into are free. `published`: what R5 was, if that
+/// was done before.
 async fn commit<E: Endpoint>(
     work: &Retraining<'_, E>,
     (range, generation): (ChunkRange, u16),
     made: mover::Moved,
+    published: Option<(RetrainSummary, RemoteAddr)>,
 ) -> Result<RetrainSummary, IndexError> {
     let access = &work.access;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
@@ -184,7 +222,10 @@ async fn commit<E: Endpoint>(
     if let Some(first) = made.leaves.first() {
         redirect::redirect(work, first).await?;
         let used_from;
-        (summary, used_from) = publish(work, &made, (range, generation)).await?;
+        (summary, used_from) = match published {
+            Some(published) => published,
+            None => publish_unlocked(work, &made, (range, generation)).await?,
+        };
         let chunk = access.layout.chunk_of(used_from);
         kept_from = chunk.expect("a run lies in chunks");
     }

@@ -50,6 +50,17 @@ pub(super) struct Made {
     pub(super) record_count: usize,
 }
 
+impl Made {
+    fn of(addr: RemoteAddr, image: LeafImage<'_>) -> Self {
+        Self {
+            addr,
+            low: image.low(),
+            high: image.high(),
+            record_count: image.record_count(),
+        }
+    }
+}
+
 /// What has been moved.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
@@ -103,6 +114,28 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             retired: self.retired,
             step_round_trips_max: self.step_round_trips_max,
         }
+    }
+
+    /// What will have been moved if nobody splits a leaf meanwhile and no two become one: what R5
+    /// forbids to publish.
+    pub(super) async fn foresee(&self, batch: &mut Batch) -> Result<Moved, IndexError> {
+        let (work, mut run) = (self.work, self.run);
+        let first = self.pending.first().expect("models have leaves");
+        let mut leaves = Vec::new();
+        for addr in chain(work, batch, first, self.expected)
+            .await?
+            .into_iter()
+            .rev()
+        {
+            let leaf = work.access.read_intact(batch, addr, work.broken).await?;
+            let Some(place) = run.take() else { break };
+            leaves.push(Made::of(place, leaf.image()));
+        }
+        leaves.reverse();
+        Ok(Moved {
+            leaves,
+            ..Moved::default()
+        })
     }
 
     /// Step by step, until there is nothing left, no room, or no permission.
@@ -168,12 +201,7 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
     }
 
     fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[Source]) {
-        self.made.push(Made {
-            addr: place,
-            low: image.low(),
-            high: image.high(),
-            record_count: image.record_count(),
-        });
+        self.made.push(Made::of(place, image));
         self.retired
             .extend(sources.iter().map(|source| source.addr));
         self.expected = sources[0].addr;
@@ -272,13 +300,7 @@ pub(super) async fn find_made<E: Endpoint>(
             access.recover(batch, place, owner, work.broken).await?;
         }
         let leaf = access.read_intact(batch, place, work.broken).await?;
-        let image = leaf.image();
-        made.push(Made {
-            addr: place,
-            low: image.low(),
-            high: image.high(),
-            record_count: image.record_count(),
-        });
+        made.push(Made::of(place, leaf.image()));
     }
     made.reverse();
     Ok(Moved {

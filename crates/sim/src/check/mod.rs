@@ -15,6 +15,7 @@
 //! | [`closing`] | a session that closes has nothing under way, and is fenced (F6) |
 //! | [`drops`] | dropped tables become free (D7, G3) |
 //! | [`sweeping`] | where nothing befell anybody, nothing is left to sweep (D8) |
+//! | [`steps`] | an operation waits for one step of a retrainer at the most (R8) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
 //! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.
@@ -32,6 +33,7 @@ pub mod refusals;
 pub mod region;
 pub mod roots;
 pub mod scans;
+pub mod steps;
 pub mod sweeping;
 pub mod tiling;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `client` | who may still do something, and what was executed for whom |
 //! | `flight` | batches: posted, taking effect, cut off, complete |
+//! | `holding` | leaf locks that are held too long, or too many of them |
 //! | `memory` | the nodes' memory, and what verbs do to it |
 //! | `watch` | tasks that wait for the middle of somebody's batch |
 //!
@@ -11,6 +12,7 @@
 
 mod client;
 mod flight;
+mod holding;
 mod memory;
 mod watch;
 
@@ -29,6 +31,8 @@ pub use client::ClientLife;
 pub(super) use client::cost_of;
 use flight::Flight;
 pub(super) use flight::Landed;
+pub use holding::Holding;
+use holding::LockWatch;
 pub(super) use memory::execute;
 use watch::Watch;
 
@@ -85,6 +89,7 @@ pub struct World {
     /// they take effect.
     executed: Vec<Cost>,
     watches: Vec<Watch>,
+    locks: LockWatch,
     fingerprint: Fingerprint,
     trace: Option<Vec<String>>,
     /// Present: batches take the time that a network takes, and nothing befalls them.
@@ -123,6 +128,7 @@ impl World {
             current: None,
             executed: Vec::new(),
             watches: Vec::new(),
+            locks: LockWatch::default(),
             fingerprint: Fingerprint::default(),
             trace: None,
             modelled: None,

@@ -31,7 +31,8 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
         stage.complain(Violation::new("region", how));
     }
     let history = stage.history.borrow();
-    let mut found: Vec<Violation> = check::names::check(&history).into_iter().collect();
+    let mut found = check::steps::check(&stage.node.world.borrow().holding());
+    found.extend(check::names::check(&history));
     found.extend(check::lists::check(&history));
     found.extend(check::refusals::check(&history, |table| {
         table == MAIN_TABLE && !plan.table.loaded.is_empty()

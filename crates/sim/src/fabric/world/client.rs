@@ -73,6 +73,7 @@ impl World {
         }
         self.clients[client.0 as usize] = life;
         self.release_watchers(client);
+        self.locks.forget(client);
         self.note(|| format!("client {} is {life:?}", client.0));
         let flying = self.flights.iter();
         let flying = flying.filter(|(_, flight)| flight.client == client && !flight.is_complete);

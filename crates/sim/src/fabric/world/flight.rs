@@ -46,6 +46,7 @@ impl World {
         }
         let batch = self.next_flight;
         self.next_flight += 1;
+        self.locks.note_posted(self.now, client);
         self.executed[client.0 as usize] += cost_of(&verbs, 0);
         let refused = verbs.iter().position(|verb| !self.is_inside(verb));
         let accepted = &verbs[..refused.unwrap_or(verbs.len())];
@@ -99,6 +100,9 @@ impl World {
         );
         let executed = &mut self.executed[client.0 as usize];
         count_effect(executed, verb.kind, words.len());
+        let data = &flight.words[start..];
+        self.locks
+            .note_effect((self.now, client), (&verb, &words), data);
         let seen: Vec<u64> = match verb.kind {
             VerbKind::Read | VerbKind::Write => flight.words[start..][words.clone()].to_vec(),
             VerbKind::CompareSwap => flight.words[start..start + 3].to_vec(),
@@ -181,6 +185,7 @@ impl World {
             return None;
         }
         let flight = self.flights.remove(&batch)?;
+        self.locks.note_picked_up(self.now, flight.client);
         let executed_count = flight.cut.or(flight.refused).unwrap_or(flight.verbs.len());
         let cost = cost_of(&flight.verbs, executed_count);
         let result = if flight.cut.is_some() {

@@ -1,0 +1,77 @@
+//! An operation waits for one step of a retrainer at the most (R8): a leaf lock is held for few
+//! batches, and for no longer than these take; and few of them are held at once.
+
+use super::Violation;
+use crate::fabric::world::Holding;
+
+/// Batches of a step from the lock to its return: the right leaf is locked, the left one is, it is
+/// given back because it does not fit, and what is moved is written.
+pub const STEP_BATCH_COUNT_MAX: u64 = 4;
+/// Leaves that a step locks: two that become one.
+pub const STEP_LOCK_COUNT_MAX: usize = 2;
+/// Leaves that it makes.
+const STEP_MADE_COUNT_MAX: usize = 1;
+
+/// Judges how the node's agents of a run held leaf locks.
+///
+/// In virtual time: no lock was held for longer than four times the longest batch of its holder,
+/// however long the fabric made that.
+pub fn check(holding: &Holding) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut complain = |how| found.push(Violation::new("steps", how));
+    let Holding {
+        taken_count_max,
+        made_count_max,
+        batch_count_max,
+        held_ns_max,
+        idle_ns_max,
+        ..
+    } = *holding;
+    if batch_count_max > STEP_BATCH_COUNT_MAX {
+        complain(format!(
+            "the agent held a leaf lock in {batch_count_max} batches, and one for {held_ns_max} ns; \
+             a step takes {STEP_BATCH_COUNT_MAX} batches at the most"
+        ));
+    }
+    if idle_ns_max > 0 {
+        complain(format!(
+            "the agent held a leaf lock for {idle_ns_max} ns without a batch under way"
+        ));
+    }
+    if taken_count_max > STEP_LOCK_COUNT_MAX || made_count_max > STEP_MADE_COUNT_MAX {
+        complain(format!(
+            "the agent held {taken_count_max} leaves at once, and {made_count_max} that it made"
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a step at its longest is no finding, and each way of holding more is one by itself.
+    #[test]
+    fn whatever_is_more_than_a_step_is_seen() {
+        let step = Holding {
+            count: 10,
+            taken_count_max: 2,
+            made_count_max: 1,
+            batch_count_max: 4,
+            held_ns_max: 1_000_000,
+            idle_ns_max: 0,
+        };
+        assert_eq!(check(&step), []);
+        let changes: [fn(&mut Holding); 4] = [
+            |holding| holding.taken_count_max = 3,
+            |holding| holding.made_count_max = 2,
+            |holding| holding.batch_count_max = 5,
+            |holding| holding.idle_ns_max = 1,
+        ];
+        for change in changes {
+            let mut holding = step;
+            change(&mut holding);
+            assert_eq!(check(&holding).len(), 1, "{holding:?}");
+        }
+    }
+}
