@@ -54,7 +54,8 @@ impl<E: Endpoint> Index<'_, E> {
     /// reports or the table is broken.
     ///
     /// # Errors
-    /// [`IndexError::Outdated`]: another operation can go on with it. Or the fabric failed, a leaf is damaged, or the table was dropped.
+    /// [`IndexError::Outdated`]: another operation can go on with it. Or the fabric failed, a leaf
+    /// is damaged, or the table was dropped.
     pub async fn survey_next(
         &self,
         batch: &mut Batch,

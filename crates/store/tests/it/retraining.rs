@@ -1,5 +1,5 @@
-//! Tables that are retrained while they are used: whatever they become, nothing is lost, and they go
-//! back to one leaf per get by themselves.
+//! Tables that are retrained while they are used: whatever they become, nothing is lost, and they
+//! go back to one leaf per get by themselves.
 
 use std::time::{Duration, Instant};
 
