@@ -167,8 +167,8 @@ impl Retrainer {
         self.mark_over(keeper).await?;
         let resting = self.resting_tick_count.get();
         if resting > 0 {
+            // Nothing is freed either: old tables are looked into before (T6, X7).
             self.resting_tick_count.set(resting - 1);
-            self.free(keeper).await?;
             return Ok(false);
         }
         let is_own_look = self.ticks_to_look.get() == 0;
@@ -402,6 +402,7 @@ fn old_counters<E: Endpoint>(
         table: model.synonym_table,
         capacity: model.synonym_capacity,
         seen: counted.splits,
+        first_key: model.first_key,
     });
     old.collect()
 }

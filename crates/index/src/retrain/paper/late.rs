@@ -9,7 +9,7 @@ use super::super::{Retraining, count};
 use super::read::{counters, intact, listed};
 use super::{OldCounter, synonym_tables};
 use crate::IndexError;
-use crate::directory::Model;
+use crate::directory::{Directory, Model};
 use crate::hint::{Hint, SYNONYM_TABLE_HEADER_SIZE_WORDS};
 
 /// FAAs in one batch.
@@ -68,9 +68,10 @@ async fn later<E: Endpoint>(
     if now == seen {
         return Ok(0);
     }
+    let directory = work.contents.clone().into_directory(work.access.geometry);
+    count_unlisted(work, batch, &directory, (old, &seen)).await?;
     let named = listed(work, batch, &tables, (&seen, &now)).await?;
     let late = intact(work, batch, &named).await?;
-    let directory = work.contents.clone().into_directory(work.access.geometry);
     let mut entries = Vec::new();
     for leaf in late {
         // Among them is the previous leaf, or the leaf itself if it has been trained since.
@@ -98,6 +99,29 @@ async fn later<E: Endpoint>(
     }
     announce(work, batch, &entries).await?;
     Ok(entries.len() as u64)
+}
+
+/// Splits for which an old table had no entry left: nobody can tell which leaves they made, so they
+/// are counted where the old model began, and found by links when that is retrained.
+async fn count_unlisted<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    batch: &mut Batch,
+    directory: &Directory,
+    (old, seen): (&[OldCounter], &[u64]),
+) -> Result<(), IndexError> {
+    batch.clear();
+    for (old, seen) in old.iter().zip(seen) {
+        let listed = (*seen).max(old.capacity.into());
+        let unlisted = old.seen.saturating_sub(listed);
+        let (parent, _) = directory.predicted_range(old.first_key);
+        if let Some(place) = directory.announcement(parent).filter(|_| unlisted > 0) {
+            batch.fetch_add(place.counter, unlisted);
+        }
+    }
+    if !batch.is_empty() {
+        work.access.endpoint.execute(batch).await?;
+    }
+    Ok(())
 }
 
 /// A table's entry that is to be written.

@@ -61,6 +61,8 @@ pub struct OldCounter {
     pub capacity: u32,
     /// How many announcements have been seen to.
     pub seen: u64,
+    /// Where its model began.
+    pub first_key: u64,
 }
 
 /// Retrains some neighbouring models of a `rolex` table where its leaves are. It costs one READ per
@@ -120,6 +122,7 @@ async fn retrain_range<E: Endpoint>(
         table: model.synonym_table,
         capacity: model.synonym_capacity,
         seen,
+        first_key: model.first_key,
     });
     Ok(RetrainSummary {
         model_count: trained.models.len() as u64,
