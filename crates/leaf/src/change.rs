@@ -5,7 +5,7 @@ use farleaf_fabric::{AtomicSlot, Batch};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId, WordAddr};
 
 use crate::geometry::LeafGeometry;
-use crate::image::LeafBuffer;
+use crate::image::{LeafBuffer, LeafImage};
 
 /// A record is near the end when it is among the last, or first, of so many. Several sessions that
 /// insert ascending keys do so in nearly ascending order.
@@ -18,6 +18,23 @@ fn widest_middle_gap(records: &[(u64, u64)]) -> usize {
     let gap = |count: usize| records[count].0 - records[count - 1].0;
     let wider = |best, count| if gap(count) > gap(best) { count } else { best };
     [middle - 1, middle + 1].into_iter().fold(middle, wider)
+}
+
+/// How many of a full leaf's records stay when it is split, the new one at `place` among them, and
+/// where its sibling begins. What is appended begins right above what stays: so keys of other
+/// sessions that are a little late belong right, where there is room.
+fn cut(image: LeafImage<'_>, records: &[(u64, u64)], place: usize) -> (usize, u64) {
+    let count = records.len();
+    if image.high() == u64::MAX && place >= count - count / NEAR_END_SHARE {
+        return (place, records[place - 1].0 + 1);
+    }
+    let is_prepend = image.low() == 0 && place < count / NEAR_END_SHARE;
+    let left_count = if is_prepend {
+        place + 1
+    } else {
+        widest_middle_gap(records)
+    };
+    (left_count, records[left_count].0)
 }
 
 /// A locked leaf whose change is being written down.
@@ -97,20 +114,12 @@ impl LeafChange {
         image.append_sorted(0, &mut records);
         let place = records.partition_point(|(key, _)| *key < request.key);
         records.insert(place, (request.key, request.value));
-        let count = records.len();
-        let is_append = image.high() == u64::MAX && place >= count - count / NEAR_END_SHARE;
-        let is_prepend = image.low() == 0 && place < count / NEAR_END_SHARE;
-        let left_count = if is_append {
-            place
-        } else if is_prepend {
-            place + 1
-        } else {
-            widest_middle_gap(&records)
-        };
+        let (left_count, sibling_low) = cut(image, &records, place);
         let (left, right) = records.split_at(left_count);
-        let sibling_low = right[0].0;
 
-        self.write_sibling(batch, leaf, request.sibling, right);
+        let fences = (sibling_low, image.high());
+        let mut sibling = LeafBuffer::new(self.geometry, fences.0, fences.1, image.link());
+        self.write_sibling(batch, request.sibling, &mut sibling, right);
 
         leaf.set_link(request.sibling);
         batch.write_word(self.geometry.link(self.addr), request.sibling.word());
@@ -185,20 +194,14 @@ impl LeafChange {
     fn write_sibling(
         &self,
         batch: &mut Batch,
-        leaf: &LeafBuffer,
-        sibling: RemoteAddr,
+        addr: RemoteAddr,
+        sibling: &mut LeafBuffer,
         records: &[(u64, u64)],
     ) {
-        let image = leaf.image();
-        let mut right = LeafBuffer::new(self.geometry, records[0].0, image.high(), image.link());
         for (slot, (key, value)) in records.iter().enumerate() {
-            right.set_record(slot, *key, *value);
+            sibling.set_record(slot, *key, *value);
         }
-        Self {
-            addr: sibling,
-            ..*self
-        }
-        .write_new(batch, &mut right);
+        Self { addr, ..*self }.write_new(batch, sibling);
     }
 }
 
@@ -310,15 +313,16 @@ mod tests {
         assert_eq!(leaf.image().get(25), Some(7));
     }
 
+    /// And the sibling begins right above it, so that what comes a little late finds room there.
     #[test]
     fn an_append_leaves_the_left_leaf_full() {
         let change = change(12);
         let mut leaf = full(&change, u64::MAX);
         let split = change.split(&mut Batch::new(), &mut leaf, &request(500));
-        assert_eq!((split.sibling_low, leaf.image().record_count()), (500, 12));
+        assert_eq!((split.sibling_low, leaf.image().record_count()), (121, 12));
         let mut leaf = full(&change, u64::MAX);
         let split = change.split(&mut Batch::new(), &mut leaf, &request(115));
-        assert_eq!((split.sibling_low, leaf.image().record_count()), (115, 11));
+        assert_eq!((split.sibling_low, leaf.image().record_count()), (111, 11));
         let mut leaf = full(&change, u64::MAX);
         let split = change.split(&mut Batch::new(), &mut leaf, &request(85));
         assert_eq!(

@@ -215,6 +215,15 @@ impl<'a> LeafImage<'a> {
         (0..self.geometry.slot_count()).filter(move |slot| bitmap >> slot & 1 != 0)
     }
 
+    /// The smallest and the largest key that it lists; `None` if it lists none.
+    pub fn key_range(&self) -> Option<(u64, u64)> {
+        let mut keys = self.live_slots().map(|slot| self.key(slot));
+        let first = keys.next()?;
+        Some(keys.fold((first, first), |(least, most), key| {
+            (least.min(key), most.max(key))
+        }))
+    }
+
     /// Adds the records with keys of at least `from` to `records`, ascending.
     pub fn append_sorted(&self, from: u64, records: &mut Vec<(u64, u64)>) {
         let start = records.len();

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::load::create_table;
+use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
@@ -27,6 +27,8 @@ use crate::plant::Plant;
 pub const REGION_SIZE_BYTES: u64 = 3 << 20;
 /// Name of the table that a run begins with.
 pub const TABLE_NAME: &str = "simulated";
+/// Error bound of tables' models.
+const EPSILON_KEYS: f64 = 16.0;
 /// Time between two looks of the agent, in virtual time.
 const AGENT_TICK: Nanos = 20_000;
 /// The same of one that retrains.
@@ -130,14 +132,19 @@ impl Node {
             table: id,
             owner,
         };
-        let table = block_on(create_table(&access), || 0)?;
+        let plan = LoadPlan {
+            kind,
+            fill_percent,
+            epsilon_keys: EPSILON_KEYS,
+        };
+        let table = block_on(create_table(&access, &plan), || 0)?;
         let record = TableRecord {
             id,
             name: TABLE_NAME.to_owned(),
             slots: access.geometry.slots(),
             search_layer: kind.number(),
             fill_percent,
-            epsilon_milli: 16_000,
+            epsilon_milli: (EPSILON_KEYS * 1000.0) as u32,
             first_leaf: table.first_leaf,
         };
         let root = table.root;

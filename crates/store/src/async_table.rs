@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, OperationKind};
-use farleaf_index::load::{LoadPlan, LoadSummary, bulk_load};
+use farleaf_index::load::{LoadSummary, bulk_load};
 use farleaf_index::operation::{Decision, HintCounters, ScanCursor};
 use farleaf_index::{Index, IndexError};
 
@@ -361,11 +361,7 @@ impl<H: Host> AsyncTable<H> {
         let begun = session.begin_slowly(state).await?;
         session.check_live(state).await?;
         session.chunk_owner_count.update(|count| count + 1);
-        let plan = LoadPlan {
-            kind: state.info.options.layer,
-            fill_percent: state.info.options.fill_percent,
-            epsilon_keys: state.info.options.epsilon_keys,
-        };
+        let plan = state.info.options.load_plan();
         let access = session.access(state);
         let (records, broken) = (records.into_iter(), &session.broken);
         let loaded = bulk_load(access, &state.entry, plan, broken, records, progress).await;

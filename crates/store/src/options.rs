@@ -1,6 +1,7 @@
 //! What can be chosen, and its limits.
 
 use farleaf_index::LayerKind;
+use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::RetrainPolicy;
@@ -104,6 +105,15 @@ impl TableOptions {
         }
         LeafGeometry::new(self.slots)
             .map_err(|error| bad("slots", self.slots.to_string(), &error.to_string()))
+    }
+
+    /// How tables with these options are loaded and retrained.
+    pub(crate) fn load_plan(&self) -> LoadPlan {
+        LoadPlan {
+            kind: self.layer,
+            fill_percent: self.fill_percent,
+            epsilon_keys: self.epsilon_keys,
+        }
     }
 
     /// Epsilon as the catalog stores it.

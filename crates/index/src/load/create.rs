@@ -6,6 +6,8 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::RemoteAddr;
 
+use super::LoadPlan;
+use super::train::shift_for;
 use crate::IndexError;
 use crate::directory::Model;
 use crate::snapshot::{SnapshotContents, write_snapshot};
@@ -24,12 +26,16 @@ pub struct NewTable {
     chunks: [ChunkRange; 2],
 }
 
-/// Writes the first leaf and the first snapshot of a table. Nothing points to them yet, and this
-/// session owns their chunks until [`NewTable::give_back`].
+/// Writes the first leaf and the first snapshot of a table that is to be loaded, or retrained, by
+/// `plan`. Nothing points to them yet, and this session owns their chunks until
+/// [`NewTable::give_back`].
 ///
 /// # Errors
 /// The pool is full, or the fabric failed.
-pub async fn create_table<E: Endpoint>(access: &LeafAccess<'_, E>) -> Result<NewTable, IndexError> {
+pub async fn create_table<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    plan: &LoadPlan,
+) -> Result<NewTable, IndexError> {
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let purpose = ChunkPurpose::Leaves {
         slots: access.geometry.slots(),
@@ -57,7 +63,8 @@ pub async fn create_table<E: Endpoint>(access: &LeafAccess<'_, E>) -> Result<New
         table: access.table,
         generation: 0,
         record_count: 0,
-        shift: 0,
+        // What retrainings add is counted as finely as a load would, whatever stays of this.
+        shift: shift_for(plan.epsilon_leaves(access.geometry.slot_count())),
         models: vec![model],
         residuals: vec![0],
         leaf_table: None,

@@ -26,7 +26,7 @@ pub use commit::finish_root;
 pub use create::{NewTable, create_table};
 pub use cut::{Cutter, FillTarget};
 pub(crate) use run::{error_max, leaf_count_max, synonym_capacity};
-pub(crate) use train::{Boundaries, Gap, epsilon_leaves_max, shift_for};
+pub(crate) use train::{Fence, Gap, epsilon_leaves_max, residuals_of};
 
 use core::cell::Cell;
 

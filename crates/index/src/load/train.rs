@@ -20,15 +20,27 @@ pub(crate) struct Gap {
     pub(crate) first: u64,
 }
 
-impl Gap {
-    /// No gap: the leaf's fence is given.
-    pub(crate) fn at(low: u64) -> Self {
-        Self {
+/// A leaf's lower fence that stays as it is, and the gap around it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fence {
+    /// The fence: above the gap's last key, and not above its first.
+    pub(crate) low: u64,
+    /// The keys on both sides, as far as they are known.
+    pub(crate) gap: Gap,
+}
+
+impl Fence {
+    /// Nothing is known of the keys around it.
+    pub(crate) fn alone(low: u64) -> Self {
+        let gap = Gap {
             last: low.saturating_sub(1),
             first: low,
-        }
+        };
+        Self { low, gap }
     }
+}
 
+impl Gap {
     /// The middle of the gap: a key that could be the leaf's lower fence.
     pub(super) fn middle(&self) -> u64 {
         self.last + (self.first - self.last).div_ceil(2)
@@ -90,6 +102,29 @@ impl Boundaries {
         }
         boundaries
     }
+}
+
+/// The residuals of a model's leaves whose fences are given; that of the first one does not count.
+///
+/// A leaf's threshold lies as near to the prediction of its fence as the keys on both sides allow:
+/// so these are predicted right, and of what is not there yet as little wrong as can be. Where the
+/// predictions of both sides are one, the left side's keys cost one more leaf.
+pub(crate) fn residuals_of(model: &Model, fences: &[Fence], shift: u32) -> Vec<i8> {
+    let mut residuals = Vec::with_capacity(fences.len());
+    residuals.push(i8::MIN);
+    let mut threshold_before = i64::MIN;
+    for (index, fence) in fences.iter().enumerate().skip(1) {
+        let position = |key| model.position(key, shift);
+        let (last, first) = (position(fence.gap.last), position(fence.gap.first));
+        let threshold = position(fence.low).max(last + 1).min(first);
+        let base = (index as i64) << shift;
+        let residual = |threshold: i64| (threshold - base).clamp(i8::MIN.into(), i8::MAX.into());
+        let threshold = (base + residual(threshold)).max(threshold_before);
+        // Held back by the threshold before it, as in `Boundaries::decide`.
+        residuals.push(residual(threshold) as i8);
+        threshold_before = threshold;
+    }
+    residuals
 }
 
 /// The smallest key of a gap, its last one excluded, for which the condition holds; it holds for
@@ -158,6 +193,48 @@ mod tests {
         ];
         let boundaries = Boundaries::decide(&model(0, 1e-9, 3), &gaps, 5);
         assert_eq!(boundaries.lows, [0, 8, 12]);
+    }
+
+    /// Promise: with given fences, the keys on both sides of each are predicted right, wherever in
+    /// the gap the fence is, as long as the grid has a point between them; and what is not there
+    /// yet is predicted wrong only between the fence and the nearest of these.
+    #[test]
+    fn residuals_of_given_fences_part_the_keys_on_both_sides() {
+        let (shift, unit) = (5, 1000 / 32);
+        let model = model(0, 1e-3, 4);
+        let position = |key| model.position(key, shift);
+        for fence_in_gap in [1, unit - 1, unit, 2 * unit, 90] {
+            let fences: Vec<Fence> = (0..4)
+                .map(|leaf| {
+                    let gap = Gap {
+                        last: (leaf * 1000).max(60) - 60,
+                        first: (leaf * 1000).max(60) + 30,
+                    };
+                    let low = gap.last + fence_in_gap;
+                    Fence { low, gap }
+                })
+                .collect();
+            let residuals = residuals_of(&model, &fences, shift);
+            for (leaf, fence) in fences.iter().enumerate().skip(1) {
+                let threshold = ((leaf as i64) << shift) + i64::from(residuals[leaf]);
+                assert!(position(fence.gap.last) < threshold);
+                assert!(position(fence.gap.first) >= threshold);
+                assert!((position(fence.low) - threshold).abs() <= 1);
+            }
+        }
+    }
+
+    /// Promise: where no grid point lies in the gap, the leaf's own keys are predicted right.
+    #[test]
+    fn a_gap_that_is_too_narrow_costs_the_left_side() {
+        let model = model(0, 1e-3, 2);
+        let gap = Gap {
+            last: 1002,
+            first: 1004,
+        };
+        let fences = [Fence::alone(0), Fence { low: 1003, gap }];
+        let residuals = residuals_of(&model, &fences, 5);
+        assert_eq!(32 + i64::from(residuals[1]), model.position(1004, 5));
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(super) struct Made {
     pub(super) low: u64,
     pub(super) high: u64,
     pub(super) record_count: usize,
+    /// The first and the last key that it had then.
+    pub(super) keys: Option<(u64, u64)>,
 }
 
 impl Made {
@@ -57,6 +59,7 @@ impl Made {
             low: image.low(),
             high: image.high(),
             record_count: image.record_count(),
+            keys: image.key_range(),
         }
     }
 }

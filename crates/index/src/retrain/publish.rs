@@ -8,13 +8,13 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::RemoteAddr;
 
 use super::gather::contradiction;
-use super::mover::Moved;
+use super::mover::{Made, Moved};
 use super::train::{Trained, train};
 use super::{RetrainSummary, Retraining, tables};
 use crate::IndexError;
 use crate::directory::Model;
 use crate::layer::LayerKind;
-use crate::load::{epsilon_leaves_max, shift_for, synonym_capacity};
+use crate::load::{Fence, Gap, epsilon_leaves_max, synonym_capacity};
 use crate::snapshot::{SnapshotContents, write_snapshot};
 
 /// The models of a snapshot around a range of keys that has been moved.
@@ -39,12 +39,7 @@ pub(super) async fn publish<E: Endpoint>(
     let old = work.contents;
     let mut batch = Batch::new();
     let mut around = around(work, &mut batch, moved).await?;
-    let is_whole = around.left.is_empty() && around.right.is_empty();
-    let shift = if is_whole {
-        shift_for(work.epsilon_keys / work.loaded_count_mean)
-    } else {
-        old.shift
-    };
+    let shift = old.shift;
     let record_count: usize = moved.leaves.iter().map(|leaf| leaf.record_count).sum();
     let count_mean = (record_count as f64 / moved.leaves.len() as f64).max(1.0);
     let epsilon_leaves = (work.epsilon_keys / count_mean).min(epsilon_leaves_max(shift));
@@ -52,8 +47,8 @@ pub(super) async fn publish<E: Endpoint>(
         models: mut trained,
         residuals,
     } = {
-        let leaves = moved.leaves.iter();
-        let leaves: Vec<_> = leaves.map(|leaf| (leaf.addr, leaf.low)).collect();
+        let leaves = moved.leaves.iter().zip(fences(&moved.leaves));
+        let leaves: Vec<_> = leaves.map(|(leaf, fence)| (leaf.addr, fence)).collect();
         let layer = (LayerKind::Learned, access.geometry);
         train(&leaves, layer, epsilon_leaves, shift)
     };
@@ -73,7 +68,7 @@ pub(super) async fn publish<E: Endpoint>(
         old,
         around,
         (trained, residuals),
-        (generation, shift, record_count as u64),
+        (generation, record_count as u64),
     );
     let run_used_from = tables.run_used_from;
     install(work, &mut batch, contents, tables.elsewhere).await?;
@@ -85,6 +80,22 @@ pub(super) async fn publish<E: Endpoint>(
         ..RetrainSummary::default()
     };
     Ok((summary, run_used_from))
+}
+
+/// The lower fences of leaves, left to right, between the records that they had when they were
+/// made. That of the table's first leaf is trained as its first key: a line from 0 to there would
+/// tell nothing of what begins there, and what comes below belongs to that leaf all the same.
+fn fences(leaves: &[Made]) -> impl Iterator<Item = Fence> + '_ {
+    leaves.iter().enumerate().map(|(index, leaf)| {
+        let first = leaf.keys.map_or(leaf.high, |(first, _)| first);
+        let Some(before) = index.checked_sub(1).map(|before| &leaves[before]) else {
+            let low = if leaf.low == 0 { first } else { leaf.low };
+            return Fence::alone(low);
+        };
+        let last = before.keys.map_or(before.low, |(_, last)| last);
+        let gap = Gap { last, first };
+        Fence { low: leaf.low, gap }
+    })
 }
 
 /// Writes a snapshot, and then lets the root name it: the commit point. `tables`: chunks of synonym
@@ -224,7 +235,7 @@ fn assemble(
     old: &SnapshotContents,
     around: Around,
     (trained, residuals): (Vec<Model>, Vec<i8>),
-    (generation, shift, record_count): (u16, u32, u64),
+    (generation, record_count): (u16, u64),
 ) -> SnapshotContents {
     // Residuals of a cut model are those of its first leaves: what is left of `left`, model by
     // model, is found at the places that the leaves had.
@@ -239,7 +250,7 @@ fn assemble(
         table: old.table,
         generation,
         record_count: (old.record_count as f64 * share) as u64 + record_count,
-        shift,
+        shift: old.shift,
         models,
         residuals: kept,
         leaf_table: None,

@@ -6,7 +6,7 @@ use farleaf_types::RemoteAddr;
 
 use crate::directory::Model;
 use crate::layer::LayerKind;
-use crate::load::{Boundaries, Gap, error_max, leaf_count_max, synonym_capacity};
+use crate::load::{Fence, error_max, leaf_count_max, residuals_of, synonym_capacity};
 
 /// Models and residuals of leaves, left to right.
 #[derive(Debug, Default)]
@@ -15,10 +15,10 @@ pub(super) struct Trained {
     pub(super) residuals: Vec<i8>,
 }
 
-/// Trains on the lower fences of leaves, left to right, given with their places. The label of a
-/// leaf is its number in its model. For [`LayerKind::Learned`] they lie side by side.
+/// Trains on leaves, left to right: their places and lower fences. The label of a leaf is its number
+/// in its model. For [`LayerKind::Learned`] they lie side by side.
 pub(super) fn train(
-    leaves: &[(RemoteAddr, u64)],
+    leaves: &[(RemoteAddr, Fence)],
     layer: (LayerKind, LeafGeometry),
     epsilon_leaves: f64,
     shift: u32,
@@ -27,7 +27,7 @@ pub(super) fn train(
     let mut trained = Trained::default();
     let mut begun = 0;
     for (index, leaf) in leaves.iter().enumerate() {
-        if let Some(segment) = regression.push(leaf.1) {
+        if let Some(segment) = regression.push(leaf.1.low) {
             trained.add(&segment, &leaves[begun..index], layer, shift);
             begun = index;
         }
@@ -42,7 +42,7 @@ impl Trained {
     fn add(
         &mut self,
         segment: &Segment,
-        leaves: &[(RemoteAddr, u64)],
+        leaves: &[(RemoteAddr, Fence)],
         (kind, geometry): (LayerKind, LeafGeometry),
         shift: u32,
     ) {
@@ -64,12 +64,10 @@ impl Trained {
             synonym_table: RemoteAddr::NULL,
             synonym_capacity: synonym_capacity(kind, leaf_count),
         };
-        // The fence is between two keys side by side, the only place that is left for it.
-        let gaps: Vec<Gap> = leaves.iter().map(|leaf| Gap::at(leaf.1)).collect();
-        let boundaries = Boundaries::decide(&model, &gaps, shift);
-        let lows: Vec<u64> = leaves.iter().map(|leaf| leaf.1).collect();
+        let fences: Vec<Fence> = leaves.iter().map(|leaf| leaf.1).collect();
+        let lows: Vec<u64> = fences.iter().map(|fence| fence.low).collect();
         model.error_max = error_max(&model, &lows);
+        self.residuals.extend(residuals_of(&model, &fences, shift));
         self.models.push(model);
-        self.residuals.extend(boundaries.residuals);
     }
 }

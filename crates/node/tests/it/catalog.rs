@@ -4,7 +4,7 @@
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
-use farleaf_index::load::create_table;
+use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::{
@@ -80,7 +80,12 @@ pub(crate) fn create<E: Endpoint>(
             table: id,
             owner,
         };
-        let table = block_on(create_table(&access), || 0)?;
+        let plan = LoadPlan {
+            kind: shape.kind,
+            fill_percent: shape.fill_percent,
+            epsilon_keys: 16.0,
+        };
+        let table = block_on(create_table(&access, &plan), || 0)?;
         let record = TableRecord {
             id,
             name: name.to_owned(),

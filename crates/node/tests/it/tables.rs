@@ -1,6 +1,7 @@
 //! Creation, bulk load, leases and drops, cut off everywhere.
 
 use farleaf_executor::block_on;
+use farleaf_index::snapshot::read_contents;
 use farleaf_index::{LayerKind, LoadError};
 use farleaf_leaf::LeafGeometry;
 use farleaf_region::allocation::ChunkAllocator;
@@ -217,4 +218,30 @@ pub(crate) fn reclaim(pool: &mut Pool) {
         block_on(keeper.reclaim(), || 0).expect("the fabric does not fail");
     }
     pool.fence(owner);
+}
+
+/// An empty table counts positions as finely as a load of it would: what retrainings add to a table
+/// that has begun empty is counted so for good. (Counted in whole leaves, two of five gets of a
+/// table that had grown from nothing took another leaf.)
+#[test]
+fn a_table_begins_as_fine_as_it_would_be_loaded() {
+    for shape in [LEARNED, ROLEX] {
+        let mut pool = Pool::new();
+        let owner = pool.register();
+        create(&pool, &pool.plain, owner, "records", shape).expect("it can be made");
+        let shift = |pool: &Pool| {
+            let entry = find(pool, "records").expect("it is there");
+            let geometry = LeafGeometry::new(shape.slots).expect("allowed");
+            let id = entry.record.id;
+            let read = read_contents(&pool.plain, &pool.layout, geometry, id, entry.root);
+            block_on(read, || 0).expect("it is intact").shift
+        };
+        let empty = shift(&pool);
+        let entry = find(&pool, "records").expect("it is there");
+        let mut client = pool.client(owner, &entry);
+        client.load(&sample(RECORD_COUNT)).expect("it is empty");
+        assert_eq!(empty, shift(&pool), "{:?}", shape.kind);
+        assert!(empty > 0);
+        pool.fence(owner);
+    }
 }

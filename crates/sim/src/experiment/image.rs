@@ -258,12 +258,12 @@ fn load_node(
         table: TABLE,
         owner,
     };
-    let entry = make_table(&access, plan)?;
     let load = LoadPlan {
         kind: plan.layer,
         fill_percent: plan.fill_percent,
         epsilon_keys: plan.epsilon_keys,
     };
+    let entry = make_table(&access, &load)?;
     let records = keys.iter().map(|key| (*key, value_of(*key)));
     let broken = Cell::default();
     block_on(
@@ -286,14 +286,14 @@ fn load_node(
 /// An empty table and its catalog entry.
 fn make_table(
     access: &LeafAccess<'_, StillEndpoint>,
-    plan: &TablePlan,
+    plan: &LoadPlan,
 ) -> Result<CatalogEntry, IndexError> {
-    let table = block_on(create_table(access), || 0)?;
+    let table = block_on(create_table(access, plan), || 0)?;
     let record = TableRecord {
         id: TABLE,
         name: "modelled".to_owned(),
         slots: access.geometry.slots(),
-        search_layer: plan.layer.number(),
+        search_layer: plan.kind.number(),
         fill_percent: plan.fill_percent,
         epsilon_milli: (plan.epsilon_keys * 1000.0) as u32,
         first_leaf: table.first_leaf,

@@ -157,7 +157,7 @@ impl<H: Host> SessionCore<H> {
             owner: self.owner,
         };
         self.chunk_owner_count.update(|count| count + 1);
-        let created = create_table(&access).await;
+        let created = create_table(&access, &options.load_plan()).await;
         if matches!(&created, Err(error) if error.fabric_failure().is_none()) {
             self.chunk_owner_count.update(|count| count - 1);
         }

@@ -95,6 +95,50 @@ fn keys_in_order_make_full_leaves() {
     }
 }
 
+/// Sessions that insert ascending keys together are seldom in order: a key that comes after its
+/// successor does not halve a leaf that is full. (With two threads and no gets between, a moving
+/// window had half-full leaves, and took more than twice its memory.)
+#[test]
+fn keys_that_come_a_little_late_make_full_leaves_too() {
+    for pool in retraining_pools(32) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        for pair in 0..10_000 {
+            for index in [2 * pair + 1, 2 * pair] {
+                table.put(index * 9, index).unwrap();
+            }
+        }
+        let fill = table.stats().unwrap().fill;
+        assert!(fill > 0.9, "{fill}");
+    }
+}
+
+/// When descending keys have been retrained, the next ones are put where they are predicted: a line
+/// from 0 to the first key there is would lead them to another leaf.
+#[test]
+fn keys_below_all_others_are_put_without_a_detour() {
+    const FIRST: u64 = u64::MAX / 2;
+    for pool in retraining_pools(32) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        for index in 0..20_000 {
+            table.put(FIRST - index * 9, index).unwrap();
+        }
+        eventually(&pool, "every leaf is trained", |_, _, stats| {
+            stats.leaves == stats.trained_leaves
+        });
+        let session = pool.session().unwrap();
+        let table = session.open_table("t").unwrap();
+        for index in 20_000..20_040 {
+            table.put(FIRST - index * 9, index).unwrap();
+        }
+        let puts = session.counters(OperationKind::Put);
+        let (round_trips, hints) = (puts.cost.round_trips, table.hint_counters());
+        assert!(round_trips < 40 * 2 + 20, "{puts:?} {hints:?}");
+        assert_eq!((hints.stale_count, hints.left_count), (0, 0), "{hints:?}");
+    }
+}
+
 /// What deletes leave underfull is merged, and its memory comes back.
 #[test]
 fn deleted_keys_give_their_memory_back() {

@@ -45,7 +45,7 @@ use super::{RetrainSummary, Retraining, count};
 use crate::IndexError;
 use crate::directory::Model;
 use crate::layer::LayerKind;
-use crate::load::{draw_generation, shift_for};
+use crate::load::{Fence, draw_generation};
 use crate::snapshot::SnapshotContents;
 use late::announce_late;
 pub use late::announce_later;
@@ -91,17 +91,13 @@ async fn retrain_range<E: Endpoint>(
     let seen = counters(work, batch, &synonym_tables(old)).await?;
     let met = walk(work, batch, &models, &seen).await?;
     let leaves: Vec<_> = met.iter().map(|leaf| (leaf.addr, leaf.low)).collect();
+    let fences = leaves.iter().map(|(addr, low)| (*addr, Fence::alone(*low)));
+    let fences: Vec<_> = fences.collect();
     let generation = draw_generation(access, batch).await?;
-    let is_whole = models.len() == work.contents.models.len();
     // The paper counts positions in slots.
     let epsilon_leaves = work.epsilon_keys / access.geometry.slot_count() as f64;
-    let shift = if is_whole {
-        shift_for(epsilon_leaves)
-    } else {
-        work.contents.shift
-    };
     let layer = (LayerKind::Rolex, access.geometry);
-    let mut trained = train(&leaves, layer, epsilon_leaves, shift);
+    let mut trained = train(&fences, layer, epsilon_leaves, work.contents.shift);
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_used_first();
     let wanting = tables::empty(&mut trained.models);
@@ -110,7 +106,6 @@ async fn retrain_range<E: Endpoint>(
     let old_leaf_count: u64 = old.iter().map(|model| u64::from(model.leaf_count)).sum();
     let contents = SnapshotContents {
         generation,
-        shift,
         ..assemble(work, &models, &trained, &met)
     };
     install(work, batch, contents, tables).await?;
