@@ -1,5 +1,5 @@
-//! Retraining of `learned` tables, whose leaves are moved (R1 to R8), and the queue that asks for it
-//! (Q1 to Q5).
+//! Retraining of `learned` tables, whose leaves are moved (R1 to R8), and the queue that asks for
+//! it (Q1 to Q5).
 
 use std::sync::atomic::AtomicBool;
 

@@ -234,14 +234,15 @@ const ADOPTING_PHASES: [ProtocolPhase; 6] = [
 /// has left half done; and of clients that ask for a retraining.
 pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
     let mut faults = Vec::new();
-    // In most runs none: what is found when memory is reused too early takes a retrainer that lives.
+    // In most runs none: what is found when memory is reused too early takes one that lives.
     for number in 0..*random.choose(&[0, 0, 0, 0, 2, 3]) {
         // Who comes next begins with what the one before has left.
         let is_next = number > 0 && random.chance(700);
         let when = When::DuringRetraining {
-            phase: match is_next {
-                true => *random.choose(&ADOPTING_PHASES),
-                false => *random.choose(&RETRAINING_PHASES),
+            phase: if is_next {
+                *random.choose(&ADOPTING_PHASES)
+            } else {
+                *random.choose(&RETRAINING_PHASES)
             },
             number: 1 + random.magnitude(3),
         };
