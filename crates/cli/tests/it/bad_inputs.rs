@@ -32,7 +32,7 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'state-before-slots', 'unlock-before-state', 'high-before-sibling', \
     'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
     'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
-     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed',
+     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed', \
      'lock-held-while-training', 'snapshot-before-runs'\n";
 
 /// Arguments that no pool is needed for to refuse.

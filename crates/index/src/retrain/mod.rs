@@ -26,9 +26,9 @@
 //!   ([`adopt`]).
 //! - **R7.** What was retired is named by nothing in far memory after R4 and R5, and by sessions
 //!   until they have followed (P4): it is reused only then (D7).
-//! - **R8.** An operation waits for one step at the most. A lock is held in four batches at most: the
-//!   right leaf is locked, its left neighbour is, that is given back because it does not fit, and
-//!   what is moved is written; R4 needs two. Nothing else is waited for meanwhile (R2), and
+//! - **R8.** An operation waits for one step at the most. A lock is held in four batches at most:
+//!   the right leaf is locked, its left neighbour is, that is given back because it does not fit,
+//!   and what is moved is written; R4 needs two. Nothing else is waited for meanwhile (R2), and
 //!   models are trained and published while nothing is locked. Who has waited for a step finds its
 //!   leaf retired in favour of one that the same batch unlocks, and goes on from there to the right
 //!   (D5), where all has been moved before: steps go to the left, so it does not meet them again.
