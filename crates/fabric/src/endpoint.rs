@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::batch::Batch;
 use crate::cost::Counters;
+use crate::phase::ProtocolPhase;
 
 /// One session's way to the regions of a pool; used by one thread.
 ///
@@ -58,6 +59,13 @@ pub trait Endpoint {
     fn leaves_out(&self, check: ProtocolCheck) -> bool {
         let _ = check;
         false
+    }
+
+    /// How far this session is in what it does. Only a simulated endpoint wants to know, to let
+    /// sessions die there. Costs nothing where it is not overridden.
+    #[inline]
+    fn enters(&self, phase: ProtocolPhase) {
+        let _ = phase;
     }
 
     /// Delivers completions that have arrived, and returns how many. Executors call this.

@@ -11,6 +11,7 @@
 //! | [`batch`](Batch) | batches as values |
 //! | [`cost`](Cost) | what an operation cost: round trips, verbs, bytes (F9) |
 //! | [`endpoint`](Endpoint) | the verbs trait and its errors |
+//! | [`phase`](ProtocolPhase) | how far a session is, for endpoints that want to know |
 //! | [`control`](Control) | registration, liveness and fencing of sessions (F6) |
 //! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
 //! | [`shm`] | the `shm` backend's socket: how a mapping and a session reach another process |
@@ -23,6 +24,7 @@ mod batch;
 mod control;
 mod cost;
 mod endpoint;
+mod phase;
 
 pub mod mapped;
 pub mod shm;
@@ -34,3 +36,4 @@ pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
 pub use control::{Control, ControlError, SessionLife};
 pub use cost::{Cost, Counters, KindCounters, OperationKind};
 pub use endpoint::{BatchError, BatchErrorKind, Endpoint, ProtocolCheck};
+pub use phase::{Course, ProtocolPhase};

@@ -18,7 +18,7 @@
 //! - **Q5.** So whatever is lost here (Q3, a client that dies between the two verbs of Q1) delays a
 //!   retraining until the node next looks at all counters by itself.
 
-use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_fabric::{Batch, BatchError, Course, Endpoint, ProtocolPhase};
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, WordAddr};
 
 use crate::layout::RegionLayout;
@@ -47,6 +47,7 @@ pub async fn enqueue<E: Endpoint>(
     batch: &mut Batch,
     synonym_table: RemoteAddr,
 ) -> Result<(), BatchError> {
+    let _course = Course::begin(endpoint, ProtocolPhase::Enqueue);
     batch.clear();
     let drawn = batch.fetch_add(layout.queue_tail(), 1);
     endpoint.execute(batch).await?;
@@ -55,6 +56,32 @@ pub async fn enqueue<E: Endpoint>(
     batch.clear();
     batch.write_word(entry_addr(layout, ticket), entry.word());
     endpoint.execute(batch).await
+}
+
+/// Tickets of the last lap whose entries are not written: of those who are about to, or died before
+/// they did (Q5). Two round trips.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn unwritten_count<E: Endpoint>(
+    endpoint: &E,
+    layout: &RegionLayout,
+    batch: &mut Batch,
+) -> Result<u64, BatchError> {
+    batch.clear();
+    let tail = batch.read(layout.queue_tail(), 1);
+    endpoint.execute(batch).await?;
+    let tail = batch.words(tail)[0];
+    batch.clear();
+    let entries = batch.read(layout.queue_entries(), QUEUE_ENTRY_COUNT as usize);
+    endpoint.execute(batch).await?;
+    let entries = batch.words(entries);
+    let is_written = |ticket: u64| {
+        let entry = entries[(ticket % QUEUE_ENTRY_COUNT) as usize];
+        RemoteAddr::from_word(entry).spare() == lap(ticket)
+    };
+    let last_lap = tail.saturating_sub(QUEUE_ENTRY_COUNT)..tail;
+    Ok(last_lap.filter(|ticket| !is_written(*ticket)).count() as u64)
 }
 
 /// The node's end of the queue.
@@ -209,6 +236,9 @@ mod tests {
         assert_eq!(take(&mut reader, &endpoint, &layout), [1]);
         assert_eq!(take(&mut reader, &endpoint, &layout), [3]);
         assert!(take(&mut reader, &endpoint, &layout).is_empty());
+        let mut batch = Batch::new();
+        let unwritten = now(unwritten_count(&endpoint, &layout, &mut batch));
+        assert_eq!(unwritten.expect("a working fabric"), 1);
     }
 
     /// Q2 and Q3: of more tickets than entries, the oldest are lost, and what an older lap wrote is

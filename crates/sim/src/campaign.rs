@@ -11,7 +11,7 @@ use crate::history::History;
 use crate::plan::{Plan, Profile};
 use crate::plant::Plant;
 use crate::reduce::reduce;
-use crate::run::{Verdict, run};
+use crate::run::{Reached, Verdict, run};
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +153,7 @@ pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdic
             trace: Vec::new(),
             duration: 0,
             holding: Holding::default(),
+            reached: Reached::default(),
         }
     })
 }

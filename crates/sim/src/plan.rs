@@ -9,7 +9,7 @@ use farleaf_index::LayerKind;
 use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
-use mishap::{draw_faults, draw_when};
+use mishap::{draw_faults, draw_retraining_faults, draw_when};
 use operations::{Weights, draw_budgets, draw_client, draw_keys, some_records, visit_other_table};
 
 use crate::fabric::Freedoms;
@@ -76,9 +76,9 @@ impl Plan {
             table.is_memory_reused = random.chance(800);
             table.retraining = Some(RetrainPolicy {
                 leaves_per_split: 1000,
-                split_count_min: 1,
+                split_count_min: *random.choose(&[1, 1, 1, 4]),
                 leaf_count_max: *random.choose(&[1, 4, 16, 1000]),
-                look_tick_count: *random.choose(&[0, 0, 1, 4]),
+                look_tick_count: *random.choose(&[0, 0, 0, 1, 4, 50]),
                 ..RetrainPolicy::default()
             });
         }
@@ -102,7 +102,12 @@ impl Plan {
         }
         let faults = match profile {
             Profile::Calm => Vec::new(),
-            Profile::Crashes | Profile::Retraining => draw_faults(&mut random, clients.len()),
+            Profile::Crashes => draw_faults(&mut random, clients.len()),
+            Profile::Retraining => {
+                let mut faults = draw_faults(&mut random, clients.len());
+                faults.extend(draw_retraining_faults(&mut random, clients.len()));
+                faults
+            }
             Profile::NodeLoss => {
                 let mut faults = draw_faults(&mut random, clients.len());
                 faults.push(Fault {

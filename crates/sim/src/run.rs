@@ -6,6 +6,7 @@ mod verdict;
 
 use core::fmt;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farleaf::AsyncSession;
@@ -19,7 +20,7 @@ use self::verdict::conclude;
 use crate::check::{Findings, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{Ended, Tasks};
-use crate::fabric::world::{ClientId, Fingerprint, Holding, Nanos, TaskId, World};
+use crate::fabric::world::{ClientId, Fingerprint, Holding, Nanos, Progress, TaskId, World};
 use crate::history::{Answer, History, Operation};
 use crate::node::{Node, REGION_SIZE_BYTES};
 use crate::plan::Plan;
@@ -46,6 +47,17 @@ pub struct Verdict {
     pub duration: Nanos,
     /// How the node's agents held leaf locks, at the worst.
     pub holding: Holding,
+    /// What it came to that is rare.
+    pub reached: Reached,
+}
+
+/// Rare things that happened in a run: what happens in no run is not judged by any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Agents that died, by how far their retraining was.
+    pub agent_deaths: BTreeMap<Progress, u64>,
+    /// Tickets of the queue that somebody drew, and died before its entry was written (Q5).
+    pub lost_ticket_count: u64,
 }
 
 /// What the tasks of a run share.
@@ -59,6 +71,7 @@ struct Stage {
     agent: Cell<Option<TaskId>>,
     plant: Option<Plant>,
     retraining: Option<RetrainPolicy>,
+    reached: RefCell<Reached>,
     /// The node has restarted empty.
     is_lost: Cell<bool>,
 }
@@ -107,6 +120,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         agent: Cell::default(),
         plant,
         retraining: plan.table.retraining,
+        reached: RefCell::default(),
         is_lost: Cell::default(),
     });
     let tasks = Tasks::new(&world);
@@ -148,6 +162,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         trace: world.take_trace(),
         duration: world.now(),
         holding: world.holding(),
+        reached: stage.reached.take(),
     }
 }
 

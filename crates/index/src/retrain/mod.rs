@@ -47,7 +47,7 @@ mod train;
 use core::cell::Cell;
 use core::ops::Range;
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
@@ -132,6 +132,7 @@ pub async fn retrain<E: Endpoint>(
     may_go_on: impl Fn() -> bool,
 ) -> Result<RetrainSummary, IndexError> {
     let access = &work.access;
+    let _course = Course::begin(access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
     let (pending, end) = Pending::new(work, stretch);
     let leaf_count = pending.count() + stretch.synonym_count;
@@ -170,6 +171,7 @@ pub async fn adopt<E: Endpoint>(
     range: ChunkRange,
     generation: u16,
 ) -> Result<RetrainSummary, IndexError> {
+    let _course = Course::begin(work.access.endpoint, ProtocolPhase::Adopt);
     let mut batch = Batch::new();
     let stride = work.access.geometry.stride_blocks();
     let run = RunPlace::new(work.access.layout, range, stride);
@@ -221,6 +223,7 @@ async fn commit<E: Endpoint>(
     let mut summary = RetrainSummary::default();
     let mut kept_from = range.end();
     if let Some(first) = made.leaves.first() {
+        access.endpoint.enters(ProtocolPhase::Redirect);
         redirect::redirect(work, first).await?;
         let used_from;
         (summary, used_from) = match published {
@@ -230,6 +233,7 @@ async fn commit<E: Endpoint>(
         let chunk = access.layout.chunk_of(used_from);
         kept_from = chunk.expect("a run lies in chunks");
     }
+    access.endpoint.enters(ProtocolPhase::GiveBack);
     let unused = ChunkRange {
         first: range.first,
         count: kept_from.0 - range.first.0,

@@ -1,6 +1,6 @@
 //! R2 and R3: step by step from right to left into a new run.
 
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::moving::Source;
 use farleaf_leaf::{Contradiction, Critical, LeafBuffer, LeafImage};
 use farleaf_region::RegionLayout;
@@ -147,6 +147,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         batch: &mut Batch,
         may_go_on: impl Fn() -> bool,
     ) -> Result<(), IndexError> {
+        let endpoint = self.work.access.endpoint;
+        endpoint.enters(ProtocolPhase::Steps);
         while may_go_on() && self.step(batch).await? {}
         Ok(())
     }
@@ -176,8 +178,10 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             access.unlock(batch, right, broken).await?;
             critical.passed();
             // R3.
+            access.endpoint.enters(ProtocolPhase::Gather);
             let siblings = chain(self.work, batch, link, self.expected).await?;
             self.pending.put_back(right, &siblings);
+            access.endpoint.enters(ProtocolPhase::Steps);
             return Ok(true);
         }
         let Some(place) = self.run.take() else {

@@ -1,6 +1,6 @@
 //! R5: a snapshot with new models in the place of old ones.
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolPhase};
 use farleaf_leaf::Contradiction;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog;
@@ -110,6 +110,7 @@ pub(super) async fn install<E: Endpoint>(
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_used_first();
     let generation = contents.generation;
+    access.endpoint.enters(ProtocolPhase::Snapshot);
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
     let (root, snapshot) = match written {
         Ok(written) => written,
@@ -121,7 +122,9 @@ pub(super) async fn install<E: Endpoint>(
             return Err(error.into());
         }
     };
+    access.endpoint.enters(ProtocolPhase::RootSwap);
     swap_root(work, batch, root).await?;
+    access.endpoint.enters(ProtocolPhase::GiveBack);
     let purpose = ChunkPurpose::Snapshot { generation };
     for range in tables.into_iter().chain([snapshot]) {
         allocator

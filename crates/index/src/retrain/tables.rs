@@ -1,7 +1,7 @@
 //! Synonym leaf tables of new models: left of the run's leaves, where there mostly is room, else in
 //! chunks of their own. They outlive the snapshot: models that are not retrained keep theirs.
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolPhase};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
@@ -111,6 +111,7 @@ pub(super) async fn place<E: Endpoint>(
     wanting: Vec<Wanting<'_>>,
 ) -> Result<Placed, IndexError> {
     let access = &work.access;
+    access.endpoint.enters(ProtocolPhase::Tables);
     let size_words: usize = wanting
         .iter()
         .map(|wanting| table_size_words(wanting.model))

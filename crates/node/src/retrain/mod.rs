@@ -1,5 +1,5 @@
 //! Retraining, as the node does it: which models of which tables, and when what they leave behind
-//! is reused (DESIGN L4, D7; the rules R1 to R7 of `farleaf_index::retrain`, and for `rolex` tables
+//! is reused (DESIGN L4, D7; the rules R1 to R8 of `farleaf_index::retrain`, and for `rolex` tables
 //! X1 to X9 of `farleaf_index::retrain::paper`).
 //!
 //! | module | what it holds |

@@ -30,7 +30,7 @@ pub struct RetrainPolicy {
     /// Neighbours that have fewer leaves are joined with what is retrained beside them, even when
     /// nothing has changed in them.
     pub joined_leaf_count: u64,
-    /// Ticks from one look at all counters to the next.
+    /// Ticks between one look at all counters and the next.
     pub look_tick_count: u32,
     /// Ticks after which a session that memory waits for is asked (S4).
     pub asking_tick_count: u32,

@@ -25,6 +25,7 @@
 //! | `dropped` | operations that are dropped, or fail, in the middle, by a session that goes on |
 //! | `claims` | chunks that several sessions want |
 //! | `meanwhile` | sessions that act and die while a sweep is under way |
+//! | `moving` | `learned` tables that are retrained by moving, and the queue that asks for it |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
@@ -38,6 +39,7 @@ mod findings;
 mod keeper;
 mod leaves;
 mod meanwhile;
+mod moving;
 mod paper;
 mod pool;
 mod records;

@@ -5,7 +5,9 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, ProtocolCheck};
+use farleaf_fabric::{
+    Batch, BatchError, BatchErrorKind, Counters, Endpoint, ProtocolCheck, ProtocolPhase,
+};
 use farleaf_types::NodeId;
 
 use super::world::{ClientId, ClientLife, SharedWorld, cost_of};
@@ -67,6 +69,11 @@ impl Endpoint for SimEndpoint {
 
     fn leaves_out(&self, check: ProtocolCheck) -> bool {
         self.plant.and_then(Plant::left_out) == Some(check)
+    }
+
+    fn enters(&self, phase: ProtocolPhase) {
+        let mut world = self.world.borrow_mut();
+        world.enter(self.client.get(), phase);
     }
 
     fn poll_completions(&self) -> usize {

@@ -17,7 +17,7 @@ use std::task::Wake;
 
 use farleaf_executor::RestScope;
 
-use super::world::{ClientId, Due, Nanos, SharedWorld, Step, TaskId};
+use super::world::{ClientId, Due, Nanos, SharedWorld, Step, TaskId, Wanted};
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -163,13 +163,13 @@ pub async fn sleep(world: &SharedWorld, duration: Nanos) {
     .await;
 }
 
-/// Waits for a moment between the effects of a batch of a client: of the `number`-th, from 1, with
-/// at least so many verbs that change something. Or until the client posts no more.
+/// Waits for a moment between the effects of a batch of a client: of the `number`-th, from 1, that
+/// is wanted. Or until the client posts no more.
 pub async fn sleep_until_during(
     world: &SharedWorld,
     client: ClientId,
     number: u64,
-    verb_count_min: usize,
+    wanted: Wanted,
 ) {
     let mut is_watching = false;
     poll_fn(|_| {
@@ -179,7 +179,7 @@ pub async fn sleep_until_during(
         is_watching = true;
         let mut world = world.borrow_mut();
         let task = world.current.expect("only tasks wait");
-        world.watch(task, client, number, verb_count_min);
+        world.watch(task, client, number, wanted);
         Poll::Pending
     })
     .await;

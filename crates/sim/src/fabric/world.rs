@@ -27,13 +27,14 @@ pub use super::fingerprint::Fingerprint;
 use super::modelled::{Modelled, Moment};
 use super::schedule::Freedoms;
 use crate::random::Random;
-pub use client::ClientLife;
 pub(super) use client::cost_of;
+pub use client::{ClientLife, Progress};
 use flight::Flight;
 pub(super) use flight::Landed;
 pub use holding::Holding;
 use holding::LockWatch;
 pub(super) use memory::execute;
+pub use watch::Wanted;
 use watch::Watch;
 
 /// Virtual time in nanoseconds since the beginning of a run.
@@ -88,6 +89,7 @@ pub struct World {
     /// What each client has cost: batches and verbs as they are posted, bytes and atomics where
     /// they take effect.
     executed: Vec<Cost>,
+    progress: Vec<Progress>,
     watches: Vec<Watch>,
     locks: LockWatch,
     fingerprint: Fingerprint,
@@ -127,6 +129,7 @@ impl World {
             random,
             current: None,
             executed: Vec::new(),
+            progress: Vec::new(),
             watches: Vec::new(),
             locks: LockWatch::default(),
             fingerprint: Fingerprint::default(),

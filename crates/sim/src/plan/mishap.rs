@@ -3,6 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use farleaf_fabric::ProtocolPhase;
+
 use crate::fabric::world::Nanos;
 use crate::random::Random;
 
@@ -64,12 +66,24 @@ pub enum Mishap {
 pub enum When {
     /// At a time.
     At(Nanos),
-    /// The same of a batch of the node's agent.
+    /// In the middle of a batch of the node's agent; or of the next one, if it dies before that.
     DuringAgent {
         /// Which, of those that are large enough.
         number: u64,
         /// How many verbs are enough.
         verb_count_min: usize,
+    },
+    /// The same of a batch of the node's agent while its retraining is in this phase.
+    DuringRetraining {
+        /// The phase.
+        phase: ProtocolPhase,
+        /// Which of its batches.
+        number: u64,
+    },
+    /// After a client has drawn a ticket of the queue, and before it has written the entry (Q1).
+    DuringEnqueueing {
+        /// Which client.
+        client: usize,
     },
     /// Between any two effects of a batch of a client: of the `number`-th (from 1) that has at
     /// least so many verbs.
@@ -191,6 +205,64 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
             Fault { when, mishap }
         })
         .collect()
+}
+
+/// Phases in which a retrainer dies, most often in the one that leaves a run half done.
+const RETRAINING_PHASES: [ProtocolPhase; 10] = [
+    ProtocolPhase::Gather,
+    ProtocolPhase::Steps,
+    ProtocolPhase::Steps,
+    ProtocolPhase::Steps,
+    ProtocolPhase::Redirect,
+    ProtocolPhase::Tables,
+    ProtocolPhase::Snapshot,
+    ProtocolPhase::RootSwap,
+    ProtocolPhase::GiveBack,
+    ProtocolPhase::Announce,
+];
+/// Phases of whoever finishes that (R6).
+const ADOPTING_PHASES: [ProtocolPhase; 6] = [
+    ProtocolPhase::Adopt,
+    ProtocolPhase::Redirect,
+    ProtocolPhase::Tables,
+    ProtocolPhase::Snapshot,
+    ProtocolPhase::RootSwap,
+    ProtocolPhase::GiveBack,
+];
+
+/// Deaths of retrainers, each in a phase of its own, some of them in the middle of what another one
+/// has left half done; and of clients that ask for a retraining.
+pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    // In most runs none: what is found when memory is reused too early takes one that lives.
+    for number in 0..*random.choose(&[0, 0, 0, 0, 2, 3]) {
+        // Who comes next begins with what the one before has left.
+        let is_next = number > 0 && random.chance(700);
+        let when = When::DuringRetraining {
+            phase: if is_next {
+                *random.choose(&ADOPTING_PHASES)
+            } else {
+                *random.choose(&RETRAINING_PHASES)
+            },
+            number: 1 + random.magnitude(3),
+        };
+        let fenced_after_max = *random.choose(&[1, 20_000]);
+        let fenced_after = random.magnitude(fenced_after_max);
+        let mishap = Mishap::AgentDeath { fenced_after };
+        faults.push(Fault { when, mishap });
+    }
+    if random.chance(150) {
+        let client = random.below(client_count as u64) as usize;
+        let fenced_after = random.magnitude(200_000);
+        faults.push(Fault {
+            when: When::DuringEnqueueing { client },
+            mishap: Mishap::Death {
+                client,
+                fenced_after,
+            },
+        });
+    }
+    faults
 }
 
 /// A moment, mostly in the middle of something that the client does.

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use farleaf_fabric::ProtocolPhase;
 use farleaf_types::NodeId;
 
 use super::{Stage, start_agent};
 use crate::fabric::executor::{Tasks, sleep, sleep_until_during};
-use crate::fabric::world::{Nanos, TaskId};
+use crate::fabric::world::{ClientId, ClientLife, Nanos, TaskId, Wanted};
 use crate::plan::{Fault, Mishap, When};
 
 /// Time between two looks whether the agent has begun.
@@ -15,6 +16,33 @@ const AGENT_START: Nanos = 1000;
 const CLOSING_TICK: Nanos = 1_000;
 /// Until the task that closes a session is cut off, at the most.
 const CLOSING_CUT_NS_MAX: Nanos = 20_000;
+
+/// Waits for the middle of a batch of an agent: the `number`-th that is wanted of one and the same.
+async fn wait_for_agent(stage: &Stage, number: u64, wanted: Wanted) {
+    let world = &stage.node.world;
+    // Of each agent anew: one that dies in the middle of what another has left half done is the
+    // more dangerous one.
+    while let Some(client) = living_agent(stage).await {
+        sleep_until_during(world, client, number, wanted).await;
+        if world.borrow().life(client) == ClientLife::Connected {
+            return;
+        }
+    }
+}
+
+/// The agent, as soon as there is one that is not cut off. `None`: nobody works any more.
+async fn living_agent(stage: &Stage) -> Option<ClientId> {
+    let world = &stage.node.world;
+    while stage.busy.get() > 0 && !stage.is_lost.get() {
+        let agent = stage.node.agent_client();
+        let is_living = |client: &_| world.borrow().life(*client) == ClientLife::Connected;
+        if let Some(client) = agent.filter(is_living) {
+            return Some(client);
+        }
+        sleep(world, AGENT_START).await;
+    }
+    None
+}
 
 /// Waits for the moment of a mishap.
 async fn wait(stage: &Stage, when: When) {
@@ -25,12 +53,15 @@ async fn wait(stage: &Stage, when: When) {
             number,
             verb_count_min,
         } => {
-            while stage.node.agent_client().is_none() {
-                sleep(world, AGENT_START).await;
-            }
-            if let Some(client) = stage.node.agent_client() {
-                sleep_until_during(world, client, number, verb_count_min).await;
-            }
+            wait_for_agent(stage, number, Wanted::Changes(verb_count_min)).await;
+        }
+        When::DuringRetraining { phase, number } => {
+            wait_for_agent(stage, number, Wanted::Phase(phase)).await;
+        }
+        When::DuringEnqueueing { client } => {
+            let client = stage.actors.borrow()[client].client;
+            let wanted = Wanted::Phase(ProtocolPhase::Enqueue);
+            sleep_until_during(world, client, 1, wanted).await;
         }
         When::During {
             client,
@@ -38,7 +69,8 @@ async fn wait(stage: &Stage, when: When) {
             verb_count_min,
         } => {
             let client = stage.actors.borrow()[client].client;
-            sleep_until_during(world, client, number, verb_count_min).await;
+            let wanted = Wanted::Changes(verb_count_min);
+            sleep_until_during(world, client, number, wanted).await;
         }
     }
 }
@@ -103,6 +135,7 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
             let Some(task) = stage.agent.take() else {
                 return;
             };
+            stage.note_agent_death();
             crew.kill(task);
             sleep(world, fenced_after).await;
             stage.node.fence_agent();
@@ -129,7 +162,7 @@ async fn cut_closing(stage: &Stage, crew: &Tasks<'_>, number: usize) {
     let is_during = world.borrow_mut().random().chance(500);
     if is_during {
         let client = stage.actors.borrow()[number].client;
-        sleep_until_during(world, client, 1, 1).await;
+        sleep_until_during(world, client, 1, Wanted::Changes(1)).await;
     } else {
         let pause = world.borrow_mut().random().magnitude(CLOSING_CUT_NS_MAX);
         sleep(world, pause).await;
@@ -145,6 +178,16 @@ impl Stage {
     pub(super) fn mark(&self, number: usize) {
         self.actors.borrow_mut()[number].was_spared = false;
         self.history.borrow_mut().befall(number as u32);
+    }
+
+    fn note_agent_death(&self) {
+        if self.busy.get() > 0
+            && let Some(client) = self.node.agent_client()
+        {
+            let progress = self.node.world.borrow().progress(client);
+            let mut reached = self.reached.borrow_mut();
+            *reached.agent_deaths.entry(progress).or_default() += 1;
+        }
     }
 
     fn tasks_of(&self, number: usize) -> Vec<TaskId> {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_executor::block_on;
+use farleaf_fabric::Batch;
 use farleaf_node::retrain::Retrainer;
 use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::queue::unwritten_count;
 
 use super::{Stage, open_still};
 use crate::check::region::Region;
@@ -92,6 +94,9 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
             }
         }
     }
+    let mut batch = Batch::new();
+    let unwritten = unwritten_count(&keeper.endpoint, &keeper.layout, &mut batch);
+    stage.reached.borrow_mut().lost_ticket_count = block_on(unwritten, || 0)?;
     let entries = block_on(keeper.catalog(), || 0)?;
     let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, owner);
     let chunks = block_on(allocator.entries(), || 0)?;

@@ -34,7 +34,7 @@ mod walk;
 
 use core::ops::Range;
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Course, Endpoint, ProtocolPhase};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::RemoteAddr;
 
@@ -75,6 +75,7 @@ pub async fn retrain_in_place<E: Endpoint>(
     work: &Retraining<'_, E>,
     models: Range<usize>,
 ) -> Result<RetrainSummary, IndexError> {
+    let _course = Course::begin(work.access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
     let retrained = retrain_range(work, &mut batch, models).await;
     count(work, &mut batch);
@@ -109,6 +110,7 @@ async fn retrain_range<E: Endpoint>(
         ..assemble(work, &models, &trained, &met)
     };
     install(work, batch, contents, tables).await?;
+    access.endpoint.enters(ProtocolPhase::Announce);
     let new = (&trained.models[..], &leaves[..]);
     let (late_count, now) = announce_late(work, batch, (&models, &seen), new).await?;
     let counted = old.iter().zip(now);

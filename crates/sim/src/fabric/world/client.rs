@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use farleaf_fabric::{Cost, Verb, VerbKind};
+use farleaf_fabric::{Cost, ProtocolPhase, Verb, VerbKind};
 use farleaf_types::{NodeId, WORD_SIZE_BYTES};
 
 use super::{ClientId, World};
@@ -18,17 +18,42 @@ pub enum ClientLife {
     Fenced,
 }
 
+/// How far a client is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Progress {
+    /// It is one that somebody else began, who died (R6).
+    pub is_adopting: bool,
+    /// Its phase.
+    pub phase: ProtocolPhase,
+}
+
 impl World {
     /// A new client.
     pub fn add_client(&mut self) -> ClientId {
         self.clients.push(ClientLife::Connected);
         self.executed.push(Cost::default());
+        self.progress.push(Progress::default());
         ClientId(self.clients.len() as u32 - 1)
     }
 
     /// What may become of a client's verbs.
     pub fn life(&self, client: ClientId) -> ClientLife {
         self.clients[client.0 as usize]
+    }
+
+    /// How far a client is.
+    pub fn progress(&self, client: ClientId) -> Progress {
+        self.progress[client.0 as usize]
+    }
+
+    pub(in crate::fabric) fn enter(&mut self, client: ClientId, phase: ProtocolPhase) {
+        let progress = &mut self.progress[client.0 as usize];
+        progress.phase = phase;
+        match phase {
+            ProtocolPhase::Adopt => progress.is_adopting = true,
+            ProtocolPhase::Outside => progress.is_adopting = false,
+            _ => {}
+        }
     }
 
     /// What has been executed for a client, counted apart from what its endpoint is told (F9).

@@ -1,17 +1,25 @@
 //! Tasks that wait for a moment in the middle of somebody's batch: how mishaps find the moments at
 //! which most protocols break.
 
-use farleaf_fabric::{Verb, VerbKind};
+use farleaf_fabric::{ProtocolPhase, Verb, VerbKind};
 
 use super::{ClientId, ClientLife, Due, TaskId, World};
 use crate::fabric::schedule::Piece;
+
+/// Which batches of a client are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those with at least so many verbs that change something.
+    Changes(usize),
+    /// Those of a phase.
+    Phase(ProtocolPhase),
+}
 
 /// A task that waits for a moment in the middle of some batch of a client.
 #[derive(Debug)]
 pub(super) struct Watch {
     client: ClientId,
-    /// Batches with at least so many verbs that change something are counted.
-    verb_count_min: usize,
+    wanted: Wanted,
     /// So many are still to come.
     left: u64,
     task: TaskId,
@@ -19,18 +27,17 @@ pub(super) struct Watch {
 
 impl World {
     /// Polls the task, once, at some moment between the effects of a batch of the client: the
-    /// `number`-th, from 1, of those with at least so many verbs that change something; or when the
-    /// client posts no more.
+    /// `number`-th, from 1, of those that are wanted; or when the client posts no more.
     pub(in crate::fabric) fn watch(
         &mut self,
         task: TaskId,
         client: ClientId,
         number: u64,
-        verb_count_min: usize,
+        wanted: Wanted,
     ) {
         self.watches.push(Watch {
             client,
-            verb_count_min,
+            wanted,
             left: number,
             task,
         });
@@ -42,9 +49,14 @@ impl World {
     pub(super) fn tell_watchers(&mut self, client: ClientId, verbs: &[Verb], pieces: &[Piece]) {
         let changes = verbs.iter().filter(|verb| verb.kind != VerbKind::Read);
         let change_count = changes.count();
+        let phase = self.progress(client).phase;
+        let is_wanted = |wanted| match wanted {
+            Wanted::Changes(count_min) => change_count >= count_min,
+            Wanted::Phase(wanted) => phase == wanted,
+        };
         let mut due = Vec::new();
         self.watches.retain_mut(|watch| {
-            if watch.client == client && change_count >= watch.verb_count_min {
+            if watch.client == client && is_wanted(watch.wanted) {
                 watch.left = watch.left.saturating_sub(1);
             }
             if watch.left == 0 {

@@ -1,0 +1,247 @@
+//! Retraining of `learned` tables, whose leaves are moved (R1 to R8), and the queue that asks for
+//! it (Q1 to Q5).
+
+use std::sync::atomic::AtomicBool;
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_node::retrain::{RetrainPolicy, Retrainer};
+use farleaf_node::sweep::Keeper;
+use farleaf_region::queue::unwritten_count;
+use farleaf_region::tally::RetrainTally;
+use farleaf_types::OwnerWord;
+
+use crate::audit::usage;
+use crate::catalog::find;
+use crate::crash::{Tables, audit_tables, contents, loaded, only_records};
+use crate::cutting::{Cut, Tear};
+use crate::pool::{Client, Pool};
+use crate::tables::LEARNED;
+
+/// Every model with a split is retrained, all of them together, and counters are always looked at.
+const EAGER: RetrainPolicy = RetrainPolicy {
+    leaves_per_split: 1000,
+    split_count_min: 1,
+    leaf_count_max: 1 << 16,
+    look_tick_count: 0,
+    ..RetrainPolicy::DEFAULT
+};
+/// Steps after which nothing is left to do, by far.
+const STEP_COUNT_MAX: u32 = 50;
+const RECORD_COUNT: u64 = 64;
+
+/// Keys in the middle of the table, enough for several splits of one model.
+fn more() -> impl Iterator<Item = u64> {
+    (0..40).map(|key| 3_001 + key * 2)
+}
+
+fn records() -> Tables {
+    let sample = crate::crash::sample(RECORD_COUNT).into_iter();
+    only_records(sample.chain(more().map(|key| (key, !key))))
+}
+
+/// Puts the keys until something fails.
+fn put_more<E: Endpoint>(pool: &Pool, endpoint: &E, owner: OwnerWord) {
+    let entry = find(pool, "records").expect("it is there");
+    let Ok(mut client) = Client::open(endpoint, &pool.layout, owner, &entry) else {
+        return;
+    };
+    for key in more() {
+        if client.put(key, !key).is_err() {
+            return;
+        }
+    }
+    // Of one that was cut off.
+    let _ = client.give_back();
+}
+
+fn grown() -> Pool {
+    let mut pool = loaded(LEARNED, RECORD_COUNT);
+    let owner = pool.register();
+    put_more(&pool, &pool.plain, owner);
+    pool.fence(owner);
+    pool
+}
+
+fn tick<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) -> bool {
+    let stop = AtomicBool::new(false);
+    block_on(retrainer.tick(keeper, &stop), || 0).expect("nothing fails")
+}
+
+/// Keeps a retrainer going until nothing is due and nothing waits.
+fn settle(pool: &mut Pool) {
+    let owner = pool.register();
+    let keeper = pool.keeper(pool.endpoint(), owner);
+    let retrainer = Retrainer::new(EAGER, || 0);
+    for _ in 0..STEP_COUNT_MAX {
+        if !tick(&retrainer, &keeper) && !retrainer.has_garbage() {
+            pool.fence(owner);
+            return;
+        }
+    }
+    panic!("retraining does not come to an end");
+}
+
+/// A retraining that is cut off: what it counted if it was not, how many effects it had, and where
+/// it can be cut off.
+struct Retrained {
+    pool: Pool,
+    counts: Option<RetrainTally>,
+    effect_count: u64,
+    cuts: Vec<Cut>,
+}
+
+fn retrain_until(cut: Cut) -> Retrained {
+    let mut pool = grown();
+    let owner = pool.register();
+    let keeper = pool.keeper(pool.cutting(cut), owner);
+    let retrainer = Retrainer::new(EAGER, || 0);
+    let ticked = block_on(retrainer.tick(&keeper, &AtomicBool::new(false)), || 0);
+    pool.fence(owner);
+    Retrained {
+        pool,
+        counts: ticked.ok().map(|_| retrainer.tally()),
+        effect_count: keeper.endpoint.effect_count(),
+        cuts: keeper.endpoint.cuts(150),
+    }
+}
+
+/// R6: a retrainer that dies anywhere, in the middle of any WRITE, loses nothing. Who comes next
+/// finds every record before anything is swept; the next retrainer commits what was moved, retrains
+/// the rest, and leaves nothing behind.
+#[test]
+fn a_retrainer_may_die_anywhere() {
+    let tables = records();
+    let mut whole = retrain_until(Cut::NEVER);
+    let counts = whole.counts.expect("nothing stops it");
+    assert!(counts.moved_count > 10, "{counts:?}");
+    settle(&mut whole.pool);
+    let expected = usage(&whole.pool);
+    assert!(whole.cuts.len() > 200, "{}", whole.cuts.len());
+    for cut in whole.cuts {
+        let mut pool = retrain_until(cut).pool;
+        assert_eq!(contents(&mut pool), tables, "{cut:?}");
+        pool.sweep();
+        assert_eq!(contents(&mut pool), tables, "{cut:?}, swept");
+        settle(&mut pool);
+        assert_eq!(contents(&mut pool), tables, "{cut:?}, settled");
+        audit_tables(&pool, &tables);
+        let used = usage(&pool);
+        assert!(
+            used.runs <= expected.runs + 1 && used.snapshots <= expected.snapshots + 1,
+            "{cut:?}: {used:?} where {expected:?} was expected"
+        );
+    }
+}
+
+/// R6: and so may the one that finishes what it left: a retraining is cut off early, in the middle
+/// and late, the adoption of each is cut off everywhere, and another one adopts.
+#[test]
+fn who_adopts_a_run_may_die_anywhere() {
+    let tables = records();
+    let effect_count = retrain_until(Cut::NEVER).effect_count;
+    let mut cut_count = 0;
+    for quarter in 1..=3 {
+        let first = Cut {
+            effect_count: effect_count * quarter / 4,
+            tear: Tear::First,
+        };
+        let adopt_until = |cut: Cut| {
+            let mut pool = retrain_until(first).pool;
+            let owner = pool.register();
+            let keeper = pool.keeper(pool.cutting(cut), owner);
+            let swept = block_on(keeper.sweep(), || 0).ok();
+            pool.fence(owner);
+            (pool, swept, keeper.endpoint.cuts(60))
+        };
+        let (_, swept, cuts) = adopt_until(Cut::NEVER);
+        let swept = swept.expect("nothing stops it");
+        assert!(swept.chunk_count > 0, "there is a run: {swept:?}");
+        for cut in cuts {
+            let (mut pool, _, _) = adopt_until(cut);
+            assert_eq!(contents(&mut pool), tables, "{first:?}, then {cut:?}");
+            pool.sweep();
+            settle(&mut pool);
+            assert_eq!(contents(&mut pool), tables, "{first:?}, then {cut:?}");
+            audit_tables(&pool, &tables);
+            cut_count += 1;
+        }
+    }
+    assert!(cut_count > 200, "{cut_count}");
+}
+
+/// Ticks between two of the node's own looks at all counters.
+const SELDOM: u32 = 10;
+
+/// How the ticks of a node go whose first one, with nothing to do, is over when a client puts
+/// records and is cut off: the number of the first tick that retrains, and what it counted.
+fn ticks_until_retrained(cut: Cut) -> (Pool, u32, RetrainTally) {
+    let mut pool = loaded(LEARNED, RECORD_COUNT);
+    let (node, owner) = (pool.register(), pool.register());
+    let keeper = pool.keeper(pool.endpoint(), node);
+    let policy = RetrainPolicy {
+        look_tick_count: SELDOM,
+        ..RetrainPolicy::DEFAULT
+    };
+    let retrainer = Retrainer::new(policy, || 0);
+    tick(&retrainer, &keeper);
+    assert_eq!(retrainer.tally(), RetrainTally::default());
+    put_more(&pool, &pool.cutting(cut), owner);
+    pool.fence(owner);
+    pool.sweep();
+    let mut tick_count = 0;
+    while retrainer.tally().retraining_count == 0 {
+        tick(&retrainer, &keeper);
+        tick_count += 1;
+        assert!(tick_count < 100, "nothing is retrained");
+    }
+    pool.fence(node);
+    (pool, tick_count, retrainer.tally())
+}
+
+/// How many tickets were drawn when a client that puts records is cut off.
+fn ticket_count(effect_count: u64) -> u64 {
+    let mut pool = loaded(LEARNED, RECORD_COUNT);
+    let owner = pool.register();
+    let tear = Tear::First;
+    let endpoint = pool.cutting(Cut { effect_count, tear });
+    put_more(&pool, &endpoint, owner);
+    pool.word(pool.layout.queue_tail())
+}
+
+/// Q1 and Q5: who dies between drawing its ticket and writing the entry has lost the entry and
+/// nothing else: its insert is there, and the model is retrained when the node looks by itself. Who
+/// gets one verb further has it retrained at once.
+#[test]
+fn a_lost_entry_of_the_queue_only_delays() {
+    // The first effect after which there is a ticket.
+    let (mut from, mut to) = (0, 10_000);
+    while from < to {
+        let middle = u64::midpoint(from, to);
+        match ticket_count(middle) {
+            0 => from = middle + 1,
+            _ => to = middle,
+        }
+    }
+    let cut = |effect_count| Cut {
+        effect_count,
+        tear: Tear::First,
+    };
+    let (mut pool, tick_count, counts) = ticks_until_retrained(cut(from));
+    let mut batch = Batch::new();
+    let unwritten = unwritten_count(&pool.plain, &pool.layout, &mut batch);
+    assert_eq!(block_on(unwritten, || 0).expect("nothing fails"), 1);
+    assert_eq!(tick_count, SELDOM + 1, "Q5");
+    assert_eq!((counts.queued_count, counts.found_count), (0, 1));
+    let found = contents(&mut pool);
+    pool.sweep();
+    settle(&mut pool);
+    audit_tables(&pool, &found);
+    let put_count = found["records"].len() as u64 - RECORD_COUNT;
+    assert!(put_count > 10, "Q1: {put_count}");
+
+    let (mut pool, tick_count, counts) = ticks_until_retrained(cut(from + 1));
+    assert_eq!(tick_count, 1);
+    assert_eq!((counts.queued_count, counts.found_count), (1, 0));
+    assert_eq!(contents(&mut pool), found, "the put was over");
+}
