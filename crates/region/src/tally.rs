@@ -13,7 +13,8 @@
 //! | 8 | models found by the queue |
 //! | 9 | models found by the node's own look |
 //! | 10 | synonym leaves that became trained ones where they were (`rolex`) |
-//! | 11 | leaves announced in old tables meanwhile, and then in new ones (`rolex`) |
+//! | 11 | leaves announced in old tables meanwhile, and then in new ones |
+//! | 12 | records of the leaves that were retrained |
 //!
 //! The node alone writes them, one word after the other: each only grows, and each is right by
 //! itself.
@@ -23,7 +24,7 @@ use farleaf_fabric::{Batch, BatchError, Endpoint};
 use crate::layout::RegionLayout;
 
 /// Words of the tally.
-pub const TALLY_SIZE_WORDS: usize = 12;
+pub const TALLY_SIZE_WORDS: usize = 13;
 /// Blocks that are kept for it.
 pub(crate) const TALLY_SIZE_BLOCKS: u64 = 2;
 const _: () =
@@ -54,8 +55,10 @@ pub struct RetrainTally {
     pub found_count: u64,
     /// Synonym leaves that became trained leaves where they were (`rolex`).
     pub adopted_count: u64,
-    /// Leaves that were announced in old synonym leaf tables, and then in new ones (`rolex`).
+    /// Leaves that were announced in old synonym leaf tables, and then in new ones.
     pub late_count: u64,
+    /// Records of the leaves that were retrained, moved or not.
+    pub record_count: u64,
 }
 
 impl RetrainTally {
@@ -74,6 +77,7 @@ impl RetrainTally {
             self.found_count,
             self.adopted_count,
             self.late_count,
+            self.record_count,
         ]
     }
 
@@ -92,11 +96,12 @@ impl RetrainTally {
             found_count: words[9],
             adopted_count: words[10],
             late_count: words[11],
+            record_count: words[12],
         }
     }
 }
 
-/// Reads a region's tally, and how many models wait in its queue. One round trip, 112 bytes.
+/// Reads a region's tally, and how many models wait in its queue. One round trip, 120 bytes.
 ///
 /// # Errors
 /// The fabric failed.
@@ -122,10 +127,11 @@ mod tests {
 
     #[test]
     fn words_are_golden() {
-        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
         let tally = RetrainTally::decode(&words);
         assert_eq!(tally.encode(), words);
         assert_eq!((tally.retraining_count, tally.found_count), (1, 10));
         assert_eq!((tally.time_ns_max, tally.reclaimed_bytes), (6, 7));
+        assert_eq!((tally.late_count, tally.record_count), (12, 13));
     }
 }

@@ -82,6 +82,9 @@ pub struct TimelineTotal {
     pub stale_hints: u64,
     /// What retraining did.
     pub retraining: RetrainingTotal,
+    /// Share of the time until the last write, to the end of its interval, in which the node's
+    /// thread retrained: of one core, if it had that for itself.
+    pub retraining_share: f64,
     /// Operations that failed or yielded something wrong, puts not counted.
     pub errors: u64,
     /// Operations, or keys of the final check, that did not find what must be there.
@@ -99,6 +102,8 @@ pub struct RetrainingTotal {
     pub leaves_moved: u64,
     /// Leaves that these became.
     pub leaves_made: u64,
+    /// Records of all leaves that were retrained.
+    pub records: u64,
     /// Models that they trained.
     pub models_trained: u64,
     /// What they took together, in nanoseconds.
@@ -119,12 +124,31 @@ fn sum(intervals: &[Interval], of: impl Fn(&Interval) -> u64) -> u64 {
     intervals.iter().map(of).sum()
 }
 
+/// How much of the time of the intervals in which something was written retraining took.
+fn retraining_share(intervals: &[Interval], written_s: f64) -> f64 {
+    let mut begin_s = 0.0;
+    let (mut time_ns, mut end_s) = (0, 0.0);
+    for interval in intervals {
+        if begin_s < written_s {
+            time_ns += interval.retraining_ns;
+            end_s = interval.end_s;
+        }
+        begin_s = interval.end_s;
+    }
+    if end_s > 0.0 {
+        time_ns as f64 / 1e9 / end_s
+    } else {
+        0.0
+    }
+}
+
 impl From<&RetrainTally> for RetrainingTotal {
     fn from(tally: &RetrainTally) -> Self {
         Self {
             count: tally.retraining_count,
             leaves_moved: tally.moved_count,
             leaves_made: tally.made_count,
+            records: tally.record_count,
             models_trained: tally.model_count,
             time_ns: tally.time_ns,
             time_ns_max: tally.time_ns_max,
@@ -191,6 +215,7 @@ impl TimelineReport {
             synonyms_followed: sum(&crew.intervals, |it| it.synonyms_followed),
             stale_hints: sum(&crew.intervals, |it| it.stale_hints),
             retraining: RetrainingTotal::default(),
+            retraining_share: retraining_share(&crew.intervals, crew.written_s),
             errors: crew.faults.errors(),
             missing: crew.faults.missing(),
             refused: crew.faults.refused,
@@ -199,5 +224,40 @@ impl TimelineReport {
             intervals: crew.intervals,
             total,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interval::IntervalRecorder;
+    use super::super::interval::Sample;
+    use super::*;
+
+    /// Promise: the intervals count up to that of the last write, and no further.
+    #[test]
+    fn the_share_of_retraining_ends_with_the_writes() {
+        let mut tally = RetrainTally::default();
+        let intervals: Vec<Interval> = [100, 300, 900]
+            .into_iter()
+            .enumerate()
+            .map(|(number, time_ms)| {
+                let before = tally;
+                tally.time_ns += time_ms * 1_000_000;
+                let sample = Sample {
+                    used_bytes: 0,
+                    retraining: farleaf::RetrainingReport {
+                        tally,
+                        queue_length: 0,
+                    },
+                };
+                let none = IntervalRecorder::default();
+                Interval::new(number as u64, 1_000_000_000, &none, &before, &sample)
+            })
+            .collect();
+        for (written_s, share) in [(0.5, 0.1), (1.5, 0.2), (2.0, 0.2), (2.1, 1.3 / 3.0)] {
+            let found = retraining_share(&intervals, written_s);
+            assert!((found - share).abs() < 1e-9, "{found} for {share}");
+        }
+        assert!(retraining_share(&[], 1.0).abs() < f64::EPSILON);
     }
 }

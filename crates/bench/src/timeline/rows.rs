@@ -162,13 +162,24 @@ fn fresh(total: &TimelineTotal) -> String {
 
 fn retraining(total: &TimelineTotal) -> String {
     let of = &total.retraining;
-    format!(
+    let done = format!(
         "{} times, {} leaves became {}; {} in all, {} at most",
         count(of.count),
         count(of.leaves_moved),
         count(of.leaves_made),
         latency(of.time_ns),
         latency(of.time_ns_max)
+    );
+    if of.records == 0 || of.time_ns == 0 {
+        return done;
+    }
+    let speed = of.records as f64 * 1e9 / of.time_ns as f64;
+    format!(
+        "{done}\n{:14}{:.0} ns a record, {} records; {} of a core while keys were written",
+        "",
+        of.time_ns as f64 / of.records as f64,
+        rate(speed),
+        percentage(total.retraining_share)
     )
 }
 

@@ -94,6 +94,8 @@ pub struct RetrainSummary {
     pub moved_count: u64,
     /// Leaves that they became.
     pub made_count: u64,
+    /// Records of all leaves that were retrained.
+    pub record_count: u64,
     /// Models that were trained.
     pub model_count: u64,
     /// Synonym leaves that became trained leaves where they are (X3).

@@ -76,6 +76,7 @@ pub(super) async fn publish<E: Endpoint>(
     counters.record(OperationKind::Control, &batch.take_cost());
     let summary = RetrainSummary {
         made_count: moved.leaves.len() as u64,
+        record_count: record_count as u64,
         model_count,
         ..RetrainSummary::default()
     };

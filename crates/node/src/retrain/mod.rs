@@ -354,6 +354,7 @@ impl Retrainer {
         tally.model_count += summary.model_count;
         tally.adopted_count += summary.adopted_count;
         tally.late_count += summary.late_count;
+        tally.record_count += summary.record_count;
         tally.time_ns += time_ns;
         tally.time_ns_max = tally.time_ns_max.max(time_ns);
         tally.queued_count += queued_count;

@@ -122,6 +122,7 @@ async fn retrain_range<E: Endpoint>(
         first_key: model.first_key,
     });
     Ok(RetrainSummary {
+        record_count: met.iter().map(|leaf| leaf.record_count).sum(),
         model_count: trained.models.len() as u64,
         adopted_count: (leaves.len() as u64).saturating_sub(old_leaf_count),
         late_count,
