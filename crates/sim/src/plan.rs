@@ -182,6 +182,8 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
             leaf_count_max: *random.choose(&[1, 4, 1000]),
             joined_leaf_count: *random.choose(&[0, 2, 1000]),
             look_tick_count: *random.choose(&[0, 1, 4]),
+            // Nearly always, so that there is more to do.
+            rest_leaves_per_change: 1,
             ..RetrainPolicy::default()
         }),
     }

@@ -15,7 +15,7 @@ pub(super) struct Trained {
     pub(super) residuals: Vec<i8>,
 }
 
-/// Trains on leaves, left to right: their places and lower fences. The label of a leaf is its number
+/// Trains on leaves, left to right: places and lower fences. The label of a leaf is its number
 /// in its model. For [`LayerKind::Learned`] they lie side by side.
 pub(super) fn train(
     leaves: &[(RemoteAddr, Fence)],

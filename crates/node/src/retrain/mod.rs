@@ -317,7 +317,7 @@ impl Retrainer {
     ) -> Option<Stretch> {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
-        let quiet = seen.quiet(id, models, counted, is_own_look);
+        let quiet = seen.quiet(id, (models, counted), is_own_look, &self.policy);
         let models = self.policy.due(models, counted, &quiet)?;
         let synonym_count = counted[models.clone()]
             .iter()
