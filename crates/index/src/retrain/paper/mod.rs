@@ -102,6 +102,10 @@ async fn retrain_range<E: Endpoint>(
     };
     let layer = (LayerKind::Rolex, access.geometry);
     let mut trained = train(&leaves, layer, epsilon_leaves, shift);
+    let record_count = met.iter().map(|leaf| leaf.record_count).sum();
+    access
+        .endpoint
+        .note_training(leaves.len() as u64, record_count);
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_used_first();
     let wanting = tables::empty(&mut trained.models);
