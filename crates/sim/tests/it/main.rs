@@ -9,6 +9,7 @@
 //! | `figures` | a tiny run writes all files, and the page needs nothing else |
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
 //! | `network` | the modelled network and experiments on it |
+//! | `retraining` | experiments in which memory nodes retrain |
 //! | `sessions` | what was found in the sessions, each by hand |
 //! | `stages` | each stage of the modelled network: what it holds up, and what it does not |
 
@@ -18,5 +19,6 @@ mod contract;
 mod figures;
 mod freedoms;
 mod network;
+mod retraining;
 mod sessions;
 mod stages;
