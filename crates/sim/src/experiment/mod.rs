@@ -1,14 +1,14 @@
 //! Experiments: the real operations over a modelled network, measured in virtual time.
 //!
 //! The keys are split evenly over the memory nodes, each of which holds one table: key ranges, so
-//! that scans stay scans. Every client thread has a session of the library on each table, and one or
-//! more operations in flight; a machine's threads share what the threads of a process share. Clients draw operations as YCSB does
-//! (`farleaf-bench`), one after the other without a pause.
+//! that scans stay scans. Every client thread has a session of the library on each table, and one
+//! or more operations in flight; a machine's threads share what the threads of a process share.
+//! Clients draw operations as YCSB does (`farleaf-bench`), one after the other without a pause.
 //!
 //! An operation's time is the network's ([`crate::nic`]) and its thread's, which has a core for
 //! itself: part of it before the operation posts anything, and part around each of its batches.
-//! Where records are inserted, each memory node retrains by the library's own code, on a core of its
-//! own, and the sessions follow. What an operation costs is told apart from what following costs;
+//! Where records are inserted, each memory node retrains by the library's own code, on a core of
+//! its own, and the sessions follow. What an operation costs is told apart from what following costs;
 //! both take their time.
 //!
 //! What an operation answers is checked: a loaded key that is not found ends the experiment with an
