@@ -8,7 +8,8 @@
 //! An operation's time is the network's ([`crate::nic`]) and its thread's, which has a core for
 //! itself: part of it before the operation posts anything, and part around each of its batches.
 //! Where records are inserted, each memory node retrains by the library's own code, on a core of
-//! its own, and the sessions follow. What an operation costs is told apart from what following costs;
+//! its own, and the sessions follow. What an operation costs is told apart from what
+//! following costs;
 //! both take their time.
 //!
 //! What an operation answers is checked: a loaded key that is not found ends the experiment with an

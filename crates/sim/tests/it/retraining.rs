@@ -135,7 +135,8 @@ fn what_inserts_nothing_is_the_same_with_retraining() {
 }
 
 /// Promise: what an operation costs is its own: following new roots is not in it. A get of
-/// `learned` that reads one leaf reads the bytes of one leaf, however many roots its session has taken.
+/// `learned` that reads one leaf reads the bytes of one leaf, however many roots its session
+/// has taken.
 #[test]
 fn following_is_no_part_of_an_operation() {
     let windows = measured(LayerKind::Learned, &growing(Some(PLAN)));
