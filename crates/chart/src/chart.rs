@@ -108,8 +108,12 @@ fn draw_series(context: &mut Context<'_, '_>, chart: &Chart) -> Result<(), Strin
         let drawn = if chart.categories.is_empty() {
             let dots = values.iter().map(|at| Circle::new(*at, 3, colour.filled()));
             context.draw_series(dots).map_err(told)?;
-            let line = LineSeries::new(values.iter().copied(), colour.stroke_width(2));
-            context.draw_series(line)
+            let values = values.iter().copied();
+            if series.is_dashed {
+                context.draw_series(DashedLineSeries::new(values, 4, 3, colour.stroke_width(1)))
+            } else {
+                context.draw_series(LineSeries::new(values, colour.stroke_width(2)))
+            }
         } else {
             let bars = values.iter().map(|(x, value)| {
                 let left = x - BARS_SHARE / 2.0 + width * index as f64;
@@ -151,6 +155,7 @@ mod tests {
             series: vec![Series {
                 name: "learned".to_owned(),
                 colour: Colour::Blue,
+                is_dashed: false,
                 values: values.to_vec(),
             }],
         }

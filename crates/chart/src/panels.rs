@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub use crate::series::{ChartError, Colour, Series};
-use crate::series::{FONT, number, told};
+use crate::series::{FONT, mark_height, number, told};
 
 /// The share of a panel's height that stays free above its lines: so that they are told from the
 /// frame, or for a legend.
@@ -215,11 +215,18 @@ fn draw_lines(context: &mut Context<'_, '_>, panel: &Panel) -> Result<(), String
     for series in &panel.series {
         let colour = series.colour.rgb();
         let values = series.values.iter().copied();
-        context
-            .draw_series(LineSeries::new(values, colour.stroke_width(2)))
+        let drawn = if series.is_dashed {
+            context.draw_series(DashedLineSeries::new(values, 4, 3, colour.stroke_width(1)))
+        } else {
+            context.draw_series(LineSeries::new(values, colour.stroke_width(2)))
+        };
+        let high = mark_height(series);
+        drawn
             .map_err(told)?
             .label(&series.name)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
+            .legend(move |(x, y)| {
+                Rectangle::new([(x, y - high), (x + 14, y + high)], colour.filled())
+            });
     }
     Ok(())
 }
@@ -247,6 +254,7 @@ mod tests {
                 .map(|name| Series {
                     name: (*name).to_owned(),
                     colour: Colour::Blue,
+                    is_dashed: false,
                     values: values.to_vec(),
                 })
                 .collect(),
@@ -296,6 +304,27 @@ mod tests {
             assert_eq!(count, 1, "{text}");
         }
         assert!(!lines.contains(&"alone"));
+    }
+
+    /// Promise: a dashed line is drawn in pieces, and named like any other.
+    #[test]
+    fn a_dashed_line_is_told_from_a_whole_one() {
+        let drawn = |is_dashed| {
+            let mut of = panel("y", &["one", "two"], &[(0.0, 1.0), (9.0, 1.0)]);
+            of.series[1].is_dashed = is_dashed;
+            let of = Panels {
+                title: "t".to_owned(),
+                caption: String::new(),
+                x_label: "x".to_owned(),
+                panels: vec![of],
+                marks: Vec::new(),
+            };
+            draw(&of).expect("drawn")
+        };
+        let (whole, dashed) = (drawn(false), drawn(true));
+        let lines = |svg: &str| svg.matches("<polyline").count();
+        assert!(lines(&dashed) > lines(&whole) + 20);
+        assert!(lines_of(&dashed).contains(&"two"));
     }
 
     /// Promise: panels without any value are drawn, too.

@@ -6,6 +6,11 @@ use crate::shown;
 
 pub(crate) const FONT: &str = "sans-serif";
 
+/// Half of the height of a line's mark in the legend, in pixels.
+pub(crate) fn mark_height(series: &Series) -> i32 {
+    if series.is_dashed { 1 } else { 5 }
+}
+
 /// Values under one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
@@ -13,6 +18,8 @@ pub struct Series {
     pub name: String,
     /// Of its bars or its line.
     pub colour: Colour,
+    /// Whether its line is thin and dashed: of what only stands beside the others.
+    pub is_dashed: bool,
     /// Places on the horizontal axis, ascending, and the values there.
     pub values: Vec<(f64, f64)>,
 }

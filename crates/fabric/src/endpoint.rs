@@ -68,6 +68,14 @@ pub trait Endpoint {
         let _ = phase;
     }
 
+    /// Models have just been trained on so many leaves with so many records. Where code runs in the
+    /// system's time, that has taken its time; a modelled world, whose time stands still
+    /// meanwhile, lets it pass before the next batch.
+    #[inline]
+    fn note_training(&self, leaf_count: u64, record_count: u64) {
+        let _ = (leaf_count, record_count);
+    }
+
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 

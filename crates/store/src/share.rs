@@ -1,8 +1,9 @@
 //! What all sessions of a process share, whatever fabric they use.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
@@ -24,6 +25,24 @@ pub struct PoolShare {
     pub(crate) layout: RegionLayout,
     pub(crate) process: Process,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
+    /// Roots whose directories some session is reading.
+    reading: Mutex<BTreeSet<(TableId, RemoteAddr)>>,
+}
+
+/// How often a session looks whether another one has read what it needs, before it reads that by
+/// itself: the other's future may be one that nobody polls. Some tenths of a millisecond.
+const LOOK_COUNT_MAX: u32 = 64;
+
+/// While it lives, a session is reading the directory behind a root.
+struct Reading<'a> {
+    share: &'a PoolShare,
+    root: (TableId, RemoteAddr),
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.share.reading().remove(&self.root);
+    }
 }
 
 impl PoolShare {
@@ -35,6 +54,7 @@ impl PoolShare {
             layout,
             process: Process::default(),
             directories: Mutex::default(),
+            reading: Mutex::default(),
         }
     }
 
@@ -43,8 +63,9 @@ impl PoolShare {
         &self.layout
     }
 
-    /// The directory behind a root, kept for the sessions to come. Two sessions that ask at the
-    /// same moment may both read it; the later one's is dropped.
+    /// The directory behind a root, kept for the sessions to come. When a root has changed, all
+    /// sessions of a process ask at once, each for all its operations: one reads, and the others
+    /// wait for it, but not for ever.
     pub(crate) async fn directory<E: Endpoint>(
         &self,
         endpoint: &E,
@@ -52,9 +73,18 @@ impl PoolShare {
         table: TableId,
         root: RemoteAddr,
     ) -> Result<Arc<Directory>, Error> {
-        if let Some(directory) = self.known(table, root) {
-            return Ok(directory);
+        let mut reading = None;
+        for attempt in 0..LOOK_COUNT_MAX {
+            reading = self.begin_reading((table, root));
+            if let Some(directory) = self.known(table, root) {
+                return Ok(directory);
+            }
+            if reading.is_some() {
+                break;
+            }
+            backoff(attempt).await;
         }
+        let _reading = reading;
         let read = read_snapshot(endpoint, &self.layout, geometry, table, root).await?;
         if let Some(directory) = self.known(table, root) {
             return Ok(directory);
@@ -63,6 +93,16 @@ impl PoolShare {
         let cached = (root, Arc::clone(&directory));
         self.directories().insert(table, cached);
         Ok(directory)
+    }
+
+    /// `None`: another session is reading it.
+    fn begin_reading(&self, root: (TableId, RemoteAddr)) -> Option<Reading<'_>> {
+        let is_first = self.reading().insert(root);
+        is_first.then(|| Reading { share: self, root })
+    }
+
+    fn reading(&self) -> std::sync::MutexGuard<'_, BTreeSet<(TableId, RemoteAddr)>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, table: TableId, root: RemoteAddr) -> Option<Arc<Directory>> {
@@ -80,5 +120,88 @@ impl PoolShare {
         self.directories
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use farleaf_executor::block_on;
+    use farleaf_index::load::finish_root;
+
+    use super::*;
+    use crate::{AsyncTable, Pool, PoolOptions, Table, TableOptions};
+
+    fn table() -> Table {
+        let pool = Pool::embedded(&PoolOptions {
+            size_bytes: 32 << 20,
+            retrain_thread_count: 0,
+            ..PoolOptions::default()
+        });
+        let session = pool.expect("a pool").session().expect("a session");
+        let table = session.create_table("t", &TableOptions::default());
+        let table = table.expect("a table");
+        let records = (0..1000).map(|key| (key, key));
+        table.bulk_load(records, |_| {}).expect("a load");
+        table
+    }
+
+    /// A table's number, and the root that its catalog entry has now.
+    fn root_of(table: &AsyncTable) -> (TableId, RemoteAddr) {
+        let entry = &table.state.entry;
+        let access = table.session.access(&table.state);
+        let broken = std::cell::Cell::new(false);
+        let root = block_on(finish_root(&access, entry, &broken), || 0);
+        (entry.record.id, root.expect("a root"))
+    }
+
+    /// Promise: while one session reads a directory the others wait for it, and take what it read;
+    /// a read that is given up holds up nobody.
+    #[test]
+    fn one_session_reads_for_all() {
+        let table = table();
+        let table = table.asynchronous();
+        let (id, root) = root_of(table);
+        let share = PoolShare::new("mem:".to_owned(), *table.session.layout());
+        let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
+        let read = || share.directory(endpoint, geometry, id, root);
+        let reading = share.begin_reading((id, root)).expect("nobody reads");
+        assert!(share.begin_reading((id, root)).is_none());
+        let mut waiting = pin!(read());
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..4 {
+            assert!(waiting.as_mut().poll(&mut context).is_pending());
+        }
+        let other = PoolShare::new("mem:".to_owned(), *table.session.layout());
+        let known = block_on(other.directory(endpoint, geometry, id, root), || 0);
+        let known = known.expect("read");
+        share.directories().insert(id, (root, Arc::clone(&known)));
+        let mut found = waiting.as_mut().poll(&mut context);
+        while found.is_pending() {
+            found = waiting.as_mut().poll(&mut context);
+        }
+        let Poll::Ready(Ok(found)) = found else {
+            panic!("it is there")
+        };
+        assert!(Arc::ptr_eq(&found, &known), "what the other one read");
+        drop(reading);
+        assert!(share.begin_reading((id, root)).is_some());
+    }
+
+    /// Promise: a session whose future nobody polls any more does not keep others from a directory
+    /// that it has begun to read.
+    #[test]
+    fn nobody_waits_for_ever() {
+        let table = table();
+        let table = table.asynchronous();
+        let (id, root) = root_of(table);
+        let share = PoolShare::new("mem:".to_owned(), *table.session.layout());
+        let _reading = share.begin_reading((id, root)).expect("nobody reads");
+        let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
+        let read = share.directory(endpoint, geometry, id, root);
+        let read = block_on(read, || 0).expect("read");
+        assert!(read.leaf_count() > 10);
     }
 }

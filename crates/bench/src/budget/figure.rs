@@ -105,6 +105,7 @@ fn lines(report: &BudgetReport, value: fn(&BudgetPoint) -> f64) -> Vec<Series> {
         .map(|(distribution, colour)| Series {
             name: distribution.to_string(),
             colour,
+            is_dashed: false,
             values: values(report, *distribution, value),
         })
         .collect()

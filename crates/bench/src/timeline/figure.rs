@@ -134,6 +134,7 @@ fn line(
     Series {
         name: name.to_owned(),
         colour,
+        is_dashed: false,
         values: intervals
             .filter_map(|it| Some((it.end_s - half_s, value(it)?)))
             .collect(),

@@ -149,7 +149,7 @@ fn parameters(model: &NetworkModel) -> String {
         let unused = if NetworkModel::is_used(key) {
             ""
         } else {
-            " (nothing uses it yet)"
+            " (no run depends on it)"
         };
         format!(
             "{key} = {}{unused}\n    {}",

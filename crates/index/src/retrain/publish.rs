@@ -52,6 +52,10 @@ pub(super) async fn publish<E: Endpoint>(
         let layer = (LayerKind::Learned, access.geometry);
         train(&leaves, layer, epsilon_leaves, shift)
     };
+    let leaf_count = moved.leaves.len() as u64;
+    access
+        .endpoint
+        .note_training(leaf_count, record_count as u64);
     let model_count = trained.len() as u64;
 
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);

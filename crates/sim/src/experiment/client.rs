@@ -1,73 +1,87 @@
 //! One thread of one compute node: a session on each table, a processor, and operations in flight.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use std::rc::Rc;
 
+use farleaf::{AsyncSession, AsyncTable, Cost, Error, Insertion, Update};
 use farleaf_bench::report::OperationCost;
 use farleaf_bench::workload::{Operation, OperationKind, OperationStream};
-use farleaf_fabric::Batch;
-use farleaf_index::operation::{Decision, ScanCursor};
-use farleaf_index::{Index, IndexError, IndexState, Layer};
-use farleaf_leaf::LeafAccess;
 
-use super::image::{Image, TABLE, value_of};
+use super::ExperimentError;
+use super::image::{TABLE_NAME, value_of};
+use super::machine::{Machine, Process};
 use super::run::Shared;
-use crate::fabric::endpoint::SimEndpoint;
 use crate::fabric::executor::sleep;
+use crate::fabric::world::ClientId;
+
+/// A thread's session on one memory node, with the table there.
+struct Part {
+    session: AsyncSession<Process>,
+    table: AsyncTable<Process>,
+}
+
+/// What a thread draws operations from.
+pub(super) struct Streams {
+    /// Those of the workload.
+    pub(super) work: OperationStream,
+    /// The reads of the windows after it.
+    pub(super) rest: OperationStream,
+}
 
 /// A thread.
 pub(super) struct Thread<'a> {
     shared: &'a Shared<'a>,
-    endpoint: SimEndpoint,
-    index: usize,
-    states: Vec<IndexState>,
-    stream: RefCell<OperationStream>,
+    /// In whose name it computes.
+    client: ClientId,
+    parts: Vec<Part>,
+    streams: RefCell<Streams>,
     /// What an operation takes of the processor before it posts anything.
     operation_ns: f64,
 }
 
 impl<'a> Thread<'a> {
-    pub(super) fn new(
+    /// Opens sessions and tables on all memory nodes, as the `thread`-th thread of a machine.
+    pub(super) async fn open(
         shared: &'a Shared<'a>,
-        endpoint: SimEndpoint,
-        index: usize,
-        stream: OperationStream,
+        machine: &[Rc<Machine>],
+        thread: usize,
+        streams: Streams,
         operation_ns: f64,
-    ) -> Self {
-        let image = shared.image;
-        let layers = image.partitions.iter().map(|partition| {
-            let layer = Layer::new(image.plan.layer, partition.directory.clone());
-            IndexState::new(layer, Rc::new(Cell::new(false)))
-        });
-        Self {
-            shared,
-            endpoint,
-            index,
-            states: layers.collect(),
-            stream: RefCell::new(stream),
-            operation_ns,
+    ) -> Result<Self, ExperimentError> {
+        let mut parts = Vec::with_capacity(machine.len());
+        for machine in machine {
+            let session = machine.session(thread)?;
+            let table = session.open_table(TABLE_NAME).await?;
+            parts.push(Part { session, table });
         }
+        Ok(Self {
+            shared,
+            client: parts[0].session.endpoint().client(),
+            parts,
+            streams: RefCell::new(streams),
+            operation_ns,
+        })
     }
 
     /// Bytes that it holds to find leaves.
     fn metadata_bytes(&self) -> u64 {
-        self.states.iter().map(IndexState::metadata_bytes).sum()
+        let parts = self.parts.iter();
+        parts.map(|part| part.table.metadata_bytes()).sum()
     }
 
     /// Does one operation after the other until the experiment is over.
     pub(super) async fn work(self: Rc<Self>) {
-        let mut batch = Batch::new();
         let mut records = Vec::new();
         while !self.shared.is_over() {
-            let Some(operation) = self.stream.borrow_mut().next() else {
+            let Some(operation) = self.draw() else {
                 return self.shared.fail("the keys to insert ran out".to_owned());
             };
             let begun = self.now();
             self.think().await;
-            if let Err(what) = self.perform(operation, &mut batch, &mut records).await {
-                return self.shared.fail(what);
-            }
-            let cost = batch.take_cost();
+            let cost = match self.perform(operation, &mut records).await {
+                Ok(cost) => cost,
+                Err(what) => return self.shared.fail(what),
+            };
             let latency_ns = self.now() - begun;
             let cost = OperationCost {
                 round_trips: cost.round_trips,
@@ -80,6 +94,15 @@ impl<'a> Thread<'a> {
         }
     }
 
+    fn draw(&self) -> Option<Operation> {
+        let mut streams = self.streams.borrow_mut();
+        if self.shared.is_resting() {
+            streams.rest.next()
+        } else {
+            streams.work.next()
+        }
+    }
+
     fn now(&self) -> u64 {
         self.shared.world.borrow().now()
     }
@@ -88,10 +111,9 @@ impl<'a> Thread<'a> {
     /// before. What batches take of it, the network charges when they are posted and when they are
     /// back: so a lock is held for what its holder computes, too.
     async fn think(&self) {
-        let client = self.endpoint.client();
         let done_at = {
             let mut world = self.shared.world.borrow_mut();
-            world.compute(client, self.operation_ns)
+            world.compute(self.client, self.operation_ns)
         };
         let now = self.now();
         if done_at > now {
@@ -99,83 +121,69 @@ impl<'a> Thread<'a> {
         }
     }
 
-    fn index_of(&self, partition: usize) -> Index<'_, SimEndpoint> {
-        let image: &Image = self.shared.image;
-        let part = &image.partitions[partition];
-        let access = LeafAccess {
-            endpoint: &self.endpoint,
-            layout: &part.layout,
-            geometry: image.geometry,
-            table: TABLE,
-            owner: part.owners[self.index],
-        };
-        Index::new(access, &self.states[partition])
-    }
-
     fn partition_of(&self, key: u64) -> usize {
         let bounds = &self.shared.image.bounds;
         bounds.partition_point(|bound| *bound <= key)
     }
 
+    fn part_of(&self, key: u64) -> &Part {
+        &self.parts[self.partition_of(key)]
+    }
+
+    /// Does an operation; returns what it cost by itself, without what the session did before to
+    /// follow a new root.
     async fn perform(
         &self,
         operation: Operation,
-        batch: &mut Batch,
         records: &mut Vec<(u64, u64)>,
-    ) -> Result<(), String> {
+    ) -> Result<Cost, String> {
         let keys = &self.shared.image.keys;
         match operation {
-            Operation::Read(index) => self.read(batch, keys.key(index)).await,
-            Operation::Update(index) => self.update(batch, keys.key(index)).await,
+            Operation::Read(index) => self.read(keys.key(index)).await,
+            Operation::Update(index) => self.update(keys.key(index)).await,
             Operation::Insert(insert_index) => {
                 let key = keys.inserts()[insert_index as usize];
-                self.insert(batch, key).await?;
+                let cost = self.insert(key).await?;
                 self.shared.acknowledge(insert_index);
-                Ok(())
+                Ok(cost)
             }
             Operation::Scan { index, length } => {
-                records.clear();
-                self.scan(batch, keys.key(index), length as usize, records)
-                    .await
+                self.scan(keys.key(index), length as usize, records).await
             }
             Operation::ReadModifyWrite(index) => {
-                self.read(batch, keys.key(index)).await?;
-                self.update(batch, keys.key(index)).await
+                let mut cost = self.read(keys.key(index)).await?;
+                cost += self.update(keys.key(index)).await?;
+                Ok(cost)
             }
         }
     }
 
-    async fn read(&self, batch: &mut Batch, key: u64) -> Result<(), String> {
-        let index = self.index_of(self.partition_of(key));
-        match index.get(batch, key).await {
-            Ok(Some(_)) => Ok(()),
+    async fn read(&self, key: u64) -> Result<Cost, String> {
+        let part = self.part_of(key);
+        match part.table.get(key).await {
+            Ok(Some(_)) => Ok(part.session.last_cost()),
             Ok(None) => Err(lost(key)),
             Err(error) => Err(failed(OperationKind::Read, key, &error)),
         }
     }
 
-    async fn update(&self, batch: &mut Batch, key: u64) -> Result<(), String> {
-        let index = self.index_of(self.partition_of(key));
-        let modified = index.modify(batch, key, |found| match found {
-            Some(value) => (Decision::Set(value.wrapping_add(1)), true),
-            None => (Decision::Keep, false),
-        });
-        match modified.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(lost(key)),
+    async fn update(&self, key: u64) -> Result<Cost, String> {
+        let part = self.part_of(key);
+        let value = value_of(key).wrapping_add(1);
+        match part.table.update(key, value).await {
+            Ok(Update::Updated(_)) => Ok(part.session.last_cost()),
+            Ok(Update::Absent) => Err(lost(key)),
             Err(error) => Err(failed(OperationKind::Update, key, &error)),
         }
     }
 
-    async fn insert(&self, batch: &mut Batch, key: u64) -> Result<(), String> {
-        let index = self.index_of(self.partition_of(key));
-        let modified = index.modify(batch, key, |found| match found {
-            None => (Decision::Set(value_of(key)), true),
-            Some(_) => (Decision::Keep, false),
-        });
-        match modified.await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(format!("insert of key {key} found it present")),
+    async fn insert(&self, key: u64) -> Result<Cost, String> {
+        let part = self.part_of(key);
+        match part.table.insert(key, value_of(key)).await {
+            Ok(Insertion::Inserted) => Ok(part.session.last_cost()),
+            Ok(Insertion::AlreadyPresent(_)) => {
+                Err(format!("insert of key {key} found it present"))
+            }
             Err(error) => Err(failed(OperationKind::Insert, key, &error)),
         }
     }
@@ -183,27 +191,28 @@ impl<'a> Thread<'a> {
     /// From one table on into the next, until there are enough records.
     async fn scan(
         &self,
-        batch: &mut Batch,
         from: u64,
         limit: usize,
         records: &mut Vec<(u64, u64)>,
-    ) -> Result<(), String> {
-        let first = self.partition_of(from);
-        for partition in first..self.states.len() {
-            let mut cursor = ScanCursor::from(from);
-            let wanted = limit - records.len();
-            let index = self.index_of(partition);
-            let scanned = index.scan(batch, &mut cursor, wanted, records).await;
-            if let Err(error) = scanned {
+    ) -> Result<Cost, String> {
+        let mut cost = Cost::default();
+        let (mut found_count, mut first) = (0, None);
+        for part in &self.parts[self.partition_of(from)..] {
+            let scanned = part.table.scan_into(from, limit - found_count, records);
+            if let Err(error) = scanned.await {
                 return Err(failed(OperationKind::Scan, from, &error));
             }
-            if records.len() >= limit {
+            cost += part.session.last_cost();
+            found_count += records.len();
+            first = first.or_else(|| records.first().map(|(key, _)| *key));
+            if found_count >= limit {
                 break;
             }
         }
-        match records.first() {
-            Some((key, _)) if *key == from => Ok(()),
-            _ => Err(lost(from)),
+        if first == Some(from) {
+            Ok(cost)
+        } else {
+            Err(lost(from))
         }
     }
 }
@@ -212,6 +221,6 @@ fn lost(key: u64) -> String {
     format!("key {key} is in a table and was not found")
 }
 
-fn failed(kind: OperationKind, key: u64, error: &IndexError) -> String {
+fn failed(kind: OperationKind, key: u64, error: &Error) -> String {
     format!("{kind} of key {key} failed: {error}")
 }

@@ -18,7 +18,7 @@ use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::Sessions;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
 use farleaf_region::{RegionLayout, Superblock};
-use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
+use farleaf_types::{NodeId, RemoteAddr, SequenceNumber, TableId};
 
 use super::ExperimentError;
 use super::keys::Keys;
@@ -30,32 +30,33 @@ use crate::random::Random;
 
 /// Room of a region beside records: chunks that sessions lease, snapshots, and what rounding takes.
 const SPARE_BYTES: u64 = 12 << 20;
+/// Room for the snapshots of many retrainings between two ticks, which wait for their grace period.
+const WAITING_SNAPSHOTS_BYTES: u64 = 64 << 20;
 /// Chunks that one session leases at a time take no more.
 const SPARE_BYTES_PER_SESSION: u64 = 384 << 10;
 
-/// Sessions that one memory node has for client threads; its region has 1023, some of which the
-/// load and the node itself may need.
+/// Sessions that one memory node has for client threads; its region has 1023, of which the node
+/// itself needs one.
 pub const SESSION_COUNT_MAX: usize = 1000;
 /// Memory nodes that an address can name.
 const NODE_COUNT_MAX: usize = 256;
 
-/// One memory node's table, and who may use it.
+/// One memory node's table.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
     pub(super) layout: RegionLayout,
     pub(super) directory: Arc<Directory>,
-    /// One session a thread.
-    pub(super) owners: Vec<OwnerWord>,
 }
 
 /// Loaded tables.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(super) plan: TablePlan,
-    pub(super) geometry: LeafGeometry,
     /// Each node's memory up to its last word that is not 0, and how many words it has in all.
     memory: Vec<Vec<u64>>,
     word_count: usize,
+    /// Client threads whose leases there is room for.
+    pub(super) thread_count: usize,
     pub(super) partitions: Vec<Partition>,
     /// The smallest key of each partition but the first.
     pub(super) bounds: Vec<u64>,
@@ -63,7 +64,9 @@ pub struct Image {
 }
 
 /// The one table of each node.
-pub(super) const TABLE: TableId = TableId(1);
+const TABLE: TableId = TableId(1);
+/// What it is called.
+pub(super) const TABLE_NAME: &str = "modelled";
 
 impl Image {
     /// Makes the tables on so many memory nodes, with sessions for so many threads. Some 0.3 us a
@@ -108,14 +111,7 @@ impl Image {
                 bounds.push(part.first().copied().unwrap_or(u64::MAX));
             }
             let node = NodeId(index as u8);
-            partitions.push(load_node(
-                &world,
-                plan,
-                geometry,
-                node,
-                (size_bytes, thread_count),
-                part,
-            )?);
+            partitions.push(load_node(&world, plan, geometry, node, size_bytes, part)?);
         }
         let mut memory = world.borrow_mut().take_memory();
         for words in &mut memory {
@@ -125,9 +121,9 @@ impl Image {
         }
         Ok(Self {
             plan: plan.clone(),
-            geometry,
             memory,
             word_count: (size_bytes / 8) as usize,
+            thread_count,
             partitions,
             bounds,
             keys,
@@ -206,9 +202,8 @@ pub(super) fn within(
     })
 }
 
-/// Room for all records, as full as the load makes leaves, and for inserts into leaves that split
-/// at
-/// half.
+/// Room for all records, as full as the load makes leaves, for inserts into leaves that split at
+/// half, and for what retraining leaves behind.
 fn region_size_bytes(
     plan: &TablePlan,
     geometry: LeafGeometry,
@@ -230,8 +225,13 @@ fn region_size_bytes(
     // bound, the more models; room that is not written takes no memory.
     let leaves_per_model = (plan.epsilon_keys / 2.0).max(1.0);
     let models = (loaded as f64 / leaves_per_model) as u64 * (256 * 8 + 64);
-    ((loaded * 9 / 8 + splits) * leaf_bytes + models + sessions + SPARE_BYTES)
-        .next_multiple_of(4096)
+    // What retraining has moved from waits for its grace period, all of it at the worst.
+    let (moved, waiting) = match plan.insert_count {
+        0 => (1, 0),
+        _ => (2, WAITING_SNAPSHOTS_BYTES),
+    };
+    let tables = (loaded * 9 / 8 + splits) * leaf_bytes + models;
+    (tables * moved + waiting + sessions + SPARE_BYTES).next_multiple_of(4096)
 }
 
 fn load_node(
@@ -239,7 +239,7 @@ fn load_node(
     plan: &TablePlan,
     geometry: LeafGeometry,
     node: NodeId,
-    (size_bytes, thread_count): (u64, usize),
+    size_bytes: u64,
     keys: &[u64],
 ) -> Result<Partition, ExperimentError> {
     let superblock = Superblock::new(size_bytes, 1)?;
@@ -274,12 +274,9 @@ fn load_node(
     let snapshot = read_snapshot(&still, &layout, geometry, TABLE, root);
     let directory = block_on(snapshot, || 0)?;
     sessions.close(owner);
-    let owners = (0..thread_count).map(|thread| sessions.open(thread as u32 + 1));
-    let owners: Result<Vec<OwnerWord>, String> = owners.collect();
     Ok(Partition {
         layout,
         directory: Arc::new(directory),
-        owners: owners.map_err(ExperimentError::Session)?,
     })
 }
 
@@ -291,7 +288,7 @@ fn make_table(
     let table = block_on(create_table(access, plan), || 0)?;
     let record = TableRecord {
         id: TABLE,
-        name: "modelled".to_owned(),
+        name: TABLE_NAME.to_owned(),
         slots: access.geometry.slots(),
         search_layer: plan.kind.number(),
         fill_percent: plan.fill_percent,

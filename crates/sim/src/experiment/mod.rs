@@ -1,12 +1,17 @@
 //! Experiments: the real operations over a modelled network, measured in virtual time.
 //!
 //! The keys are split evenly over the memory nodes, each of which holds one table: key ranges, so
-//! that scans stay scans. Every client thread has a session on each table, as a process of the
-//! library would, and one or more operations in flight. Clients draw operations as YCSB does
-//! (`farleaf-bench`), one after the other without a pause.
+//! that scans stay scans. Every client thread has a session of the library on each table, and one
+//! or more operations in flight; a machine's threads share what the threads of a process share.
+//! Clients draw operations as YCSB does (`farleaf-bench`), one after the other without a pause.
 //!
 //! An operation's time is the network's ([`crate::nic`]) and its thread's, which has a core for
 //! itself: part of it before the operation posts anything, and part around each of its batches.
+//! Where records are inserted, each memory node retrains by the library's own code, on a core of
+//! its own, and the sessions follow. What an operation costs is told apart from what
+//! following costs;
+//! both take their time.
+//!
 //! What an operation answers is checked: a loaded key that is not found ends the experiment with an
 //! error.
 //!
@@ -15,7 +20,9 @@
 //! | [`plan`] | one experiment as a value |
 //! | [`keys`] | which keys are loaded, asked for and inserted |
 //! | [`image`](mod@image) | memory nodes with loaded tables, to be used for many experiments |
-//! | `client` | one thread of one compute node |
+//! | `machine` | a compute node's process: what its threads' sessions share |
+//! | `client` | one of its threads |
+//! | `agent` | a memory node's thread, which retrains |
 //! | [`run`](mod@run) | an experiment, run to its end |
 
 pub mod image;
@@ -23,7 +30,9 @@ pub mod keys;
 pub mod plan;
 pub mod run;
 
+mod agent;
 mod client;
+mod machine;
 
 use farleaf_bench::dataset::DatasetError;
 use farleaf_bench::workload::WorkloadError;
@@ -46,6 +55,9 @@ pub enum ExperimentError {
     /// A session cannot be opened, for this reason.
     #[error("a memory node refused a session: {0}")]
     Session(String),
+    /// A client cannot open its table.
+    #[error("a client cannot open its table: {0}")]
+    Client(#[from] farleaf::Error),
     /// The tables cannot be made, or read.
     #[error(transparent)]
     Table(#[from] IndexError),

@@ -3,6 +3,7 @@
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::{Mix, OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
+use farleaf_node::RetrainPolicy;
 
 use super::keys::KeySource;
 
@@ -42,19 +43,63 @@ pub struct WorkPlan {
     pub warm_up_count: u64,
     /// Operations of each window that is measured.
     pub window_counts: Vec<u64>,
+    /// Operations of each window after these, in which the same threads only read.
+    pub rest_window_counts: Vec<u64>,
+    /// How the memory nodes retrain; none: they do not, and nobody looks for new roots. Where
+    /// nothing is inserted nothing is ever due, and it changes nothing.
+    pub retraining: Option<RetrainPlan>,
+}
+
+/// How memory nodes retrain: the library's policy, but for what depends on the size of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetrainPlan {
+    /// Time between two looks of a memory node's background thread, and of a client process's.
+    pub tick_ns: u64,
+    /// Leaves that are retrained together at the most, unless the table is large.
+    pub leaf_count_max: u64,
+    /// Models with fewer leaves are joined with what is retrained beside them.
+    pub joined_leaf_count: u64,
+}
+
+impl RetrainPlan {
+    /// The library's policy with these numbers in it.
+    pub fn policy(&self) -> RetrainPolicy {
+        RetrainPolicy {
+            leaf_count_max: self.leaf_count_max,
+            joined_leaf_count: self.joined_leaf_count,
+            // Nobody is ever stopped here, and ticks come as fast as there is something due.
+            asking_tick_count: u32::MAX,
+            ..RetrainPolicy::DEFAULT
+        }
+    }
 }
 
 impl WorkPlan {
     /// Operations in all.
     pub fn operation_count(&self) -> u64 {
+        self.working_count() + self.rest_window_counts.iter().sum::<u64>()
+    }
+
+    /// Operations of the workload.
+    fn working_count(&self) -> u64 {
         self.warm_up_count + self.window_counts.iter().sum::<u64>()
+    }
+
+    /// Whether memory nodes retrain meanwhile.
+    pub fn retrains(&self) -> bool {
+        self.retraining.is_some() && self.inserts()
+    }
+
+    /// Whether anything is inserted.
+    pub fn inserts(&self) -> bool {
+        self.workload.mix.share(OperationKind::Insert) > 0.0
     }
 
     /// Insert keys that it may need: what is expected and ten standard deviations more, and one for
     /// each operation that is under way at the end.
     pub fn insert_count(&self, thread_count: usize) -> u64 {
         let share = self.workload.mix.share(OperationKind::Insert);
-        let expected = self.operation_count() as f64 * share;
+        let expected = self.working_count() as f64 * share;
         if expected == 0.0 {
             return 0;
         }

@@ -4,20 +4,24 @@ use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use farleaf_bench::report::{KindReport, OperationCost, RunRecorder};
-use farleaf_bench::workload::{InsertLedger, OperationKind, OperationStream};
+use farleaf_bench::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
+use farleaf_node::retrain::Retrainer;
+use farleaf_region::RegionLayout;
 use serde::Serialize;
 
 use super::ExperimentError;
-use super::client::Thread;
+use super::agent::Agent;
+use super::client::{Streams, Thread};
 use super::image::{Image, within};
-use super::plan::WorkPlan;
-use crate::fabric::endpoint::SimEndpoint;
+use super::machine::{Machine, Registry};
+use super::plan::{WorkPlan, mixed};
 use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
 use crate::nic::model::{NetworkModel, THREADS_PER_NODE_MAX};
-use crate::nic::network::{Network, NetworkMark, Utilisation};
+use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
 use crate::random::Random;
 
 /// What one window of an experiment was like. All of it is modelled.
@@ -37,6 +41,43 @@ pub struct Measurement {
     pub key_count: u64,
     /// What one session holds to find leaves, at the window's end, over these records.
     pub metadata_bytes_per_key: f64,
+    /// What the memory nodes retrained; none: they do not in this experiment.
+    pub retraining: Option<Retraining>,
+}
+
+/// What all memory nodes retrained in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Retraining {
+    /// Retrainings that were committed.
+    pub retraining_count: u64,
+    /// How long these took, together.
+    pub time_ns: Nanos,
+    /// Leaves that models were trained on.
+    pub leaf_count: u64,
+    /// Records in them.
+    pub record_count: u64,
+}
+
+impl Retraining {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            retraining_count: self.retraining_count + other.retraining_count,
+            time_ns: self.time_ns + other.time_ns,
+            leaf_count: self.leaf_count + other.leaf_count,
+            record_count: self.record_count + other.record_count,
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            retraining_count: self.retraining_count - before.retraining_count,
+            time_ns: self.time_ns - before.time_ns,
+            leaf_count: self.leaf_count - before.leaf_count,
+            record_count: self.record_count - before.record_count,
+        }
+    }
 }
 
 /// What the threads of an experiment share.
@@ -51,9 +92,14 @@ pub(super) struct Shared<'a> {
     /// Operation counts at which windows begin and end.
     edges: Vec<u64>,
     next_edge: Cell<usize>,
+    /// The edge from which on clients only read.
+    rest_edge: usize,
     windows: RefCell<Vec<Window>>,
-    opened: RefCell<Option<(Nanos, NetworkMark)>>,
+    opened: RefCell<Option<(Nanos, NetworkMark, Retraining)>>,
     failure: RefCell<Option<String>>,
+    retrainers: RefCell<Vec<Rc<Retrainer>>>,
+    /// Tells the memory nodes that the experiment is over.
+    pub(super) stop: AtomicBool,
 }
 
 /// One window's measures.
@@ -63,6 +109,7 @@ struct Window {
     utilisation: Utilisation,
     key_count: u64,
     metadata_bytes: u64,
+    retraining: Option<Retraining>,
 }
 
 impl Shared<'_> {
@@ -70,9 +117,27 @@ impl Shared<'_> {
         self.next_edge.get() == self.edges.len() || self.failure.borrow().is_some()
     }
 
+    /// Whether the windows have begun in which clients only read.
+    pub(super) fn is_resting(&self) -> bool {
+        self.next_edge.get() > self.rest_edge
+    }
+
     /// Ends the experiment without a result.
     pub(super) fn fail(&self, what: String) {
         self.failure.borrow_mut().get_or_insert(what);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// What has been retrained until now.
+    fn retrained(&self, trained: TrainedCount) -> Retraining {
+        let retrainers = self.retrainers.borrow();
+        let tallies = || retrainers.iter().map(|retrainer| retrainer.tally());
+        Retraining {
+            retraining_count: tallies().map(|tally| tally.retraining_count).sum(),
+            time_ns: tallies().map(|tally| tally.time_ns).sum(),
+            leaf_count: trained.leaf_count,
+            record_count: trained.record_count,
+        }
     }
 
     /// A key is in a table that was not.
@@ -103,19 +168,26 @@ impl Shared<'_> {
         self.next_edge.set(self.next_edge.get() + 1);
         let world = self.world.borrow();
         let recorder = self.recorder.take();
-        if let Some((opened_at, mark)) = self.opened.take() {
+        let retrained = self.retrained(world.trained());
+        let retrains = !self.retrainers.borrow().is_empty();
+        if let Some((opened_at, mark, before)) = self.opened.take() {
             self.windows.borrow_mut().push(Window {
                 duration_ns: world.now() - opened_at,
                 recorder,
                 utilisation: world.utilisation_since(&mark),
                 key_count: self.ledger.loaded_count() + self.inserted_count.get(),
                 metadata_bytes,
+                retraining: retrains.then(|| retrained.since(before)),
             });
         }
-        let opened = (world.now(), world.network_mark());
+        let opened = (world.now(), world.network_mark(), retrained);
         self.opened.replace(Some(opened));
+        self.stop.store(self.is_over(), Ordering::Relaxed);
     }
 }
+
+/// A memory node's region, and its session table.
+type Node = (RegionLayout, Rc<Registry>);
 
 /// Runs a workload on a copy of loaded tables, over a network. The same arguments give the same
 /// numbers.
@@ -134,51 +206,63 @@ pub fn run(
     let world = World::modelled(memory, Network::new(model), Random::new(seed));
     let machine_count = model.compute.node_count.value as usize;
     let thread_count = machine_count * work.threads_per_node;
-    let mut edges = vec![work.warm_up_count.max(1)];
-    for count in &work.window_counts {
-        edges.push(edges[edges.len() - 1] + (*count).max(1));
-    }
-    let insert_count = work
-        .insert_count(thread_count)
-        .min(image.keys.inserts().len() as u64);
-    let loaded_count = image.keys.loaded().len() as u64;
-    let shared = Shared {
-        image,
-        world: &world,
-        ledger: Arc::new(InsertLedger::new(loaded_count, insert_count)),
-        inserted_count: Cell::new(0),
-        recorder: RefCell::default(),
-        done_count: Cell::new(0),
-        edges,
-        next_edge: Cell::new(0),
-        windows: RefCell::default(),
-        opened: RefCell::default(),
-        failure: RefCell::default(),
-    };
+    let shared = shared(image, work, &world, thread_count);
+    let nodes = image.partitions.iter();
+    let nodes = nodes.map(|node| (node.layout, Registry::new(&world, node.layout)));
+    let nodes: Vec<Node> = nodes.collect();
+    let machines = (0..machine_count).map(|index| {
+        let nodes = nodes.iter();
+        let nodes = nodes.map(|(layout, registry)| Machine::new(index, *layout, registry, &world));
+        nodes.collect::<Vec<_>>()
+    });
+    let machines: Vec<Vec<Rc<Machine>>> = machines.collect();
     let operation_ns = model.compute.operation_ns.value;
+    let threads = RefCell::new(Ok(Vec::with_capacity(thread_count)));
     let tasks = Tasks::new(&world);
-    for thread_index in 0..thread_count {
-        let (machine, thread) = (thread_index % machine_count, thread_index / machine_count);
-        let endpoint = SimEndpoint::new(&world);
-        world
-            .borrow_mut()
-            .place_client(endpoint.client(), machine, thread);
-        let (spec, distribution) = (&work.workload, work.distribution);
-        let ledger = Arc::clone(&shared.ledger);
-        let stream = OperationStream::new(spec, distribution, ledger, seed, thread_index)?;
-        let thread = Rc::new(Thread::new(
-            &shared,
-            endpoint,
-            thread_index,
-            stream,
-            operation_ns,
-        ));
+    // Before anything is measured, and without a draw of the run.
+    tasks.spawn_after(0, async {
+        let opened = open_all(&shared, work, &machines, operation_ns).await;
+        *threads.borrow_mut() = opened;
+    });
+    finish(&tasks, &shared)?;
+    for thread in threads.replace(Ok(Vec::new()))? {
         for _ in 0..work.in_flight_count {
             tasks.spawn(Rc::clone(&thread).work());
         }
     }
-    let ended = tasks.run(u64::MAX);
+    spawn_background(&tasks, &shared, work, (&nodes, &machines))?;
+    finish(&tasks, &shared)?;
     tasks.abandon();
+    let windows = shared.windows.take();
+    Ok(windows.into_iter().map(Window::measurement).collect())
+}
+
+/// What retrains, and what follows it. Where nothing is inserted nothing is ever due, and nobody
+/// looks.
+fn spawn_background<'a>(
+    tasks: &Tasks<'a>,
+    shared: &'a Shared<'a>,
+    work: &WorkPlan,
+    (nodes, machines): (&[Node], &[Vec<Rc<Machine>>]),
+) -> Result<(), ExperimentError> {
+    let Some(plan) = work.retraining.filter(|_| work.retrains()) else {
+        return Ok(());
+    };
+    for (layout, registry) in nodes {
+        let agent = Agent::new(shared.world, *layout, registry, plan)?;
+        let retrainer = Rc::clone(agent.retrainer());
+        shared.retrainers.borrow_mut().push(retrainer);
+        tasks.spawn(agent.work(shared));
+    }
+    for machine in machines.iter().flatten() {
+        tasks.spawn(Rc::clone(machine).follow(shared, plan.tick_ns));
+    }
+    Ok(())
+}
+
+/// Runs all tasks to their end.
+fn finish(tasks: &Tasks<'_>, shared: &Shared<'_>) -> Result<(), ExperimentError> {
+    let ended = tasks.run(u64::MAX);
     if let Some(what) = shared.failure.take() {
         return Err(ExperimentError::Wrong(what));
     }
@@ -186,8 +270,65 @@ pub fn run(
         let what = "a client waits for something that never comes".to_owned();
         return Err(ExperimentError::Wrong(what));
     }
-    let windows = shared.windows.take();
-    Ok(windows.into_iter().map(Window::measurement).collect())
+    Ok(())
+}
+
+fn shared<'a>(
+    image: &'a Image,
+    work: &WorkPlan,
+    world: &'a SharedWorld,
+    thread_count: usize,
+) -> Shared<'a> {
+    let mut edges = vec![work.warm_up_count.max(1)];
+    for count in work.window_counts.iter().chain(&work.rest_window_counts) {
+        edges.push(edges[edges.len() - 1] + (*count).max(1));
+    }
+    let insert_count = work.insert_count(thread_count);
+    let insert_count = insert_count.min(image.keys.inserts().len() as u64);
+    let loaded_count = image.keys.loaded().len() as u64;
+    Shared {
+        image,
+        world,
+        ledger: Arc::new(InsertLedger::new(loaded_count, insert_count)),
+        inserted_count: Cell::new(0),
+        recorder: RefCell::default(),
+        done_count: Cell::new(0),
+        edges,
+        next_edge: Cell::new(0),
+        rest_edge: work.window_counts.len(),
+        windows: RefCell::default(),
+        opened: RefCell::default(),
+        failure: RefCell::default(),
+        retrainers: RefCell::default(),
+        stop: AtomicBool::new(false),
+    }
+}
+
+/// All threads, machine by turns, with their sessions and tables open.
+async fn open_all<'a>(
+    shared: &'a Shared<'a>,
+    work: &WorkPlan,
+    machines: &[Vec<Rc<Machine>>],
+    operation_ns: f64,
+) -> Result<Vec<Rc<Thread<'a>>>, ExperimentError> {
+    let thread_count = machines.len() * work.threads_per_node;
+    let mut threads = Vec::with_capacity(thread_count);
+    let stream = |spec: &WorkloadSpec, thread_index: usize| {
+        let ledger = Arc::clone(&shared.ledger);
+        let seed = shared.image.plan.seed;
+        OperationStream::new(spec, work.distribution, ledger, seed, thread_index)
+    };
+    for thread_index in 0..thread_count {
+        let machine = &machines[thread_index % machines.len()];
+        let streams = Streams {
+            work: stream(&work.workload, thread_index)?,
+            rest: stream(&mixed(1.0, 0.0, 0.0), thread_index)?,
+        };
+        let thread = thread_index / machines.len();
+        let thread = Thread::open(shared, machine, thread, streams, operation_ns).await?;
+        threads.push(Rc::new(thread));
+    }
+    Ok(threads)
 }
 
 /// Refuses work and networks that the tables were not loaded for.
@@ -200,7 +341,8 @@ fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), Exp
         THREADS_PER_NODE_MAX,
     )?;
     within("in_flight_count", work.in_flight_count, 1, 4096)?;
-    within("windows", work.window_counts.len(), 1, 10_000)?;
+    let window_count = work.window_counts.len() + work.rest_window_counts.len();
+    within("windows", window_count, 1, 10_000)?;
     let node_count = model.memory.node_count.value as usize;
     let loaded = image.partitions.len();
     if loaded != node_count {
@@ -211,15 +353,14 @@ fn check(image: &Image, work: &WorkPlan, model: &NetworkModel) -> Result<(), Exp
         });
     }
     let thread_count = model.compute.node_count.value as usize * work.threads_per_node;
-    let loaded = image.partitions.iter().map(|it| it.owners.len()).min();
-    match loaded {
-        Some(loaded) if loaded < thread_count => Err(ExperimentError::Mismatch {
+    if image.thread_count < thread_count {
+        return Err(ExperimentError::Mismatch {
             what: "client threads",
-            loaded,
+            loaded: image.thread_count,
             needed: thread_count,
-        }),
-        _ => Ok(()),
+        });
     }
+    Ok(())
 }
 
 impl Window {
@@ -233,6 +374,7 @@ impl Window {
             utilisation: self.utilisation,
             key_count: self.key_count,
             metadata_bytes_per_key: self.metadata_bytes as f64 / self.key_count.max(1) as f64,
+            retraining: self.retraining,
         }
     }
 }

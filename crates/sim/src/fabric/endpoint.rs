@@ -76,6 +76,11 @@ impl Endpoint for SimEndpoint {
         world.enter(self.client.get(), phase);
     }
 
+    fn note_training(&self, leaf_count: u64, record_count: u64) {
+        let mut world = self.world.borrow_mut();
+        world.train(self.client.get(), leaf_count, record_count);
+    }
+
     fn poll_completions(&self) -> usize {
         0
     }

@@ -71,11 +71,17 @@ impl<'a> Tasks<'a> {
 
     /// Adds a task, which is polled first after a moment.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'a) -> TaskId {
+        let after = self.world.borrow_mut().random().magnitude(1000);
+        self.spawn_after(after, task)
+    }
+
+    /// Adds a task, which is polled first after so long, whatever the seed says.
+    pub fn spawn_after(&self, after: Nanos, task: impl Future<Output = ()> + 'a) -> TaskId {
         let mut tasks = self.list.borrow_mut();
         tasks.push(Some(Box::pin(task)));
         let id = TaskId(tasks.len() as u32 - 1);
         let mut world = self.world.borrow_mut();
-        let at = world.now() + world.random().magnitude(1000);
+        let at = world.now() + after;
         world.schedule(at, Due::Poll(id));
         id
     }

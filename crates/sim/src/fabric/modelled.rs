@@ -13,7 +13,7 @@ use std::rc::Rc;
 use farleaf_fabric::{Cost, Verb, VerbKind};
 
 use super::world::{ClientId, Due, Landed, Nanos, SharedWorld, Step, TaskId, World, execute};
-use crate::nic::network::{Network, NetworkMark, Utilisation};
+use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
 use crate::random::Random;
 
 /// Where time is no NIC's, a task that backs off is polled again after so long.
@@ -91,6 +91,34 @@ impl World {
         let modelled = self.modelled.as_ref();
         let (min, max) = modelled.map_or(BACKOFF_TURN_NS, |modelled| modelled.turn_ns);
         min + self.random().magnitude(max - min)
+    }
+
+    /// Puts a client onto a memory node of the network; see [`Network::place_at_memory`].
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn place_at_memory(&mut self, client: ClientId, memory_node: usize) {
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        modelled.network.place_at_memory(client, memory_node);
+    }
+
+    /// A client has trained models: what it posts next waits until its core has done that. In a
+    /// world that is not modelled, computing takes no time.
+    pub fn train(&mut self, client: ClientId, leaf_count: u64, record_count: u64) {
+        let now = self.now();
+        if let Some(modelled) = &mut self.modelled {
+            let network = &mut modelled.network;
+            network.train(now, client, leaf_count, record_count);
+        }
+    }
+
+    /// What models have been trained on until now.
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn trained(&self) -> TrainedCount {
+        let modelled = self.modelled.as_ref().expect("a modelled world");
+        modelled.network.trained()
     }
 
     /// Gives a client's thread something to compute; says when it is done.

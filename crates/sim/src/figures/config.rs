@@ -10,6 +10,7 @@ use super::checks::{distinct, slots, sourced, within};
 use super::figure::check_figure_keys;
 pub use super::figure::{Comparable, Figure, FigureKind, PaperValue};
 use crate::experiment::keys::KeySource;
+use crate::experiment::plan::RetrainPlan;
 use crate::nic::profile::is_embedded;
 use crate::shown;
 
@@ -71,12 +72,35 @@ pub struct Defaults {
     pub distribution: Sourced<Distribution>,
     /// Operations that each thread has under way.
     pub in_flight_count: Sourced<usize>,
+    /// Microseconds between two looks of a memory node's background thread, and of a client
+    /// process's.
+    pub retrain_tick_us: Sourced<u64>,
+    /// Leaves that are retrained together at the most, unless the table is large.
+    pub retrain_leaf_count_max: Sourced<u64>,
+    /// Models with fewer leaves are joined with what is retrained beside them.
+    pub retrain_joined_leaf_count: Sourced<u64>,
 }
 
 impl Defaults {
     /// Each under its key: its value as text, and its source.
-    pub fn parameters(&self) -> [(&'static str, String, &str); 6] {
+    pub fn parameters(&self) -> [(&'static str, String, &str); 9] {
+        let count = |of: &Sourced<u64>| of.value.to_string();
         [
+            (
+                "retrain_tick_us",
+                count(&self.retrain_tick_us),
+                &self.retrain_tick_us.source,
+            ),
+            (
+                "retrain_leaf_count_max",
+                count(&self.retrain_leaf_count_max),
+                &self.retrain_leaf_count_max.source,
+            ),
+            (
+                "retrain_joined_leaf_count",
+                count(&self.retrain_joined_leaf_count),
+                &self.retrain_joined_leaf_count.source,
+            ),
             ("slots", self.slots.value.to_string(), &self.slots.source),
             (
                 "epsilon_keys",
@@ -119,6 +143,9 @@ pub struct Experiments {
     pub layers: Vec<LayerKind>,
     /// Of keys and draws.
     pub seed: u64,
+    /// Whether memory nodes retrain where records are inserted; they do if nothing is said.
+    #[serde(default = "yes")]
+    pub retraining: bool,
     /// How large runs are.
     pub size: RunSizes,
     /// What holds where a figure does not vary it.
@@ -185,6 +212,11 @@ impl Experiments {
         self
     }
 
+    /// How memory nodes retrain, if they do.
+    pub fn retraining(&self) -> Option<RetrainPlan> {
+        self.retraining.then(|| self.defaults.retraining())
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.layers.is_empty() || self.figure.is_empty() {
             return Err("layers and figure: there must be one at least".to_owned());
@@ -219,6 +251,14 @@ impl Experiments {
 }
 
 impl Defaults {
+    fn retraining(&self) -> RetrainPlan {
+        RetrainPlan {
+            tick_ns: self.retrain_tick_us.value * 1000,
+            leaf_count_max: self.retrain_leaf_count_max.value,
+            joined_leaf_count: self.retrain_joined_leaf_count.value,
+        }
+    }
+
     fn check(&self) -> Result<(), String> {
         for (key, _, source) in self.parameters() {
             sourced(&format!("defaults.{key}"), source)?;
@@ -229,8 +269,26 @@ impl Defaults {
         let fill_percent = self.fill_percent.value.into();
         within("defaults.fill_percent", fill_percent, 25.0, 100.0)?;
         let in_flight_count = self.in_flight_count.value as f64;
-        within("defaults.in_flight_count", in_flight_count, 1.0, 256.0)
+        within("defaults.in_flight_count", in_flight_count, 1.0, 256.0)?;
+        let tick_us = self.retrain_tick_us.value as f64;
+        within("defaults.retrain_tick_us", tick_us, 1.0, 1e6)?;
+        for (key, count) in [
+            ("leaf_count_max", &self.retrain_leaf_count_max),
+            ("joined_leaf_count", &self.retrain_joined_leaf_count),
+        ] {
+            within(
+                &format!("defaults.retrain_{key}"),
+                count.value as f64,
+                1.0,
+                1e6,
+            )?;
+        }
+        Ok(())
     }
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LayerKind>, D::Error> {
@@ -301,6 +359,64 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    /// Promise: a timeline and the parameters of retraining are refused with the key where they are
+    /// such as no run can have; and memory nodes retrain unless the file says otherwise.
+    #[test]
+    fn what_is_wrong_with_retraining_is_named() {
+        for (from, to, told) in [
+            (
+                "write_percent = 50",
+                "write_percent = 0",
+                "write_percent of figure 'timeline' = 0: must be from 1 to 100",
+            ),
+            (
+                "rest_window_count = 5",
+                "rest_window_count = 101",
+                "rest_window_count of figure 'timeline' = 101: must be from 0 to 100",
+            ),
+            (
+                "threads_per_node = [1, 24]",
+                "threads_per_node = [24, 24]",
+                "threads_per_node of figure 'timeline': 24 is there twice",
+            ),
+            (
+                "threads_per_node = [1, 24]",
+                "threads_per_node = []",
+                "threads_per_node of figure 'timeline': there must be one at least",
+            ),
+            (
+                "kind = \"timeline\"",
+                "kind = \"timeline\"\nread_percents = [1]",
+                "read_percents of figure 'timeline': there is no such key",
+            ),
+            (
+                "retrain_tick_us = { value = 400",
+                "retrain_tick_us = { value = 0",
+                "defaults.retrain_tick_us = 0: must be from 1 to 1000000",
+            ),
+            (
+                "retrain_leaf_count_max = { value = 160",
+                "retrain_leaf_count_max = { value = 0",
+                "defaults.retrain_leaf_count_max = 0: must be from 1",
+            ),
+            ("retraining = true", "retraining = 2", "retraining = 2"),
+        ] {
+            let error = refusal(from, to);
+            assert!(error.contains(told), "{error}");
+        }
+        let retrains = |text: &str| {
+            let read = Experiments::parse(text, "mine.toml").expect("sound");
+            read.retraining().is_some()
+        };
+        assert!(retrains(ROLEX_EXPERIMENTS));
+        assert!(retrains(
+            &ROLEX_EXPERIMENTS.replace("retraining = true\n", "")
+        ));
+        assert!(!retrains(
+            &ROLEX_EXPERIMENTS.replace("retraining = true", "retraining = false")
+        ));
     }
 
     /// Promise: what stands twice in a list is refused, also where it is written in two ways.

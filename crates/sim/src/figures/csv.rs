@@ -8,11 +8,13 @@ use super::config::{Figure, FigureKind};
 use super::measure::{PointResult, Suite};
 use super::points::Place;
 use super::report::metadata_per_key;
+use super::timeline::end_ms;
+use crate::experiment::plan::WorkPlan;
 use crate::experiment::run::Measurement;
 use crate::nic::network::Utilisation;
 
 /// Columns before those of the stages.
-const HEAD: [&str; 17] = [
+const HEAD: [&str; 18] = [
     "modelled_testbed",
     "chart",
     "quantity",
@@ -26,15 +28,20 @@ const HEAD: [&str; 17] = [
     "epsilon_keys",
     "threads_per_node",
     "in_flight_count",
+    "retraining",
     "window",
     "operation_count",
     "duration_ns",
     "operations_per_s",
 ];
 /// Columns after them.
-const TAIL: [&str; 12] = [
+const TAIL: [&str; 17] = [
     "key_count",
     "metadata_bytes_per_key",
+    "retraining_count",
+    "retraining_ns",
+    "retrained_leaf_count",
+    "retrained_record_count",
     "leaf_count",
     "model_count",
     "kind",
@@ -45,6 +52,7 @@ const TAIL: [&str; 12] = [
     "bytes_read_mean",
     "bytes_written_mean",
     "leaves_read_mean",
+    "one_leaf_fraction",
 ];
 
 /// One line for each kind of operation of each window; without operations, one for each table. A
@@ -74,6 +82,7 @@ fn quantity(kind: &FigureKind) -> &'static str {
     match kind {
         FigureKind::Workloads { .. } => "workload",
         FigureKind::Growth { .. } => "inserted_percent",
+        FigureKind::Timeline { .. } => "time_ms",
         FigureKind::Ratios { .. } => "read_percent",
         FigureKind::Keys { .. } => "keys",
         FigureKind::Threads { .. } => "threads_per_node",
@@ -98,6 +107,7 @@ fn x(kind: &FigureKind, result: &PointResult, window: usize) -> String {
         Place::Growth { percent_per_window } => {
             (percent_per_window * (window + 1) as f64).to_string()
         }
+        Place::Time { .. } => end_ms(&result.windows, window).to_string(),
     }
 }
 
@@ -128,6 +138,7 @@ fn line(
                 .to_vec()
         },
     );
+    let retraining = window.and_then(|it| it.retraining);
     let keys = window.map_or(table.record_count as u64, |it| it.key_count);
     let metadata = window.map_or_else(|| metadata_per_key(result), |it| it.metadata_bytes_per_key);
     let head = [
@@ -144,6 +155,7 @@ fn line(
         table.epsilon_keys.to_string(),
         maybe(work.map(|it| it.threads_per_node)),
         maybe(work.map(|it| it.in_flight_count)),
+        maybe(work.map(WorkPlan::retrains)),
         maybe(of.map(|(index, ..)| index)),
         maybe(window.map(|it| it.operation_count)),
         maybe(window.map(|it| it.duration_ns)),
@@ -152,6 +164,10 @@ fn line(
     let tail = [
         keys.to_string(),
         metadata.to_string(),
+        maybe(retraining.map(|it| it.retraining_count)),
+        maybe(retraining.map(|it| it.time_ns)),
+        maybe(retraining.map(|it| it.leaf_count)),
+        maybe(retraining.map(|it| it.record_count)),
         result.leaf_count.to_string(),
         result.model_count.to_string(),
         maybe(report.map(|(kind, _)| kind.name())),
@@ -162,6 +178,7 @@ fn line(
         maybe(report.map(|(_, it)| it.bytes_read_mean)),
         maybe(report.map(|(_, it)| it.bytes_written_mean)),
         maybe(report.map(|(_, it)| it.leaves_read_mean)),
+        maybe(report.map(|(_, it)| it.one_leaf_fraction)),
     ];
     head.into_iter().chain(stages).chain(tail).collect()
 }

@@ -27,6 +27,19 @@ pub enum FigureKind {
         /// Measures on the way.
         window_count: u64,
     },
+    /// A growing table over time, with retraining and, dashed, without.
+    Timeline {
+        /// Records inserted in the end, in percent of those loaded.
+        insert_percent: u64,
+        /// The share of inserts among the operations meanwhile; the others are reads.
+        write_percent: u8,
+        /// Measures while it grows.
+        window_count: u64,
+        /// Measures afterwards, each of as many reads as each before is of operations.
+        rest_window_count: u64,
+        /// Threads of each compute node; a chart each.
+        threads_per_node: Vec<usize>,
+    },
     /// The share of reads; the others are updates.
     Ratios {
         /// In percent.
@@ -82,6 +95,13 @@ impl FigureKind {
         match kind {
             "workloads" => &["workloads", "distributions"],
             "growth" => &["insert_percent", "window_count"],
+            "timeline" => &[
+                "insert_percent",
+                "write_percent",
+                "window_count",
+                "rest_window_count",
+                "threads_per_node",
+            ],
             "ratios" => &["read_percents"],
             "keys" => &["keys", "workloads"],
             "threads" => &["threads_per_node", "workloads"],
@@ -110,6 +130,16 @@ pub enum Comparable {
     LeafTableBytesPerKey,
     /// Loaded keys over models.
     KeysPerModel,
+    /// Time of all retrainings over the leaves that were trained on, for 128 of these.
+    #[serde(rename = "retrain_us_per_128_leaves")]
+    RetrainUsPer128Leaves,
+    /// The same over their records.
+    RetrainNsPerKey,
+    /// Throughput of the slowest window while the table grows, in percent of the same window
+    /// without retraining.
+    SlowestWindowPercent,
+    /// The share of reads that read one leaf, in the last window.
+    OneLeafPercent,
 }
 
 /// A number that the paper prints.
@@ -185,6 +215,21 @@ impl Figure {
                 within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
                 within(&key("window_count"), *window_count as f64, 1.0, 100.0)
             }
+            FigureKind::Timeline {
+                insert_percent,
+                write_percent,
+                window_count,
+                rest_window_count,
+                threads_per_node,
+            } => {
+                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
+                within(&key("write_percent"), f64::from(*write_percent), 1.0, 100.0)?;
+                within(&key("window_count"), *window_count as f64, 1.0, 100.0)?;
+                let rest = *rest_window_count as f64;
+                within(&key("rest_window_count"), rest, 0.0, 100.0)?;
+                let mut counts = threads_per_node.iter().map(|it| *it as f64);
+                each("threads_per_node", &mut counts, 1.0, 256.0)
+            }
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
@@ -222,6 +267,9 @@ impl Figure {
                 distinct(&of("distributions"), &names.collect::<Vec<_>>())
             }
             FigureKind::Growth { .. } => Ok(()),
+            FigureKind::Timeline {
+                threads_per_node, ..
+            } => distinct(&of("threads_per_node"), threads_per_node),
             FigureKind::Ratios { read_percents } => distinct(&of("read_percents"), read_percents),
             FigureKind::Keys {
                 keys,
@@ -278,6 +326,9 @@ impl Figure {
     pub(super) fn threads_max(&self) -> usize {
         match &self.kind {
             FigureKind::Threads {
+                threads_per_node, ..
+            }
+            | FigureKind::Timeline {
                 threads_per_node, ..
             } => threads_per_node.iter().copied().max().unwrap_or(0),
             _ => 0,

@@ -1,7 +1,7 @@
 //! What the page's words mean.
 
 /// Each word, and what it means on the page.
-pub(super) const GLOSSARY: [(&str, &str); 16] = [
+pub(super) const GLOSSARY: [(&str, &str); 18] = [
     (
         "rolex",
         "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, \
@@ -51,6 +51,18 @@ pub(super) const GLOSSARY: [(&str, &str); 16] = [
         "leaf table, synonym leaf table",
         "What a session of rolex holds: 8 bytes for each leaf, and 2^8 entries of 8 bytes for \
          each model.",
+    ),
+    (
+        "retraining",
+        "Each memory node's background thread, on one core, trains new models on leaves that \
+         splits have added, and clients take them up while they work: learned moves leaves into \
+         new runs, rolex makes new leaf tables of leaves where they are.",
+    ),
+    (
+        "by one leaf",
+        "A get that read one leaf and no other, which is what learned aims at. rolex reads all \
+         leaves of its range, about three, and known synonyms of them, so never one: see how many \
+         leaves its gets read.",
     ),
     (
         "round trip",

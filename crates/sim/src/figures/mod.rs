@@ -13,6 +13,7 @@
 //! | `checks` | what experiments are refused for |
 //! | `points` | all experiments of the figures, each as a value |
 //! | [`measure`](mod@measure) | they are run, on several threads |
+//! | `timeline` | what is measured over time, as panels |
 //! | `report` | what they found, as charts and tables |
 //! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
@@ -32,3 +33,4 @@ mod glossary;
 mod page;
 mod points;
 mod report;
+mod timeline;

@@ -241,7 +241,7 @@ fn network_parameters(suite: &Suite) -> Markup {
         p.note {
             "Not modelled: congestion in the switch, packet loss, caches of the NIC for queue "
             "pairs and translations, a limit of outstanding READs per queue pair, the memory "
-            "bus, and other work on any processor. Retraining and reclaiming do not run."
+            "bus, and other work on any processor."
         }
     }
 }

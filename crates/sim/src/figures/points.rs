@@ -17,6 +17,8 @@ pub(super) enum Place {
     Number(f64),
     /// Over the records inserted until the end of each window, in percent of those loaded.
     Growth { percent_per_window: f64 },
+    /// Over the time that has passed at the end of each window.
+    Time { retrains: bool },
 }
 
 /// One experiment of one figure.
@@ -103,6 +105,8 @@ impl Maker<'_> {
             in_flight_count: defaults.in_flight_count.value,
             warm_up_count: self.size.warm_up_operation_count,
             window_counts: vec![self.size.window_operation_count],
+            rest_window_counts: Vec::new(),
+            retraining: self.experiments.retraining(),
         }
     }
 
@@ -146,6 +150,7 @@ impl Maker<'_> {
                 insert_percent,
                 window_count,
             } => self.add_growth(index, *insert_percent, *window_count, table),
+            FigureKind::Timeline { .. } => self.add_timeline(index, &figure.kind, &table),
             FigureKind::Ratios { read_percents } => {
                 for percent in read_percents {
                     let reads = f64::from(*percent) / 100.0;
@@ -264,6 +269,50 @@ impl Maker<'_> {
             percent_per_window: percent as f64 / windows as f64,
         };
         self.push(index, "inserts", place, table, work);
+    }
+}
+
+/// Where a table grows for a while, and is then only read: with retraining and without, in this
+/// order.
+impl Maker<'_> {
+    fn add_timeline(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+        let FigureKind::Timeline {
+            insert_percent,
+            write_percent,
+            window_count,
+            rest_window_count,
+            threads_per_node,
+        } = kind
+        else {
+            return;
+        };
+        let share = f64::from(*write_percent) / 100.0;
+        let inserts = self.size.record_count as f64 * *insert_percent as f64 / 100.0;
+        let window = (inserts / share / *window_count as f64).ceil().max(1.0) as u64;
+        for threads in threads_per_node {
+            let chart = match threads {
+                1 => "1 thread a compute node".to_owned(),
+                _ => format!("{threads} threads a compute node"),
+            };
+            let retraining = self.experiments.retraining();
+            for retraining in [retraining, None] {
+                let retrains = retraining.is_some();
+                let work = WorkPlan {
+                    threads_per_node: *threads,
+                    // The first window begins when every thread has inserted something.
+                    warm_up_count: (window / 20).max(1),
+                    window_counts: vec![window; *window_count as usize],
+                    rest_window_counts: vec![window; *rest_window_count as usize],
+                    retraining,
+                    ..self.work(mixed(1.0 - share, 0.0, share), Distribution::Uniform)
+                };
+                let place = Place::Time { retrains };
+                self.push(index, &chart, place, table.clone(), work);
+                if !self.experiments.retraining {
+                    break;
+                }
+            }
+        }
     }
 }
 

@@ -2,12 +2,14 @@
 
 use farleaf_bench::workload::OperationKind;
 use farleaf_chart::chart::{Chart, Colour, Series};
+use farleaf_chart::panels::Panels;
 use farleaf_index::LayerKind;
 
 use super::config::{Comparable, Figure, FigureKind};
 use super::csv::csv;
 use super::measure::{Measured, PointResult, Suite};
 use super::points::Place;
+use super::timeline;
 use crate::experiment::run::Measurement;
 use crate::shown;
 
@@ -16,7 +18,7 @@ use crate::shown;
 pub(super) struct Row {
     pub(super) chart: String,
     pub(super) place: String,
-    pub(super) layer: &'static str,
+    pub(super) layer: String,
     pub(super) cells: Vec<String>,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct Beside {
 #[derive(Clone, Debug)]
 pub(super) struct FigureReport<'a> {
     pub(super) figure: &'a Figure,
-    pub(super) charts: Vec<Chart>,
+    pub(super) charts: Vec<Drawing>,
     pub(super) header: Vec<&'static str>,
     pub(super) rows: Vec<Row>,
     pub(super) beside: Vec<Beside>,
@@ -49,7 +51,7 @@ pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureRe
             let results: Vec<&PointResult> = results.collect();
             FigureReport {
                 figure,
-                charts: charts(figure, &results),
+                charts: drawings(figure, &results),
                 header: header(&figure.kind),
                 rows: results.iter().flat_map(|it| rows(figure, it)).collect(),
                 beside: beside(figure, &results),
@@ -57,6 +59,34 @@ pub(super) fn figures<'a>(suite: &'a Suite, measured: &Measured) -> Vec<FigureRe
             }
         })
         .collect()
+}
+
+/// What is drawn into one file.
+#[derive(Clone, Debug)]
+pub(super) enum Drawing {
+    Chart(Chart),
+    /// Under the chart's name among those of its figure.
+    Panels(String, Panels),
+}
+
+fn drawings(figure: &Figure, results: &[&PointResult]) -> Vec<Drawing> {
+    if matches!(figure.kind, FigureKind::Timeline { .. }) {
+        let panels = timeline::panels(results).into_iter();
+        return panels
+            .map(|(name, panels)| Drawing::Panels(name, panels))
+            .collect();
+    }
+    let charts = charts(figure, results).into_iter();
+    charts.map(Drawing::Chart).collect()
+}
+
+/// The layer, and what else tells a line from the others.
+pub(super) fn line_name(result: &PointResult) -> String {
+    let layer = result.point.layer.name();
+    match result.point.place {
+        Place::Time { retrains: false } => format!("{layer}, not retrained"),
+        _ => layer.to_owned(),
+    }
 }
 
 /// Where the windows of a result stand, and what they measured.
@@ -79,6 +109,13 @@ fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
             .map(|(index, rate)| {
                 let percent = percent_per_window * (index + 1) as f64;
                 (format!("{percent:.0} %"), percent, rate)
+            })
+            .collect(),
+        Place::Time { .. } => rates
+            .enumerate()
+            .map(|(index, rate)| {
+                let end_ms = timeline::end_ms(&result.windows, index);
+                (format!("{end_ms:.2} ms"), end_ms, rate)
             })
             .collect(),
     }
@@ -118,6 +155,7 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
                 chart.series.push(Series {
                     name: point.layer.name().to_owned(),
                     colour: colour(point.layer),
+                    is_dashed: false,
                     values: Vec::new(),
                 });
                 chart.series.len() - 1
@@ -128,7 +166,7 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
     charts
 }
 
-fn colour(layer: LayerKind) -> Colour {
+pub(super) fn colour(layer: LayerKind) -> Colour {
     match layer {
         LayerKind::Learned => Colour::Blue,
         LayerKind::Rolex => Colour::Orange,
@@ -147,6 +185,7 @@ fn x_label(kind: &FigureKind) -> &'static str {
     match kind {
         FigureKind::Workloads { .. } => "YCSB workload",
         FigureKind::Growth { .. } => "inserted records, in percent of those loaded",
+        FigureKind::Timeline { .. } => timeline::X_LABEL,
         FigureKind::Ratios { .. } => "share of reads, in percent",
         FigureKind::Keys { .. } => "distribution of keys",
         FigureKind::Threads { .. } => "cores (client threads) of each compute node",
@@ -171,6 +210,7 @@ fn header(kind: &FigureKind) -> Vec<&'static str> {
     match kind {
         FigureKind::Metadata { .. } => METADATA_HEADER.to_vec(),
         FigureKind::Models { .. } => MODELS_HEADER.to_vec(),
+        FigureKind::Timeline { .. } => [&WINDOW_HEADER[..], &TIMELINE_HEADER].concat(),
         _ => WINDOW_HEADER.to_vec(),
     }
 }
@@ -180,6 +220,11 @@ const WINDOW_HEADER: [&str; 4] = [
     "kind: p50 / p99 in us; round trips; bytes read, written",
     "busiest stage",
     "metadata B/key",
+];
+const TIMELINE_HEADER: [&str; 3] = [
+    "gets by one leaf",
+    "leaves read by a get",
+    "leaves retrained",
 ];
 const METADATA_HEADER: [&str; 3] = ["metadata B/key", "leaf table B/key", "leaves"];
 const MODELS_HEADER: [&str; 4] = [
@@ -194,7 +239,7 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
     let row = |place: String, cells: Vec<String>| Row {
         chart: point.chart.clone(),
         place,
-        layer: point.layer.name(),
+        layer: line_name(result),
         cells,
     };
     let places = places(figure, result);
@@ -206,12 +251,15 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
     let windows = places.into_iter().zip(&result.windows);
     windows
         .map(|((place, _, rate), window)| {
-            let cells = vec![
+            let mut cells = vec![
                 format!("{rate:.2}"),
                 kinds(window),
                 busiest(window),
                 format!("{:.3}", window.metadata_bytes_per_key),
             ];
+            if matches!(point.place, Place::Time { .. }) {
+                cells.extend(timeline::cells(window));
+            }
             row(place, cells)
         })
         .collect()
@@ -257,7 +305,7 @@ const BUSY_SHARE: f64 = 0.95;
 
 /// The stage that is nearest to its limit, and whether it bounds the throughput.
 fn busiest(window: &Measurement) -> String {
-    let stages = window.utilisation.stages().into_iter();
+    let stages = window.utilisation.stages_of_operations().into_iter();
     let busiest = stages.max_by(|one, other| one.2.total_cmp(&other.2));
     busiest.map_or_else(String::new, |(_, name, share)| {
         let percent = share * 100.0;
@@ -284,7 +332,8 @@ fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
         let ours = match (value.layer, value.measure) {
             (Some(layer), Some(measure)) => {
                 let of_layer = results.iter().filter(|it| it.point.layer == layer);
-                format!("{layer}: {}", ours(figure, of_layer.copied(), measure))
+                let of_layer: Vec<&PointResult> = of_layer.copied().collect();
+                format!("{layer}: {}", ours(figure, &of_layer, measure))
             }
             _ => value.missing.clone().unwrap_or_else(|| "-".to_owned()),
         };
@@ -299,14 +348,11 @@ fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
 
 /// Our numbers: one for each chart, of the experiment that has the most to do with it; of models
 /// one for each.
-fn ours<'a>(
-    figure: &Figure,
-    results: impl Iterator<Item = &'a PointResult>,
-    measure: Comparable,
-) -> String {
+fn ours(figure: &Figure, results: &[&PointResult], measure: Comparable) -> String {
     let mut best: Vec<(String, u64, f64)> = Vec::new();
-    for result in results {
-        let Some((weight, number)) = comparable(result, measure) else {
+    for result in results.iter().copied() {
+        let of_time = timeline::comparable(result, results, measure);
+        let Some((weight, number)) = of_time.or_else(|| comparable(result, measure)) else {
             continue;
         };
         let chart = match (&figure.kind, &result.point.place) {
@@ -332,6 +378,10 @@ fn ours<'a>(
 
 /// The number, if this result has it, and over how many operations or records it is a mean.
 fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
+    // What is not retrained stands only beside the others.
+    if matches!(result.point.place, Place::Time { retrains: false }) {
+        return None;
+    }
     let records = result.point.table.record_count as u64;
     let kind = |kind: OperationKind| result.windows.last()?.kinds.get(&kind);
     let read = || kind(OperationKind::Read);
@@ -344,6 +394,10 @@ fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
         Comparable::MetadataBytesPerKey => Some((records, metadata_per_key(result))),
         Comparable::LeafTableBytesPerKey => Some((records, leaf_table_per_key(result))),
         Comparable::KeysPerModel => Some((records, keys_per_model(result))),
+        Comparable::OneLeafPercent => read().map(|it| (it.count, it.one_leaf_fraction * 100.0)),
+        Comparable::RetrainUsPer128Leaves
+        | Comparable::RetrainNsPerKey
+        | Comparable::SlowestWindowPercent => None,
     }
 }
 

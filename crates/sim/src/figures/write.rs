@@ -5,11 +5,12 @@ use std::path::PathBuf;
 pub use farleaf_chart::chart::ChartError;
 pub use farleaf_chart::folder::{Folder, FolderError};
 
-use farleaf_chart::chart::{Chart, draw};
+use farleaf_chart::chart::draw;
+use farleaf_chart::panels::{self, Panels};
 
 use super::measure::{Measured, Suite};
 use super::page::{DrawnFigure, page};
-use super::report::{FigureReport, figures};
+use super::report::{Drawing, FigureReport, figures};
 use crate::shown;
 
 /// The command that a folder of figures belongs to, for [`Folder::claim`].
@@ -43,9 +44,9 @@ pub fn write(suite: &Suite, measured: &Measured, folder: &Folder) -> Result<Path
         let id = &report.figure.id;
         files.push((csv_name(id), report.csv.clone()));
         let mut charts = Vec::with_capacity(report.charts.len());
-        for chart in &report.charts {
-            let svg = draw(chart, &title(report, chart), &caption(suite))?;
-            files.push((chart_name(id, &chart.title), svg.clone()));
+        for drawing in &report.charts {
+            let (name, svg) = drawn_as_svg(suite, report, drawing)?;
+            files.push((chart_name(id, name), svg.clone()));
             charts.push(svg);
         }
         drawn.push(DrawnFigure { report, charts });
@@ -53,6 +54,29 @@ pub fn write(suite: &Suite, measured: &Measured, folder: &Folder) -> Result<Path
     files.push((PAGE_NAME.to_owned(), page(suite, measured, &drawn)));
     folder.replace(&files)?;
     Ok(folder.file(PAGE_NAME))
+}
+
+/// A chart's name among those of its figure, and the chart.
+fn drawn_as_svg<'a>(
+    suite: &Suite,
+    report: &FigureReport<'_>,
+    drawing: &'a Drawing,
+) -> Result<(&'a str, String), ChartError> {
+    match drawing {
+        Drawing::Chart(chart) => {
+            let name = chart.title.as_str();
+            let svg = draw(chart, &title(report, name), &caption(suite))?;
+            Ok((name, svg))
+        }
+        Drawing::Panels(name, drawn) => {
+            let titled = Panels {
+                title: title(report, name),
+                caption: caption(suite),
+                ..drawn.clone()
+            };
+            Ok((name, panels::draw(&titled)?))
+        }
+    }
 }
 
 /// What a figure's CSV file is called.
@@ -65,9 +89,9 @@ pub(super) fn chart_name(id: &str, chart: &str) -> String {
     format!("{id}-{}.svg", file_name(chart))
 }
 
-fn title(report: &FigureReport<'_>, chart: &Chart) -> String {
+fn title(report: &FigureReport<'_>, chart: &str) -> String {
     let figure = report.figure.title.split(':').next().unwrap_or_default();
-    format!("{figure}: {}", chart.title)
+    format!("{figure}: {chart}")
 }
 
 /// Every chart says for itself what it is.

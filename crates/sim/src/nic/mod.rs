@@ -11,6 +11,8 @@
 //!    for each other. Verbs of one batch take effect in the order in which they were posted,
 //! 4. the reply's bytes onto the wire, the wire again, and off it at the compute node.
 //!
+//! A memory node works on its own memory through its NIC, too, and over no link.
+//!
 //! Each stage is a first-come, first-served queue with one server, and a batch enters a stage when
 //! it gets there, not when it is posted: so a busy compute node holds up nobody else's batches.
 //!
@@ -22,6 +24,7 @@
 //! | [`profile`] | the testbeds of ROLEX and XStore, and others from files |
 //! | `queue` | the queues |
 //! | [`network`] | machines and their NICs: when a batch is where |
+//! | `utilisation` | how busy the stages were |
 //! | [`probe`] | raw READ and CAS rates, beside published ones |
 
 pub mod model;
@@ -32,3 +35,4 @@ pub mod profile;
 mod published;
 mod queue;
 mod range;
+mod utilisation;

@@ -55,10 +55,13 @@ pub struct MemoryNodes {
     pub node_count: Parameter,
     /// NICs of each; clients are spread over them.
     pub nics_per_node: Parameter,
-    /// Cores of each for background work. No get, scan or put of today waits for one.
+    /// Cores of each for background work. No get, scan or put waits for one, and the node's one
+    /// thread for background work takes one, however many there are.
     pub cores_per_node: Parameter,
-    /// A core's time to retrain one key. For the retraining to come; nothing uses it yet.
+    /// A core's time to train models on one key.
     pub retrain_ns_per_key: Parameter,
+    /// From a NIC back to itself: what the node's own verbs take in the place of `one_way_ns`.
+    pub loopback_ns: Parameter,
 }
 
 /// One NIC, of either kind of node.
@@ -248,10 +251,10 @@ impl NetworkModel {
         ranges.map(|(key, parameter, _)| (key, parameter))
     }
 
-    /// Whether anything reads the parameter of this key today; the others are kept for what is to
-    /// come.
+    /// Whether any run depends on the parameter of this key: a memory node's background work is one
+    /// thread, which has a core in every testbed.
     pub fn is_used(key: &str) -> bool {
-        !["memory.cores_per_node", "memory.retrain_ns_per_key"].contains(&key)
+        key != "memory.cores_per_node"
     }
 
     /// The threads of all compute nodes.

@@ -1,10 +1,10 @@
 //! Machines and their NICs: when a batch is where.
 
 use farleaf_fabric::{Verb, VerbKind};
-use serde::Serialize;
 
 use super::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use super::queue::{Picos, Queue, from_nanos, picos, to_nanos};
+pub use super::utilisation::Utilisation;
 use crate::fabric::world::{ClientId, Nanos};
 
 /// What an atomic's request carries beside the headers: 28 bytes of `AtomicETH` in the place of 16
@@ -21,8 +21,10 @@ struct Costs {
     same_slot: Picos,
     doorbell: Picos,
     one_way: Picos,
+    loopback: Picos,
     byte: f64,
     processor: ProcessorCosts,
+    retrained_key_ns: f64,
     mtu_bytes: u64,
     request_header_bytes: u64,
     response_header_bytes: u64,
@@ -47,79 +49,26 @@ struct Nic {
     slots: Vec<Queue>,
 }
 
-/// Where a client is: its machine's NIC, and the one at the other end.
+/// Where a client is.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    processor: usize,
-    compute_nic: usize,
-    memory_nic: usize,
+enum Place {
+    /// On a compute node: its thread, its machine's NIC, and which one of the other end's.
+    Compute {
+        processor: usize,
+        nic: usize,
+        memory_nic: usize,
+    },
+    /// On a memory node's core for background work. What it posts goes through that node's first
+    /// NIC, from which it comes back without having been on a link.
+    Memory { node: usize },
 }
 
-/// How busy stages were, as shares of the time between two looks: of each kind the busiest one.
-/// None is ever above 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Utilisation {
-    /// The memory nodes' pipelines.
-    pub memory_pipeline: f64,
-    /// The memory nodes' way out: what READs bring.
-    pub memory_transmit: f64,
-    /// The memory nodes' way in: requests, and what WRITEs bring.
-    pub memory_receive: f64,
-    /// The slots of the memory nodes' locking tables.
-    pub memory_slot: f64,
-    /// The compute nodes' pipelines.
-    pub compute_pipeline: f64,
-    /// The compute nodes' way out: requests, and what WRITEs bring.
-    pub compute_transmit: f64,
-    /// The compute nodes' way in: what READs bring.
-    pub compute_receive: f64,
-    /// The client threads' processors.
-    pub processor: f64,
-}
-
-impl Utilisation {
-    /// Each kind of stage: its name in files, its name for people, and its share.
-    pub fn stages(&self) -> [(&'static str, &'static str, f64); 8] {
-        [
-            (
-                "memory_pipeline_use",
-                "memory node's pipeline",
-                self.memory_pipeline,
-            ),
-            (
-                "memory_transmit_use",
-                "memory node's link out",
-                self.memory_transmit,
-            ),
-            (
-                "memory_receive_use",
-                "memory node's link in",
-                self.memory_receive,
-            ),
-            (
-                "memory_slot_use",
-                "one slot of a memory node's locking table",
-                self.memory_slot,
-            ),
-            (
-                "compute_pipeline_use",
-                "compute node's pipeline",
-                self.compute_pipeline,
-            ),
-            (
-                "compute_transmit_use",
-                "compute node's link out",
-                self.compute_transmit,
-            ),
-            (
-                "compute_receive_use",
-                "compute node's link in",
-                self.compute_receive,
-            ),
-            ("processor_use", "client thread's processor", self.processor),
-        ]
-    }
-}
+/// Where a client is that was put nowhere.
+const FIRST: Place = Place::Compute {
+    processor: 0,
+    nic: 0,
+    memory_nic: 0,
+};
 
 /// What stages had done at some moment.
 #[derive(Clone, Debug)]
@@ -128,6 +77,16 @@ pub struct NetworkMark {
     memory: [Vec<Picos>; 4],
     compute: [Vec<Picos>; 3],
     processors: Vec<Picos>,
+    cores: Vec<Picos>,
+}
+
+/// What models have been trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainedCount {
+    /// Leaves.
+    pub leaf_count: u64,
+    /// Records in them.
+    pub record_count: u64,
 }
 
 /// All machines and the switch between them.
@@ -141,6 +100,9 @@ pub struct Network {
     compute_nic_count: usize,
     /// Of each thread that a client was put onto.
     processors: Vec<Queue>,
+    /// The core of each memory node for background work.
+    cores: Vec<Queue>,
+    trained: TrainedCount,
     places: Vec<Place>,
     backoff_turn_ns: (Nanos, Nanos),
 }
@@ -167,6 +129,7 @@ impl Network {
                 same_slot: picos(nic.atomic_same_slot_ns.value),
                 doorbell: picos(nic.doorbell_ns.value),
                 one_way: picos(nic.one_way_ns.value),
+                loopback: picos(model.memory.loopback_ns.value),
                 // Bits per nanosecond are Gbit/s.
                 byte: 8000.0 / nic.bandwidth_gbit_per_s.value,
                 processor: ProcessorCosts {
@@ -175,6 +138,7 @@ impl Network {
                     completion: picos(model.compute.completion_ns.value),
                     byte_read: model.compute.checksum_ns_per_kib.value * 1000.0 / 1024.0,
                 },
+                retrained_key_ns: model.memory.retrain_ns_per_key.value,
                 mtu_bytes: nic.mtu_bytes.value as u64,
                 request_header_bytes: nic.request_header_bytes.value as u64,
                 response_header_bytes: nic.response_header_bytes.value as u64,
@@ -184,6 +148,8 @@ impl Network {
             compute: vec![fresh; compute_count],
             compute_nic_count,
             processors: vec![Queue::default()],
+            cores: vec![Queue::default(); model.memory.node_count.value as usize],
+            trained: TrainedCount::default(),
             places: Vec::new(),
             backoff_turn_ns: (
                 model.compute.backoff_turn_ns_min.value as Nanos,
@@ -204,25 +170,41 @@ impl Network {
             thread < THREADS_PER_NODE_MAX,
             "thread {thread} of a compute node that has {THREADS_PER_NODE_MAX} at most"
         );
-        let index = client.0 as usize;
-        let first = Place {
-            processor: 0,
-            compute_nic: 0,
-            memory_nic: 0,
-        };
-        if self.places.len() <= index {
-            self.places.resize(index + 1, first);
-        }
         let node = compute_node % (self.compute.len() / self.compute_nic_count);
         let processor = node * THREADS_PER_NODE_MAX + thread;
         if self.processors.len() <= processor {
             self.processors.resize(processor + 1, Queue::default());
         }
-        self.places[index] = Place {
+        let place = Place::Compute {
             processor,
-            compute_nic: node * self.compute_nic_count + thread % self.compute_nic_count,
+            nic: node * self.compute_nic_count + thread % self.compute_nic_count,
             memory_nic: thread % self.memory_nic_count,
         };
+        self.put(client, place);
+    }
+
+    /// Puts a client onto a memory node, where all such clients share one core. It works on that
+    /// node's memory only, through the node's first NIC and over no link.
+    ///
+    /// # Panics
+    /// There is no such memory node.
+    pub fn place_at_memory(&mut self, client: ClientId, memory_node: usize) {
+        let node = memory_node;
+        assert!(node < self.cores.len(), "memory node {node}");
+        self.put(client, Place::Memory { node });
+    }
+
+    fn put(&mut self, client: ClientId, place: Place) {
+        let index = client.0 as usize;
+        if self.places.len() <= index {
+            self.places.resize(index + 1, FIRST);
+        }
+        self.places[index] = place;
+    }
+
+    fn place_of(&self, client: ClientId) -> Place {
+        let place = self.places.get(client.0 as usize);
+        place.copied().unwrap_or(FIRST)
     }
 
     /// The least and the most after which a thread polls a task that backs off again.
@@ -230,15 +212,17 @@ impl Network {
         self.backoff_turn_ns
     }
 
+    /// The NIC at which a client's verbs to a node take effect.
     fn memory_nic(&self, client: ClientId, node: u8) -> usize {
-        let place = self.places.get(client.0 as usize);
-        let nic = place.map_or(0, |place| place.memory_nic);
+        let nic = match self.place_of(client) {
+            Place::Compute { memory_nic, .. } => memory_nic,
+            Place::Memory { .. } => 0,
+        };
         usize::from(node) * self.memory_nic_count + nic
     }
 
-    fn compute_nic(&self, client: ClientId) -> usize {
-        let place = self.places.get(client.0 as usize);
-        place.map_or(0, |place| place.compute_nic)
+    fn is_loopback(&self, client: ClientId) -> bool {
+        matches!(self.place_of(client), Place::Memory { .. })
     }
 
     /// A client's thread computes for so long, after all that it has been given before: when it is
@@ -248,11 +232,25 @@ impl Network {
         self.process(now, client, work)
     }
 
+    /// A client has trained models, which takes its core so long: what it does next waits.
+    pub(crate) fn train(&mut self, now: Nanos, client: ClientId, leaves: u64, records: u64) {
+        self.trained.leaf_count += leaves;
+        self.trained.record_count += records;
+        self.compute(now, client, records as f64 * self.costs.retrained_key_ns);
+    }
+
+    /// What models have been trained on until now.
+    pub fn trained(&self) -> TrainedCount {
+        self.trained
+    }
+
     fn process(&mut self, now: Nanos, client: ClientId, work: Picos) -> Nanos {
-        let place = self.places.get(client.0 as usize);
-        let processor = place.map_or(0, |place| place.processor);
+        let queue = match self.place_of(client) {
+            Place::Compute { processor, .. } => &mut self.processors[processor],
+            Place::Memory { node } => &mut self.cores[node],
+        };
         let now = from_nanos(now);
-        to_nanos(self.processors[processor].serve(now, now, work))
+        to_nanos(queue.serve(now, now, work))
     }
 
     /// A client's thread writes verbs to one node, and rings the doorbell: when it has rung.
@@ -286,18 +284,22 @@ impl Network {
         client: ClientId,
         verbs: impl Iterator<Item = &'a Verb>,
     ) -> Nanos {
-        let index = self.compute_nic(client);
-        let (nic, costs) = (&mut self.compute[index], &self.costs);
+        let (nic, is_loopback) = match self.place_of(client) {
+            Place::Compute { nic, .. } => (&mut self.compute[nic], false),
+            Place::Memory { node } => (&mut self.memory[node * self.memory_nic_count], true),
+        };
+        let costs = &self.costs;
         let now = from_nanos(now);
         let posted = nic.pipeline.serve(now, now, costs.doorbell);
         let mut sent = posted;
         for verb in verbs {
-            let issued = nic.pipeline.serve(now, posted, costs.verb);
-            sent = nic
-                .transmit
-                .serve(now, issued, costs.wire(costs.request_bytes(verb)));
+            sent = nic.pipeline.serve(now, posted, costs.verb);
+            if !is_loopback {
+                let bytes = costs.request_bytes(verb);
+                sent = nic.transmit.serve(now, sent, costs.wire(bytes));
+            }
         }
-        to_nanos(sent + costs.one_way)
+        to_nanos(sent + costs.way(is_loopback))
     }
 
     /// Verbs have reached a node now: when each takes effect, in their order.
@@ -310,12 +312,17 @@ impl Network {
         mut effect_at: impl FnMut(Nanos),
     ) {
         let index = self.memory_nic(client, node);
+        let is_loopback = self.is_loopback(client);
         let (nic, costs) = (&mut self.memory[index], &self.costs);
         let now = from_nanos(now);
         let mut previous = 0;
         for verb in verbs {
             let bytes = costs.request_bytes(verb);
-            let received = nic.receive.serve(now, now, costs.wire(bytes));
+            let received = if is_loopback {
+                now
+            } else {
+                nic.receive.serve(now, now, costs.wire(bytes))
+            };
             let mut done;
             if verb.kind == VerbKind::Read || verb.kind == VerbKind::Write {
                 done = nic.pipeline.serve(now, received, costs.verb).max(previous);
@@ -343,13 +350,16 @@ impl Network {
         verbs: impl Iterator<Item = &'a Verb>,
     ) -> Nanos {
         let index = self.memory_nic(client, node);
+        let is_loopback = self.is_loopback(client);
         let costs = &self.costs;
-        let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
-        let sent =
-            self.memory[index]
-                .transmit
-                .serve(from_nanos(now), from_nanos(now), costs.wire(bytes));
-        to_nanos(sent + costs.one_way)
+        let now = from_nanos(now);
+        let mut sent = now;
+        if !is_loopback {
+            let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
+            let transmit = &mut self.memory[index].transmit;
+            sent = transmit.serve(now, now, costs.wire(bytes));
+        }
+        to_nanos(sent + costs.way(is_loopback))
     }
 
     /// The reply has reached the compute node now: when it is complete there.
@@ -359,10 +369,12 @@ impl Network {
         client: ClientId,
         verbs: impl Iterator<Item = &'a Verb>,
     ) -> Nanos {
-        let index = self.compute_nic(client);
+        let Place::Compute { nic, .. } = self.place_of(client) else {
+            return now;
+        };
         let costs = &self.costs;
         let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
-        let receive = &mut self.compute[index].receive;
+        let receive = &mut self.compute[nic].receive;
         let now = from_nanos(now);
         to_nanos(receive.serve(now, now, costs.wire(bytes)))
     }
@@ -384,12 +396,13 @@ impl Network {
         };
         let [pipeline, transmit, receive] = parts(&self.memory);
         let slots = slots.map(|slot| slot.served_until(at)).collect();
-        let processors = self.processors.iter();
+        let served = |queues: &[Queue]| queues.iter().map(|it| it.served_until(at)).collect();
         NetworkMark {
             at,
             memory: [pipeline, transmit, receive, slots],
             compute: parts(&self.compute),
-            processors: processors.map(|it| it.served_until(at)).collect(),
+            processors: served(&self.processors),
+            cores: served(&self.cores),
         }
     }
 
@@ -412,11 +425,21 @@ impl Network {
             compute_transmit: compute(1),
             compute_receive: compute(2),
             processor: busiest(&later.processors, &mark.processors),
+            memory_core: busiest(&later.cores, &mark.cores),
         }
     }
 }
 
 impl Costs {
+    /// From NIC to NIC, or back to where it came from.
+    fn way(&self, is_loopback: bool) -> Picos {
+        if is_loopback {
+            self.loopback
+        } else {
+            self.one_way
+        }
+    }
+
     #[inline]
     fn wire(&self, bytes: u64) -> Picos {
         (bytes as f64 * self.byte) as Picos

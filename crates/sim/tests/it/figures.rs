@@ -22,6 +22,9 @@ fn few_threads() -> (Experiments, Profile) {
     for figure in &mut experiments.figure {
         if let FigureKind::Threads {
             threads_per_node, ..
+        }
+        | FigureKind::Timeline {
+            threads_per_node, ..
         } = &mut figure.kind
         {
             *threads_per_node = vec![1, 2];
@@ -114,7 +117,7 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
             "{word} is explained"
         );
     }
-    assert_eq!(page.matches("(unused: no run depends on it)").count(), 2);
+    assert_eq!(page.matches("(unused: no run depends on it)").count(), 1);
     for loader in [
         "<script", "<link", "<img", "<iframe", "src=", "href=", "@import", "url(",
     ] {
@@ -280,6 +283,49 @@ fn table_1_shows_keys_a_model() {
         "4,000 records",
     ] {
         assert!(page.contains(told), "{told}");
+    }
+}
+
+/// Promise: the timeline has each layer with retraining and without, over time that goes on, and
+/// what was retrained stands beside the paper's number; where experiments do not retrain, neither
+/// does it.
+#[test]
+fn the_timeline_is_with_retraining_and_without() {
+    for retraining in [true, false] {
+        let (mut experiments, profile) = few_threads();
+        experiments.figure.retain(|figure| figure.id == "timeline");
+        experiments.retraining = retraining;
+        let plan = &mut experiments.defaults;
+        plan.retrain_tick_us.value = 20;
+        let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+        let files = written(&suite, 2);
+        let text = |name: &str| {
+            let file = files.iter().find(|(it, _)| it == name);
+            &file.expect("a file").1
+        };
+        let svg = text("timeline-1-thread-a-compute-node.svg");
+        assert!(svg.contains("virtual time (ms)") && svg.contains("learned, not retrained"));
+        let labels: Vec<&str> = svg.lines().map(str::trim).collect();
+        assert_eq!(labels.contains(&"learned"), retraining);
+        let csv = text("timeline.csv");
+        let mut lines = csv.lines();
+        let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+        let column = |name: &str| header.iter().position(|it| *it == name).expect("there");
+        let (mut retrained_count, mut before_ms) = (0, 0.0);
+        for line in lines {
+            let cells: Vec<&str> = line.split(',').collect();
+            let at_ms: f64 = cells[column("x")].parse().expect("a time");
+            let window: u64 = cells[column("window")].parse().expect("a number");
+            assert!(at_ms >= before_ms || window == 0, "{line}");
+            before_ms = at_ms;
+            let is_on: bool = cells[column("retraining")].parse().expect("told");
+            let leaves = cells[column("retrained_leaf_count")];
+            assert_eq!(leaves.is_empty(), !is_on, "{line}");
+            retrained_count += leaves.parse().unwrap_or(0);
+        }
+        assert_eq!(retrained_count > 0, retraining);
+        let is_beside = text("index.html").contains("rolex: not measured");
+        assert_eq!(is_beside, !retraining);
     }
 }
 

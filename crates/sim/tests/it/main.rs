@@ -8,6 +8,7 @@
 //! | `contract` | the conformance suite over the simulated fabric |
 //! | `figures` | a tiny run writes all files, and the page needs nothing else |
 //! | `freedoms` | torn READs and WRITEs, overtaking, cuts, and nothing after a fence |
+//! | `grown` | experiments in which memory nodes retrain |
 //! | `network` | the modelled network and experiments on it |
 //! | `retraining` | retrainers die in every phase, steps come to all that they may |
 //! | `sessions` | what was found in the sessions, each by hand |
@@ -18,6 +19,7 @@ mod checkers;
 mod contract;
 mod figures;
 mod freedoms;
+mod grown;
 mod network;
 mod retraining;
 mod sessions;

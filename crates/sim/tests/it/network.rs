@@ -109,6 +109,8 @@ pub(crate) fn work(workload: WorkloadSpec, threads_per_node: usize) -> WorkPlan 
         in_flight_count: 2,
         warm_up_count: 1_000,
         window_counts: vec![5_000, 5_000],
+        rest_window_counts: Vec::new(),
+        retraining: None,
     }
 }
 

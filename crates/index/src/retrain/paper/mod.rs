@@ -99,6 +99,10 @@ async fn retrain_range<E: Endpoint>(
     let epsilon_leaves = work.epsilon_keys / access.geometry.slot_count() as f64;
     let layer = (LayerKind::Rolex, access.geometry);
     let mut trained = train(&fences, layer, epsilon_leaves, work.contents.shift);
+    let record_count = met.iter().map(|leaf| leaf.record_count).sum();
+    access
+        .endpoint
+        .note_training(leaves.len() as u64, record_count);
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_used_first();
     let wanting = tables::empty(&mut trained.models);
@@ -122,7 +126,7 @@ async fn retrain_range<E: Endpoint>(
         first_key: model.first_key,
     });
     Ok(RetrainSummary {
-        record_count: met.iter().map(|leaf| leaf.record_count).sum(),
+        record_count,
         model_count: trained.models.len() as u64,
         adopted_count: (leaves.len() as u64).saturating_sub(old_leaf_count),
         late_count,

@@ -1,0 +1,75 @@
+//! A memory node's background thread, on a core of the node: the real retrainer.
+
+use std::rc::Rc;
+
+use farleaf_node::retrain::Retrainer;
+use farleaf_node::sweep::Keeper;
+use farleaf_region::RegionLayout;
+
+use super::ExperimentError;
+use super::machine::Registry;
+use super::plan::RetrainPlan;
+use super::run::Shared;
+use crate::fabric::endpoint::SimEndpoint;
+use crate::fabric::executor::sleep;
+use crate::fabric::world::SharedWorld;
+
+/// The thread. It works on its own node's memory through the node's NIC, as everybody does (F4).
+pub(super) struct Agent {
+    keeper: Keeper<SimEndpoint>,
+    retrainer: Rc<Retrainer>,
+    tick_ns: u64,
+}
+
+impl Agent {
+    pub(super) fn new(
+        world: &SharedWorld,
+        layout: RegionLayout,
+        registry: &Registry,
+        plan: RetrainPlan,
+    ) -> Result<Self, ExperimentError> {
+        let endpoint = SimEndpoint::new(world);
+        let client = endpoint.client();
+        let node = layout.node.0.into();
+        world.borrow_mut().place_at_memory(client, node);
+        let owner = registry.open(client)?;
+        let clock_world = SharedWorld::clone(world);
+        let clock = move || clock_world.borrow().now();
+        Ok(Self {
+            keeper: Keeper {
+                endpoint,
+                layout,
+                owner,
+            },
+            retrainer: Rc::new(Retrainer::new(plan.policy(), clock)),
+            tick_ns: plan.tick_ns,
+        })
+    }
+
+    /// What tells of its work.
+    pub(super) fn retrainer(&self) -> &Rc<Retrainer> {
+        &self.retrainer
+    }
+
+    /// Ticks as the library's agent does, until the experiment is over.
+    pub(super) async fn work(self, shared: &Shared<'_>) {
+        let mut is_more_due = false;
+        loop {
+            if !is_more_due {
+                sleep(shared.world, self.tick_ns).await;
+            }
+            if shared.is_over() {
+                return;
+            }
+            if let Err(error) = self.keeper.reclaim().await {
+                return shared.fail(format!("a memory node cannot reclaim: {error}"));
+            }
+            match self.retrainer.tick(&self.keeper, &shared.stop).await {
+                Ok(more) => is_more_due = more,
+                Err(error) => {
+                    return shared.fail(format!("a memory node cannot retrain: {error}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One compute node's process: what its threads' sessions on one memory node share, as the library
+//! has it.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, channel};
+
+use farleaf::AsyncSession;
+use farleaf::host::{Barrier, Host, PoolShare, ProcessKeeper};
+use farleaf_fabric::ControlError;
+use farleaf_node::sessions::{AgentEvent, Sessions};
+use farleaf_region::RegionLayout;
+use farleaf_types::OwnerWord;
+
+use super::ExperimentError;
+use super::run::Shared;
+use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
+use crate::fabric::executor::sleep;
+use crate::fabric::world::{ClientId, SharedWorld};
+
+/// A memory node's session table. Nobody dies in a modelled world, so nobody hears its events.
+#[derive(Debug)]
+pub(super) struct Registry {
+    sessions: RefCell<Sessions<StillEndpoint>>,
+    _events: Receiver<AgentEvent>,
+}
+
+impl Registry {
+    /// The session table of a region in which no session is alive.
+    pub(super) fn new(world: &SharedWorld, layout: RegionLayout) -> Rc<Self> {
+        let (sender, events) = channel();
+        let sessions = Sessions::new(StillEndpoint::new(world), layout, sender);
+        Rc::new(Self {
+            sessions: RefCell::new(sessions),
+            _events: events,
+        })
+    }
+
+    /// A session for a client.
+    pub(super) fn open(&self, client: ClientId) -> Result<OwnerWord, ExperimentError> {
+        let opened = self.sessions.borrow_mut().open(client.0);
+        opened.map_err(ExperimentError::Session)
+    }
+}
+
+/// A compute node's process and one memory node.
+#[derive(Debug)]
+pub(super) struct Machine {
+    index: usize,
+    share: PoolShare,
+    registry: Rc<Registry>,
+    world: SharedWorld,
+}
+
+impl Machine {
+    pub(super) fn new(
+        index: usize,
+        layout: RegionLayout,
+        registry: &Rc<Registry>,
+        world: &SharedWorld,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            index,
+            share: PoolShare::new("modelled".to_owned(), layout),
+            registry: Rc::clone(registry),
+            world: SharedWorld::clone(world),
+        })
+    }
+
+    /// An endpoint on this machine, of its `thread`-th thread.
+    fn endpoint(&self, thread: usize) -> SimEndpoint {
+        let endpoint = SimEndpoint::new(&self.world);
+        let mut world = self.world.borrow_mut();
+        world.place_client(endpoint.client(), self.index, thread);
+        endpoint
+    }
+
+    /// A thread's session on the memory node.
+    pub(super) fn session(
+        self: &Rc<Self>,
+        thread: usize,
+    ) -> Result<AsyncSession<Process>, ExperimentError> {
+        let endpoint = self.endpoint(thread);
+        let client = endpoint.client();
+        let owner = self.registry.open(client)?;
+        let process = Process {
+            machine: Rc::clone(self),
+            client,
+        };
+        Ok(AsyncSession::new(process, endpoint, owner))
+    }
+
+    /// The process's thread: looks for new sequence numbers, and publishes for the sessions. It
+    /// shares the first client thread's core.
+    pub(super) async fn follow(self: Rc<Self>, shared: &Shared<'_>, tick_ns: u64) {
+        let keeper = ProcessKeeper::new(self.endpoint(0), &self.share, Barrier::OneThread);
+        loop {
+            sleep(shared.world, tick_ns).await;
+            if shared.is_over() {
+                return;
+            }
+            if let Err(error) = keeper.tick().await {
+                return shared.fail(format!("a process cannot follow: {error}"));
+            }
+        }
+    }
+}
+
+/// What a session stands on.
+#[derive(Debug)]
+pub(super) struct Process {
+    machine: Rc<Machine>,
+    client: ClientId,
+}
+
+impl Host for Process {
+    type Endpoint = SimEndpoint;
+
+    /// When an experiment is over, so is its world.
+    const CLOSES_DROPPED_SESSIONS: bool = false;
+
+    fn share(&self) -> &PoolShare {
+        &self.machine.share
+    }
+
+    fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        self.machine.world.borrow_mut().fence(self.client);
+        self.machine.registry.sessions.borrow_mut().close(owner);
+        Ok(())
+    }
+}
