@@ -203,12 +203,13 @@ impl Directory {
     }
 
     /// What of it a newer directory has replaced: the leaves, and the models. Models are compared
-    /// by their leaves; one that has lost its tail counts as replaced.
+    /// by their leaves and synonym leaf tables; one that has lost its tail counts as replaced.
     pub fn replaced_by(&self, newer: &Self) -> (Replaced, ReplacedModels) {
         let piece = |directory: &Self, model: usize| {
             let line = &directory.lines[model];
             let first_key = directory.upper.first_keys()[model];
-            (first_key, line.base, line.leaf_count)
+            let table = directory.margins[model].synonym_table;
+            (first_key, line.base, line.leaf_count, table)
         };
         let (old_count, new_count) = (self.lines.len(), newer.lines.len());
         let common = old_count.min(new_count);

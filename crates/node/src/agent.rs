@@ -76,7 +76,11 @@ fn run(
                         }
                         retrain(retrainer, keeper, stop)
                     }
-                    _ => false,
+                    Some(retrainer) => {
+                        reuse(retrainer, keeper);
+                        false
+                    }
+                    None => false,
                 };
                 // Events are heard, and dropped tables freed, between two retrainings.
                 next_tick = Instant::now() + if is_more_due { Duration::ZERO } else { TICK };
@@ -110,6 +114,13 @@ fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32
             }
         },
         ticks => Some(ticks - 1),
+    }
+}
+
+/// A sweep that does not come to its end may wait for the room that this makes.
+fn reuse(retrainer: &Retrainer, keeper: &Keeper) {
+    if let Err(error) = block_on(retrainer.reuse(keeper), || 0) {
+        tracing::error!(%error, "cannot free what retraining has left");
     }
 }
 

@@ -61,6 +61,11 @@ impl Redirected {
         tables.retain(|(own, old)| *own != table || !is_gone(old));
     }
 
+    /// Whether a table has any.
+    pub(crate) fn has(&self, table: TableId) -> bool {
+        self.0.borrow().iter().any(|(own, _)| *own == table)
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()

@@ -51,6 +51,11 @@ impl ChunkRange {
     }
 }
 
+/// One in so many chunks is kept for retraining, and so many at least: a piece of a run, a snapshot,
+/// synonym leaf tables, and one that the load of another table may take.
+const RESERVE_SHARE: u64 = 64;
+const RESERVE_COUNT_MIN: u64 = 4;
+
 /// Claims chunks for one session. Every call costs a few round trips, counted as
 /// [`OperationKind::Control`].
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +143,23 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         }
     }
 
+    /// How many of the wanted chunks there is room for, if so many others have to be claimed
+    /// afterwards; one at least. Reads the chunk table.
+    ///
+    /// # Errors
+    /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
+    pub async fn room_beside(&self, wanted: u64, others: u64) -> Result<u64, RegionError> {
+        let mut batch = Batch::new();
+        let entries = self.read_all(&mut batch).await?;
+        self.endpoint
+            .counters()
+            .record(OperationKind::Control, &batch.take_cost());
+        match self.free_count(&entries).saturating_sub(others) {
+            0 => Err(self.full(&entries, others + 1)),
+            room => Ok(wanted.min(room)),
+        }
+    }
+
     /// Lets others go on before attempt `attempt + 1` at chunks that somebody else claims, too: a
     /// while that grows, and differs between sessions, as those that meet want the same chunks.
     async fn give_way(&self, attempt: u32) {
@@ -190,6 +212,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     /// Leases a chunk for the splits of a table: one of the table's that nobody leases and that has
     /// free leaves, else a new one. Returns the leaves of it that are free.
     ///
+    /// A 64th of the pool, 4 chunks at least, is not given out so: retraining needs room before it
+    /// makes some, and deletes alone make none.
+    ///
     /// # Errors
     /// [`RegionError::Full`].
     pub async fn lease_leaves(
@@ -232,6 +257,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 }
                 self.drop_owner(batch, chunk).await?;
             }
+        }
+        let kept = (self.layout.superblock.chunk_count / RESERVE_SHARE).max(RESERVE_COUNT_MIN);
+        if self.free_count(&entries) <= kept {
+            return Err(self.full(&entries, 1));
         }
         let range = self.claim_with(batch, 1, purpose, table).await?;
         Ok((range.first, FreeLeaves::first(leaf_count)))
@@ -432,13 +461,18 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok(entries)
     }
 
-    fn full(&self, entries: &[ChunkEntry], count: u64) -> RegionError {
-        let size = self.layout.superblock.chunk_count;
+    /// How many chunks can be claimed, when these are the entries of those that were ever handed
+    /// out.
+    fn free_count(&self, entries: &[ChunkEntry]) -> u64 {
         let used = entries.iter().filter(|entry| !is_claimable(entry)).count() as u64;
+        self.layout.superblock.chunk_count - used
+    }
+
+    fn full(&self, entries: &[ChunkEntry], count: u64) -> RegionError {
         RegionError::Full {
             wanted_bytes: count.saturating_mul(CHUNK_SIZE_BYTES),
-            free_bytes: (size - used) * CHUNK_SIZE_BYTES,
-            size_bytes: size * CHUNK_SIZE_BYTES,
+            free_bytes: self.free_count(entries) * CHUNK_SIZE_BYTES,
+            size_bytes: self.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
         }
     }
 }

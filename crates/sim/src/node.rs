@@ -32,7 +32,7 @@ const EPSILON_KEYS: f64 = 16.0;
 /// Time between two looks of the agent, in virtual time.
 const AGENT_TICK: Nanos = 20_000;
 /// The same of one that retrains.
-const RETRAINER_TICK: Nanos = 4_000;
+pub const RETRAINER_TICK: Nanos = 4_000;
 
 /// The node.
 pub struct Node {

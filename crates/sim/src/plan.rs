@@ -14,6 +14,7 @@ use operations::{Weights, draw_budgets, draw_client, draw_keys, some_records, vi
 
 use crate::fabric::Freedoms;
 use crate::history::Operation;
+use crate::node::RETRAINER_TICK;
 use crate::random::Random;
 /// The table of a run.
 #[derive(Clone, Debug)]
@@ -184,6 +185,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
             look_tick_count: *random.choose(&[0, 1, 4]),
             // Nearly always, so that there is more to do.
             rest_leaves_per_change: 1,
+            tick_ns: RETRAINER_TICK,
             ..RetrainPolicy::default()
         }),
     }

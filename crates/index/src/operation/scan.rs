@@ -25,8 +25,9 @@ const SPARE_DEVIATIONS: f64 = 1.0;
 pub struct ScanCursor {
     /// The smallest key not passed yet; `None` at the end.
     next_key: Option<u64>,
-    /// Where that key was expected, if the scan knows better than the search layer.
-    hint: Option<Hint>,
+    /// Where that key was expected, if the scan knows better than the search layer, and of which
+    /// directory that is: when there is a newer one, the leaf may be anything by now (D7).
+    hint: Option<(Hint, u32)>,
 }
 
 /// Leaves side by side that one READ of a scan brings.
@@ -159,7 +160,9 @@ impl<E: Endpoint> Index<'_, E> {
                 break;
             }
             let wanted = end - records.len();
-            let hint = cursor.hint.take();
+            let known = cursor.hint.take();
+            let known = known.filter(|(_, version)| *version == self.layer_version);
+            let hint = known.map(|(hint, _)| hint);
             let (hint, ahead) = if self.is_partial() {
                 Box::pin(self.read_ahead_by_pages(batch, hint, from, wanted)).await?
             } else {
@@ -316,18 +319,23 @@ impl<E: Endpoint> Index<'_, E> {
                 // A walk uses the batch for itself; what was read ahead is gone then.
                 let (hint, leaf) = Box::pin(self.walk(batch, from, hint, look)).await?;
                 cursor.pass(leaf.image(), records);
-                cursor.hint = self.hint_behind(hint, leaf.image());
+                cursor.hint = self.cursor_behind(hint, leaf.image());
                 return Ok(());
             }
             cursor.pass(image, records);
             let link = image.link().place();
             found = ahead.find(link, geometry.stride_blocks());
             if records.len() >= end || found.is_none() {
-                cursor.hint = self.hint_behind(hint, image);
+                cursor.hint = self.cursor_behind(hint, image);
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    fn cursor_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<(Hint, u32)> {
+        let behind = self.hint_behind(hint, image)?;
+        Some((behind, self.layer_version))
     }
 
     /// Where the keys behind a leaf are: its right sibling, which is the next trained leaf or a

@@ -31,13 +31,7 @@ impl Pending {
         let all = &work.contents.models;
         let stride_blocks = work.access.geometry.stride_blocks();
         let models = all[stretch.models.clone()].iter();
-        let mut pieces: Vec<_> = models.map(|model| (model.base, model.leaf_count)).collect();
-        if let Some((base, count)) = pieces.first_mut() {
-            let skipped = stretch.skipped_leaf_count;
-            assert!(skipped < *count, "a stretch begins in its first model");
-            *base = base.offset_blocks(u64::from(skipped) * stride_blocks);
-            *count -= skipped;
-        }
+        let pieces: Vec<_> = models.map(|model| (model.base, model.leaf_count)).collect();
         let next = all.get(stretch.models.end);
         let pending = Self {
             pieces,

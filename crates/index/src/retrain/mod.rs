@@ -6,8 +6,9 @@
 //! ones.
 //!
 //! - **R1.** One retrainer works on a table at a time. It alone retires leaves of a table that is
-//!   not empty, and it alone swaps the root after the load has. Before it first does, it zeroes the
-//!   pending root, so that nobody finishes a load that is long over (B4).
+//!   not empty, and it alone swaps the root after the load has. Before it does either for the first
+//!   time, it zeroes the pending root, so that nobody finishes a load that is long over, or that
+//!   died before it retired the first leaf (B4).
 //! - **R2.** A new run is claimed as a whole and filled from its right end. Steps go from right to
 //!   left; each moves one leaf, or two neighbours whose records fit into one, by M1 to M3. It waits
 //!   for the first lock of a step while it holds none, and for the second not at all.
@@ -49,6 +50,7 @@ use core::ops::Range;
 
 use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::LeafAccess;
+use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
@@ -65,6 +67,9 @@ use publish::publish;
 /// How many more leaves than were counted a run has room for: one in so many, and a few.
 const SLACK_SHARE: u64 = 16;
 const SLACK_COUNT: u64 = 16;
+
+/// Chunks for synonym leaf tables that find no room in the run, and for a snapshot that grows.
+const TABLES_CHUNK_COUNT: u64 = 1;
 
 /// What a retrainer works on.
 #[derive(Debug)]
@@ -110,14 +115,11 @@ pub struct RetrainSummary {
     pub step_round_trips_max: u64,
 }
 
-/// Leaves that are retrained together: those of some neighbouring models, but for the first ones of
-/// the first of them.
+/// Leaves that are retrained together: those of some neighbouring models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// The models, by their numbers.
     pub models: Range<usize>,
-    /// Leaves of the first model that stay where they are; fewer than it has.
-    pub skipped_leaf_count: u32,
     /// How many leaves splits have added, as far as they were counted.
     pub synonym_count: u64,
 }
@@ -147,8 +149,17 @@ pub async fn retrain<E: Endpoint>(
         slots: access.geometry.slots(),
         generation,
     };
+    // In a pool that is nearly full, as much as there is room for: it stops then (R6). Room is left
+    // for what R5 writes, a chunk larger than the old one: it could not be committed without.
     let chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
-    let range = allocator.claim(chunk_count, purpose, access.table).await?;
+    let others = work.contents.chunk_count() + TABLES_CHUNK_COUNT;
+    let mut chunk_count = allocator.room_beside(chunk_count, others).await?;
+    let range = loop {
+        match allocator.claim(chunk_count, purpose, access.table).await {
+            Err(RegionError::Full { .. }) if chunk_count > 1 => chunk_count /= 2,
+            claimed => break claimed?,
+        }
+    };
     let run = RunPlace::new(access.layout, range, stride);
     let mut mover = Mover::new(work, run, (pending, end));
     let mut published = None;

@@ -5,6 +5,7 @@ use farleaf_leaf::moving::Source;
 use farleaf_leaf::{Contradiction, Critical, LeafBuffer, LeafImage};
 use farleaf_region::RegionLayout;
 use farleaf_region::allocation::ChunkRange;
+use farleaf_region::catalog;
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -197,6 +198,15 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             self.instead
         };
         batch.clear();
+        let entry = self.work.entry;
+        if sources
+            .iter()
+            .any(|source| source.addr == entry.record.first_leaf)
+        {
+            // R1: before the first leaf is retired, and under its lock, which a load needs.
+            let pending = catalog::pending_root_addr(access.layout, entry.index);
+            batch.write_word(pending, 0);
+        }
         let change = access.change(place);
         let made = change.take_over(batch, access.owner, &mut sources, link);
         access.endpoint.execute(batch).await?;

@@ -188,6 +188,9 @@ async fn around<E: Endpoint>(
     };
     let right_from = last.high.checked_add(1).map_or(models.len(), &begin_below);
     let mut left = models[..begin_below(first.low).min(right_from)].to_vec();
+    let is_whole = models
+        .get(left.len())
+        .is_some_and(|next| next.first_key == first.low);
     if let Some(cut) = left.last_mut() {
         let kept = leaves_below(work, batch, cut, first.low).await?;
         if kept == 0 {
@@ -199,9 +202,10 @@ async fn around<E: Endpoint>(
             // predicts one and the same leaf, and so it does for all that is left of it.
             (cut.first_key, cut.slope, cut.error_max) = (0, 0.0, kept as f32);
         }
-        if kept < cut.leaf_count {
+        if kept < cut.leaf_count || !is_whole {
             cut.leaf_count = kept;
-            // The old one's entries name leaves that are no part of it any more.
+            // The old one's entries name leaves that are no part of it any more: if no trained one,
+            // then siblings of its last one.
             cut.synonym_table = RemoteAddr::NULL;
             cut.synonym_capacity = synonym_capacity(LayerKind::Learned, kept);
         }

@@ -131,6 +131,11 @@ pub async fn read_snapshot<E: Endpoint>(
 }
 
 impl SnapshotContents {
+    /// Chunks that it takes.
+    pub(crate) fn chunk_count(&self) -> u64 {
+        (own_size_words(&self.header()) as u64 * 8).div_ceil(CHUNK_SIZE_BYTES)
+    }
+
     fn header(&self) -> SnapshotHeader {
         SnapshotHeader {
             table: self.table,

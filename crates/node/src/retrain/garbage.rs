@@ -170,10 +170,27 @@ impl Retrainer {
             .any(|group| group.is_over && !group.late.is_empty())
     }
 
-    /// T3.
-    pub(super) async fn free<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
+    /// T6 is given up for some tables: they are gone, or cannot be read.
+    pub(super) fn forget_late(&self, of: impl Fn(TableId) -> bool) {
+        for group in &mut *self.garbage.borrow_mut() {
+            if of(group.table) {
+                group.late.clear();
+            }
+        }
+    }
+
+    /// T3. What old tables are to be looked into before (T6) waits; and if no table `is_looked_at`
+    /// in this tick, what X7 is for, too.
+    pub(super) async fn free<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        is_looked_at: bool,
+    ) -> Result<(), IndexError> {
         let groups = self.garbage.take().into_iter();
-        let (over, waiting) = groups.partition(|group| group.is_over);
+        let is_read = |group: &Garbage| {
+            group.late.is_empty() && (is_looked_at || !self.redirected.has(group.table))
+        };
+        let (over, waiting) = groups.partition(|group| group.is_over && is_read(group));
         self.garbage.replace(waiting);
         for group in over {
             let (layout, table) = (&keeper.layout, group.table);
@@ -199,7 +216,6 @@ impl Retrainer {
             waiting.set(0);
             return Ok(());
         };
-        waiting.update(|ticks| ticks + 1);
         if waiting.get() > self.policy.asking_tick_count {
             waiting.set(0);
             keeper.ask_silent(wanted).await?;

@@ -10,7 +10,7 @@ use farleaf_index::load::{FillTarget, finish_root};
 use farleaf_index::retrain::{Retraining, adopt};
 use farleaf_index::snapshot::{SnapshotContents, read_contents};
 use farleaf_index::{IndexError, LayerKind};
-use farleaf_leaf::LeafAccess;
+use farleaf_leaf::{LeafAccess, LeafError};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
@@ -101,6 +101,14 @@ impl Looks {
     }
 }
 
+/// Whether there was no room.
+pub(super) fn is_full(error: &IndexError) -> bool {
+    let IndexError::Region(error) = error else {
+        return false;
+    };
+    matches!(**error, RegionError::Full { .. })
+}
+
 /// How the queue names a model.
 pub(super) fn table_of(model: &Model) -> RemoteAddr {
     model.synonym_table.place()
@@ -127,8 +135,9 @@ pub(super) async fn count_changes<E: Endpoint>(
         counted.extend(reads.into_iter().map(|read| {
             let words = read.map(|read| batch.words(read));
             words.map_or(Counted::default(), |words| Counted {
-                splits: words[0],
-                underfull: words[1],
+                // Whatever is there, sums and products of it stay numbers.
+                splits: words[0].min(u32::MAX.into()),
+                underfull: words[1].min(u32::MAX.into()),
             })
         }));
     }
@@ -197,7 +206,8 @@ impl<E: Endpoint> Looked<'_, E> {
 
 impl<E: Endpoint> Keeper<E> {
     /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in
-    /// runs that the node has. Returns how many there were; `None`: it waits for somebody.
+    /// runs that the node has. Returns how many there were; `None`: it waits for somebody, or
+    /// for room.
     pub(crate) async fn adopt_orphans(
         &self,
         entry: &CatalogEntry,
@@ -217,8 +227,17 @@ impl<E: Endpoint> Keeper<E> {
             let Some(adopted) = patience.wait(adopt(&work, range, generation)).await else {
                 return Ok(None);
             };
-            adopted?;
-            count += range.count;
+            match adopted {
+                Ok(_) => count += range.count,
+                // The run stays, and is tried again when there is room, or freed with its table.
+                Err(IndexError::Leaf(LeafError::TableDropped { .. })) => return Ok(None),
+                Err(error) if is_full(&error) => {
+                    let table = entry.record.id;
+                    tracing::debug!(%table, "no room to finish a retraining: {error}");
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ mod policy;
 pub use policy::RetrainPolicy;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
@@ -45,11 +45,12 @@ use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::retrain::paper::{OldCounter, retrain_in_place};
 use farleaf_index::retrain::{RetrainSummary, Stretch, retrain};
 use farleaf_index::{IndexError, LayerKind};
+use farleaf_leaf::LeafError;
 use farleaf_region::RegionError;
 use farleaf_region::catalog::{CatalogEntry, EntryState};
 use farleaf_region::queue::QueueReader;
 use farleaf_region::tally::RetrainTally;
-use farleaf_types::RemoteAddr;
+use farleaf_types::{RemoteAddr, TableId};
 
 use crate::patience::Patience;
 use crate::redirected::Redirected;
@@ -74,8 +75,11 @@ pub struct Retrainer {
     is_more_due: Cell<bool>,
     /// Ticks for which the oldest garbage has waited for a session.
     waiting_tick_count: Cell<u32>,
-    /// Ticks until something that failed is tried again.
+    /// Ticks until something that failed is tried again: all of it, or a table.
     resting_tick_count: Cell<u32>,
+    resting_tables: RefCell<BTreeMap<TableId, u32>>,
+    /// When ticks were last counted, by the clock.
+    counted_ns: Cell<u64>,
     /// Ticks until the node looks at all counters by itself.
     ticks_to_look: Cell<u32>,
     /// Where splits may still be announced after a retraining (X8).
@@ -109,6 +113,8 @@ impl Retrainer {
             is_more_due: Cell::new(false),
             waiting_tick_count: Cell::new(0),
             resting_tick_count: Cell::new(0),
+            resting_tables: RefCell::default(),
+            counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),
             looks: Looks::default(),
@@ -157,31 +163,39 @@ impl Retrainer {
         self.resting_tick_count.set(self.policy.look_tick_count);
     }
 
+    /// Frees what has passed its grace period, while nothing can be retrained: a sweep that does
+    /// not come to its end may need the room (T5). One round trip while nothing has.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn reuse<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), IndexError> {
+        self.mark_over(keeper).await?;
+        self.free(keeper, false).await?;
+        Ok(self.publish_tally(keeper).await?)
+    }
+
     async fn tick_once<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
         stop: &AtomicBool,
     ) -> Result<bool, IndexError> {
         let patience = Patience::new(stop);
+        let passed = self.count_ticks();
         self.take_queue(keeper).await?;
         self.mark_over(keeper).await?;
         let resting = self.resting_tick_count.get();
         if resting > 0 {
-            // Nothing is freed either: old tables are looked into before (T6, X7).
-            self.resting_tick_count.set(resting - 1);
+            self.resting_tick_count.set(resting.saturating_sub(passed));
+            self.free(keeper, false).await?;
             return Ok(false);
         }
-        let is_own_look = self.ticks_to_look.get() == 0;
+        let is_own_look = self.is_look_due(passed);
         // X7: what is freed at the end of this tick is read for the last time.
         let is_asked = !self.redirected.is_empty()
             || self.has_late()
             || self.is_more_due.get()
             || self.is_scan_due.get()
             || !self.queued.borrow().is_empty();
-        self.ticks_to_look.update(|ticks| match ticks {
-            0 => self.policy.look_tick_count,
-            ticks => ticks - 1,
-        });
         let mut is_more_due = false;
         if is_own_look || is_asked {
             is_more_due = self.look_at_all(keeper, &patience, is_own_look).await?;
@@ -190,9 +204,44 @@ impl Retrainer {
         if !is_more_due {
             self.queued.borrow_mut().clear();
         }
-        self.free(keeper).await?;
+        self.free(keeper, true).await?;
         self.publish_tally(keeper).await?;
         Ok(is_more_due)
+    }
+
+    /// How many ticks have passed since the last one, which is one, unless they come at once.
+    fn count_ticks(&self) -> u32 {
+        let (now, before) = ((self.clock)(), self.counted_ns.get());
+        let mut passed = 1;
+        let mut counted = now;
+        if self.is_more_due.get() {
+            let ticks = now.saturating_sub(before) / self.policy.tick_ns.max(1);
+            passed = ticks.min(u32::MAX.into()) as u32;
+            counted = before + u64::from(passed) * self.policy.tick_ns;
+        }
+        self.counted_ns.set(counted);
+        let waiting = self.waiting_tick_count.get();
+        self.waiting_tick_count.set(waiting.saturating_add(passed));
+        self.resting_tables.borrow_mut().retain(|_, ticks| {
+            *ticks = ticks.saturating_sub(passed);
+            if *ticks == 0 {
+                self.is_scan_due.set(true);
+            }
+            *ticks > 0
+        });
+        passed
+    }
+
+    /// Whether it is time for the node's own look.
+    fn is_look_due(&self, passed: u32) -> bool {
+        let left = self.ticks_to_look.get();
+        let is_due = left == 0 && (passed > 0 || self.policy.look_tick_count == 0);
+        self.ticks_to_look.set(if is_due {
+            self.policy.look_tick_count
+        } else {
+            left.saturating_sub(passed)
+        });
+        is_due
     }
 
     async fn take_queue<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
@@ -226,27 +275,69 @@ impl Retrainer {
         let live: Vec<CatalogEntry> = catalog.into_iter().filter(is_live).collect();
         self.looks.keep(&live);
         self.seen.borrow_mut().keep(&live);
+        self.forget_late(|table| !live.iter().any(|entry| entry.record.id == table));
         for entry in live {
+            let id = entry.record.id;
             if patience.is_over() {
                 break;
             }
-            if is_scan_due && keeper.adopt_orphans(&entry, patience).await?.is_none() {
-                self.is_scan_due.set(true);
+            if self.resting_tables.borrow().contains_key(&id) {
                 continue;
             }
-            let Some(table) = self.looks.look(keeper, entry, patience).await? else {
-                self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
-                continue;
-            };
-            if is_scan_due {
-                let leaves = self.stale_leaves(keeper, &table).await?;
-                self.collect(keeper, &table, leaves, Vec::new()).await?;
+            let looks = (is_scan_due, is_own_look);
+            match self.look_at(keeper, entry, patience, looks).await {
+                Ok(is_due) => is_more_due |= is_due,
+                Err(error) if error.fabric_failure().is_some() => return Err(error),
+                Err(IndexError::Leaf(LeafError::TableDropped { .. })) => {}
+                Err(error) => {
+                    // The others go on (W7); what nobody can read holds up no memory.
+                    tracing::error!(table = %id, %error, "cannot retrain; trying again");
+                    self.forget_late(|table| table == id);
+                    self.rest_table(id);
+                }
             }
-            is_more_due |= self
-                .retrain_table(keeper, &table, patience, is_own_look)
-                .await?;
         }
         Ok(is_more_due)
+    }
+
+    /// Whether more is due in a table after this.
+    async fn look_at<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        entry: CatalogEntry,
+        patience: &Patience<'_>,
+        (is_scan_due, is_own_look): (bool, bool),
+    ) -> Result<bool, IndexError> {
+        if is_scan_due && keeper.adopt_orphans(&entry, patience).await?.is_none() {
+            self.is_scan_due.set(true);
+            return Ok(false);
+        }
+        let Some(table) = self.looks.look(keeper, entry, patience).await? else {
+            self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
+            return Ok(false);
+        };
+        if is_scan_due {
+            let leaves = self.stale_leaves(keeper, &table).await?;
+            self.collect(keeper, &table, leaves, Vec::new()).await?;
+        }
+        self.retrain_table(keeper, &table, patience, is_own_look)
+            .await
+    }
+
+    /// Where something waits for its grace period, there may be room soon.
+    fn rest_until_room(&self, table: TableId, error: &IndexError) {
+        if self.has_garbage() {
+            self.resting_tables.borrow_mut().insert(table, 2);
+        } else {
+            tracing::warn!(%table, "no room to retrain: {error}");
+            self.rest_table(table);
+        }
+    }
+
+    /// A table in which something failed is not tried again at once. Then orphans are looked for.
+    fn rest_table(&self, table: TableId) {
+        let ticks = self.policy.look_tick_count.max(1);
+        self.resting_tables.borrow_mut().insert(table, ticks);
     }
 
     async fn retrain_table<E: Endpoint>(
@@ -284,10 +375,9 @@ impl Retrainer {
         };
         let summary = match summary {
             Ok(summary) => summary,
-            Err(IndexError::Region(error)) if matches!(*error, RegionError::Full { .. }) => {
-                tracing::warn!(table = %table.access.table, "no room to retrain: {error}");
+            Err(error) if look::is_full(&error) => {
                 // It may have been full in the middle, too: then a run waits to be adopted.
-                self.rest();
+                self.rest_until_room(table.access.table, &error);
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -303,13 +393,17 @@ impl Retrainer {
         let shared: Vec<RemoteAddr> = shared.collect();
         let entry = table.entry.clone();
         if let Some(table) = self.looks.look(keeper, entry, patience).await? {
+            // Models that it did not come to, because it stopped (R6), keep their tables.
+            let mut late = late;
+            let models = &table.contents.models;
+            late.retain(|old| models.iter().all(|it| it.synonym_table != old.table));
             self.collect(keeper, &table, shared, late).await?;
         }
         Ok(true)
     }
 
     /// T1.
-    fn due<E>(
+    fn due<E: Endpoint>(
         &self,
         table: &Looked<'_, E>,
         counted: &[Counted],
@@ -318,14 +412,16 @@ impl Retrainer {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
         let quiet = seen.quiet(id, (models, counted), is_own_look, &self.policy);
-        let models = self.policy.due(models, counted, &quiet)?;
+        // X1: who moves no leaf cannot merge any.
+        let merges = table.kind() == LayerKind::Learned;
+        let counted: Vec<Counted> = counted.iter().map(|it| it.merged_if(merges)).collect();
+        let models = self.policy.due(models, &counted, &quiet)?;
         let synonym_count = counted[models.clone()]
             .iter()
             .map(|model| model.splits)
             .sum();
         Some(Stretch {
             models,
-            skipped_leaf_count: 0,
             synonym_count,
         })
     }

@@ -37,6 +37,9 @@ pub struct RetrainPolicy {
     /// Neighbours come along, even when nothing has changed in them, until there are so many
     /// leaves: a run takes whole chunks, and each retraining writes the whole snapshot.
     pub joined_leaf_count: u64,
+    /// Time between two ticks when nothing is due: in a row of ticks that come at once, one is
+    /// counted in so many nanoseconds.
+    pub tick_ns: u64,
     /// Ticks between one look at all counters and the next.
     pub look_tick_count: u32,
     /// Ticks after which a session that memory waits for is asked (S4).
@@ -56,6 +59,7 @@ impl RetrainPolicy {
         leaf_count_max: 1 << 13,
         table_share: 64,
         joined_leaf_count: 2048,
+        tick_ns: 20_000_000,
         look_tick_count: 50,
         asking_tick_count: 100,
     };
@@ -75,6 +79,14 @@ pub(super) struct Counted {
     pub(super) splits: u64,
     /// Leaves that deletes have made underfull.
     pub(super) underfull: u64,
+}
+
+impl Counted {
+    /// Without underfull leaves, unless a retraining could merge them.
+    pub(super) fn merged_if(self, merges: bool) -> Self {
+        let underfull = if merges { self.underfull } else { 0 };
+        Self { underfull, ..self }
+    }
 }
 
 impl RetrainPolicy {
@@ -121,7 +133,7 @@ impl RetrainPolicy {
         let wanted = (leaf_count / self.leaves_per_split).max(self.split_count_min);
         let wanted_quiet = (leaf_count / self.quiet_leaves_per_split).max(1);
         counted.splits >= wanted
-            || counted.underfull >= wanted
+            || (leaf_count > 1 && counted.underfull >= wanted)
             || (is_quiet && counted.splits >= wanted_quiet)
     }
 }
@@ -242,6 +254,11 @@ mod tests {
         assert_eq!(due(&[800], &[(0, 100)], false), Some(0..1));
         assert_eq!(due(&[1], &[(3, 0)], false), None);
         assert_eq!(due(&[1], &[(4, 0)], false), Some(0..1));
+        assert_eq!(
+            due(&[1], &[(0, 9)], false),
+            None,
+            "there is nothing to merge"
+        );
     }
 
     /// Without new splits, one for 512 leaves is enough.

@@ -7,13 +7,14 @@ use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sweep::Keeper;
+use farleaf_region::catalog::pending_root_addr;
 use farleaf_region::queue::unwritten_count;
 use farleaf_region::tally::RetrainTally;
 use farleaf_types::OwnerWord;
 
 use crate::audit::usage;
 use crate::catalog::find;
-use crate::crash::{Tables, audit_tables, contents, loaded, only_records};
+use crate::crash::{Tables, audit_tables, contents, loaded, only_records, sample};
 use crate::cutting::{Cut, Tear};
 use crate::pool::{Client, Pool};
 use crate::tables::LEARNED;
@@ -36,7 +37,7 @@ fn more() -> impl Iterator<Item = u64> {
 }
 
 fn records() -> Tables {
-    let sample = crate::crash::sample(RECORD_COUNT).into_iter();
+    let sample = sample(RECORD_COUNT).into_iter();
     only_records(sample.chain(more().map(|key| (key, !key))))
 }
 
@@ -131,6 +132,67 @@ fn a_retrainer_may_die_anywhere() {
             used.runs <= expected.runs + 1 && used.snapshots <= expected.snapshots + 1,
             "{cut:?}: {used:?} where {expected:?} was expected"
         );
+    }
+}
+
+/// A table into which a load was cut off just when it had named its root, and which was used since.
+fn grown_past_a_dead_load() -> Pool {
+    for effect_count in 1.. {
+        let mut pool = loaded(LEARNED, 0);
+        let entry = find(&pool, "records").expect("it is there");
+        let owner = pool.register();
+        let tear = Tear::First;
+        let endpoint = pool.cutting(Cut { effect_count, tear });
+        let client = Client::open(&endpoint, &pool.layout, owner, &entry);
+        let loaded = client.expect("opening writes nothing").load(&sample(100));
+        assert!(loaded.is_err(), "it was over before it named its root");
+        pool.fence(owner);
+        if pool.word(pending_root_addr(&pool.layout, entry.index)) == 0 {
+            continue;
+        }
+        pool.sweep();
+        let owner = pool.register();
+        let mut client = pool.client(owner, &entry);
+        for (key, value) in sample(RECORD_COUNT) {
+            client.put(key, value).expect("there is room");
+        }
+        client.give_back().expect("closing succeeds");
+        drop(client);
+        put_more(&pool, &pool.plain, owner);
+        pool.fence(owner);
+        return pool;
+    }
+    unreachable!("a load names its root at some time")
+}
+
+/// R1: a root that a dead load has named is forgotten before the first leaf is retired: else whoever
+/// meets that leaf would take the load for one to be finished (B4), and search in freed memory.
+#[test]
+fn a_dead_loads_root_is_not_taken_up() {
+    let tables = records();
+    let retrain_until = |cut: Cut| {
+        let mut pool = grown_past_a_dead_load();
+        let owner = pool.register();
+        let keeper = pool.keeper(pool.cutting(cut), owner);
+        let retrainer = Retrainer::new(EAGER, || 0);
+        let ticked = block_on(retrainer.tick(&keeper, &AtomicBool::new(false)), || 0);
+        pool.fence(owner);
+        (pool, ticked.is_ok(), keeper.endpoint.cuts(60))
+    };
+    let pool = grown_past_a_dead_load();
+    let entry = find(&pool, "records").expect("it is there");
+    let pending = pending_root_addr(&pool.layout, entry.index);
+    assert_ne!(pool.word(pending), 0, "it is still there");
+    let (_, is_whole, cuts) = retrain_until(Cut::NEVER);
+    assert!(is_whole);
+    for cut in cuts {
+        let (mut pool, _, _) = retrain_until(cut);
+        // Sessions that have the table open follow what is retired (B4) before anybody sweeps.
+        assert_eq!(contents(&mut pool), tables, "{cut:?}");
+        pool.sweep();
+        settle(&mut pool);
+        assert_eq!(contents(&mut pool), tables, "{cut:?}, settled");
+        audit_tables(&pool, &tables);
     }
 }
 

@@ -67,6 +67,7 @@ impl RetrainPlan {
         RetrainPolicy {
             leaf_count_max: self.leaf_count_max,
             joined_leaf_count: self.joined_leaf_count,
+            tick_ns: self.tick_ns,
             // Nobody is ever stopped here, and ticks come as fast as there is something due.
             asking_tick_count: u32::MAX,
             ..RetrainPolicy::DEFAULT

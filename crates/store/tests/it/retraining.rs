@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use farleaf::{OperationKind, Pool, Session, Table, TableOptions, TableStats};
+use farleaf::{ErrorKind, OperationKind, Pool, Session, Table, TableOptions, TableStats};
 
 use super::{all_options, retraining_pools};
 
@@ -158,6 +158,73 @@ fn deleted_keys_give_their_memory_back() {
         });
         let left = (0..COUNT).step_by(10).map(|key| (key * 1000, key));
         assert!(table.range(..).map(Result::unwrap).eq(left));
+    }
+}
+
+/// A pool that is full, and in which most is deleted then, has room again: what is retrained
+/// takes as much room as there is, and what it leaves is reused however often it has failed before.
+#[test]
+fn a_full_pool_has_room_again() {
+    for pool in retraining_pools(6) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        let mut keys = Vec::new();
+        for index in 0.. {
+            let key = scattered(index);
+            match table.insert(key, !key) {
+                Ok(_) => keys.push(key),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Full(_)), "{error}");
+                    break;
+                }
+            }
+        }
+        let (gone, left) = keys.split_at(keys.len() / 10 * 9);
+        for key in gone {
+            assert_eq!(table.delete(*key).unwrap(), Some(!*key));
+        }
+        let used = pool.usage().unwrap().used_bytes;
+        eventually(&pool, "half of the pool is free", |session, _, _| {
+            session.pool().usage().unwrap().used_bytes * 2 < used
+        });
+        let mut left = left.to_vec();
+        left.sort_unstable();
+        let records = table.range(..).map(Result::unwrap);
+        assert!(records.eq(left.into_iter().map(|key| (key, !key))));
+    }
+}
+
+/// A scan that pauses between two records goes on where it was, whatever has become meanwhile of the
+/// leaf that it would have read next: moved, and its memory reused.
+#[test]
+fn a_scan_goes_on_after_its_leaves_were_moved() {
+    const COUNT: u64 = 30_000;
+    for pool in retraining_pools(64) {
+        let (session, other) = (pool.session().unwrap(), pool.session().unwrap());
+        let table = session.create_table("t", &TableOptions::default()).unwrap();
+        let records = (0..COUNT).map(|key| (key * 1000, key));
+        table.bulk_load(records.clone(), |_| {}).unwrap();
+        let writing = other.open_table("t").unwrap();
+        let mut scan = table.range(..);
+        let mut found = Vec::new();
+        let mut step = 0;
+        while found.len() < COUNT as usize / 2 {
+            found.extend(scan.by_ref().take(1500).map(Result::unwrap));
+            step += 1;
+            let before = pool.retraining().unwrap().tally.reclaimed_bytes;
+            for key in 0..COUNT {
+                writing.put(key * 1000 + step, u64::MAX).unwrap();
+            }
+            for key in 0..COUNT {
+                assert_eq!(writing.delete(key * 1000 + step).unwrap(), Some(u64::MAX));
+            }
+            eventually(&pool, "memory is reused", |session, _, _| {
+                let tally = session.pool().retraining().unwrap().tally;
+                tally.reclaimed_bytes > before + (1 << 20)
+            });
+        }
+        found.extend(scan.map(Result::unwrap));
+        assert!(found.into_iter().eq(records));
     }
 }
 
