@@ -19,9 +19,8 @@ use crate::{Contradiction, LeafError};
 
 /// So many looks at a leaf that nobody holds and that is not intact before it is called damaged.
 const DAMAGED_LOOK_COUNT: u32 = 16;
-/// Retired leaves that are followed in a row at the most. Today a table's first leaf is the only
-/// one that is ever retired in favour of another, and only once (B2); the bound leaves room for
-/// those who will move leaves, one hop per move that a session has slept through.
+/// Retired leaves that are followed in a row at the most: one hop per move of a leaf that a session
+/// has slept through, and one for a load (B2).
 pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
 
 /// What recovery needs of a leaf that it does not hold.

@@ -32,11 +32,11 @@ pub enum ChunkPurpose {
         /// Slots of each leaf.
         slots: u8,
     },
-    /// Part of a run: leaves side by side from chunk to chunk, made by one bulk load.
+    /// Part of a run: leaves side by side from chunk to chunk, made by one load or retraining.
     Run {
         /// Slots of each leaf.
         slots: u8,
-        /// The load, as the root of the table's catalog entry numbers it.
+        /// The load or retraining, as the root of the table's catalog entry numbers it.
         generation: u16,
     },
     /// Part of a search layer's snapshot.

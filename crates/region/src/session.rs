@@ -3,8 +3,7 @@
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | 0 | life (16 bits: 1 = alive, 2 = fenced), incarnation (48 bits) | the node |
-//! | 1 | heartbeat: grows while the session's process runs; all ones: drained, holds nothing | the
-//! process |
+//! | 1 | heartbeat: grows while its process runs; all ones: drained, holds nothing | the process |
 //! | 2 | published sequence number (D7) | the process |
 //! | 3 | process number | the node |
 //! | 4 | sequence number that the node waits for | the node |

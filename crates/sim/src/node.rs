@@ -24,7 +24,7 @@ use crate::fabric::world::{ClientId, Nanos, SharedWorld};
 use crate::plant::Plant;
 
 /// Enough for every table that a run makes.
-pub const REGION_SIZE_BYTES: u64 = 3 << 20;
+pub const REGION_SIZE_BYTES: u64 = 4 << 20;
 /// Name of the table that a run begins with.
 pub const TABLE_NAME: &str = "simulated";
 /// Error bound of tables' models.

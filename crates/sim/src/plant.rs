@@ -15,7 +15,7 @@ use crate::plan::Profile;
 
 /// Every planted bug is found within so many runs of [`Profile::Crashes`](crate::plan::Profile)
 /// from seed 1 on.
-pub const FOUND_WITHIN_RUN_COUNT: u64 = 2000;
+pub const FOUND_WITHIN_RUN_COUNT: u64 = 8000;
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,6 +23,9 @@ use crate::quantity::{count, parse_key, parse_positive_count};
 /// More threads than any machine has use for.
 const THREAD_COUNT_MAX: u64 = 1024;
 
+/// Runs of a check, unless it says how many.
+const RUN_COUNT: u64 = 2000;
+
 /// What to simulate.
 #[derive(Debug, Args)]
 pub(crate) struct SimArguments {
@@ -48,10 +51,10 @@ pub(crate) struct CheckArguments {
     #[arg(long, value_parser = parse_key, allow_negative_numbers = true)]
     seed: Option<u64>,
 
-    /// Runs; each is made twice and compared
-    #[arg(long, value_name = "COUNT", default_value = "2000")]
-    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
-    runs: u64,
+    /// Runs; each is made twice and compared [default: 2000; with --plant as many as it may take]
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    runs: Option<u64>,
 
     /// Stop after so many minutes even so
     #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
@@ -168,7 +171,11 @@ fn tell(report: &CampaignReport, printed: anyhow::Result<()>) -> anyhow::Result<
 
 fn campaign_of(arguments: &CheckArguments, begun: Instant) -> Result<Campaign, BadArgument> {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let (first_seed, run_count) = (arguments.seed.unwrap_or_else(fresh_seed), arguments.runs);
+    let first_seed = arguments.seed.unwrap_or_else(fresh_seed);
+    let run_count = arguments.runs.unwrap_or(match arguments.plant {
+        Some(_) => FOUND_WITHIN_RUN_COUNT,
+        None => RUN_COUNT,
+    });
     if first_seed.checked_add(run_count - 1).is_none() {
         return Err(BadArgument(format!(
             "--seed {first_seed} is too large for {run_count} runs: the last seed can be {}; take \

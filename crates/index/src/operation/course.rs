@@ -9,8 +9,7 @@
 //! - Hence, once a leaf was met that begins before the key, none begins behind it on this way: only
 //!   a hint can be too far right. The next hint then is of a trained leaf further left, at the last
 //!   of the first one, which begins at 0.
-//! - A retired leaf names one that was made later, and that may itself be retired by now; a table's
-//!   first leaf is the only one that ever is, and once (B2).
+//! - A retired leaf names one that was made later, and that may itself be retired by now.
 //!
 //! So a way of links to the right is bounded by the leaves there are, hops to the left by the
 //! trained leaves left of the first hint, and hops from retired leaves by how often leaves are
