@@ -28,7 +28,7 @@ fn a_planted_bug_that_is_not_found_has_a_status() {
     assert_eq!(ran.status, Some(4), "{ran:?}");
     assert_eq!(
         ran.stderr,
-        "the planted bug 'freed-too-early' was not found; profile 'crashes' finds it within 2,000 \
+        "the planted bug 'freed-too-early' was not found; profile 'crashes' finds it within 8,000 \
          runs\n"
     );
     let end = "freed-too-early planted: nothing found\n";
