@@ -17,7 +17,7 @@
 //!   opened the table before it was loaded starts there, and whether it is retired decides of B2
 //!   and B4.
 //! - **W4.** Chunks of a run or a snapshot are kept if what the table's root, finished first (B4),
-//!   leads to lies in them; else their load never committed, or they are what a retrainer left (R6).
+//!   leads to lies in them; else their load never committed, or a retrainer has left them (R6).
 //! - **W5.** What the node itself holds when a sweep begins was left by one that failed, and is
 //!   swept like what a fenced owner left: the node works on nothing but one sweep at a time. In
 //!   particular it never waits for its own locks: recovery waits for nobody (D8), and all locks of

@@ -51,8 +51,8 @@ impl ChunkRange {
     }
 }
 
-/// One in so many chunks is kept for retraining, and so many at least: a piece of a run, a snapshot,
-/// synonym leaf tables, and one that the load of another table may take.
+/// One in so many chunks is kept for retraining, and so many at least: for a piece of a run, a
+/// snapshot, synonym leaf tables, and one that the load of another table may take.
 const RESERVE_SHARE: u64 = 64;
 const RESERVE_COUNT_MIN: u64 = 4;
 

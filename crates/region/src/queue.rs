@@ -8,8 +8,8 @@
 //! - **Q1.** The client whose split makes a model's counter reach what makes it due (half of its
 //!   synonym leaf table in the paper, and for `rolex`) draws a ticket by FAA and then writes the
 //!   entry. At most one split does that between two trainings, as the new model has a new table,
-//!   which may begin with as much, or come to it by what is announced again (T6). It happens after the insert has taken effect,
-//!   and the insert is acknowledged whatever becomes of it.
+//!   which may begin with as much, or come to it by what is announced again (T6). It happens
+//!   after the insert has taken effect, and the insert is acknowledged whatever becomes of it.
 //! - **Q2.** An entry counts when it carries its ticket's lap. So a word that was written late, by
 //!   a client that drew its ticket a lap ago, is not taken for another's.
 //! - **Q3.** An entry that is not there yet is waited for once, until the node's next look; then

@@ -165,7 +165,7 @@ fn grown_past_a_dead_load() -> Pool {
     unreachable!("a load names its root at some time")
 }
 
-/// R1: a root that a dead load has named is forgotten before the first leaf is retired: else whoever
+/// R1: a root that a dead load has named is forgotten before the first leaf is retired: else who
 /// meets that leaf would take the load for one to be finished (B4), and search in freed memory.
 #[test]
 fn a_dead_loads_root_is_not_taken_up() {

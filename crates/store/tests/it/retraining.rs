@@ -194,8 +194,8 @@ fn a_full_pool_has_room_again() {
     }
 }
 
-/// A scan that pauses between two records goes on where it was, whatever has become meanwhile of the
-/// leaf that it would have read next: moved, and its memory reused.
+/// A scan that pauses between two records goes on where it was, whatever has become meanwhile of
+/// the leaf that it would have read next: moved, and its memory reused.
 #[test]
 fn a_scan_goes_on_after_its_leaves_were_moved() {
     const COUNT: u64 = 30_000;
