@@ -309,7 +309,12 @@ impl Retrainer {
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
         if is_scan_due && keeper.adopt_orphans(&entry, patience).await?.is_none() {
-            self.is_scan_due.set(true);
+            // It waits for somebody, or for room, which what waits for its grace period may make.
+            if self.has_garbage() {
+                self.is_scan_due.set(true);
+            } else {
+                self.rest_table(entry.record.id);
+            }
             return Ok(false);
         }
         let Some(table) = self.looks.look(keeper, entry, patience).await? else {
