@@ -148,6 +148,10 @@ fn at_socket(name: &PoolName, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), told)
 }
 
+/// The system's sockets count time in ticks, the one under way included: they may wake that much
+/// too early.
+const SYSTEM_TICK_MAX: Duration = Duration::from_millis(10);
+
 fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(name.socket_path())?;
     let socket = rustix::net::socket_with(
@@ -156,7 +160,7 @@ fn open_socket(name: &PoolName, answer_time_max: Duration) -> io::Result<OwnedFd
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let limit = Some(answer_time_max);
+    let limit = answer_time_max.checked_add(SYSTEM_TICK_MAX);
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, limit)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, limit)?;
     rustix::net::connect(&socket, &address)?;

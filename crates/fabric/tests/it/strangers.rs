@@ -147,9 +147,7 @@ fn a_node_that_never_answers_is_unreachable_after_the_limit() {
                 matches!(error, Some(ControlError::Unreachable { .. })),
                 "{error:?}"
             );
-            // The system counts its ticks, not nanoseconds.
-            let tick = Duration::from_millis(10);
-            assert!(start.elapsed() + tick >= limit);
+            assert!(start.elapsed() >= limit);
         },
     );
 }
