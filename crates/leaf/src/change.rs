@@ -117,9 +117,7 @@ impl LeafChange {
         let (left_count, sibling_low) = cut(image, &records, place);
         let (left, right) = records.split_at(left_count);
 
-        let fences = (sibling_low, image.high());
-        let mut sibling = LeafBuffer::new(self.geometry, fences.0, fences.1, image.link());
-        self.write_sibling(batch, request.sibling, &mut sibling, right);
+        self.write_sibling(batch, leaf, request.sibling, (sibling_low, right));
 
         leaf.set_link(request.sibling);
         batch.write_word(self.geometry.link(self.addr), request.sibling.word());
@@ -194,14 +192,16 @@ impl LeafChange {
     fn write_sibling(
         &self,
         batch: &mut Batch,
+        leaf: &LeafBuffer,
         addr: RemoteAddr,
-        sibling: &mut LeafBuffer,
-        records: &[(u64, u64)],
+        (low, records): (u64, &[(u64, u64)]),
     ) {
+        let image = leaf.image();
+        let mut right = LeafBuffer::new(self.geometry, low, image.high(), image.link());
         for (slot, (key, value)) in records.iter().enumerate() {
-            sibling.set_record(slot, *key, *value);
+            right.set_record(slot, *key, *value);
         }
-        Self { addr, ..*self }.write_new(batch, sibling);
+        Self { addr, ..*self }.write_new(batch, &mut right);
     }
 }
 

@@ -81,8 +81,7 @@ impl Boundaries {
             let (last, first) = (position(gap.last), position(gap.first));
             let base = (index as i64) << shift;
             let clamp = |threshold: i64| {
-                let residual = (threshold - base).clamp(i8::MIN.into(), i8::MAX.into());
-                (base + residual).max(threshold_before)
+                (base + i64::from(residual(threshold, base))).max(threshold_before)
             };
             let middle = clamp(position(gap.middle()).clamp(last + 1, first.max(last + 1)));
             let exact = last < middle && middle <= first;
@@ -91,13 +90,8 @@ impl Boundaries {
             } else {
                 (gap.first, clamp(first))
             };
-            let residual = threshold - base;
             boundaries.lows.push(low);
-            // Held back by the threshold before it, a residual may leave the byte: then the leaf is
-            // predicted wrong, which its fences tell.
-            boundaries
-                .residuals
-                .push(residual.clamp(i8::MIN.into(), i8::MAX.into()) as i8);
+            boundaries.residuals.push(residual(threshold, base));
             threshold_before = threshold;
         }
         boundaries
@@ -118,13 +112,17 @@ pub(crate) fn residuals_of(model: &Model, fences: &[Fence], shift: u32) -> Vec<i
         let (last, first) = (position(fence.gap.last), position(fence.gap.first));
         let threshold = position(fence.low).max(last + 1).min(first);
         let base = (index as i64) << shift;
-        let residual = |threshold: i64| (threshold - base).clamp(i8::MIN.into(), i8::MAX.into());
-        let threshold = (base + residual(threshold)).max(threshold_before);
-        // Held back by the threshold before it, as in `Boundaries::decide`.
-        residuals.push(residual(threshold) as i8);
+        let threshold = (base + i64::from(residual(threshold, base))).max(threshold_before);
+        residuals.push(residual(threshold, base));
         threshold_before = threshold;
     }
     residuals
+}
+
+/// What a byte holds of a threshold. Held back by the threshold before it, one may be out of its
+/// reach: then the leaf is predicted wrong, which its fences tell.
+fn residual(threshold: i64, base: i64) -> i8 {
+    (threshold - base).clamp(i8::MIN.into(), i8::MAX.into()) as i8
 }
 
 /// The smallest key of a gap, its last one excluded, for which the condition holds; it holds for

@@ -319,28 +319,23 @@ impl<E: Endpoint> Index<'_, E> {
                 // A walk uses the batch for itself; what was read ahead is gone then.
                 let (hint, leaf) = Box::pin(self.walk(batch, from, hint, look)).await?;
                 cursor.pass(leaf.image(), records);
-                cursor.hint = self.cursor_behind(hint, leaf.image());
+                cursor.hint = self.hint_behind(hint, leaf.image());
                 return Ok(());
             }
             cursor.pass(image, records);
             let link = image.link().place();
             found = ahead.find(link, geometry.stride_blocks());
             if records.len() >= end || found.is_none() {
-                cursor.hint = self.cursor_behind(hint, image);
+                cursor.hint = self.hint_behind(hint, image);
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    fn cursor_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<(Hint, u32)> {
-        let behind = self.hint_behind(hint, image)?;
-        Some((behind, self.layer_version))
-    }
-
-    /// Where the keys behind a leaf are: its right sibling, which is the next trained leaf or a
-    /// synonym of the same parent.
-    fn hint_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<Hint> {
+    /// Where the keys behind a leaf are, by which directory: its right sibling, which is the next
+    /// trained leaf or a synonym of the same parent.
+    fn hint_behind(&self, hint: Hint, image: LeafImage<'_>) -> Option<(Hint, u32)> {
         let link = image.link().place();
         let layer = self.state.layer.borrow();
         let next = layer.next_trained(hint.parent);
@@ -352,7 +347,8 @@ impl<E: Endpoint> Index<'_, E> {
             addr: link,
             parent: hint.parent,
         };
-        (!link.is_null()).then(|| next.filter(|next| next.addr == link).unwrap_or(synonym))
+        let behind = next.filter(|next| next.addr == link).unwrap_or(synonym);
+        (!link.is_null()).then_some((behind, self.layer_version))
     }
 }
 
