@@ -332,17 +332,19 @@ impl Retrainer {
     /// Where something waits for its grace period, there may be room soon.
     fn rest_until_room(&self, table: TableId, error: &IndexError) {
         if self.has_garbage() {
-            self.resting_tables.borrow_mut().insert(table, 2);
-        } else {
-            tracing::warn!(%table, "no room to retrain: {error}");
-            self.rest_table(table);
+            return self.rest_table_for(table, 2);
         }
+        tracing::warn!(%table, "no room to retrain: {error}");
+        self.rest_table(table);
     }
 
     /// A table in which something failed is not tried again at once. Then orphans are looked for.
     fn rest_table(&self, table: TableId) {
-        let ticks = self.policy.look_tick_count.max(1);
-        self.resting_tables.borrow_mut().insert(table, ticks);
+        self.rest_table_for(table, self.policy.look_tick_count.max(1));
+    }
+
+    fn rest_table_for(&self, table: TableId, tick_count: u32) {
+        self.resting_tables.borrow_mut().insert(table, tick_count);
     }
 
     async fn retrain_table<E: Endpoint>(
@@ -357,7 +359,13 @@ impl Retrainer {
         let late_count = self.redirected.announce(&work).await?;
         let late_count = late_count + self.announce_late(&work).await?;
         self.count(|tally| tally.late_count += late_count);
-        let counted = look::count_changes(keeper, &table.contents).await?;
+        let mut counted = look::count_changes(keeper, &table.contents).await?;
+        if table.kind() == LayerKind::Rolex {
+            // X1: who moves no leaf cannot merge any.
+            for counted in &mut counted {
+                counted.underfull = 0;
+            }
+        }
         let due = self.due(table, &counted, is_own_look);
         let Some(stretch) = due else {
             let none = (Vec::new(), Vec::new());
@@ -408,7 +416,7 @@ impl Retrainer {
     }
 
     /// T1.
-    fn due<E: Endpoint>(
+    fn due<E>(
         &self,
         table: &Looked<'_, E>,
         counted: &[Counted],
@@ -417,10 +425,7 @@ impl Retrainer {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
         let quiet = seen.quiet(id, (models, counted), is_own_look, &self.policy);
-        // X1: who moves no leaf cannot merge any.
-        let merges = table.kind() == LayerKind::Learned;
-        let counted: Vec<Counted> = counted.iter().map(|it| it.merged_if(merges)).collect();
-        let models = self.policy.due(models, &counted, &quiet)?;
+        let models = self.policy.due(models, counted, &quiet)?;
         let synonym_count = counted[models.clone()]
             .iter()
             .map(|model| model.splits)

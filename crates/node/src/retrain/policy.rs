@@ -81,14 +81,6 @@ pub(super) struct Counted {
     pub(super) underfull: u64,
 }
 
-impl Counted {
-    /// Without underfull leaves, unless a retraining could merge them.
-    pub(super) fn merged_if(self, merges: bool) -> Self {
-        let underfull = if merges { self.underfull } else { 0 };
-        Self { underfull, ..self }
-    }
-}
-
 impl RetrainPolicy {
     /// The models to be retrained together. `is_quiet` says of each whether nothing has changed
     /// in it for a while.

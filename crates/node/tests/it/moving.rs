@@ -93,7 +93,10 @@ struct Retrained {
 }
 
 fn retrain_until(cut: Cut) -> Retrained {
-    let mut pool = grown();
+    retrain_in(grown(), cut)
+}
+
+fn retrain_in(mut pool: Pool, cut: Cut) -> Retrained {
     let owner = pool.register();
     let keeper = pool.keeper(pool.cutting(cut), owner);
     let retrainer = Retrainer::new(EAGER, || 0);
@@ -170,23 +173,15 @@ fn grown_past_a_dead_load() -> Pool {
 #[test]
 fn a_dead_loads_root_is_not_taken_up() {
     let tables = records();
-    let retrain_until = |cut: Cut| {
-        let mut pool = grown_past_a_dead_load();
-        let owner = pool.register();
-        let keeper = pool.keeper(pool.cutting(cut), owner);
-        let retrainer = Retrainer::new(EAGER, || 0);
-        let ticked = block_on(retrainer.tick(&keeper, &AtomicBool::new(false)), || 0);
-        pool.fence(owner);
-        (pool, ticked.is_ok(), keeper.endpoint.cuts(60))
-    };
+    let retrain_until = |cut: Cut| retrain_in(grown_past_a_dead_load(), cut);
     let pool = grown_past_a_dead_load();
     let entry = find(&pool, "records").expect("it is there");
     let pending = pending_root_addr(&pool.layout, entry.index);
     assert_ne!(pool.word(pending), 0, "it is still there");
-    let (_, is_whole, cuts) = retrain_until(Cut::NEVER);
-    assert!(is_whole);
-    for cut in cuts {
-        let (mut pool, _, _) = retrain_until(cut);
+    let whole = retrain_until(Cut::NEVER);
+    assert!(whole.counts.is_some(), "nothing stops it");
+    for cut in whole.cuts {
+        let mut pool = retrain_until(cut).pool;
         // Sessions that have the table open follow what is retired (B4) before anybody sweeps.
         assert_eq!(contents(&mut pool), tables, "{cut:?}");
         pool.sweep();
