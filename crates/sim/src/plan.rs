@@ -80,7 +80,7 @@ impl Plan {
                 split_count_min: *random.choose(&[1, 1, 1, 4]),
                 leaf_count_max: *random.choose(&[1, 4, 16, 1000]),
                 look_tick_count: *random.choose(&[0, 0, 0, 1, 4, 50]),
-                ..RetrainPolicy::default()
+                ..EAGER
             });
         }
         let client_count = random.between(1, 5);
@@ -165,6 +165,13 @@ impl Plan {
     }
 }
 
+/// In the simulated node's time; and tables are nearly always at rest, so that there is more to do.
+const EAGER: RetrainPolicy = RetrainPolicy {
+    rest_leaves_per_change: 1,
+    tick_ns: RETRAINER_TICK,
+    ..RetrainPolicy::DEFAULT
+};
+
 fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
     let mut value = 1 << 32;
     let loaded = match random.below(3) {
@@ -183,10 +190,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
             leaf_count_max: *random.choose(&[1, 4, 1000]),
             joined_leaf_count: *random.choose(&[0, 2, 1000]),
             look_tick_count: *random.choose(&[0, 1, 4]),
-            // Nearly always, so that there is more to do.
-            rest_leaves_per_change: 1,
-            tick_ns: RETRAINER_TICK,
-            ..RetrainPolicy::default()
+            ..EAGER
         }),
     }
 }
