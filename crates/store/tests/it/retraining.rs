@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use farleaf::{ErrorKind, OperationKind, Pool, Session, Table, TableOptions, TableStats};
+use farleaf::{
+    ErrorKind, LayerKind, OperationKind, Pool, Session, Table, TableOptions, TableStats,
+};
 
 use super::{all_options, retraining_pools};
 
@@ -74,6 +76,33 @@ fn tables_grow_from_empty_in_any_order() {
         }
         for pool in retraining_pools(32) {
             grow(&pool, &options, (0..COUNT).rev().map(|key| key * 77));
+        }
+    }
+}
+
+/// When a table that has grown is at rest, a short scan reads few leaves.
+#[test]
+fn short_scans_read_few_leaves_at_rest() {
+    for layer in [LayerKind::Learned, LayerKind::Rolex] {
+        let options = TableOptions {
+            layer,
+            ..TableOptions::default()
+        };
+        for pool in retraining_pools(64) {
+            let session = pool.session().unwrap();
+            let table = session.create_table("t", &options).unwrap();
+            for index in 0..50_000 {
+                table.put(scattered(index), index).unwrap();
+            }
+            let what = format!("{layer}: few leaves for ten records");
+            eventually(&pool, &what, |session, table, _| {
+                let mut records = Vec::new();
+                for step in 0..100 {
+                    table.scan_into(step << 57, 10, &mut records).unwrap();
+                }
+                let scans = session.counters(OperationKind::Scan);
+                scans.cost.leaves_read / scans.operations <= 8
+            });
         }
     }
 }
