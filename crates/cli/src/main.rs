@@ -27,6 +27,7 @@ mod private_files;
 mod progress;
 mod quantity;
 mod records;
+mod watch;
 
 use std::process::ExitCode;
 

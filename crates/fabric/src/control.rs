@@ -77,6 +77,14 @@ pub enum ControlError {
         /// What the system said.
         source: io::Error,
     },
+    /// The memory node is there, and did not answer in time.
+    #[error(
+        "the memory node of {pool} does not answer; is `farleaf serve` stopped, or its host busy?"
+    )]
+    Silent {
+        /// The pool's name as it was given.
+        pool: String,
+    },
     /// The memory node answered something that is no answer.
     #[error("the memory node of {pool} sent {what}; is it a farleaf of the same version?")]
     Malformed {

@@ -21,7 +21,8 @@ pub enum RegionError {
     /// No room for so many chunks in one piece.
     #[error(
         "the pool is full: {wanted_bytes} bytes in one piece were wanted, and {free_bytes} of \
-         {size_bytes} bytes are free; drop a table, or serve a larger pool"
+         {size_bytes} bytes are free{}; drop a table, or serve a larger pool",
+        kept(*.reserve_bytes)
     )]
     Full {
         /// What was wanted, in bytes.
@@ -30,6 +31,8 @@ pub enum RegionError {
         free_bytes: u64,
         /// What there is, in bytes.
         size_bytes: u64,
+        /// Of what is free, what is kept for retraining, in bytes.
+        reserve_bytes: u64,
     },
     /// The catalog holds as many tables as it can.
     #[error("the pool's catalog is full ({table_count_max} tables); drop one")]
@@ -43,4 +46,11 @@ pub enum RegionError {
         /// Which entry.
         index: u64,
     },
+}
+
+fn kept(reserve_bytes: u64) -> String {
+    match reserve_bytes {
+        0 => String::new(),
+        kept => format!(", of which {kept} are kept for retraining"),
+    }
 }

@@ -15,6 +15,7 @@
 //! | 10 | synonym leaves that became trained ones where they were (`rolex`) |
 //! | 11 | leaves announced in old tables meanwhile, and then in new ones |
 //! | 12 | records of the leaves that were retrained |
+//! | 13 | times that a table was to be retrained, and there was no room |
 //!
 //! The node alone writes them, one word after the other: each only grows, and each is right by
 //! itself.
@@ -24,7 +25,7 @@ use farleaf_fabric::{Batch, BatchError, Endpoint};
 use crate::layout::RegionLayout;
 
 /// Words of the tally.
-pub const TALLY_SIZE_WORDS: usize = 13;
+pub const TALLY_SIZE_WORDS: usize = 14;
 /// Blocks that are kept for it.
 pub(crate) const TALLY_SIZE_BLOCKS: u64 = 2;
 const _: () =
@@ -59,6 +60,8 @@ pub struct RetrainTally {
     pub late_count: u64,
     /// Records of the leaves that were retrained, moved or not.
     pub record_count: u64,
+    /// Times that a table was to be retrained, and there was no room for it.
+    pub no_room_count: u64,
 }
 
 impl RetrainTally {
@@ -78,6 +81,7 @@ impl RetrainTally {
             self.adopted_count,
             self.late_count,
             self.record_count,
+            self.no_room_count,
         ]
     }
 
@@ -97,11 +101,12 @@ impl RetrainTally {
             adopted_count: words[10],
             late_count: words[11],
             record_count: words[12],
+            no_room_count: words[13],
         }
     }
 }
 
-/// Reads a region's tally, and how many models wait in its queue. One round trip, 120 bytes.
+/// Reads a region's tally, and how many models wait in its queue. One round trip, 128 bytes.
 ///
 /// # Errors
 /// The fabric failed.
@@ -127,11 +132,12 @@ mod tests {
 
     #[test]
     fn words_are_golden() {
-        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
+        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
         let tally = RetrainTally::decode(&words);
         assert_eq!(tally.encode(), words);
         assert_eq!((tally.retraining_count, tally.found_count), (1, 10));
         assert_eq!((tally.time_ns_max, tally.reclaimed_bytes), (6, 7));
         assert_eq!((tally.late_count, tally.record_count), (12, 13));
+        assert_eq!(tally.no_room_count, 14);
     }
 }

@@ -47,7 +47,7 @@ mod table;
 pub use async_table::AsyncTable;
 pub use error::{Error, ErrorKind};
 pub use farleaf_fabric::mapped::PageKind;
-pub use farleaf_fabric::{Cost, KindCounters, OperationKind};
+pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport};
 pub use farleaf_index::partial::PartialCounts;

@@ -2,22 +2,20 @@
 //! missing.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::Args;
-use farleaf::{Error, ErrorKind, LoadError, Session, Table, TableOptions};
+use farleaf::{ControlError, Error, ErrorKind, LoadError, Session, Table, TableOptions};
 use indicatif::ProgressBar;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arguments::{TableArgument, TableOptionArguments};
 use crate::command::connection::{log_costs, open_session};
-use crate::failure::Ending;
+use crate::failure::{Ending, tell};
 use crate::output::print;
 use crate::progress::{bytes_bar, count_bar};
 use crate::quantity::count;
 use crate::records::{self, Record, Source};
+use crate::watch::Watched;
 
 /// Records between two looks at the clock and the signals.
 const PROGRESS_RECORD_COUNT: usize = 256;
@@ -143,7 +141,7 @@ fn load(
         return Ok(());
     }
     let bar = count_bar("writing", records.len() as u64);
-    let written = write_each(table, records, &bar);
+    let written = write_each(source, table, records, &bar);
     bar.finish_and_clear();
     match written {
         Ok(updated_count) => check_served(session).and_then(|()| print(format_args!(
@@ -198,45 +196,76 @@ fn load_at_once(
 /// A process that has mapped a pool's memory can go on writing to it when its node has ended; but
 /// nobody will ever see that.
 fn check_served(session: &Session) -> anyhow::Result<()> {
-    let probe = session.pool().session();
-    let gone = "the memory node ended meanwhile, and what was written is gone with its memory";
-    probe.map(drop).context(gone)
+    match session.pool().session() {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Control(ControlError::Silent { .. })
+            ) =>
+        {
+            tracing::warn!("what was written is lost if the memory node ends: {error}");
+            Ok(())
+        }
+        probe => probe.map(drop).context(
+            "the memory node ended meanwhile, and what was written is gone with its memory",
+        ),
+    }
 }
 
 /// Puts one record after the other, and yields how many keys were there before. SIGINT and SIGTERM
-/// stop it between two records.
-fn write_each(table: &Table, records: &[Record], bar: &ProgressBar) -> Result<usize, Stopped> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let registered = signal_hook::flag::register(signal, Arc::clone(&interrupted));
-        registered.map_err(|error| Stopped {
-            written_count: 0,
-            why: error.into(),
-        })?;
-    }
+/// stop it between two records, or while it waits for another client.
+fn write_each(
+    source: &Source,
+    table: &Table,
+    records: &[Record],
+    bar: &ProgressBar,
+) -> Result<usize, Stopped> {
+    let name = &table.info().name;
+    let watched = Watched::new().map_err(|error| Stopped {
+        written_count: 0,
+        why: error.into(),
+    })?;
+    let interrupted = |written_count| Stopped {
+        written_count,
+        why: anyhow::anyhow!("interrupted"),
+    };
     tracing::info!("the table has records: writing record by record");
-    let mut updated_count = 0;
-    for (written_count, record) in records.iter().enumerate() {
-        if written_count % PROGRESS_RECORD_COUNT == 0 {
-            bar.set_position(written_count as u64);
-        }
-        if interrupted.load(Ordering::Relaxed) {
-            return Err(Stopped {
-                written_count,
-                why: anyhow::anyhow!("interrupted"),
-            });
-        }
-        match table.put(record.key, record.value) {
-            Ok(previous) => updated_count += usize::from(previous.is_some()),
-            Err(error) => {
-                return Err(Stopped {
-                    written_count,
-                    why: error.into(),
-                });
+    let work = || {
+        let mut updated_count = 0;
+        for (written_count, record) in records.iter().enumerate() {
+            if written_count % PROGRESS_RECORD_COUNT == 0 {
+                bar.set_position(written_count as u64);
+            }
+            if watched.note(written_count) {
+                return Err(interrupted(written_count));
+            }
+            match table.put(record.key, record.value) {
+                Ok(previous) => updated_count += usize::from(previous.is_some()),
+                Err(error) => {
+                    return Err(Stopped {
+                        written_count,
+                        why: error.into(),
+                    });
+                }
             }
         }
-    }
-    Ok(updated_count)
+        Ok(updated_count)
+    };
+    let tell_waiting = |written_count: usize| {
+        let key = records.get(written_count).map_or(0, |record| record.key);
+        tracing::warn!(
+            "waiting at key {key} of table '{name}' for another client, which holds its leaf: is \
+             one of them stopped?"
+        );
+    };
+    let give_up = |written_count| {
+        bar.finish_and_clear();
+        let stopped = interrupted(written_count);
+        tell(&partly_loaded(source, name, records, stopped));
+        // Nothing is held by who waits, and its session is swept.
+        std::process::exit(1);
+    };
+    watched.run(work, tell_waiting, give_up)
 }
 
 fn partly_loaded(
@@ -258,7 +287,7 @@ fn partly_loaded(
     };
     stopped.why.context(format!(
         "only {} of {} records of {source} were written into table '{name}' ({which}); loading the \
-         file again writes all of them",
+         file again begins with the first",
         count(written as u64),
         count(all as u64)
     ))
@@ -291,7 +320,7 @@ mod tests {
             "{half}"
         );
         assert!(
-            half.contains("writes all of them: the table 't' was dropped"),
+            half.contains("begins with the first: the table 't' was dropped"),
             "{half}"
         );
         assert!(

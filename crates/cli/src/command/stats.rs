@@ -57,6 +57,7 @@ struct RetrainingLine {
     time_ns_max: u64,
     step_round_trips_max: u64,
     reclaimed_bytes: u64,
+    no_room: u64,
 }
 
 #[derive(Serialize)]
@@ -162,6 +163,7 @@ fn retraining_line(report: RetrainingReport) -> RetrainingLine {
         time_ns_max: tally.time_ns_max,
         step_round_trips_max: tally.step_round_trips_max,
         reclaimed_bytes: tally.reclaimed_bytes,
+        no_room: tally.no_room_count,
     }
 }
 
@@ -243,9 +245,13 @@ fn text(report: &Report) -> String {
 }
 
 fn retraining_text(retraining: &RetrainingLine) -> String {
+    let no_room = match retraining.no_room {
+        0 => String::new(),
+        times => format!(", no room {} times", count(times)),
+    };
     format!(
         "retraining: {} done, {} waiting, {} leaves became {}, {:.1} ms each, {:.1} ms at the most, \
-         {} freed\n",
+         {} freed{no_room}\n",
         count(retraining.retrainings),
         count(retraining.queue_length),
         count(retraining.leaves_moved),

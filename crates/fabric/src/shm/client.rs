@@ -1,5 +1,6 @@
 //! The client's side of the socket.
 
+use core::convert::identity;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -52,11 +53,9 @@ impl ShmClient {
         answer_time_max: Duration,
     ) -> Result<(Self, OwnedFd, u64), ControlError> {
         let pool = name.to_string();
-        let unreachable = |source: io::Error| ControlError::Unreachable {
-            pool: pool.clone(),
-            source: at_socket(name, &source),
-        };
-        let socket = open_socket(name, answer_time_max).map_err(unreachable)?;
+        let opened = open_socket(name, answer_time_max);
+        let told = opened.map_err(|source| unanswered(&pool, source, |it| at_socket(name, &it)));
+        let socket = told?;
         let client = Self {
             pool,
             socket: Mutex::new(Some(socket)),
@@ -70,12 +69,9 @@ impl ShmClient {
     }
 
     fn call(&self, request: Request) -> Result<(Reply, Option<OwnedFd>), ControlError> {
-        let (frame, size_bytes, descriptor) =
-            self.exchange_once(&request.encode())
-                .map_err(|source| ControlError::Unreachable {
-                    pool: self.pool.clone(),
-                    source,
-                })?;
+        let (frame, size_bytes, descriptor) = self
+            .exchange_once(&request.encode())
+            .map_err(|source| unanswered(&self.pool, source, identity))?;
         let reply = Reply::decode(&frame[..size_bytes])
             .map_err(|malformed| self.malformed(&malformed.0))?;
         match reply {
@@ -135,6 +131,22 @@ impl Control for ShmClient {
             (Reply::Life(None), _) => Ok(SessionLife::Fenced),
             (reply, _) => Err(self.unexpected(&reply)),
         }
+    }
+}
+
+/// A socket whose time limit has passed would block.
+fn unanswered(
+    pool: &str,
+    source: io::Error,
+    told: impl FnOnce(io::Error) -> io::Error,
+) -> ControlError {
+    let pool = pool.to_owned();
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent { pool },
+        _ => ControlError::Unreachable {
+            source: told(source),
+            pool,
+        },
     }
 }
 

@@ -50,8 +50,7 @@ use core::ops::Range;
 
 use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::LeafAccess;
-use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Others};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
@@ -68,7 +67,10 @@ use publish::publish;
 const SLACK_SHARE: u64 = 16;
 const SLACK_COUNT: u64 = 16;
 
-/// Chunks for synonym leaf tables that find no room in the run, and for a snapshot that grows.
+/// One in so many chunks is what a stretch needs at first of which many leaves are underfull.
+const SHRINKING_SHARE: u64 = 4;
+
+/// Chunks for synonym leaf tables that find no room in the run.
 const TABLES_CHUNK_COUNT: u64 = 1;
 
 /// What a retrainer works on.
@@ -122,6 +124,9 @@ pub struct Stretch {
     pub models: Range<usize>,
     /// How many leaves splits have added, as far as they were counted.
     pub synonym_count: u64,
+    /// Whether so much is deleted that the run is surely shorter than what it replaces: then it may
+    /// take what is kept for retraining in a full pool.
+    pub makes_room: bool,
 }
 
 /// Retrains a stretch of leaves. `may_go_on` is asked before each step. The sources' memory is the
@@ -143,24 +148,35 @@ pub async fn retrain<E: Endpoint>(
     let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
     let stride = access.geometry.stride_blocks();
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let allocator = allocator.taking_used_first();
+    let mut allocator = allocator.taking_used_first();
     let generation = draw_generation(access, &mut batch).await?;
     let purpose = ChunkPurpose::Run {
         slots: access.geometry.slots(),
         generation,
     };
     // In a pool that is nearly full, as much as there is room for: it stops then (R6). Room is left
-    // for what R5 writes, a chunk larger than the old one: it could not be committed without.
-    let chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
-    let others = work.contents.chunk_count() + TABLES_CHUNK_COUNT;
-    let mut chunk_count = allocator.room_beside(chunk_count, others).await?;
-    let range = loop {
-        match allocator.claim(chunk_count, purpose, access.table).await {
-            Err(RegionError::Full { .. }) if chunk_count > 1 => chunk_count /= 2,
-            claimed => break claimed?,
-        }
+    // for what R5 writes, a chunk larger than the old one: it could not be committed without. What
+    // shrinks needs no more than it had, and may take what splits and other retrainings leave; a
+    // longer run than it fills would leave that in pieces.
+    let mut chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
+    let mut others = Others {
+        piece_count: work.contents.chunk_count(),
+        single_count: TABLES_CHUNK_COUNT,
     };
-    let run = RunPlace::new(access.layout, range, stride);
+    if stretch.makes_room {
+        chunk_count = chunk_count.div_ceil(SHRINKING_SHARE);
+        allocator = allocator.taking_reserve();
+    } else {
+        others.piece_count += 1;
+    }
+    let range = allocator
+        .claim_beside(chunk_count, others, purpose, access.table)
+        .await?;
+    let mut run = RunPlace::new(access.layout, range, stride);
+    if range.count * CHUNK_SIZE_BLOCKS < room_count * stride {
+        let leaf_count = range.count * CHUNK_SIZE_BLOCKS / stride;
+        run = run.keeping(tables::block_count_of_short(work, stretch, leaf_count));
+    }
     let mut mover = Mover::new(work, run, (pending, end));
     let mut published = None;
     if access.endpoint.leaves_out(ProtocolCheck::RunIsFilledFirst) {

@@ -21,6 +21,8 @@ pub(super) struct RunPlace {
     stride_blocks: u64,
     /// Places that are free yet, the left ones.
     free_count: u64,
+    /// So many of them stay so.
+    kept_count: u64,
 }
 
 impl RunPlace {
@@ -29,11 +31,24 @@ impl RunPlace {
             start: layout.chunk_start(range.first),
             stride_blocks,
             free_count: range.count * CHUNK_SIZE_BLOCKS / stride_blocks,
+            kept_count: 0,
+        }
+    }
+
+    /// The same, of which so many blocks are kept for synonym leaf tables: half of it at the most.
+    pub(super) fn keeping(self, block_count: u64) -> Self {
+        let kept_count = block_count.div_ceil(self.stride_blocks);
+        Self {
+            kept_count: kept_count.min(self.free_count / 2),
+            ..self
         }
     }
 
     fn take(&mut self) -> Option<RemoteAddr> {
-        self.free_count = self.free_count.checked_sub(1)?;
+        if self.free_count <= self.kept_count {
+            return None;
+        }
+        self.free_count -= 1;
         Some(
             self.start
                 .offset_blocks(self.free_count * self.stride_blocks),

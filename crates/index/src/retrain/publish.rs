@@ -59,7 +59,7 @@ pub(super) async fn publish<E: Endpoint>(
     let model_count = trained.len() as u64;
 
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let allocator = allocator.taking_used_first();
+    let allocator = allocator.taking_reserve();
     let cut = around
         .left
         .last_mut()
@@ -113,7 +113,7 @@ pub(super) async fn install<E: Endpoint>(
 ) -> Result<(), IndexError> {
     let access = &work.access;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let allocator = allocator.taking_used_first();
+    let allocator = allocator.taking_reserve_first();
     let generation = contents.generation;
     access.endpoint.enters(ProtocolPhase::Snapshot);
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;

@@ -2,20 +2,24 @@
 //! chunks of their own. They outlive the snapshot: models that are not retrained keep theirs.
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolPhase};
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Others};
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr};
 
-use super::Retraining;
 use super::mover::{Made, Moved};
-use crate::IndexError;
+use super::{Retraining, Stretch};
 use crate::directory::Model;
 use crate::hint::due_split_count;
+use crate::load::synonym_capacity;
 use crate::snapshot::table_size_words;
+use crate::{IndexError, LayerKind};
 
 /// Words that are written with one batch, about.
 const WRITE_SIZE_WORDS: usize = 16 << 10;
+
+/// Leaves of a model, where they are few.
+const SHORT_MODEL_LEAF_COUNT: u64 = 32;
 
 /// A model without a table, and what that begins with.
 pub(super) struct Wanting<'a> {
@@ -44,12 +48,27 @@ pub(super) fn wanting<'a, E: Endpoint>(
     });
     let mut wanting: Vec<Wanting<'a>> = trained.collect();
     wanting.extend(cut.map(|model| Wanting {
-        // It may have been split before, which nobody counts again: it is due at once.
+        // It may have been split before, or emptied, which nobody counts again: it is due at once,
+        // and where there is no room, too, as what follows the run that was short.
         split_count: due_split_count(model.leaf_count),
-        underfull_count: 0,
+        underfull_count: u64::from(model.leaf_count),
         model,
     }));
     wanting
+}
+
+/// Blocks that the tables take, about, of a run that is too short for its stretch: those of the new
+/// models, and of one of the old that loses its tail.
+pub(super) fn block_count_of_short<E: Endpoint>(
+    work: &Retraining<'_, E>,
+    stretch: &Stretch,
+    leaf_count: u64,
+) -> u64 {
+    let old = work.contents.models[stretch.models.clone()].iter();
+    let cut_words = old.map(table_size_words).max().unwrap_or(0);
+    let model_count = 1 + leaf_count / SHORT_MODEL_LEAF_COUNT;
+    let new_words = synonym_capacity(LayerKind::Learned, leaf_count as u32);
+    (cut_words as u64 + u64::from(new_words)).div_ceil(BLOCK_SIZE_WORDS) + 2 * model_count
 }
 
 /// New models, with nothing to begin with.
@@ -126,7 +145,13 @@ pub(super) async fn place<E: Endpoint>(
     } else {
         let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
         let purpose = ChunkPurpose::Snapshot { generation };
-        let claimed = allocator.claim(chunk_count, purpose, access.table).await?;
+        let snapshot = Others {
+            piece_count: work.contents.chunk_count(),
+            single_count: 0,
+        };
+        let claimed = allocator
+            .claim_whole_beside(chunk_count, snapshot, purpose, access.table)
+            .await?;
         Placed {
             run_used_from: leaves,
             elsewhere: Some(claimed),

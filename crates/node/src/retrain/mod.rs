@@ -8,6 +8,8 @@
 //! | `look` | a table, as the node looks at it |
 //! | `garbage` | what nothing names any more, until it is reused (T2 to T4) |
 //! | `chunks` | chunks of that, changed one by one |
+//! | `accounts` | what has been done, for whoever wants to see it |
+//! | `rests` | what has failed, and is not tried again at once |
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own, or deletes have
 //!   made one of so many underfull; and, with fewer splits, when there was none for a while. The
@@ -28,22 +30,27 @@
 //!   cannot do so any more when they have passed; then, and before its group is freed, each old
 //!   table is looked into once more, and what is new there is announced where it belongs now. For
 //!   `rolex` tables, whose old models stay good for longer, this is done at every tick (X7).
+//! - **T7.** A retraining takes chunks before it makes room, and chunks that splits share become
+//!   free only when the last leaf in them is moved. So in a full pool those that bring synonyms
+//!   home leave a reserve (A6), as splits do; only where half of the leaves are underfull they take
+//!   it.
 
+mod accounts;
 mod chunks;
 mod garbage;
 mod look;
 mod policy;
+mod rests;
 
 pub use policy::RetrainPolicy;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::retrain::paper::{OldCounter, retrain_in_place};
-use farleaf_index::retrain::{RetrainSummary, Stretch, retrain};
+use farleaf_index::retrain::{Stretch, retrain};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafError;
 use farleaf_region::RegionError;
@@ -58,6 +65,7 @@ use crate::sweep::Keeper;
 use garbage::Garbage;
 use look::{Looked, Looks};
 use policy::{Counted, Seen};
+use rests::Rests;
 
 /// What the node keeps of retraining between its ticks.
 pub struct Retrainer {
@@ -75,9 +83,7 @@ pub struct Retrainer {
     is_more_due: Cell<bool>,
     /// Ticks for which the oldest garbage has waited for a session.
     waiting_tick_count: Cell<u32>,
-    /// Ticks until something that failed is tried again: all of it, or a table.
-    resting_tick_count: Cell<u32>,
-    resting_tables: RefCell<BTreeMap<TableId, u32>>,
+    rests: RefCell<Rests>,
     /// When ticks were last counted, by the clock.
     counted_ns: Cell<u64>,
     /// Ticks until the node looks at all counters by itself.
@@ -112,8 +118,7 @@ impl Retrainer {
             queued: RefCell::default(),
             is_more_due: Cell::new(false),
             waiting_tick_count: Cell::new(0),
-            resting_tick_count: Cell::new(0),
-            resting_tables: RefCell::default(),
+            rests: RefCell::default(),
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),
@@ -160,7 +165,9 @@ impl Retrainer {
     /// What has failed is not tried again at once: it would fail again, and tell so in the log.
     fn rest(&self) {
         self.is_scan_due.set(true);
-        self.resting_tick_count.set(self.policy.look_tick_count);
+        self.rests
+            .borrow_mut()
+            .rest_all(self.policy.look_tick_count);
     }
 
     /// Frees what has passed its grace period, while nothing can be retrained: a sweep that does
@@ -183,9 +190,7 @@ impl Retrainer {
         let passed = self.count_ticks();
         self.take_queue(keeper).await?;
         self.mark_over(keeper).await?;
-        let resting = self.resting_tick_count.get();
-        if resting > 0 {
-            self.resting_tick_count.set(resting.saturating_sub(passed));
+        if self.rests.borrow_mut().pass_all(passed) {
             self.free(keeper, false).await?;
             return Ok(false);
         }
@@ -222,13 +227,9 @@ impl Retrainer {
         self.counted_ns.set(counted);
         let waiting = self.waiting_tick_count.get();
         self.waiting_tick_count.set(waiting.saturating_add(passed));
-        self.resting_tables.borrow_mut().retain(|_, ticks| {
-            *ticks = ticks.saturating_sub(passed);
-            if *ticks == 0 {
-                self.is_scan_due.set(true);
-            }
-            *ticks > 0
-        });
+        if self.rests.borrow_mut().pass(passed) {
+            self.is_scan_due.set(true);
+        }
         passed
     }
 
@@ -268,6 +269,7 @@ impl Retrainer {
         let catalog = keeper.catalog().await?;
         let is_there = |id| catalog.iter().any(|entry| entry.record.id == id);
         self.redirected.retain(is_there);
+        self.rests.borrow_mut().keep(is_there);
         let is_live = |entry: &CatalogEntry| {
             let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
             is_known && entry.state == EntryState::Live
@@ -281,7 +283,7 @@ impl Retrainer {
             if patience.is_over() {
                 break;
             }
-            if self.resting_tables.borrow().contains_key(&id) {
+            if self.rests.borrow().has(id) {
                 continue;
             }
             let looks = (is_scan_due, is_own_look);
@@ -329,22 +331,24 @@ impl Retrainer {
             .await
     }
 
-    /// Where something waits for its grace period, there may be room soon.
+    /// Where something waits for its grace period, there may be room soon; and for what shrinks
+    /// there may be some already (T7).
     fn rest_until_room(&self, table: TableId, error: &IndexError) {
-        if self.has_garbage() {
-            return self.rest_table_for(table, 2);
+        self.count(|tally| tally.no_room_count += 1);
+        let is_news = self.rests.borrow_mut().lacks_room(table);
+        if is_news || self.has_garbage() {
+            return self.rests.borrow_mut().rest(table, 2);
         }
-        tracing::warn!(%table, "no room to retrain: {error}");
+        if self.rests.borrow_mut().tell(table) {
+            tracing::warn!(%table, "no room to retrain, trying again from time to time: {error}");
+        }
         self.rest_table(table);
     }
 
     /// A table in which something failed is not tried again at once. Then orphans are looked for.
     fn rest_table(&self, table: TableId) {
-        self.rest_table_for(table, self.policy.look_tick_count.max(1));
-    }
-
-    fn rest_table_for(&self, table: TableId, tick_count: u32) {
-        self.resting_tables.borrow_mut().insert(table, tick_count);
+        let tick_count = self.policy.look_tick_count.max(1);
+        self.rests.borrow_mut().rest(table, tick_count);
     }
 
     async fn retrain_table<E: Endpoint>(
@@ -395,6 +399,9 @@ impl Retrainer {
             }
             Err(error) => return Err(error),
         };
+        if !stretch.makes_room && self.rests.borrow_mut().has_room(table.access.table) {
+            tracing::info!(table = %table.access.table, "room to retrain again");
+        }
         let time_ns = (self.clock)().saturating_sub(begun);
         let late = old_counters(table, &counted, &stretch);
         self.note(table, stretch.models, &summary, time_ns);
@@ -415,7 +422,7 @@ impl Retrainer {
         Ok(true)
     }
 
-    /// T1.
+    /// T1, and T7 for a table that there was no room for.
     fn due<E>(
         &self,
         table: &Looked<'_, E>,
@@ -425,7 +432,14 @@ impl Retrainer {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
         let quiet = seen.quiet(id, (models, counted), is_own_look, &self.policy);
-        let models = self.policy.due(models, counted, &quiet)?;
+        let is_lacking = self.rests.borrow().is_lacking(id);
+        let for_room = || {
+            let is_still = seen.still(id, (models, counted));
+            self.policy.due_for_room(models, counted, &is_still)
+        };
+        let for_room = is_lacking.then(for_room).flatten();
+        let makes_room = for_room.is_some();
+        let models = for_room.or_else(|| self.policy.due(models, counted, &quiet))?;
         let synonym_count = counted[models.clone()]
             .iter()
             .map(|model| model.splits)
@@ -433,62 +447,8 @@ impl Retrainer {
         Some(Stretch {
             models,
             synonym_count,
+            makes_room,
         })
-    }
-
-    fn count(&self, change: impl FnOnce(&mut RetrainTally)) {
-        let mut tally = self.tally.get();
-        change(&mut tally);
-        self.tally.set(tally);
-    }
-
-    fn note<E>(
-        &self,
-        table: &Looked<'_, E>,
-        models: Range<usize>,
-        summary: &RetrainSummary,
-        time_ns: u64,
-    ) {
-        let queued = self.queued.borrow();
-        let models = &table.contents.models[models];
-        let is_queued = |model: &&_| queued.contains(&look::table_of(model));
-        let queued_count = models.iter().filter(is_queued).count() as u64;
-        let mut tally = self.tally.get();
-        tally.retraining_count += 1;
-        tally.moved_count += summary.moved_count;
-        tally.made_count += summary.made_count;
-        tally.model_count += summary.model_count;
-        tally.adopted_count += summary.adopted_count;
-        tally.late_count += summary.late_count;
-        tally.record_count += summary.record_count;
-        tally.time_ns += time_ns;
-        tally.time_ns_max = tally.time_ns_max.max(time_ns);
-        tally.queued_count += queued_count;
-        tally.found_count += models.len() as u64 - queued_count;
-        let longest = tally.step_round_trips_max;
-        tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
-        self.tally.set(tally);
-        tracing::debug!(
-            table = %table.access.table,
-            models = models.len(),
-            moved = summary.moved_count,
-            made = summary.made_count,
-            time_ns,
-            "retrained"
-        );
-    }
-
-    /// Tells everybody what was done, if anything was. One round trip.
-    async fn publish_tally<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
-        if self.published.replace(self.tally.get()) == self.tally.get() {
-            return Ok(());
-        }
-        let mut batch = Batch::new();
-        batch.write(keeper.layout.tally(), &self.tally.get().encode());
-        keeper.endpoint.execute(&mut batch).await?;
-        let counters = keeper.endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        Ok(())
     }
 }
 

@@ -121,6 +121,37 @@ impl RetrainPolicy {
         Some(from..to)
     }
 
+    /// T7: the models to be retrained together where there is no room for others: neighbours of
+    /// which half of the leaves are underfull, or belong to pairs that could be merged, of which
+    /// retraining counts one. While deletes go on in a model it waits for three quarters: what is
+    /// merged early takes room, and has to be merged again.
+    pub(super) fn due_for_room(
+        &self,
+        models: &[Model],
+        counted: &[Counted],
+        is_still: &[bool],
+    ) -> Option<Range<usize>> {
+        let leaves = |model: usize| u64::from(models[model].leaf_count) + counted[model].splits;
+        let own = |model: usize| u64::from(models[model].leaf_count);
+        let quarters = |model: usize| if is_still[model] { 2 } else { 3 };
+        let wanted = |model: usize| own(model) * quarters(model) / 4;
+        let shrinks = |model: usize| counted[model].underfull >= wanted(model);
+        let emptiest = (0..models.len())
+            .filter(|model| models[*model].leaf_count > 1 && shrinks(*model))
+            .max_by_key(|model| counted[*model].underfull * 1000 / leaves(*model))?;
+        let (mut from, mut to) = (emptiest, emptiest + 1);
+        let mut leaf_count = leaves(emptiest);
+        while from > 0 && shrinks(from - 1) && leaf_count < self.joined_leaf_count {
+            from -= 1;
+            leaf_count += leaves(from);
+        }
+        while to < models.len() && shrinks(to) && leaf_count < self.joined_leaf_count {
+            leaf_count += leaves(to);
+            to += 1;
+        }
+        Some(from..to)
+    }
+
     fn is_due(&self, leaf_count: u64, counted: Counted, is_quiet: bool) -> bool {
         let wanted = (leaf_count / self.leaves_per_split).max(self.split_count_min);
         let wanted_quiet = (leaf_count / self.quiet_leaves_per_split).max(1);
@@ -180,6 +211,20 @@ impl Seen {
             is_at_rest && seen.is_some_and(|seen| seen.is_quiet && seen.counted == *counted)
         };
         both().map(is_quiet).collect()
+    }
+
+    /// Of each model, whether the same is counted in it as when the node last looked by itself.
+    pub(super) fn still(
+        &self,
+        table: TableId,
+        (models, counted): (&[Model], &[Counted]),
+    ) -> Vec<bool> {
+        let seen = self.tables.get(&table);
+        let is_still = |(model, counted): (&Model, &Counted)| {
+            let seen = seen.and_then(|seen| seen.models.get(&table_of(model)));
+            seen.is_some_and(|seen| seen.counted == *counted)
+        };
+        models.iter().zip(counted).map(is_still).collect()
     }
 }
 
@@ -274,6 +319,41 @@ mod tests {
         assert_eq!(few, Some(1..4), "until there are 256");
         let full = due(&[4900, 800], &[(4900, 0), (700, 0)], false);
         assert_eq!(full, Some(0..1), "there is no room for more");
+    }
+
+    /// Where there is no room, what is half empty is retrained, and nothing else with it.
+    #[test]
+    fn what_shrinks_is_retrained_without_room() {
+        let due = |leaf_counts: &[u32], counted: &[(u64, u64)]| {
+            let models: Vec<Model> = leaf_counts.iter().map(|count| model(*count)).collect();
+            let counted = counted.iter().map(|(splits, underfull)| Counted {
+                splits: *splits,
+                underfull: *underfull,
+            });
+            let is_still = vec![true; models.len()];
+            RetrainPolicy::DEFAULT.due_for_room(&models, &counted.collect::<Vec<_>>(), &is_still)
+        };
+        assert_eq!(due(&[800], &[(800, 399)]), None, "it may grow");
+        assert_eq!(due(&[800], &[(0, 400)]), Some(0..1));
+        assert_eq!(due(&[9], &[(2, 4)]), Some(0..1), "all pairs");
+        let changing = |underfull| {
+            let counted = Counted {
+                splits: 0,
+                underfull,
+            };
+            RetrainPolicy::DEFAULT.due_for_room(&[model(800)], &[counted], &[false])
+        };
+        assert_eq!((changing(599), changing(600)), (None, Some(0..1)));
+        assert_eq!(due(&[1], &[(0, 1)]), None, "there is nothing to merge");
+        let neighbours = [(0, 0), (9, 99), (0, 100), (0, 60), (0, 20)];
+        assert_eq!(due(&[100; 5], &neighbours), Some(1..4));
+        let joined = [(0, 99), (0, 100), (0, 60), (0, 20), (0, 0)];
+        assert_eq!(due(&[100; 5], &joined), Some(0..3));
+        assert_eq!(
+            due(&[2000; 3], &[(0, 2000); 3]),
+            Some(1..3),
+            "enough is enough"
+        );
     }
 
     /// A model is quiet when two of the node's own looks have seen the same in it, and stays so

@@ -80,9 +80,16 @@ fn a_claimant_that_loses_gives_way() {
     let purpose = ChunkPurpose::Leaves { slots: 8 };
     // All chunks have been handed out once, and one was given back.
     let count = pool.layout.superblock.chunk_count;
-    let all = block_on(allocator.claim(count, purpose, TableId(1)), || 0).expect("they are free");
+    let all = ChunkAllocator::new(&pool.plain, &pool.layout, owner).taking_reserve();
+    for _ in 0..count {
+        block_on(all.claim(1, purpose, TableId(1)), || 0).expect("one is free");
+    }
+    assert!(
+        block_on(all.claim(1, purpose, TableId(1)), || 0).is_err(),
+        "all are taken"
+    );
     let one = farleaf_region::allocation::ChunkRange {
-        first: ChunkIndex(all.first.0 + 1),
+        first: ChunkIndex(count - 1),
         count: 1,
     };
     let given_back =

@@ -222,6 +222,6 @@ fn a_run_is_golden() {
     let verdict = run(&plan, None, false);
     assert_eq!(
         format!("{:016x}", verdict.fingerprint.0),
-        "8f61f20d87b0fa98"
+        "1c5437ea405f0b48"
     );
 }

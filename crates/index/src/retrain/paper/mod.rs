@@ -104,7 +104,7 @@ async fn retrain_range<E: Endpoint>(
         .endpoint
         .note_training(leaves.len() as u64, record_count);
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let allocator = allocator.taking_used_first();
+    let allocator = allocator.taking_reserve();
     let wanting = tables::empty(&mut trained.models);
     let placed = tables::place(work, batch, (&allocator, generation), Room::NONE, wanting);
     let tables = placed.await?.elsewhere;

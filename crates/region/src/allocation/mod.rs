@@ -11,6 +11,11 @@
 //!   free is zeroed before: the next table's leaves must not look locked by words left in it.
 //! - **A5.** What a fenced session holds is given back by the memory node's sweep, which knows what
 //!   is in use (`farleaf-node`).
+//! - **A6.** The first chunks of a region are kept for retraining, which needs some before it makes
+//!   room: nobody else claims them, and `alloc_num` counts them from the beginning.
+
+mod free_space;
+mod words;
 
 use core::future::poll_fn;
 use core::task::Poll;
@@ -19,42 +24,16 @@ use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
 
 use crate::RegionError;
-use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
+pub use free_space::{ChunkRange, Others};
+use free_space::{FreeSpace, Source};
 
-/// Chunk blocks that are read or swapped with one batch.
-const BATCH_CHUNK_COUNT: u64 = 512;
 /// Verbs after which a batch that gives chunks back is posted.
 const GIVE_BACK_VERB_COUNT: u64 = 48;
 
 /// A claimant lets others go on for up to two to the power of this turns.
 const GIVE_WAY_DOUBLINGS_MAX: u32 = 6;
-
-/// Chunks side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkRange {
-    /// The first.
-    pub first: ChunkIndex,
-    /// How many.
-    pub count: u64,
-}
-
-impl ChunkRange {
-    /// Each of them, ascending.
-    pub fn iter(self) -> impl Iterator<Item = ChunkIndex> {
-        (self.first.0..self.first.0 + self.count).map(ChunkIndex)
-    }
-
-    /// The chunk after the last.
-    pub fn end(self) -> ChunkIndex {
-        ChunkIndex(self.first.0 + self.count)
-    }
-}
-
-/// One in so many chunks is kept for retraining, and so many at least: for a piece of a run, a
-/// snapshot, synonym leaf tables, and one that the load of another table may take.
-const RESERVE_SHARE: u64 = 64;
-const RESERVE_COUNT_MIN: u64 = 4;
 
 /// Claims chunks for one session. Every call costs a few round trips, counted as
 /// [`OperationKind::Control`].
@@ -65,6 +44,7 @@ pub struct ChunkAllocator<'a, E> {
     owner: OwnerWord,
     /// Whether chunks that were given back come first.
     takes_used_first: bool,
+    source: Source,
 }
 
 impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
@@ -75,6 +55,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             layout,
             owner,
             takes_used_first: false,
+            source: Source::Open,
         }
     }
 
@@ -84,6 +65,27 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     pub fn taking_used_first(self) -> Self {
         Self {
             takes_used_first: true,
+            ..self
+        }
+    }
+
+    /// The same, that may claim what is kept for retraining (a 32nd of the pool; of a small one an
+    /// eighth, 1 MiB at the most) where there is nothing else.
+    #[must_use]
+    pub fn taking_reserve(self) -> Self {
+        Self {
+            takes_used_first: true,
+            source: Source::OpenFirst,
+            ..self
+        }
+    }
+
+    /// The same, that claims of what is kept for retraining first.
+    #[must_use]
+    pub fn taking_reserve_first(self) -> Self {
+        Self {
+            takes_used_first: true,
+            source: Source::ReserveFirst,
             ..self
         }
     }
@@ -114,27 +116,88 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
-        if self.takes_used_first {
-            let entries = self.read_all(batch).await?;
-            if let Some(range) = first_free_range(&entries, count)
-                && self.take(batch, range, purpose, table).await?
-            {
-                return Ok(range);
+        if !self.takes_used_first {
+            while let Some(first) = self.grow(batch, count, None).await? {
+                let range = ChunkRange { first, count };
+                if self.take(batch, range, purpose, table).await? {
+                    return Ok(range);
+                }
             }
         }
-        while let Some(first) = self.grow(batch, count, None).await? {
-            let range = ChunkRange { first, count };
-            if self.take(batch, range, purpose, table).await? {
-                return Ok(range);
-            }
-        }
+        let choose = |space: &FreeSpace| space.fitting(count, self.source);
+        self.claim_chosen(batch, choose, count, (purpose, table))
+            .await
+    }
+
+    /// Claims as many of the wanted chunks, side by side, as there is room for if others have to be
+    /// claimed afterwards, of the reserve, too; one at least.
+    ///
+    /// # Errors
+    /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
+    pub async fn claim_beside(
+        &self,
+        wanted: u64,
+        others: Others,
+        purpose: ChunkPurpose,
+        table: TableId,
+    ) -> Result<ChunkRange, RegionError> {
+        let mut batch = Batch::new();
+        let choose = |space: &FreeSpace| space.beside(wanted, others, self.source);
+        let least = others.piece_count + others.single_count + 1;
+        let result = self
+            .claim_chosen(&mut batch, choose, least, (purpose, table))
+            .await;
+        self.endpoint
+            .counters()
+            .record(OperationKind::Control, &batch.take_cost());
+        result
+    }
+
+    /// The same, of all or nothing.
+    ///
+    /// # Errors
+    /// As for [`Self::claim_beside`].
+    pub async fn claim_whole_beside(
+        &self,
+        count: u64,
+        others: Others,
+        purpose: ChunkPurpose,
+        table: TableId,
+    ) -> Result<ChunkRange, RegionError> {
+        let mut batch = Batch::new();
+        let choose = |space: &FreeSpace| {
+            let found = space.beside(count, others, self.source);
+            found.filter(|range| range.count == count)
+        };
+        let least = others.piece_count + others.single_count + count;
+        let result = self
+            .claim_chosen(&mut batch, choose, least, (purpose, table))
+            .await;
+        self.endpoint
+            .counters()
+            .record(OperationKind::Control, &batch.take_cost());
+        result
+    }
+
+    /// Claims what is chosen; `wanted` is how many chunks are missed if nothing is.
+    async fn claim_chosen(
+        &self,
+        batch: &mut Batch,
+        choose: impl Fn(&FreeSpace) -> Option<ChunkRange>,
+        wanted: u64,
+        (purpose, table): (ChunkPurpose, TableId),
+    ) -> Result<ChunkRange, RegionError> {
         let mut attempt = 0;
         loop {
             let entries = self.read_all(batch).await?;
-            let Some(range) = first_free_range(&entries, count) else {
-                return Err(self.full(&entries, count));
+            let space = FreeSpace::new(&entries, self.layout.superblock.chunk_count);
+            let Some(range) = choose(&space) else {
+                return Err(self.full(&space, wanted));
             };
-            if self.take(batch, range, purpose, table).await? {
+            let untouched_count = space.untouched_count(range);
+            if self.reach(batch, range, untouched_count).await?
+                && self.take(batch, range, purpose, table).await?
+            {
                 return Ok(range);
             }
             batch.cost_mut().retries += 1;
@@ -143,21 +206,19 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         }
     }
 
-    /// How many of the wanted chunks there is room for, if so many others have to be claimed
-    /// afterwards; one at least. Reads the chunk table.
-    ///
-    /// # Errors
-    /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
-    pub async fn room_beside(&self, wanted: u64, others: u64) -> Result<u64, RegionError> {
-        let mut batch = Batch::new();
-        let entries = self.read_all(&mut batch).await?;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
-        match self.free_count(&entries).saturating_sub(others) {
-            0 => Err(self.full(&entries, others + 1)),
-            room => Ok(wanted.min(room)),
+    /// A2, for chunks of which the last are untouched. False if somebody was faster.
+    async fn reach(
+        &self,
+        batch: &mut Batch,
+        range: ChunkRange,
+        untouched_count: u64,
+    ) -> Result<bool, RegionError> {
+        if untouched_count == 0 {
+            return Ok(true);
         }
+        let at = ChunkIndex(range.end().0 - untouched_count);
+        let grown = self.grow(batch, untouched_count, Some(at)).await?;
+        Ok(grown.is_some())
     }
 
     /// Lets others go on before attempt `attempt + 1` at chunks that somebody else claims, too: a
@@ -195,7 +256,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
     ) -> Result<bool, RegionError> {
         let mut batch = Batch::new();
-        let result = match self.grow(&mut batch, count, Some(range.end())).await {
+        let grown = self.grow(&mut batch, count, Some(range.end()));
+        let result = match grown.await {
             Ok(Some(first)) => {
                 self.take(&mut batch, ChunkRange { first, count }, purpose, table)
                     .await
@@ -211,9 +273,6 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
 
     /// Leases a chunk for the splits of a table: one of the table's that nobody leases and that has
     /// free leaves, else a new one. Returns the leaves of it that are free.
-    ///
-    /// A 64th of the pool, 4 chunks at least, is not given out so: retraining needs room before it
-    /// makes some, and deletes alone make none.
     ///
     /// # Errors
     /// [`RegionError::Full`].
@@ -241,28 +300,27 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         leaf_count: u64,
     ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
         let purpose = ChunkPurpose::Leaves { slots };
-        let wanted = |entry: &ChunkEntry| {
+        let has_room = |entry: &ChunkEntry| {
             entry.purpose == Some(purpose) && entry.table == table && entry.free.count() > 0
         };
         let entries = self.read_all(batch).await?;
         for (index, _) in entries
             .iter()
             .enumerate()
-            .filter(|(_, entry)| entry.owner.is_free() && wanted(entry))
+            .filter(|(_, entry)| entry.owner.is_free() && has_room(entry))
         {
             let chunk = ChunkIndex(index as u64);
             if let Some(entry) = self.swap_owner(batch, chunk, OwnerWord::FREE).await? {
-                if wanted(&entry) {
+                if has_room(&entry) {
                     return Ok((chunk, entry.free));
                 }
                 self.drop_owner(batch, chunk).await?;
             }
         }
-        let kept = (self.layout.superblock.chunk_count / RESERVE_SHARE).max(RESERVE_COUNT_MIN);
-        if self.free_count(&entries) <= kept {
-            return Err(self.full(&entries, 1));
-        }
-        let range = self.claim_with(batch, 1, purpose, table).await?;
+        let choose = |space: &FreeSpace| space.fitting(1, self.source);
+        let range = self
+            .claim_chosen(batch, choose, 1, (purpose, table))
+            .await?;
         Ok((range.first, FreeLeaves::first(leaf_count)))
     }
 
@@ -341,157 +399,14 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         entries
     }
 
-    async fn alloc_num(&self, batch: &mut Batch) -> Result<u64, RegionError> {
-        batch.clear();
-        let slot = batch.read(self.layout.alloc_num(), 1);
-        self.endpoint.execute(batch).await?;
-        Ok(batch.words(slot)[0])
-    }
-
-    /// A2: grows `alloc_num`; `None` when the region ends, or when it does not stand at `at`.
-    async fn grow(
-        &self,
-        batch: &mut Batch,
-        count: u64,
-        at: Option<ChunkIndex>,
-    ) -> Result<Option<ChunkIndex>, RegionError> {
-        let mut current = self.alloc_num(batch).await?;
-        loop {
-            let end = current.checked_add(count);
-            let fits = end.is_some_and(|end| end <= self.layout.superblock.chunk_count);
-            if !fits || at.is_some_and(|at| at.0 != current) {
-                return Ok(None);
-            }
-            batch.clear();
-            let slot = batch.compare_swap(self.layout.alloc_num(), current, current + count);
-            self.endpoint.execute(batch).await?;
-            let previous = batch.previous(slot);
-            if previous == current {
-                return Ok(Some(ChunkIndex(current)));
-            }
-            current = previous;
-        }
-    }
-
-    /// Swaps the owner words of a range of free chunks and notes their purpose; gives back what it
-    /// got and returns false when somebody else has one of them (A3).
-    async fn take(
-        &self,
-        batch: &mut Batch,
-        range: ChunkRange,
-        purpose: ChunkPurpose,
-        table: TableId,
-    ) -> Result<bool, RegionError> {
-        let body = ChunkEntry::encode_body(purpose, table, FreeLeaves::default());
-        let mut taken: Vec<ChunkIndex> = Vec::new();
-        let chunks: Vec<ChunkIndex> = range.iter().collect();
-        for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
-            batch.clear();
-            let slots: Vec<_> = part
-                .iter()
-                .map(|chunk| {
-                    let entry = self.layout.chunk_entry(*chunk);
-                    let swap = batch.compare_swap(entry, 0, self.owner.word());
-                    (*chunk, swap, batch.read(entry, CHUNK_ENTRY_SIZE_WORDS))
-                })
-                .collect();
-            self.endpoint.execute(batch).await?;
-            let mut lost = false;
-            for (chunk, swap, read) in slots {
-                let won = batch.previous(swap) == 0;
-                let free =
-                    ChunkEntry::decode(batch.words(read)).purpose == Some(ChunkPurpose::Free);
-                lost |= !won || !free;
-                if won {
-                    taken.push(chunk);
-                }
-            }
-            if lost {
-                for chunk in taken {
-                    self.drop_owner(batch, chunk).await?;
-                }
-                return Ok(false);
-            }
-        }
-        // Only when all are ours: a chunk that is let go of above must still be free.
-        for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
-            batch.clear();
-            for chunk in part {
-                batch.write(self.layout.chunk_entry(*chunk).offset(1), &body);
-            }
-            self.endpoint.execute(batch).await?;
-        }
-        Ok(true)
-    }
-
-    async fn swap_owner(
-        &self,
-        batch: &mut Batch,
-        chunk: ChunkIndex,
-        from: OwnerWord,
-    ) -> Result<Option<ChunkEntry>, RegionError> {
-        let entry = self.layout.chunk_entry(chunk);
-        batch.clear();
-        let swap = batch.compare_swap(entry, from.word(), self.owner.word());
-        let read = batch.read(entry, CHUNK_ENTRY_SIZE_WORDS);
-        self.endpoint.execute(batch).await?;
-        let won = batch.previous(swap) == from.word();
-        Ok(won.then(|| ChunkEntry::decode(batch.words(read))))
-    }
-
-    async fn drop_owner(&self, batch: &mut Batch, chunk: ChunkIndex) -> Result<(), RegionError> {
-        batch.clear();
-        batch.write_word(self.layout.chunk_entry(chunk), OwnerWord::FREE.word());
-        Ok(self.endpoint.execute(batch).await?)
-    }
-
-    async fn read_all(&self, batch: &mut Batch) -> Result<Vec<ChunkEntry>, RegionError> {
-        let alloc_num = self.alloc_num(batch).await?;
-        let count = alloc_num.min(self.layout.superblock.chunk_count);
-        let mut entries = Vec::with_capacity(count as usize);
-        for start in (0..count).step_by(BATCH_CHUNK_COUNT as usize) {
-            let part = (count - start).min(BATCH_CHUNK_COUNT) as usize;
-            batch.clear();
-            let from = self.layout.chunk_entry(ChunkIndex(start));
-            let read = batch.read(from, part * CHUNK_ENTRY_SIZE_WORDS);
-            self.endpoint.execute(batch).await?;
-            let blocks = batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS);
-            entries.extend(blocks.map(ChunkEntry::decode));
-        }
-        Ok(entries)
-    }
-
-    /// How many chunks can be claimed, when these are the entries of those that were ever handed
-    /// out.
-    fn free_count(&self, entries: &[ChunkEntry]) -> u64 {
-        let used = entries.iter().filter(|entry| !is_claimable(entry)).count() as u64;
-        self.layout.superblock.chunk_count - used
-    }
-
-    fn full(&self, entries: &[ChunkEntry], count: u64) -> RegionError {
+    fn full(&self, space: &FreeSpace, wanted: u64) -> RegionError {
+        let is_kept = self.source == Source::Open;
+        let reserve_count = if is_kept { space.reserve_count() } else { 0 };
         RegionError::Full {
-            wanted_bytes: count.saturating_mul(CHUNK_SIZE_BYTES),
-            free_bytes: self.free_count(entries) * CHUNK_SIZE_BYTES,
+            wanted_bytes: wanted.saturating_mul(CHUNK_SIZE_BYTES),
+            free_bytes: space.count() * CHUNK_SIZE_BYTES,
             size_bytes: self.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            reserve_bytes: reserve_count * CHUNK_SIZE_BYTES,
         }
     }
-}
-
-/// A2: free and without owner.
-fn is_claimable(entry: &ChunkEntry) -> bool {
-    entry.owner.is_free() && entry.purpose == Some(ChunkPurpose::Free)
-}
-
-fn first_free_range(entries: &[ChunkEntry], count: u64) -> Option<ChunkRange> {
-    let mut length = 0;
-    for (index, entry) in entries.iter().enumerate() {
-        length = if is_claimable(entry) { length + 1 } else { 0 };
-        if length >= count {
-            return Some(ChunkRange {
-                first: ChunkIndex(index as u64 + 1 - count),
-                count,
-            });
-        }
-    }
-    None
 }

@@ -1,0 +1,72 @@
+//! What retraining has done, for whoever wants to see it.
+
+use std::ops::Range;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::retrain::RetrainSummary;
+use farleaf_region::RegionError;
+use farleaf_region::tally::RetrainTally;
+
+use super::Retrainer;
+use super::look::{self, Looked};
+use crate::sweep::Keeper;
+
+impl Retrainer {
+    pub(super) fn count(&self, change: impl FnOnce(&mut RetrainTally)) {
+        let mut tally = self.tally.get();
+        change(&mut tally);
+        self.tally.set(tally);
+    }
+
+    pub(super) fn note<E>(
+        &self,
+        table: &Looked<'_, E>,
+        models: Range<usize>,
+        summary: &RetrainSummary,
+        time_ns: u64,
+    ) {
+        let queued = self.queued.borrow();
+        let models = &table.contents.models[models];
+        let is_queued = |model: &&_| queued.contains(&look::table_of(model));
+        let queued_count = models.iter().filter(is_queued).count() as u64;
+        let mut tally = self.tally.get();
+        tally.retraining_count += 1;
+        tally.moved_count += summary.moved_count;
+        tally.made_count += summary.made_count;
+        tally.model_count += summary.model_count;
+        tally.adopted_count += summary.adopted_count;
+        tally.late_count += summary.late_count;
+        tally.record_count += summary.record_count;
+        tally.time_ns += time_ns;
+        tally.time_ns_max = tally.time_ns_max.max(time_ns);
+        tally.queued_count += queued_count;
+        tally.found_count += models.len() as u64 - queued_count;
+        let longest = tally.step_round_trips_max;
+        tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
+        self.tally.set(tally);
+        tracing::debug!(
+            table = %table.access.table,
+            models = models.len(),
+            moved = summary.moved_count,
+            made = summary.made_count,
+            time_ns,
+            "retrained"
+        );
+    }
+
+    /// Tells everybody what was done, if anything was. One round trip.
+    pub(super) async fn publish_tally<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+    ) -> Result<(), RegionError> {
+        if self.published.replace(self.tally.get()) == self.tally.get() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.write(keeper.layout.tally(), &self.tally.get().encode());
+        keeper.endpoint.execute(&mut batch).await?;
+        let counters = keeper.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! The words of the chunk table, and the verbs on them.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_types::{OwnerWord, TableId};
+
+use super::free_space::reserve_count;
+use super::{ChunkAllocator, ChunkRange};
+use crate::RegionError;
+use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use crate::layout::ChunkIndex;
+
+/// Chunk blocks that are read or swapped with one batch.
+const BATCH_CHUNK_COUNT: u64 = 512;
+
+impl<E: Endpoint> ChunkAllocator<'_, E> {
+    pub(super) async fn alloc_num(&self, batch: &mut Batch) -> Result<u64, RegionError> {
+        batch.clear();
+        let slot = batch.read(self.layout.alloc_num(), 1);
+        self.endpoint.execute(batch).await?;
+        Ok(batch.words(slot)[0])
+    }
+
+    /// A2: grows `alloc_num`; `None` when the region ends, or when it does not stand at `at`. What
+    /// is handed out begins behind the reserve (A6).
+    pub(super) async fn grow(
+        &self,
+        batch: &mut Batch,
+        count: u64,
+        at: Option<ChunkIndex>,
+    ) -> Result<Option<ChunkIndex>, RegionError> {
+        let limit = self.layout.superblock.chunk_count;
+        let mut current = self.alloc_num(batch).await?;
+        loop {
+            let start = current.max(reserve_count(limit));
+            let end = start.checked_add(count).filter(|end| *end <= limit);
+            let Some(end) = end.filter(|_| at.is_none_or(|at| at.0 == start)) else {
+                return Ok(None);
+            };
+            batch.clear();
+            let slot = batch.compare_swap(self.layout.alloc_num(), current, end);
+            self.endpoint.execute(batch).await?;
+            let previous = batch.previous(slot);
+            if previous == current {
+                return Ok(Some(ChunkIndex(start)));
+            }
+            current = previous;
+        }
+    }
+
+    /// Swaps the owner words of a range of free chunks and notes their purpose; gives back what it
+    /// got and returns false when somebody else has one of them (A3).
+    pub(super) async fn take(
+        &self,
+        batch: &mut Batch,
+        range: ChunkRange,
+        purpose: ChunkPurpose,
+        table: TableId,
+    ) -> Result<bool, RegionError> {
+        let body = ChunkEntry::encode_body(purpose, table, FreeLeaves::default());
+        let mut taken: Vec<ChunkIndex> = Vec::new();
+        let chunks: Vec<ChunkIndex> = range.iter().collect();
+        for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
+            batch.clear();
+            let slots: Vec<_> = part
+                .iter()
+                .map(|chunk| {
+                    let entry = self.layout.chunk_entry(*chunk);
+                    let swap = batch.compare_swap(entry, 0, self.owner.word());
+                    (*chunk, swap, batch.read(entry, CHUNK_ENTRY_SIZE_WORDS))
+                })
+                .collect();
+            self.endpoint.execute(batch).await?;
+            let mut lost = false;
+            for (chunk, swap, read) in slots {
+                let won = batch.previous(swap) == 0;
+                let free =
+                    ChunkEntry::decode(batch.words(read)).purpose == Some(ChunkPurpose::Free);
+                lost |= !won || !free;
+                if won {
+                    taken.push(chunk);
+                }
+            }
+            if lost {
+                for chunk in taken {
+                    self.drop_owner(batch, chunk).await?;
+                }
+                return Ok(false);
+            }
+        }
+        // Only when all are ours: a chunk that is let go of above must still be free.
+        for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
+            batch.clear();
+            for chunk in part {
+                batch.write(self.layout.chunk_entry(*chunk).offset(1), &body);
+            }
+            self.endpoint.execute(batch).await?;
+        }
+        Ok(true)
+    }
+
+    pub(super) async fn swap_owner(
+        &self,
+        batch: &mut Batch,
+        chunk: ChunkIndex,
+        from: OwnerWord,
+    ) -> Result<Option<ChunkEntry>, RegionError> {
+        let entry = self.layout.chunk_entry(chunk);
+        batch.clear();
+        let swap = batch.compare_swap(entry, from.word(), self.owner.word());
+        let read = batch.read(entry, CHUNK_ENTRY_SIZE_WORDS);
+        self.endpoint.execute(batch).await?;
+        let won = batch.previous(swap) == from.word();
+        Ok(won.then(|| ChunkEntry::decode(batch.words(read))))
+    }
+
+    pub(super) async fn drop_owner(
+        &self,
+        batch: &mut Batch,
+        chunk: ChunkIndex,
+    ) -> Result<(), RegionError> {
+        batch.clear();
+        batch.write_word(self.layout.chunk_entry(chunk), OwnerWord::FREE.word());
+        Ok(self.endpoint.execute(batch).await?)
+    }
+
+    pub(super) async fn read_all(&self, batch: &mut Batch) -> Result<Vec<ChunkEntry>, RegionError> {
+        let alloc_num = self.alloc_num(batch).await?;
+        let chunk_count = self.layout.superblock.chunk_count;
+        let count = alloc_num.max(reserve_count(chunk_count)).min(chunk_count);
+        let mut entries = Vec::with_capacity(count as usize);
+        for start in (0..count).step_by(BATCH_CHUNK_COUNT as usize) {
+            let part = (count - start).min(BATCH_CHUNK_COUNT) as usize;
+            batch.clear();
+            let from = self.layout.chunk_entry(ChunkIndex(start));
+            let read = batch.read(from, part * CHUNK_ENTRY_SIZE_WORDS);
+            self.endpoint.execute(batch).await?;
+            let blocks = batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS);
+            entries.extend(blocks.map(ChunkEntry::decode));
+        }
+        Ok(entries)
+    }
+}
