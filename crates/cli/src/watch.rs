@@ -21,6 +21,7 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     done_count: AtomicUsize,
+    /// The work has ended, or is given up: whoever sets it decides which.
     is_over: AtomicBool,
     is_interrupted: Arc<AtomicBool>,
 }
@@ -51,33 +52,58 @@ impl Watched {
         give_up: impl Fn(usize) + Sync,
     ) -> T {
         thread::scope(|scope| {
-            scope.spawn(|| self.look(&tell_waiting, &give_up));
-            let done = work();
-            self.is_over.store(true, Ordering::Relaxed);
-            done
+            let looking = scope.spawn(|| self.look(&tell_waiting, &give_up));
+            let _over = Over {
+                watched: self,
+                looking: looking.thread().clone(),
+            };
+            work()
         })
     }
 
     fn look(&self, tell_waiting: &impl Fn(usize), give_up: &impl Fn(usize)) {
         let mut seen = (0, Instant::now());
+        let mut interrupted: Option<Instant> = None;
         let mut is_told = false;
-        while !self.is_over.load(Ordering::Relaxed) {
-            thread::sleep(LOOK_INTERVAL);
+        loop {
+            thread::park_timeout(LOOK_INTERVAL);
             let done_count = self.done_count.load(Ordering::Relaxed);
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
             if done_count != seen.0 {
                 seen = (done_count, Instant::now());
                 is_told = false;
             }
-            let waited = seen.1.elapsed();
-            if waited >= TOLD_AFTER && !is_told && !self.is_over.load(Ordering::Relaxed) {
+            if seen.1.elapsed() >= TOLD_AFTER && !is_told {
                 tell_waiting(done_count);
                 is_told = true;
             }
-            if waited >= GIVEN_UP_AFTER && self.is_interrupted.load(Ordering::Relaxed) {
-                give_up(done_count);
-                return;
+            if self.is_interrupted.load(Ordering::Relaxed) {
+                let since = *interrupted.get_or_insert_with(Instant::now);
+                let waited = since.max(seen.1).elapsed();
+                if waited >= GIVEN_UP_AFTER && !self.is_over.swap(true, Ordering::Relaxed) {
+                    give_up(done_count);
+                    return;
+                }
             }
         }
+    }
+}
+
+/// Ends the watching, also when the work panics.
+struct Over<'a> {
+    watched: &'a Watched,
+    looking: thread::Thread,
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        if self.watched.is_over.swap(true, Ordering::Relaxed) {
+            // Given up: the process is about to end, and has said how far the work came.
+            thread::sleep(GIVEN_UP_AFTER);
+        }
+        self.looking.unpark();
     }
 }
 
@@ -104,6 +130,7 @@ mod tests {
             |done_count| given_up.store(done_count, Ordering::Relaxed),
         );
         assert_eq!(given_up.load(Ordering::Relaxed), 7);
+        assert!(begun.elapsed() >= GIVEN_UP_AFTER);
 
         let watched = Watched::default();
         watched.is_interrupted.store(true, Ordering::Relaxed);

@@ -77,7 +77,8 @@ pub enum ControlError {
         /// What the system said.
         source: io::Error,
     },
-    /// The memory node is there, and did not answer in time.
+    /// The memory node is there, and did not answer in time. Nothing more can be asked over this
+    /// connection.
     #[error(
         "the memory node of {pool} does not answer; is `farleaf serve` stopped, or its host busy?"
     )]

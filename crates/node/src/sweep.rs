@@ -48,6 +48,7 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::catalog::read_catalog;
 use crate::patience::Patience;
+use crate::retrain::is_full;
 
 /// What is logged with the leaf that a search was for.
 const GIVEN_UP: &str = "cannot sweep what dead sessions left here: a client that is alive holds \
@@ -176,6 +177,8 @@ impl<E: Endpoint> Keeper<E> {
             match self.adopt_orphans(entry, &patience).await {
                 Ok(Some(count)) => report.chunk_count += count,
                 Ok(None) => report.given_up_count += 1,
+                // The run stays, and is tried again.
+                Err(error) if is_full(&error) => report.given_up_count += 1,
                 Err(error) => report.note_damage(error)?,
             }
         }

@@ -16,7 +16,8 @@ pub const CHUNK_SIZE_BLOCKS: u64 = CHUNK_SIZE_BYTES / BLOCK_SIZE_BYTES;
 /// Words of the superblock that are written once, when the region is made.
 pub const SUPERBLOCK_SIZE_WORDS: usize = 8;
 
-/// Number of chunks ever handed out: chunks below it may be claimed. CAS.
+/// Number of chunks ever handed out: chunks below it may be claimed, and those kept for retraining
+/// (A6), of which it may be less. CAS.
 const ALLOC_NUM_BLOCK: u64 = 1;
 /// Owner word of the catalog's lock. CAS.
 const CATALOG_LOCK_BLOCK: u64 = 2;

@@ -18,6 +18,9 @@ use crate::verify::Verdict;
 /// How long a thread without anything to do does nothing.
 const IDLE: Duration = Duration::from_millis(1);
 
+/// Records that are drawn for a get, at the most: those that were refused are not asked for.
+const DRAW_COUNT_MAX: usize = 64;
+
 /// One thread's operations.
 pub(super) struct Client<'a> {
     pub(super) thread_index: usize,
@@ -84,9 +87,9 @@ impl Client<'_> {
 
     /// Gets a key that is known to be there. Returns whether there is one.
     fn read(&mut self, notes: &mut Notes) -> bool {
-        let random = &mut self.random;
-        let chosen = self.course.known_present(|count| below(random, count));
-        let Some(index) = chosen else {
+        let (random, course) = (&mut self.random, self.course);
+        let mut draw = || course.known_present(|count| below(random, count));
+        let Some(index) = (0..DRAW_COUNT_MAX).find_map(|_| draw()) else {
             return false;
         };
         let (key, value) = self.course.record(index);

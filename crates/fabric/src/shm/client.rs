@@ -1,6 +1,7 @@
 //! The client's side of the socket.
 
 use core::convert::identity;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,8 @@ pub struct ShmClient {
     /// late answer to that call would be taken for the answer to the next one: one session's
     /// "fenced" for another's (F6).
     socket: Mutex<Option<OwnedFd>>,
+    /// That call failed because there was no answer in time.
+    was_silent: AtomicBool,
 }
 
 impl ShmClient {
@@ -59,6 +62,7 @@ impl ShmClient {
         let client = Self {
             pool,
             socket: Mutex::new(Some(socket)),
+            was_silent: AtomicBool::new(false),
         };
         let (reply, descriptor) = client.call(Request::Hello)?;
         match (reply, descriptor) {
@@ -89,11 +93,21 @@ impl ShmClient {
         let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = place.take().ok_or_else(|| {
             io::Error::new(
-                io::ErrorKind::NotConnected,
+                if self.was_silent.load(Ordering::Relaxed) {
+                    io::ErrorKind::TimedOut
+                } else {
+                    io::ErrorKind::NotConnected
+                },
                 "an earlier call was not answered",
             )
         })?;
-        let exchanged = exchange(&socket, request)?;
+        let exchanged = exchange(&socket, request);
+        if let Err(error) = &exchanged
+            && is_silence(error)
+        {
+            self.was_silent.store(true, Ordering::Relaxed);
+        }
+        let exchanged = exchanged?;
         *place = Some(socket);
         Ok(exchanged)
     }
@@ -135,18 +149,25 @@ impl Control for ShmClient {
 }
 
 /// A socket whose time limit has passed would block.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
 fn unanswered(
     pool: &str,
     source: io::Error,
     told: impl FnOnce(io::Error) -> io::Error,
 ) -> ControlError {
     let pool = pool.to_owned();
-    match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent { pool },
-        _ => ControlError::Unreachable {
-            source: told(source),
-            pool,
-        },
+    if is_silence(&source) {
+        return ControlError::Silent { pool };
+    }
+    ControlError::Unreachable {
+        source: told(source),
+        pool,
     }
 }
 

@@ -180,7 +180,7 @@ fn a_late_answer_is_never_taken_for_the_next_one() {
                 let _ = rustix::net::send(&socket, &frame(&[MAGIC, 4]), SendFlags::NOSIGNAL);
                 let other = client.session_life(owner(2));
                 assert!(
-                    matches!(other, Err(ControlError::Unreachable { .. })),
+                    matches!(other, Err(ControlError::Silent { .. })),
                     "{other:?}"
                 );
             });

@@ -133,8 +133,8 @@ pub struct Stretch {
 /// caller's to reuse, by R7.
 ///
 /// # Errors
-/// The pool is full: nothing has changed. A leaf is damaged, or the fabric failed: the run is then
-/// to be [`adopt`]ed.
+/// The pool is full: nothing has changed, or it became full meanwhile. Then, or if a leaf is
+/// damaged or the fabric failed, the run is to be [`adopt`]ed.
 pub async fn retrain<E: Endpoint>(
     work: &Retraining<'_, E>,
     stretch: &Stretch,
@@ -156,8 +156,9 @@ pub async fn retrain<E: Endpoint>(
     };
     // In a pool that is nearly full, as much as there is room for: it stops then (R6). Room is left
     // for what R5 writes, a chunk larger than the old one: it could not be committed without. What
-    // shrinks needs no more than it had, and may take what splits and other retrainings leave; a
-    // longer run than it fills would leave that in pieces.
+    // shrinks seldom needs more than it had (else it waits, with its run, for the old one's
+    // chunks), and may take what splits and other retrainings leave; a longer run than it fills
+    // would leave that in pieces.
     let mut chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
     let mut others = Others {
         piece_count: work.contents.chunk_count(),
@@ -186,7 +187,10 @@ pub async fn retrain<E: Endpoint>(
     let moved = mover.move_while(&mut batch, may_go_on).await;
     count(work, &mut batch);
     moved?;
-    let made = mover.finish();
+    let made = mover::Moved {
+        makes_room: stretch.makes_room,
+        ..mover.finish()
+    };
     commit(work, (range, generation), made, published).await
 }
 

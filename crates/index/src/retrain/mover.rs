@@ -88,6 +88,8 @@ pub(super) struct Moved {
     /// What they were, in no order.
     pub(super) retired: Vec<RemoteAddr>,
     pub(super) step_round_trips_max: u64,
+    /// What is not moved yet of its models is to go on making room ([`super::Stretch`]).
+    pub(super) makes_room: bool,
 }
 
 /// A retraining on its way through the leaves.
@@ -132,6 +134,7 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             leaves: self.made,
             retired: self.retired,
             step_round_trips_max: self.step_round_trips_max,
+            makes_room: false,
         }
     }
 

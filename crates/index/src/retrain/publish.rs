@@ -113,7 +113,7 @@ pub(super) async fn install<E: Endpoint>(
 ) -> Result<(), IndexError> {
     let access = &work.access;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let allocator = allocator.taking_reserve_first();
+    let allocator = allocator.taking_reserve();
     let generation = contents.generation;
     access.endpoint.enters(ProtocolPhase::Snapshot);
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;

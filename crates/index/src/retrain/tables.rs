@@ -48,10 +48,14 @@ pub(super) fn wanting<'a, E: Endpoint>(
     });
     let mut wanting: Vec<Wanting<'a>> = trained.collect();
     wanting.extend(cut.map(|model| Wanting {
-        // It may have been split before, or emptied, which nobody counts again: it is due at once,
-        // and where there is no room, too, as what follows the run that was short.
+        // It may have been split before, which nobody counts again: it is due at once. Where
+        // there was no room for more, it goes on there, in leaves that are as empty.
         split_count: due_split_count(model.leaf_count),
-        underfull_count: u64::from(model.leaf_count),
+        underfull_count: if moved.makes_room {
+            u64::from(model.leaf_count)
+        } else {
+            0
+        },
         model,
     }));
     wanting

@@ -102,7 +102,7 @@ impl Looks {
 }
 
 /// Whether there was no room.
-pub(super) fn is_full(error: &IndexError) -> bool {
+pub(crate) fn is_full(error: &IndexError) -> bool {
     let IndexError::Region(error) = error else {
         return false;
     };
@@ -229,13 +229,8 @@ impl<E: Endpoint> Keeper<E> {
             };
             match adopted {
                 Ok(_) => count += range.count,
-                // The run stays, and is tried again when there is room, or freed with its table.
+                // The run is freed with its table.
                 Err(IndexError::Leaf(LeafError::TableDropped { .. })) => return Ok(None),
-                Err(error) if is_full(&error) => {
-                    let table = entry.record.id;
-                    tracing::debug!(%table, "no room to finish a retraining: {error}");
-                    return Ok(None);
-                }
                 Err(error) => return Err(error),
             }
         }

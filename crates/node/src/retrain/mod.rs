@@ -42,6 +42,7 @@ mod look;
 mod policy;
 mod rests;
 
+pub(crate) use look::is_full;
 pub use policy::RetrainPolicy;
 
 use std::cell::{Cell, RefCell};
@@ -310,14 +311,20 @@ impl Retrainer {
         patience: &Patience<'_>,
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
-        if is_scan_due && keeper.adopt_orphans(&entry, patience).await?.is_none() {
-            // It waits for somebody, or for room, which what waits for its grace period may make.
-            if self.has_garbage() {
-                self.is_scan_due.set(true);
-            } else {
-                self.rest_table(entry.record.id);
+        if is_scan_due {
+            match keeper.adopt_orphans(&entry, patience).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    // It waits for somebody.
+                    self.rest_table(entry.record.id);
+                    return Ok(false);
+                }
+                Err(error) if is_full(&error) => {
+                    self.rest_until_room(entry.record.id, &error);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
             }
-            return Ok(false);
         }
         let Some(table) = self.looks.look(keeper, entry, patience).await? else {
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
@@ -392,7 +399,7 @@ impl Retrainer {
         };
         let summary = match summary {
             Ok(summary) => summary,
-            Err(error) if look::is_full(&error) => {
+            Err(error) if is_full(&error) => {
                 // It may have been full in the middle, too: then a run waits to be adopted.
                 self.rest_until_room(table.access.table, &error);
                 return Ok(false);

@@ -132,9 +132,8 @@ impl RetrainPolicy {
         is_still: &[bool],
     ) -> Option<Range<usize>> {
         let leaves = |model: usize| u64::from(models[model].leaf_count) + counted[model].splits;
-        let own = |model: usize| u64::from(models[model].leaf_count);
         let quarters = |model: usize| if is_still[model] { 2 } else { 3 };
-        let wanted = |model: usize| own(model) * quarters(model) / 4;
+        let wanted = |model: usize| (leaves(model) * quarters(model) / 4).max(1);
         let shrinks = |model: usize| counted[model].underfull >= wanted(model);
         let emptiest = (0..models.len())
             .filter(|model| models[*model].leaf_count > 1 && shrinks(*model))
@@ -333,9 +332,11 @@ mod tests {
             let is_still = vec![true; models.len()];
             RetrainPolicy::DEFAULT.due_for_room(&models, &counted.collect::<Vec<_>>(), &is_still)
         };
-        assert_eq!(due(&[800], &[(800, 399)]), None, "it may grow");
+        assert_eq!(due(&[800], &[(800, 799)]), None, "it may grow");
         assert_eq!(due(&[800], &[(0, 400)]), Some(0..1));
-        assert_eq!(due(&[9], &[(2, 4)]), Some(0..1), "all pairs");
+        assert_eq!(due(&[9], &[(0, 4)]), Some(0..1), "all pairs");
+        assert_eq!(due(&[9], &[(2, 4)]), None);
+        assert_eq!(due(&[9, 1], &[(0, 9), (50, 2)]), Some(0..1));
         let changing = |underfull| {
             let counted = Counted {
                 splits: 0,

@@ -12,7 +12,7 @@ use crate::layout::ChunkIndex;
 /// grace period while the next is written, and a piece of a run.
 const RESERVE_SHARE: u64 = 32;
 /// As large as in a pool of 32 MiB it is in smaller ones, too, if that is not more than one in so
-/// many; and in the smallest, four chunks, if that is not a quarter.
+/// many; and in the smallest, four chunks, if that is not more than a quarter.
 const SMALL_RESERVE_SHARE: u64 = 8;
 const SMALL_RESERVE_COUNT_MAX: u64 = 16;
 const LEAST_RESERVE_SHARE: u64 = 4;
@@ -51,14 +51,12 @@ pub(super) fn reserve_count(chunk_count: u64) -> u64 {
 pub(super) enum Source {
     /// The reserve stays.
     Open,
-    /// The reserve is taken where nothing else is.
-    OpenFirst,
-    /// The other way round.
-    ReserveFirst,
+    /// The reserve is taken where nothing else will do.
+    ReserveToo,
 }
 
 /// Chunks that have to be claimed afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// Side by side.
     pub piece_count: u64,
@@ -83,17 +81,20 @@ impl FreeSpace {
         let reserve_count = reserve_count(chunk_count);
         let touched_count = entries.len() as u64;
         let mut pieces: Vec<ChunkRange> = Vec::new();
-        let touched = entries.iter().map(is_claimable);
-        let untouched = (touched_count..chunk_count).map(|_| true);
-        for (index, is_free) in (0..).zip(touched.chain(untouched)) {
-            match pieces.last_mut() {
-                _ if !is_free => {}
-                Some(last) if last.end().0 == index && index != reserve_count => last.count += 1,
-                _ => pieces.push(ChunkRange {
-                    first: ChunkIndex(index),
-                    count: 1,
-                }),
+        let mut add = |first, count| match pieces.last_mut() {
+            Some(last) if last.end().0 == first && first != reserve_count => last.count += count,
+            _ => pieces.push(ChunkRange {
+                first: ChunkIndex(first),
+                count,
+            }),
+        };
+        for (index, entry) in (0..).zip(entries) {
+            if is_claimable(entry) {
+                add(index, 1);
             }
+        }
+        if touched_count < chunk_count {
+            add(touched_count, chunk_count - touched_count);
         }
         Self {
             pieces,
@@ -108,8 +109,9 @@ impl FreeSpace {
     }
 
     /// How many of the reserve are.
-    pub(super) fn reserve_count(&self) -> u64 {
-        let reserve = self.pieces.iter().filter(|piece| self.is_reserve(**piece));
+    pub(super) fn free_reserve_count(&self) -> u64 {
+        let reserve = self.pieces.iter();
+        let reserve = reserve.filter(|piece| piece.first.0 < self.reserve_count);
         reserve.map(|piece| piece.count).sum()
     }
 
@@ -119,64 +121,66 @@ impl FreeSpace {
         end.saturating_sub(self.touched_count.max(range.first.0))
     }
 
-    /// So many chunks side by side, if there are.
-    pub(super) fn fitting(&self, count: u64, source: Source) -> Option<ChunkRange> {
-        let none = Others {
-            piece_count: 0,
-            single_count: 0,
-        };
-        let found = self.beside(count, none, source)?;
-        (found.count == count).then_some(found)
+    /// So many chunks side by side, if there are, and if others find room afterwards.
+    pub(super) fn whole(&self, count: u64, others: Others, source: Source) -> Option<ChunkRange> {
+        let candidates = self.candidates(count, others, source);
+        let whole = candidates.filter(|(range, _)| range.count == count);
+        best(whole)
     }
 
-    /// As many of the wanted chunks side by side as there are if others are to find room
-    /// afterwards, of the reserve, too.
-    pub(super) fn beside(&self, wanted: u64, others: Others, source: Source) -> Option<ChunkRange> {
+    /// As many of the wanted chunks side by side as there are, if others are to find room
+    /// afterwards, which may take of the reserve.
+    pub(super) fn most(&self, wanted: u64, others: Others, source: Source) -> Option<ChunkRange> {
+        best(self.candidates(wanted, others, source))
+    }
+
+    /// The beginning of each piece, and its rank: what is not the reserve's before what is, the
+    /// longest first, then what is touched, then those of the shortest piece.
+    fn candidates(
+        &self,
+        wanted: u64,
+        others: Others,
+        source: Source,
+    ) -> impl Iterator<Item = (ChunkRange, impl Ord + use<>)> {
         let left = others.piece_count + others.single_count;
         let wanted = wanted.min(self.count().saturating_sub(left));
-        let mut best: Option<(ChunkRange, _)> = None;
-        for (index, piece) in self.pieces.iter().enumerate() {
-            let is_reserve = self.is_reserve(*piece);
-            if is_reserve && source == Source::Open {
-                continue;
-            }
-            let elsewhere = self.longest_count_without(index);
+        let [longest, second] = self.two_longest();
+        self.pieces.iter().filter_map(move |piece| {
+            let is_reserve = piece.first.0 < self.reserve_count;
+            let elsewhere = if piece.count == longest {
+                second
+            } else {
+                longest
+            };
             let room = if elsewhere >= others.piece_count {
                 piece.count
             } else {
                 piece.count.saturating_sub(others.piece_count)
             };
-            let count = wanted.min(room);
             let range = ChunkRange {
                 first: piece.first,
-                count,
+                count: wanted.min(room),
             };
-            let is_preferred = is_reserve == (source == Source::ReserveFirst);
             let is_touched = self.untouched_count(range) == 0;
-            let is_whole = count == wanted;
-            // All of it, if there is, and where it is wanted, if there is any; most chunks first
-            // then, touched ones, and those of the smallest piece.
-            let preference = match source {
-                Source::ReserveFirst => (is_whole, is_preferred),
-                _ => (is_preferred, is_whole),
-            };
-            let rank = (preference, count, is_touched, u64::MAX - piece.count);
-            if count > 0 && best.is_none_or(|(_, best_rank)| rank > best_rank) {
-                best = Some((range, rank));
-            }
-        }
-        best.map(|(range, _)| range)
+            let rank = (!is_reserve, range.count, is_touched, u64::MAX - piece.count);
+            let is_open = !is_reserve || source == Source::ReserveToo;
+            (is_open && range.count > 0).then_some((range, rank))
+        })
     }
 
-    fn is_reserve(&self, piece: ChunkRange) -> bool {
-        piece.first.0 < self.reserve_count
+    fn two_longest(&self) -> [u64; 2] {
+        self.pieces.iter().fold([0, 0], |[longest, second], piece| {
+            [
+                longest.max(piece.count),
+                second.max(piece.count.min(longest)),
+            ]
+        })
     }
+}
 
-    fn longest_count_without(&self, without: usize) -> u64 {
-        let (before, after) = self.pieces.split_at(without);
-        let others = before.iter().chain(&after[1..]).map(|piece| piece.count);
-        others.max().unwrap_or(0)
-    }
+fn best<R: Ord>(candidates: impl Iterator<Item = (ChunkRange, R)>) -> Option<ChunkRange> {
+    let best = candidates.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.map(|(range, _)| range)
 }
 
 /// A2: free and without owner.
@@ -222,7 +226,7 @@ mod tests {
             piece_count,
             single_count: 0,
         };
-        found(space.beside(wanted, others, source))
+        found(space.most(wanted, others, source))
     }
 
     /// Chunks that were handed out before come first, of the smallest piece that is large enough;
@@ -231,37 +235,30 @@ mod tests {
     fn the_smallest_piece_that_fits_is_taken() {
         let space = space("xxx...x.x..x.", 3);
         assert_eq!(
-            (space.count(), space.reserve_count()),
+            (space.count(), space.free_reserve_count()),
             (1 + 2 + 1 + 2 + 4, 1)
         );
-        let fitting = |count| found(space.fitting(count, Source::Open));
+        let fitting = |count| found(space.whole(count, Others::default(), Source::Open));
         assert_eq!(fitting(1), Some((7, 1)));
         assert_eq!(fitting(2), Some((4, 2)));
         assert_eq!(fitting(4), Some((12, 4)));
         assert_eq!(fitting(5), None);
-        let four = space.fitting(4, Source::Open).unwrap();
+        let four = space.whole(4, Others::default(), Source::Open).unwrap();
         assert_eq!(space.untouched_count(four), 3);
     }
 
-    /// Nobody takes of the reserve but who says so.
+    /// Nobody takes of the reserve but who says so, and then only where nothing else will do.
     #[test]
     fn the_reserve_stays() {
         let space = space("....xxxxxxxxxxx.", 0);
-        assert_eq!(found(space.fitting(2, Source::Open)), None);
-        assert_eq!(found(space.fitting(1, Source::Open)), Some((15, 1)));
-        assert_eq!(found(space.fitting(1, Source::OpenFirst)), Some((15, 1)));
-        assert_eq!(
-            found(space.fitting(2, Source::OpenFirst)),
-            None,
-            "not behind the open one"
-        );
-        assert_eq!(found(space.fitting(1, Source::ReserveFirst)), Some((0, 1)));
-        assert_eq!(found(space.fitting(5, Source::ReserveFirst)), None);
-        let small = |chunk_count| reserve_count(chunk_count);
-        assert_eq!(
-            [4, 16, 64, 128, 512, 1024].map(small),
-            [1, 4, 8, 16, 16, 32]
-        );
+        let whole = |count, source| found(space.whole(count, Others::default(), source));
+        assert_eq!(whole(2, Source::Open), None);
+        assert_eq!(whole(1, Source::Open), Some((15, 1)));
+        assert_eq!(whole(1, Source::ReserveToo), Some((15, 1)));
+        assert_eq!(whole(2, Source::ReserveToo), Some((0, 2)));
+        assert_eq!(whole(5, Source::ReserveToo), None);
+        let reserves = [4, 16, 64, 128, 512, 1024].map(reserve_count);
+        assert_eq!(reserves, [1, 4, 8, 16, 16, 32]);
     }
 
     /// What others need stays in one piece: elsewhere, or what is taken is shorter.
@@ -280,7 +277,7 @@ mod tests {
             "in the reserve"
         );
         assert_eq!(open(space("x...xxxx.xx.xx", 0), 8, 4), None);
-        let either = |space: FreeSpace| beside(&space, 8, 2, Source::OpenFirst);
+        let either = |space: FreeSpace| beside(&space, 8, 2, Source::ReserveToo);
         assert_eq!(either(space("....xxxx.xxxxxxx", 0)), Some((8, 1)));
         assert_eq!(either(space("....xxxxxxxxxxxx", 0)), Some((0, 2)));
     }

@@ -12,7 +12,8 @@
 //! - **A5.** What a fenced session holds is given back by the memory node's sweep, which knows what
 //!   is in use (`farleaf-node`).
 //! - **A6.** The first chunks of a region are kept for retraining, which needs some before it makes
-//!   room: nobody else claims them, and `alloc_num` counts them from the beginning.
+//!   room: nobody else claims them. They may be claimed from the beginning: where `alloc_num` is
+//!   smaller, it is read as their number.
 
 mod free_space;
 mod words;
@@ -75,23 +76,13 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     pub fn taking_reserve(self) -> Self {
         Self {
             takes_used_first: true,
-            source: Source::OpenFirst,
-            ..self
-        }
-    }
-
-    /// The same, that claims of what is kept for retraining first.
-    #[must_use]
-    pub fn taking_reserve_first(self) -> Self {
-        Self {
-            takes_used_first: true,
-            source: Source::ReserveFirst,
+            source: Source::ReserveToo,
             ..self
         }
     }
 
     /// Claims `count` chunks side by side and notes their purpose: untouched ones as long as there
-    /// are some, then ones that were given back.
+    /// are some, then ones that were given back; the other way round if used ones come first.
     ///
     /// # Errors
     /// [`RegionError::Full`] when there are not so many in one piece.
@@ -124,13 +115,13 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 }
             }
         }
-        let choose = |space: &FreeSpace| space.fitting(count, self.source);
-        self.claim_chosen(batch, choose, count, (purpose, table))
+        let choose = |space: &FreeSpace| space.whole(count, Others::default(), self.source);
+        self.claim_chosen(batch, choose, count, (purpose, table), None)
             .await
     }
 
     /// Claims as many of the wanted chunks, side by side, as there is room for if others have to be
-    /// claimed afterwards, of the reserve, too; one at least.
+    /// claimed afterwards, which may be of the reserve; one at least. Reads the chunk table.
     ///
     /// # Errors
     /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
@@ -142,10 +133,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
         let mut batch = Batch::new();
-        let choose = |space: &FreeSpace| space.beside(wanted, others, self.source);
+        let choose = |space: &FreeSpace| space.most(wanted, others, self.source);
         let least = others.piece_count + others.single_count + 1;
         let result = self
-            .claim_chosen(&mut batch, choose, least, (purpose, table))
+            .claim_chosen(&mut batch, choose, least, (purpose, table), None)
             .await;
         self.endpoint
             .counters()
@@ -165,13 +156,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
         let mut batch = Batch::new();
-        let choose = |space: &FreeSpace| {
-            let found = space.beside(count, others, self.source);
-            found.filter(|range| range.count == count)
-        };
+        let choose = |space: &FreeSpace| space.whole(count, others, self.source);
         let least = others.piece_count + others.single_count + count;
         let result = self
-            .claim_chosen(&mut batch, choose, least, (purpose, table))
+            .claim_chosen(&mut batch, choose, least, (purpose, table), None)
             .await;
         self.endpoint
             .counters()
@@ -179,17 +167,22 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         result
     }
 
-    /// Claims what is chosen; `wanted` is how many chunks are missed if nothing is.
+    /// Claims what is chosen; `wanted` is how many chunks are missed if nothing is. `known`: the
+    /// chunk table, if it was just read.
     async fn claim_chosen(
         &self,
         batch: &mut Batch,
         choose: impl Fn(&FreeSpace) -> Option<ChunkRange>,
         wanted: u64,
         (purpose, table): (ChunkPurpose, TableId),
+        mut known: Option<Vec<ChunkEntry>>,
     ) -> Result<ChunkRange, RegionError> {
         let mut attempt = 0;
         loop {
-            let entries = self.read_all(batch).await?;
+            let entries = match known.take() {
+                Some(entries) => entries,
+                None => self.read_all(batch).await?,
+            };
             let space = FreeSpace::new(&entries, self.layout.superblock.chunk_count);
             let Some(range) = choose(&space) else {
                 return Err(self.full(&space, wanted));
@@ -317,9 +310,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 self.drop_owner(batch, chunk).await?;
             }
         }
-        let choose = |space: &FreeSpace| space.fitting(1, self.source);
+        let choose = |space: &FreeSpace| space.whole(1, Others::default(), self.source);
         let range = self
-            .claim_chosen(batch, choose, 1, (purpose, table))
+            .claim_chosen(batch, choose, 1, (purpose, table), Some(entries))
             .await?;
         Ok((range.first, FreeLeaves::first(leaf_count)))
     }
@@ -386,7 +379,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         self.drop_owner(&mut Batch::new(), chunk).await
     }
 
-    /// The blocks of all chunks that were ever handed out.
+    /// The blocks of all chunks that were ever handed out, and of those kept for retraining (A6).
     ///
     /// # Errors
     /// The fabric failed.
@@ -401,7 +394,11 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
 
     fn full(&self, space: &FreeSpace, wanted: u64) -> RegionError {
         let is_kept = self.source == Source::Open;
-        let reserve_count = if is_kept { space.reserve_count() } else { 0 };
+        let reserve_count = if is_kept {
+            space.free_reserve_count()
+        } else {
+            0
+        };
         RegionError::Full {
             wanted_bytes: wanted.saturating_mul(CHUNK_SIZE_BYTES),
             free_bytes: space.count() * CHUNK_SIZE_BYTES,

@@ -209,29 +209,37 @@ fn fill(table: &Table, value: impl Fn(u64) -> u64) -> Vec<u64> {
 /// retrained takes as much room as there is, and finds a snapshot's chunks in one piece.
 #[test]
 fn a_full_pool_has_room_again() {
-    for size in [8, 16].into_iter().flat_map(retraining_pools).enumerate() {
-        let (index, pool) = size;
-        let session = pool.session().unwrap();
-        let table = session.create_table("t", &TableOptions::default()).unwrap();
-        for round in 0..2 {
-            let mut keys = fill(&table, |key| key ^ round);
-            let kept_share = if index % 2 == 0 { 0 } else { 10 };
-            let used = pool.usage().unwrap().used_bytes;
-            let gone = keys.split_off(keys.len() * kept_share / 100);
-            for key in gone {
-                assert_eq!(table.delete(key).unwrap(), Some(key ^ round));
-            }
-            eventually(&pool, "half of the pool is free", |session, _, _| {
-                session.pool().usage().unwrap().used_bytes * 2 < used
-            });
-            keys.sort_unstable();
-            let records = table.range(..).map(Result::unwrap);
-            assert!(records.eq(keys.iter().map(|key| (*key, key ^ round))));
-            for key in keys {
-                table.delete(key).unwrap();
-            }
+    for (size_mib, kept_percent) in [(8, 10), (16, 0)] {
+        for pool in retraining_pools(size_mib) {
+            empty_when_full(&pool, kept_percent);
         }
     }
+}
+
+/// Twice: fills a pool and deletes all records but so many percent.
+fn empty_when_full(pool: &Pool, kept_percent: usize) {
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &TableOptions::default()).unwrap();
+    let mut counts = Vec::new();
+    for round in 0..2 {
+        let mut keys = fill(&table, |key| key ^ round);
+        counts.push(keys.len());
+        let used = pool.usage().unwrap().used_bytes;
+        let gone = keys.split_off(keys.len() * kept_percent / 100);
+        for key in gone {
+            assert_eq!(table.delete(key).unwrap(), Some(key ^ round));
+        }
+        eventually(pool, "half of the pool is free", |session, _, _| {
+            session.pool().usage().unwrap().used_bytes * 2 < used
+        });
+        keys.sort_unstable();
+        let records = table.range(..).map(Result::unwrap);
+        assert!(records.eq(keys.iter().map(|key| (*key, key ^ round))));
+        for key in keys {
+            table.delete(key).unwrap();
+        }
+    }
+    assert!(counts[1] * 4 > counts[0], "{counts:?}");
 }
 
 /// A scan that pauses between two records goes on where it was, whatever has become meanwhile of
