@@ -1,9 +1,8 @@
 //! The client's side of the socket.
 
 use core::convert::identity;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -28,12 +27,10 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ShmClient {
     pool: String,
-    /// `None` once a call failed half way. Answers do not say which question they are for, so the
-    /// late answer to that call would be taken for the answer to the next one: one session's
+    /// How a call failed half way, once one has. Answers do not say which question they are for, so
+    /// the late answer to that call would be taken for the answer to the next one: one session's
     /// "fenced" for another's (F6).
-    socket: Mutex<Option<OwnedFd>>,
-    /// That call failed because there was no answer in time.
-    was_silent: AtomicBool,
+    socket: Mutex<Result<OwnedFd, io::ErrorKind>>,
 }
 
 impl ShmClient {
@@ -61,8 +58,7 @@ impl ShmClient {
         let socket = told?;
         let client = Self {
             pool,
-            socket: Mutex::new(Some(socket)),
-            was_silent: AtomicBool::new(false),
+            socket: Mutex::new(Ok(socket)),
         };
         let (reply, descriptor) = client.call(Request::Hello)?;
         match (reply, descriptor) {
@@ -91,25 +87,21 @@ impl ShmClient {
         // The socket is out of its place during the exchange, so a thread that panicked in one
         // left none behind, and a poisoned lock needs no other care.
         let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let socket = place.take().ok_or_else(|| {
-            io::Error::new(
-                if self.was_silent.load(Ordering::Relaxed) {
-                    io::ErrorKind::TimedOut
-                } else {
-                    io::ErrorKind::NotConnected
-                },
-                "an earlier call was not answered",
-            )
+        let socket = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
+        let socket = socket.map_err(|kind| {
+            *place = Err(kind);
+            io::Error::new(kind, "an earlier call was not answered")
         })?;
-        let exchanged = exchange(&socket, request);
-        if let Err(error) = &exchanged
-            && is_silence(error)
-        {
-            self.was_silent.store(true, Ordering::Relaxed);
+        match exchange(&socket, request) {
+            Ok(exchanged) => {
+                *place = Ok(socket);
+                Ok(exchanged)
+            }
+            Err(error) => {
+                *place = Err(error.kind());
+                Err(error)
+            }
         }
-        let exchanged = exchanged?;
-        *place = Some(socket);
-        Ok(exchanged)
     }
 
     fn malformed(&self, what: &str) -> ControlError {
@@ -149,25 +141,18 @@ impl Control for ShmClient {
 }
 
 /// A socket whose time limit has passed would block.
-fn is_silence(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
-}
-
 fn unanswered(
     pool: &str,
     source: io::Error,
     told: impl FnOnce(io::Error) -> io::Error,
 ) -> ControlError {
     let pool = pool.to_owned();
-    if is_silence(&source) {
-        return ControlError::Silent { pool };
-    }
-    ControlError::Unreachable {
-        source: told(source),
-        pool,
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Silent { pool },
+        _ => ControlError::Unreachable {
+            source: told(source),
+            pool,
+        },
     }
 }
 

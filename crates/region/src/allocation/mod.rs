@@ -92,31 +92,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         purpose: ChunkPurpose,
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
-        let mut batch = Batch::new();
-        let result = self.claim_with(&mut batch, count, purpose, table).await;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
-        result
-    }
-
-    async fn claim_with(
-        &self,
-        batch: &mut Batch,
-        count: u64,
-        purpose: ChunkPurpose,
-        table: TableId,
-    ) -> Result<ChunkRange, RegionError> {
-        if !self.takes_used_first {
-            while let Some(first) = self.grow(batch, count, None).await? {
-                let range = ChunkRange { first, count };
-                if self.take(batch, range, purpose, table).await? {
-                    return Ok(range);
-                }
-            }
-        }
-        let choose = |space: &FreeSpace| space.whole(count, Others::default(), self.source);
-        self.claim_chosen(batch, choose, count, (purpose, table), None)
+        self.claim_whole_beside(count, Others::default(), purpose, table)
             .await
     }
 
@@ -138,16 +114,15 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         let result = self
             .claim_chosen(&mut batch, choose, least, (purpose, table), None)
             .await;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        self.count(&mut batch);
         result
     }
 
-    /// The same, of all or nothing.
+    /// Claims all of the wanted chunks, side by side, if others find room afterwards, which may be
+    /// of the reserve.
     ///
     /// # Errors
-    /// As for [`Self::claim_beside`].
+    /// [`RegionError::Full`] if there is no room for both; or the fabric failed.
     pub async fn claim_whole_beside(
         &self,
         count: u64,
@@ -156,15 +131,39 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
         let mut batch = Batch::new();
-        let choose = |space: &FreeSpace| space.whole(count, others, self.source);
-        let least = others.piece_count + others.single_count + count;
-        let result = self
-            .claim_chosen(&mut batch, choose, least, (purpose, table), None)
-            .await;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        let grown = self.claim_untouched(&mut batch, (count, others), (purpose, table));
+        let result = match grown.await {
+            Ok(None) => {
+                let choose = |space: &FreeSpace| space.whole(count, others, self.source);
+                let least = others.piece_count + others.single_count + count;
+                self.claim_chosen(&mut batch, choose, least, (purpose, table), None)
+                    .await
+            }
+            Ok(Some(range)) => Ok(range),
+            Err(error) => Err(error),
+        };
+        self.count(&mut batch);
         result
+    }
+
+    /// Claims chunks that nobody has been handed yet, if those come first; `None`: they do not, or
+    /// there are none.
+    async fn claim_untouched(
+        &self,
+        batch: &mut Batch,
+        (count, others): (u64, Others),
+        (purpose, table): (ChunkPurpose, TableId),
+    ) -> Result<Option<ChunkRange>, RegionError> {
+        if self.takes_used_first || others != Others::default() {
+            return Ok(None);
+        }
+        while let Some(first) = self.grow(batch, count, None).await? {
+            let range = ChunkRange { first, count };
+            if self.take(batch, range, purpose, table).await? {
+                return Ok(Some(range));
+            }
+        }
+        Ok(None)
     }
 
     /// Claims what is chosen; `wanted` is how many chunks are missed if nothing is. `known`: the
@@ -249,8 +248,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
     ) -> Result<bool, RegionError> {
         let mut batch = Batch::new();
-        let grown = self.grow(&mut batch, count, Some(range.end()));
-        let result = match grown.await {
+        let result = match self.grow(&mut batch, count, Some(range.end())).await {
             Ok(Some(first)) => {
                 self.take(&mut batch, ChunkRange { first, count }, purpose, table)
                     .await
@@ -258,9 +256,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         };
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        self.count(&mut batch);
         result
     }
 
@@ -279,9 +275,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         let result = self
             .lease_leaves_with(&mut batch, table, slots, leaf_count)
             .await;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        self.count(&mut batch);
         result
     }
 
@@ -351,9 +345,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         if !batch.is_empty() {
             self.endpoint.execute(&mut batch).await?;
         }
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        self.count(&mut batch);
         Ok(())
     }
 
@@ -386,10 +378,14 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     pub async fn entries(&self) -> Result<Vec<ChunkEntry>, RegionError> {
         let mut batch = Batch::new();
         let entries = self.read_all(&mut batch).await;
-        self.endpoint
-            .counters()
-            .record(OperationKind::Control, &batch.take_cost());
+        self.count(&mut batch);
         entries
+    }
+
+    /// F9: what a call has cost, whether it did anything or not.
+    fn count(&self, batch: &mut Batch) {
+        let counters = self.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
     }
 
     fn full(&self, space: &FreeSpace, wanted: u64) -> RegionError {
