@@ -11,6 +11,7 @@
 //! | [`progress`] | progress bars |
 //! | [`failure`] | how commands end and how errors are told |
 //! | [`log`] | the log on stderr |
+//! | [`watch`] | work that may come to wait for a client which does not go on |
 //!
 //! Results go to stdout; the log, progress and errors to stderr. Exit status: 0 done; 1 failed, or
 //! a key was absent; 2 the arguments are wrong; 3 there was nothing to judge by; 4 a planted bug

@@ -44,7 +44,7 @@ impl Watched {
 
     /// Does the work, which notes how far it came. While nothing is noted for long, `tell_waiting`
     /// is called once; and if the work does not stop after an interrupt, `give_up`, which should
-    /// end the process. Both are told how many parts were done.
+    /// end the process. Both are told how many parts were done. Returns when neither is under way.
     pub(crate) fn run<T>(
         &self,
         work: impl FnOnce() -> T,
@@ -99,10 +99,7 @@ struct Over<'a> {
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
-        if self.watched.is_over.swap(true, Ordering::Relaxed) {
-            // Given up: the process is about to end, and has said how far the work came.
-            thread::sleep(GIVEN_UP_AFTER);
-        }
+        self.watched.is_over.store(true, Ordering::Relaxed);
         self.looking.unpark();
     }
 }
