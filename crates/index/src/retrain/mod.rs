@@ -124,8 +124,8 @@ pub struct Stretch {
     pub models: Range<usize>,
     /// How many leaves splits have added, as far as they were counted.
     pub synonym_count: u64,
-    /// Whether so much is deleted that the run is surely shorter than what it replaces: then it may
-    /// take what is kept for retraining in a full pool.
+    /// Whether so much is deleted, as far as deletes have counted it, that the run will be shorter
+    /// than what it replaces: then it may take what is kept for retraining in a full pool.
     pub makes_room: bool,
 }
 

@@ -192,7 +192,7 @@ fn deleted_keys_give_their_memory_back() {
 
 /// A small pool that is full, and in which most is deleted then, has room again: what is retrained
 /// takes as much room as there is, and what it leaves is reused however often it has failed before.
-/// (A larger one, whose snapshots take several chunks, may not find them in one piece.)
+/// (Not every pool has: "A full pool" in docs/retraining.md.)
 #[test]
 fn a_full_pool_has_room_again() {
     for pool in retraining_pools(6) {
