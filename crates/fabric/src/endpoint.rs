@@ -3,7 +3,7 @@
 use core::fmt;
 use core::future::Future;
 
-use farleaf_types::WordAddr;
+use farleaf_types::{NodeId, WordAddr};
 use thiserror::Error;
 
 use crate::batch::Batch;
@@ -91,7 +91,7 @@ pub trait Endpoint {
     fn counters(&self) -> &Counters;
 
     /// Size of a node's region in words; `None` when there is no such node.
-    fn region_word_count(&self, node: farleaf_types::NodeId) -> Option<u64>;
+    fn region_word_count(&self, node: NodeId) -> Option<u64>;
 }
 
 /// A check of the protocols above, which the simulator can have left out.
@@ -153,6 +153,22 @@ pub enum BatchErrorKind {
         /// Size of the region in words, `None` when the pool has no such node.
         region_word_count: Option<u64>,
     },
+    /// F7: the session's rights do not go so far. Nothing of the verb took effect.
+    Forbidden {
+        /// Where the verb was aimed at.
+        addr: WordAddr,
+        /// How many words it meant.
+        word_count: u64,
+    },
+    /// F6: the session has been fenced. Nothing of the batch took effect on that node.
+    Fenced,
+    /// The node was lost before the batch was posted. Nothing of the batch took effect.
+    Unreachable {
+        /// Which node.
+        node: NodeId,
+        /// What the backend knows.
+        reason: String,
+    },
     /// F5: the verb may or may not have taken effect, wholly or (a WRITE) in part.
     Unknown {
         /// What the backend knows.
@@ -210,6 +226,21 @@ impl fmt::Display for BatchFailure {
                 addr.index() * 8,
                 addr.node()
             ),
+            BatchErrorKind::Forbidden { addr, word_count } => write!(
+                f,
+                "verb {verb} of the batch refused: this session has not the right to change {} \
+                 bytes at offset {:#x} of {}; connect with greater rights",
+                word_count * 8,
+                addr.index() * 8,
+                addr.node()
+            ),
+            BatchErrorKind::Fenced => f.write_str(
+                "the memory node has fenced this session: it was silent for too long, or an \
+                 operator asked for it; open the pool again",
+            ),
+            BatchErrorKind::Unreachable { node, reason } => {
+                write!(f, "{node} of the pool cannot be reached: {reason}")
+            }
             BatchErrorKind::Unknown { reason } => {
                 write!(
                     f,

@@ -14,7 +14,10 @@
 //! | [`phase`](ProtocolPhase) | how far a session is, for endpoints that want to know |
 //! | [`control`](Control) | registration, liveness and fencing of sessions (F6) |
 //! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
+//! | `runtime` | where nodes and clients of one host find each other |
+//! | `service` | what listeners need of a memory node, and how they are stopped |
 //! | [`shm`] | the `shm` backend's socket: how a mapping and a session reach another process |
+//! | [`tcp`] | the `tcp` backend: batches as frames, and a memory node that executes them |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
 //!
 //! What it is not: it knows nothing of leaves, tables or superblocks.
@@ -25,9 +28,12 @@ mod control;
 mod cost;
 mod endpoint;
 mod phase;
+mod runtime;
+mod service;
 
 pub mod mapped;
 pub mod shm;
+pub mod tcp;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -37,3 +43,4 @@ pub use control::{Control, ControlError, SessionLife};
 pub use cost::{Cost, Counters, KindCounters, OperationKind};
 pub use endpoint::{BatchError, BatchErrorKind, Endpoint, ProtocolCheck};
 pub use phase::{Course, ProtocolPhase};
+pub use service::{SessionService, StopSignal};

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use farleaf_fabric::SessionService;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_fabric::shm::SessionService;
 use farleaf_fabric::{Control, ControlError, SessionLife};
 use farleaf_region::RegionLayout;
 use farleaf_types::OwnerWord;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use farleaf_executor::block_on;
+use farleaf_fabric::SessionService;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_fabric::shm::SessionService;
 use farleaf_fabric::{Batch, BatchError, Endpoint, SessionLife};
 use farleaf_region::session::{
     HEARTBEAT_DRAINED, SESSION_COUNT, SESSION_SIZE_WORDS, SessionRecord, alive_word, fenced_word,

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::{MappedRegion, PageKind};
-use farleaf_fabric::shm::{PoolName, SessionService, ShmListener, StopSignal};
+use farleaf_fabric::shm::{PoolName, ShmListener};
+use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_types::OwnerWord;
 
 use crate::NodeError;

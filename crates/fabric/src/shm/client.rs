@@ -15,8 +15,8 @@ use rustix::net::{
 };
 
 use crate::control::{Control, ControlError, SessionLife};
+use crate::runtime::DIRECTORY_VARIABLE;
 use crate::shm::PoolName;
-use crate::shm::place::DIRECTORY_VARIABLE;
 use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
 
 /// A node that does not answer for so long is reported as unreachable. Answers take microseconds;

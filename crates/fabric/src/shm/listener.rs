@@ -5,11 +5,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use farleaf_types::OwnerWord;
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, sockopt,
@@ -17,6 +16,7 @@ use rustix::net::{
 use rustix::process::PidfdFlags;
 use thiserror::Error;
 
+use crate::service::{SessionService, StopSignal};
 use crate::shm::PoolName;
 use crate::shm::place::Claim;
 use crate::shm::wire::{FRAME_SIZE_BYTES, Frame, Reply, Request};
@@ -26,19 +26,6 @@ const CONNECTION_COUNT_MAX: usize = 1024;
 const BACKLOG: i32 = 64;
 /// How long the listener rests when it cannot even turn a client away.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
-
-/// What the listener needs of the memory node: the sessions. Called from the listener's thread.
-pub trait SessionService {
-    /// Brings a session of process `pid` to life; the error is told to the client.
-    ///
-    /// # Errors
-    /// Why there is none.
-    fn register(&mut self, pid: u32) -> Result<OwnerWord, String>;
-    /// The session has drained, or its process is dead: it is fenced now (F6).
-    fn fence(&mut self, owner: OwnerWord);
-    /// The process of a session that is not fenced.
-    fn process_of(&mut self, owner: OwnerWord) -> Option<u32>;
-}
 
 /// Why a node cannot listen.
 #[derive(Debug, Error)]
@@ -57,25 +44,6 @@ pub enum ListenError {
         /// What the system said.
         source: io::Error,
     },
-}
-
-/// Stops a listener from any thread.
-#[derive(Clone, Debug)]
-pub struct StopSignal(Arc<OwnedFd>);
-
-impl StopSignal {
-    /// # Errors
-    /// The process has no descriptor left.
-    pub fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
-    }
-
-    /// Makes [`ShmListener::run`] return soon.
-    pub fn stop(&self) {
-        // The only failure is an eventfd that has been stopped 2^64 times: stopped it is.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
-    }
 }
 
 /// A connected client: its socket, its process, and what it registered.
@@ -167,7 +135,7 @@ impl ShmListener {
 
     fn wait(&self, stop: &StopSignal) -> io::Result<Ready> {
         let mut descriptors = vec![
-            PollFd::from_borrowed_fd(stop.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.descriptor(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
         ];
         for client in &self.clients {

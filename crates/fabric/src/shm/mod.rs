@@ -20,6 +20,6 @@ mod place;
 mod wire;
 
 pub use client::ShmClient;
-pub use listener::{ListenError, SessionService, ShmListener, StopSignal};
+pub use listener::{ListenError, ShmListener};
 pub use place::{NameError, PoolName};
 pub use wire::CONTROL_VERSION;

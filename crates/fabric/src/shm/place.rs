@@ -1,15 +1,15 @@
 //! Names of pools, and where on the host they live.
 
 use core::fmt;
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Overrides the directory of the sockets.
-pub(super) const DIRECTORY_VARIABLE: &str = "FARLEAF_RUNTIME_DIR";
+use crate::runtime::{directory, prepare_directory};
+
 const NAME_SIZE_BYTES_MAX: usize = 48;
 
 /// The name of a pool on this host: 1 to 48 of `A-Z a-z 0-9 . _ -`, not starting with a dot.
@@ -97,44 +97,6 @@ impl fmt::Display for PoolName {
     }
 }
 
-fn directory() -> PathBuf {
-    if let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE).filter(|value| !value.is_empty())
-    {
-        return PathBuf::from(directory);
-    }
-    if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
-        return PathBuf::from(directory).join("farleaf");
-    }
-    let user = rustix::process::geteuid().as_raw();
-    std::env::temp_dir().join(format!("farleaf-{user}"))
-}
-
-/// Whoever can write to the directory can put a socket of their own in the place of ours, so it
-/// must be ours and writable by nobody else.
-fn prepare_directory(directory: &Path) -> io::Result<()> {
-    match DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-    {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let metadata = std::fs::symlink_metadata(directory)?;
-    let ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
-    if ours && metadata.mode() & 0o022 == 0 {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!(
-            "{} must be a directory of this user that nobody else can write to; \
-             set {DIRECTORY_VARIABLE} to another one",
-            directory.display()
-        ),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,17 +120,5 @@ mod tests {
         for good in ["a", "Pool-1_x.y", &"x".repeat(48)] {
             assert_eq!(PoolName::new(good).expect("good").as_str(), good);
         }
-    }
-
-    #[test]
-    fn a_directory_open_to_others_is_refused() {
-        let scratch = tempfile::tempdir().expect("a scratch directory");
-        let open = scratch.path().join("open");
-        std::fs::create_dir(&open).expect("create");
-        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-        std::fs::set_permissions(&open, everyone).expect("chmod");
-        let error = prepare_directory(&open).expect_err("must be refused");
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        prepare_directory(&scratch.path().join("new/inner")).expect("a new one is made");
     }
 }

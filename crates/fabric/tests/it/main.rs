@@ -9,6 +9,7 @@
 //! | `crowds` | more clients than a node can have |
 //! | `mappings` | what may be mapped, and what `fork` does not inherit |
 //! | `children` | the child processes that tests start |
+//! | `network` | the conformance suite over `tcp` |
 //! | `node` | a memory node with nothing but sessions |
 
 mod backends;
@@ -16,6 +17,7 @@ mod children;
 mod crowds;
 mod mappings;
 mod names;
+mod network;
 mod node;
 mod sessions;
 mod strangers;

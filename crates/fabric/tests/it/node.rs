@@ -5,7 +5,8 @@ use std::io;
 use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::MappedRegion;
-use farleaf_fabric::shm::{ListenError, PoolName, SessionService, ShmListener, StopSignal};
+use farleaf_fabric::shm::{ListenError, PoolName, ShmListener};
+use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
 /// Sessions in a map; no number is ever used again.

@@ -1,0 +1,338 @@
+//! The clients of a node: their control connections, their sessions, and how both end.
+
+use core::ops::Range;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farleaf_types::OwnerWord;
+
+use crate::service::SessionService;
+use crate::tcp::gate::{ClientState, Gate, Grant};
+use crate::tcp::greeter::{Guest, MessageInbox, send};
+use crate::tcp::greeting::{Purpose, Reply, Request, Ticket};
+use crate::tcp::nic::{DataConnection, SoftNic};
+use crate::tcp::permit::Permit;
+use crate::tcp::secret::{Rights, fill_randomly};
+use crate::tcp::stream::Stream;
+
+/// Connections of a process that are none of its sessions'. One looks after the sessions; a call
+/// that asks for statistics has one for as long as it lasts.
+const OWN_CONNECTION_COUNT_MAX: usize = 64;
+
+/// What the listener needs of the memory node.
+pub trait TcpService: SessionService {
+    /// F7: what the holders of these rights may change.
+    fn grant(&self, rights: Rights) -> Grant;
+    /// The words that the process of a session writes to keep it alive, whatever its rights.
+    fn own_words(&self, owner: OwnerWord) -> Range<u64>;
+}
+
+/// A session of a client.
+#[derive(Debug)]
+struct ClientSession {
+    owner: OwnerWord,
+    /// Before its connection, once it has one.
+    gate: Option<Arc<Gate>>,
+}
+
+/// A process that has connected.
+#[derive(Debug)]
+struct Client {
+    stream: Stream,
+    inbox: MessageInbox,
+    peer: SocketAddr,
+    pid: u32,
+    ticket: Ticket,
+    state: Arc<ClientState>,
+    sessions: Vec<ClientSession>,
+    /// Before connections that are no session's.
+    own_gates: Vec<Arc<Gate>>,
+    _permit: Permit,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Clients {
+    nic: SoftNic,
+    region_size_bytes: u64,
+    silence_max: Duration,
+    connected: Vec<Client>,
+}
+
+impl Clients {
+    pub(super) fn new(nic: SoftNic, region_size_bytes: u64, silence_max: Duration) -> Self {
+        Self {
+            nic,
+            region_size_bytes,
+            silence_max,
+            connected: Vec::new(),
+        }
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.connected.iter().map(|client| client.stream.as_fd())
+    }
+
+    /// Takes somebody in who has shown that he knows the secret.
+    pub(super) fn welcome(&mut self, guest: Guest, service: &dyn TcpService) {
+        let peer = guest.peer;
+        let welcomed = match guest.purpose {
+            Purpose::Control => self.welcome_client(guest, service),
+            Purpose::Data { ticket, owner } => self.welcome_data(guest, ticket, owner),
+        };
+        if let Err(error) = welcomed {
+            tracing::debug!(%peer, %error, "hung up");
+        }
+    }
+
+    fn welcome_client(
+        &mut self,
+        mut guest: Guest,
+        service: &dyn TcpService,
+    ) -> std::io::Result<()> {
+        let mut ticket = Ticket([0; 16]);
+        fill_randomly(&mut ticket.0)?;
+        let (rights, pid, peer) = (guest.rights, guest.pid, guest.peer);
+        send(
+            &mut guest.stream,
+            &Reply::Welcome {
+                region_size_bytes: self.region_size_bytes,
+                proof: guest.proof,
+                ticket,
+            },
+        )?;
+        tracing::info!(%peer, pid, %rights, "client connected");
+        self.connected.push(Client {
+            stream: guest.stream,
+            inbox: MessageInbox::default(),
+            peer,
+            pid,
+            ticket,
+            state: Arc::new(ClientState::new(rights, service.grant(rights))),
+            sessions: Vec::new(),
+            own_gates: Vec::new(),
+            _permit: guest.permit,
+        });
+        Ok(())
+    }
+
+    fn welcome_data(
+        &mut self,
+        mut guest: Guest,
+        ticket: Ticket,
+        owner: Option<OwnerWord>,
+    ) -> std::io::Result<()> {
+        // Who knows the ticket has been told it; no time is to be learnt from the comparison that
+        // would help to guess 128 bits.
+        let client = self
+            .connected
+            .iter_mut()
+            .find(|client| client.ticket == ticket);
+        let begun = match client {
+            None => Err("the client of this connection is not connected any more".to_owned()),
+            Some(client) if client.state.rights != guest.rights => {
+                Err("the client has connected with other rights".to_owned())
+            }
+            Some(client) => client.begin_data(owner),
+        };
+        let (gate, client) = match begun {
+            Ok(begun) => begun,
+            Err(reason) => return send(&mut guest.stream, &Reply::Refused(reason)),
+        };
+        send(
+            &mut guest.stream,
+            &Reply::Welcome {
+                region_size_bytes: self.region_size_bytes,
+                proof: guest.proof,
+                ticket,
+            },
+        )?;
+        self.nic.serve(DataConnection {
+            stream: guest.stream,
+            gate,
+            client,
+            _permit: guest.permit,
+        });
+        Ok(())
+    }
+
+    /// Answers those from whom something has come, by their places.
+    pub(super) fn hear(&mut self, ready: &[bool], service: &mut dyn TcpService) {
+        let count = ready.len().min(self.connected.len());
+        // From the last to the first, as a client that ends gives its place to the last.
+        for index in (0..count).rev().filter(|index| ready[*index]) {
+            let client = &mut self.connected[index];
+            client.state.hear();
+            let answered = match client.inbox.receive(&mut client.stream) {
+                Ok(None) => continue,
+                Ok(Some(frame)) => {
+                    let reply = match Request::decode(&frame) {
+                        Ok(request) => self.answer(index, &request, service),
+                        Err(malformed) => {
+                            Reply::Refused(format!("this node was sent {}", malformed.0))
+                        }
+                    };
+                    send(&mut self.connected[index].stream, &reply)
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = answered {
+                let client = self.connected.swap_remove(index);
+                let (peer, pid) = (client.peer, client.pid);
+                let sessions = client.sessions.len();
+                tracing::info!(%peer, pid, sessions, %error, "client gone");
+                self.end(client, service);
+            }
+        }
+    }
+
+    fn answer(&mut self, index: usize, request: &Request, service: &mut dyn TcpService) -> Reply {
+        let client = &mut self.connected[index];
+        match request {
+            Request::Register => match service.register(client.pid) {
+                Ok(owner) => {
+                    client.state.add_own(service.own_words(owner));
+                    client.sessions.push(ClientSession { owner, gate: None });
+                    Reply::Session(owner)
+                }
+                Err(reason) => Reply::Refused(reason),
+            },
+            Request::Close(owner) => {
+                if client.close(*owner, service) {
+                    self.nic.sweep();
+                    Reply::Closed
+                } else {
+                    Reply::Refused(format!("{owner} is none of this client's sessions"))
+                }
+            }
+            Request::Life(owner) => Reply::Life(service.process_of(*owner)),
+            Request::Fence(_) if client.state.rights < Rights::Admin => {
+                Reply::Refused("only who has the right to administer may fence".to_owned())
+            }
+            Request::Fence(owner) => self.fence(*owner, service),
+            Request::Hello { .. } | Request::Proof(_) => {
+                Reply::Refused("the greeting is over".to_owned())
+            }
+        }
+    }
+
+    /// F6, by an operator's wish.
+    fn fence(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> Reply {
+        let holder = self.connected.iter_mut().find(|client| client.has(owner));
+        if let Some(client) = holder
+            && client.close(owner, service)
+        {
+            tracing::warn!(%owner, peer = %client.peer, pid = client.pid, "fenced on request");
+            self.nic.sweep();
+            return Reply::Fenced;
+        }
+        match service.process_of(owner) {
+            None => Reply::Fenced,
+            Some(pid) => Reply::Refused(format!(
+                "{owner} is of process {pid} of the node's host, which executes its verbs by \
+                 itself: it is fenced when that process ends"
+            )),
+        }
+    }
+
+    /// Ends the clients from which nothing has come for long.
+    pub(super) fn end_silent(&mut self, service: &mut dyn TcpService) {
+        let limit_ms = self.silence_max.as_millis() as u64;
+        for index in (0..self.connected.len()).rev() {
+            let silence_ms = self.connected[index].state.silence_ms();
+            if silence_ms <= limit_ms {
+                continue;
+            }
+            let client = self.connected.swap_remove(index);
+            let (peer, pid) = (client.peer, client.pid);
+            tracing::warn!(%peer, pid, silence_ms, "client silent for too long: given up");
+            self.end(client, service);
+        }
+    }
+
+    /// Ends all of them.
+    pub(super) fn end_all(&mut self, service: &mut dyn TcpService) {
+        for client in std::mem::take(&mut self.connected) {
+            self.end(client, service);
+        }
+    }
+
+    fn end(&self, mut client: Client, service: &mut dyn TcpService) {
+        // All gates first: whatever is fenced, nothing of this client is executed any more.
+        client.own_gates.iter().for_each(|gate| gate.close());
+        let gates = client
+            .sessions
+            .iter()
+            .filter_map(|session| session.gate.as_ref());
+        gates.for_each(|gate| gate.close());
+        for session in client.sessions.drain(..) {
+            service.fence(session.owner);
+        }
+        client.stream.shut_down();
+        self.nic.sweep();
+    }
+}
+
+impl Client {
+    /// A gate for a new connection of a session, or of the process as such.
+    fn begin_data(
+        &mut self,
+        owner: Option<OwnerWord>,
+    ) -> Result<(Arc<Gate>, Arc<ClientState>), String> {
+        let gate = Arc::new(Gate::default());
+        if let Some(owner) = owner {
+            let session = self
+                .sessions
+                .iter_mut()
+                .find(|session| session.owner == owner);
+            let session =
+                session.ok_or_else(|| format!("{owner} is none of this client's sessions"))?;
+            if session.gate.is_some() {
+                return Err(format!("{owner} has its connection already"));
+            }
+            session.gate = Some(Arc::clone(&gate));
+        } else {
+            // Who holds the last one is not served any more.
+            self.own_gates.retain(|gate| Arc::strong_count(gate) > 1);
+            if self.own_gates.len() >= OWN_CONNECTION_COUNT_MAX {
+                return Err("this client has as many connections as it may have".to_owned());
+            }
+            self.own_gates.push(Arc::clone(&gate));
+        }
+        Ok((gate, Arc::clone(&self.state)))
+    }
+
+    fn has(&self, owner: OwnerWord) -> bool {
+        self.sessions.iter().any(|session| session.owner == owner)
+    }
+
+    /// F6: the session's verbs have an end, and it is fenced. False: it is not this client's.
+    fn close(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> bool {
+        let Some(index) = self
+            .sessions
+            .iter()
+            .position(|session| session.owner == owner)
+        else {
+            return false;
+        };
+        let session = self.sessions.swap_remove(index);
+        if let Some(gate) = session.gate {
+            gate.close();
+        }
+        // Its block is another's soon: no connection of this client may write to it then, nor be
+        // about to.
+        self.state.remove_own(&service.own_words(owner));
+        let others = self
+            .sessions
+            .iter()
+            .filter_map(|session| session.gate.as_ref());
+        self.own_gates
+            .iter()
+            .chain(others)
+            .for_each(|gate| gate.wait());
+        service.fence(owner);
+        true
+    }
+}

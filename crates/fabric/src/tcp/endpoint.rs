@@ -1,0 +1,372 @@
+//! Batches over data connections, one per node.
+
+use core::cell::RefCell;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+
+use farleaf_types::NodeId;
+
+use crate::batch::{Batch, Verb, VerbKind};
+use crate::cost::{Cost, Counters};
+use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
+use crate::tcp::connection::{Connection, OperationSlot, Outcome};
+use crate::tcp::frame::{self, Status, wire_verb_count};
+
+/// An endpoint to the nodes of a pool, in the order of their numbers.
+///
+/// A batch is written down when its future is first polled, sent at the next
+/// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the answer; so
+/// all batches that a thread posts in one turn share a system call.
+#[derive(Debug)]
+pub struct TcpEndpoint {
+    nodes: Vec<RefCell<Connection>>,
+    counters: Counters,
+    /// Empty between calls; kept for its allocation.
+    woken: RefCell<Vec<Waker>>,
+}
+
+impl TcpEndpoint {
+    /// Over connections to node 0, 1 and so on.
+    pub(super) fn new(connections: impl IntoIterator<Item = Connection>) -> Self {
+        Self {
+            nodes: connections.into_iter().map(RefCell::new).collect(),
+            counters: Counters::default(),
+            woken: RefCell::default(),
+        }
+    }
+
+    /// What [`Endpoint::execute`] returns, as a type with a name.
+    #[inline]
+    pub fn start<'a>(&'a self, batch: &'a mut Batch) -> TcpExecute<'a> {
+        TcpExecute {
+            endpoint: self,
+            batch,
+            is_posted: false,
+            first: None,
+            others: Vec::new(),
+            refused: None,
+            failure: None,
+        }
+    }
+
+    fn node(&self, node: NodeId) -> Option<&RefCell<Connection>> {
+        self.nodes.get(usize::from(node.0))
+    }
+
+    /// F7: the first verb that would be refused, and the size of its node's region.
+    #[inline]
+    fn first_refused(&self, verbs: &[Verb]) -> Option<Refused> {
+        verbs.iter().enumerate().find_map(|(verb_index, verb)| {
+            let region_word_count = self.region_word_count(verb.addr.node());
+            let end = verb.addr.index().checked_add(u64::from(verb.word_count));
+            let is_inside = region_word_count
+                .zip(end)
+                .is_some_and(|(size, end)| end <= size);
+            (!is_inside).then_some(Refused {
+                verb_index,
+                region_word_count,
+            })
+        })
+    }
+
+    /// The first verb whose node is lost, and how; then nothing is posted, to no node.
+    fn first_lost(&self, verbs: &[Verb]) -> Option<BatchError> {
+        verbs.iter().find_map(|verb| {
+            let node = verb.addr.node();
+            let connection = self.node(node)?.borrow();
+            let reason = connection.lost()?.to_owned();
+            let kind = BatchErrorKind::Unreachable { node, reason };
+            Some(BatchError::new(kind, 0))
+        })
+    }
+
+    /// Posts the verbs of one node.
+    #[inline]
+    fn post(&self, node: NodeId, verbs: &[Verb], data: &[u64]) -> Option<Part> {
+        let mut connection = self.node(node)?.borrow_mut();
+        let own = verbs.iter().filter(|verb| verb.addr.node() == node);
+        let slot = connection.post(own, data);
+        Some(Part { node, slot })
+    }
+}
+
+/// A verb that this side refuses already.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    verb_index: usize,
+    region_word_count: Option<u64>,
+}
+
+/// The part of a batch that goes to one node.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    node: NodeId,
+    slot: OperationSlot,
+}
+
+/// A batch that is posted, or about to be.
+#[derive(Debug)]
+pub struct TcpExecute<'a> {
+    endpoint: &'a TcpEndpoint,
+    batch: &'a mut Batch,
+    is_posted: bool,
+    first: Option<Part>,
+    /// Those of further nodes.
+    others: Vec<Part>,
+    refused: Option<Refused>,
+    /// Of the verbs that failed the first one, by posting order.
+    failure: Option<(usize, BatchErrorKind)>,
+}
+
+impl TcpExecute<'_> {
+    /// F1: one post to each node. F5: nothing from the first verb on that is refused.
+    #[inline]
+    fn post(&mut self) -> Result<(), BatchError> {
+        let (verbs, data, cost) = self.batch.parts_mut();
+        self.refused = self.endpoint.first_refused(verbs);
+        let verbs = &verbs[..self
+            .refused
+            .map_or(verbs.len(), |refused| refused.verb_index)];
+        if let Some(error) = self.endpoint.first_lost(verbs) {
+            return Err(error);
+        }
+        self.is_posted = true;
+        cost.round_trips += 1;
+        count(verbs, cost);
+        let Some(first) = verbs.first() else {
+            return Ok(());
+        };
+        let first_node = first.addr.node();
+        self.first = self.endpoint.post(first_node, verbs, data);
+        cost.doorbells += 1;
+        for verb in verbs {
+            let node = verb.addr.node();
+            if node != first_node && self.others.iter().all(|part| part.node != node) {
+                self.others.extend(self.endpoint.post(node, verbs, data));
+                cost.doorbells += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a node has answered; false: it has not yet.
+    #[inline]
+    fn take(&mut self, part: Part, context: &mut Context<'_>) -> bool {
+        let Some(connection) = self.endpoint.node(part.node) else {
+            return true;
+        };
+        let batch = &mut *self.batch;
+        let polled = connection
+            .borrow_mut()
+            .poll_outcome(part.slot, context, |bytes, count| {
+                scatter(batch, part.node, bytes, count);
+            });
+        let Poll::Ready(outcome) = polled else {
+            return false;
+        };
+        if let Outcome::Answered {
+            status: Status::Done,
+            ..
+        } = outcome
+        {
+            return true;
+        }
+        self.note_failure(part.node, outcome);
+        true
+    }
+
+    #[cold]
+    fn note_failure(&mut self, node: NodeId, outcome: Outcome) {
+        let executed_count = match outcome {
+            Outcome::Lost(_) => 0,
+            Outcome::Answered {
+                executed_verb_count,
+                ..
+            } => executed_verb_count,
+        };
+        let mut wire_count = 0;
+        let own = self.batch.verbs().iter().enumerate();
+        let failed = own
+            .filter(|(_, verb)| verb.addr.node() == node)
+            .find(|(_, verb)| {
+                wire_count += wire_verb_count(verb);
+                wire_count > executed_count
+            });
+        let Some((verb_index, verb)) = failed else {
+            return;
+        };
+        let is_first = self
+            .failure
+            .as_ref()
+            .is_none_or(|(first, _)| verb_index < *first);
+        if is_first {
+            let kind = match outcome {
+                Outcome::Lost(reason) => BatchErrorKind::Unknown { reason },
+                Outcome::Answered { status, .. } => {
+                    kind_of(status, verb, self.endpoint.region_word_count(node))
+                }
+            };
+            self.failure = Some((verb_index, kind));
+        }
+    }
+
+    /// All nodes have answered.
+    #[inline]
+    fn outcome(&mut self) -> Result<(), BatchError> {
+        if let Some((verb_index, kind)) = self.failure.take() {
+            return Err(BatchError::new(kind, verb_index));
+        }
+        match self.refused {
+            None => Ok(()),
+            Some(refused) => Err(self.refusal(refused)),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, refused: Refused) -> BatchError {
+        let verb = &self.batch.verbs()[refused.verb_index];
+        let kind = BatchErrorKind::Refused {
+            addr: verb.addr,
+            word_count: u64::from(verb.word_count),
+            region_word_count: refused.region_word_count,
+        };
+        BatchError::new(kind, refused.verb_index)
+    }
+}
+
+impl Future for TcpExecute<'_> {
+    type Output = Result<(), BatchError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if !this.is_posted {
+            if this.batch.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            this.post()?;
+        }
+        if let Some(part) = this.first
+            && this.take(part, context)
+        {
+            this.first = None;
+        }
+        let mut index = 0;
+        while index < this.others.len() {
+            if this.take(this.others[index], context) {
+                this.others.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        if this.first.is_some() || !this.others.is_empty() {
+            return Poll::Pending;
+        }
+        Poll::Ready(this.outcome())
+    }
+}
+
+impl Drop for TcpExecute<'_> {
+    fn drop(&mut self) {
+        for part in self.first.iter().chain(&self.others) {
+            if let Some(connection) = self.endpoint.node(part.node) {
+                connection.borrow_mut().detach(part.slot);
+            }
+        }
+    }
+}
+
+/// F9: what is posted, but round trips and doorbells.
+#[inline]
+fn count(verbs: &[Verb], cost: &mut Cost) {
+    cost.verbs += verbs.len() as u64;
+    for verb in verbs {
+        let bytes = u64::from(verb.word_count) * 8;
+        match verb.kind {
+            VerbKind::Read => cost.bytes_read += bytes,
+            VerbKind::Write => cost.bytes_written += bytes,
+            VerbKind::CompareSwap | VerbKind::FetchAdd => cost.atomics += 1,
+        }
+    }
+}
+
+/// Puts what the executed verbs of a node brought where the batch has room for it.
+#[inline]
+fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize) {
+    let (verbs, data, _) = batch.parts_mut();
+    let mut brought = frame::words(bytes);
+    let mut wire_count = 0;
+    for verb in verbs.iter().filter(|verb| verb.addr.node() == node) {
+        wire_count += wire_verb_count(verb);
+        if wire_count > executed_count {
+            return;
+        }
+        let start = verb.start as usize;
+        let room = match verb.kind {
+            VerbKind::Read => start..start + verb.word_count as usize,
+            VerbKind::Write => continue,
+            VerbKind::CompareSwap => start + 2..start + 3,
+            VerbKind::FetchAdd => start + 1..start + 2,
+        };
+        data[room]
+            .iter_mut()
+            .zip(&mut brought)
+            .for_each(|(to, from)| *to = from);
+    }
+}
+
+#[cold]
+fn kind_of(status: Status, verb: &Verb, region_word_count: Option<u64>) -> BatchErrorKind {
+    let (addr, word_count) = (verb.addr, u64::from(verb.word_count));
+    match status {
+        Status::OutOfRegion => BatchErrorKind::Refused {
+            addr,
+            word_count,
+            region_word_count,
+        },
+        Status::Forbidden => BatchErrorKind::Forbidden { addr, word_count },
+        Status::Fenced => BatchErrorKind::Fenced,
+        Status::Done | Status::Malformed | Status::Skipped => BatchErrorKind::Unknown {
+            reason: "the memory node could not read it; is it a farleaf of the same version?"
+                .to_owned(),
+        },
+    }
+}
+
+impl Endpoint for TcpEndpoint {
+    #[inline]
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        self.start(batch)
+    }
+
+    #[inline]
+    fn poll_completions(&self) -> usize {
+        let mut woken = core::mem::take(&mut *self.woken.borrow_mut());
+        let poll = |node: &RefCell<Connection>| node.borrow_mut().poll(&mut woken);
+        let count = self.nodes.iter().map(poll).sum();
+        // Nothing is borrowed here: a waker may be anybody's code.
+        woken.drain(..).for_each(Waker::wake);
+        *self.woken.borrow_mut() = woken;
+        count
+    }
+
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        let in_flight = |node: &RefCell<Connection>| node.borrow().in_flight_count();
+        self.nodes.iter().map(in_flight).sum()
+    }
+
+    #[inline]
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    #[inline]
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        Some(self.node(node)?.borrow().region_word_count())
+    }
+}

@@ -1,0 +1,385 @@
+//! The messages of a connection before it carries batches, and of a control connection: fixed
+//! frames of 32 words, so that nothing a stranger sends decides how much is read or kept.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | magic and version |
+//! | 1 | number of the message |
+//! | 2..8 | numbers of the message, see below |
+//! | 8..16 | random number or proof, 4 words; ticket, 2 words |
+//! | 7, 8..32 | of a refusal: size of its text in bytes, the text |
+//!
+//! | client says | words | node answers | words |
+//! |---|---|---|---|
+//! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, 5 owner word, 8..12 random, 12..14 ticket | 1 challenge | 8..12 random |
+//! | 2 proof | 8..12 proof | 2 welcome | 2 region size in bytes, 8..12 proof, 12..14 ticket |
+//! | 3 register | | 3 session | 2 owner word |
+//! | 4 close | 2 owner word | 4 closed | |
+//! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
+//! | 6 fence | 2 owner word | 6 fenced | |
+//! | any | | 0 refused | why |
+
+use farleaf_types::OwnerWord;
+
+use crate::tcp::secret::{Proof, Rights};
+
+/// Version of all that a connection carries; a client and a node must have the same.
+pub const TCP_VERSION: u64 = 1;
+/// "FLTCP" and a zero in the upper six bytes, the version in the lower two.
+const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
+const FRAME_SIZE_WORDS: usize = 32;
+/// Size of every message, in bytes.
+pub(super) const FRAME_SIZE_BYTES: usize = FRAME_SIZE_WORDS * 8;
+const TEXT_START_BYTES: usize = 8 * 8;
+const TEXT_SIZE_BYTES_MAX: usize = FRAME_SIZE_BYTES - TEXT_START_BYTES;
+
+/// A message as it goes over the wire.
+pub(super) type Frame = [u8; FRAME_SIZE_BYTES];
+/// A random number that a side has drawn for one greeting.
+pub(super) type Nonce = [u8; 32];
+
+/// What a client is known by on all its connections; drawn by the node, known to nobody else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ticket(pub(super) [u8; 16]);
+
+impl core::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Ticket")
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Sessions: a new client.
+    Control,
+    /// Batches of a client: of a session of it, or of the process as such.
+    Data {
+        ticket: Ticket,
+        owner: Option<OwnerWord>,
+    },
+}
+
+/// What a client says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Hello {
+        purpose: Purpose,
+        rights: Rights,
+        pid: u32,
+        nonce: Nonce,
+    },
+    Proof(Proof),
+    Register,
+    Close(OwnerWord),
+    Life(OwnerWord),
+    Fence(OwnerWord),
+}
+
+/// What a node answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Refused(String),
+    Challenge(Nonce),
+    Welcome {
+        region_size_bytes: u64,
+        proof: Proof,
+        ticket: Ticket,
+    },
+    Session(OwnerWord),
+    Closed,
+    Life(Option<u32>),
+    Fenced,
+}
+
+/// Why a frame is no message. The text completes "the peer sent ...".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) String);
+
+impl Request {
+    pub(super) fn encode(&self) -> Frame {
+        let mut writer = Writer::new();
+        match self {
+            Self::Hello {
+                purpose,
+                rights,
+                pid,
+                nonce,
+            } => {
+                let rights = *rights as u64 + 1;
+                match purpose {
+                    Purpose::Control => writer.numbers(1, &[1, rights, u64::from(*pid)]),
+                    Purpose::Data { ticket, owner } => {
+                        let owner = owner.map_or(0, OwnerWord::word);
+                        writer.numbers(1, &[2, rights, u64::from(*pid), owner]);
+                        writer.bytes(12, &ticket.0);
+                    }
+                }
+                writer.bytes(8, nonce);
+            }
+            Self::Proof(proof) => {
+                writer.numbers(2, &[]);
+                writer.bytes(8, &proof.0);
+            }
+            Self::Register => writer.numbers(3, &[]),
+            Self::Close(owner) => writer.numbers(4, &[owner.word()]),
+            Self::Life(owner) => writer.numbers(5, &[owner.word()]),
+            Self::Fence(owner) => writer.numbers(6, &[owner.word()]),
+        }
+        writer.0
+    }
+
+    pub(super) fn decode(frame: &Frame) -> Result<Self, Malformed> {
+        check_version(frame)?;
+        let owner = OwnerWord::from_word(word(frame, 2));
+        Ok(match word(frame, 1) {
+            1 => {
+                let rights = usize::try_from(word(frame, 3)).ok();
+                let rights = rights.and_then(|number| Rights::ALL.get(number.wrapping_sub(1)));
+                let rights = rights.ok_or_else(|| Malformed("unknown rights".to_owned()))?;
+                let session = OwnerWord::from_word(word(frame, 5));
+                let purpose = match word(frame, 2) {
+                    1 => Purpose::Control,
+                    2 => Purpose::Data {
+                        ticket: Ticket(bytes(frame, 12)),
+                        owner: (!session.is_free()).then_some(session),
+                    },
+                    _ => return Err(Malformed("an unknown purpose".to_owned())),
+                };
+                Self::Hello {
+                    purpose,
+                    rights: *rights,
+                    pid: word(frame, 4) as u32,
+                    nonce: bytes(frame, 8),
+                }
+            }
+            2 => Self::Proof(Proof(bytes(frame, 8))),
+            3 => Self::Register,
+            4 => Self::Close(owner),
+            5 => Self::Life(owner),
+            6 => Self::Fence(owner),
+            number => return Err(Malformed(format!("the unknown request number {number}"))),
+        })
+    }
+}
+
+impl Reply {
+    pub(super) fn encode(&self) -> Frame {
+        let mut writer = Writer::new();
+        match self {
+            Self::Refused(reason) => writer.text(reason),
+            Self::Challenge(nonce) => {
+                writer.numbers(1, &[]);
+                writer.bytes(8, nonce);
+            }
+            Self::Welcome {
+                region_size_bytes,
+                proof,
+                ticket,
+            } => {
+                writer.numbers(2, &[*region_size_bytes]);
+                writer.bytes(8, &proof.0);
+                writer.bytes(12, &ticket.0);
+            }
+            Self::Session(owner) => writer.numbers(3, &[owner.word()]),
+            Self::Closed => writer.numbers(4, &[]),
+            Self::Life(pid) => {
+                let pid = pid.map(u64::from);
+                writer.numbers(5, &[u64::from(pid.is_some()), pid.unwrap_or(0)]);
+            }
+            Self::Fenced => writer.numbers(6, &[]),
+        }
+        writer.0
+    }
+
+    pub(super) fn decode(frame: &Frame) -> Result<Self, Malformed> {
+        check_version(frame)?;
+        Ok(match word(frame, 1) {
+            0 => {
+                let size = usize::try_from(word(frame, 7)).unwrap_or(usize::MAX);
+                let end = TEXT_START_BYTES + size.min(TEXT_SIZE_BYTES_MAX);
+                let text = String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]);
+                Self::Refused(text.into_owned())
+            }
+            1 => Self::Challenge(bytes(frame, 8)),
+            2 => Self::Welcome {
+                region_size_bytes: word(frame, 2),
+                proof: Proof(bytes(frame, 8)),
+                ticket: Ticket(bytes(frame, 12)),
+            },
+            3 => {
+                let owner = OwnerWord::from_word(word(frame, 2));
+                let impossible =
+                    || Malformed(format!("the impossible session {:#x}", owner.word()));
+                owner.holder().ok_or_else(impossible)?;
+                Self::Session(owner)
+            }
+            4 => Self::Closed,
+            5 => match (word(frame, 2), u32::try_from(word(frame, 3))) {
+                (0, _) => Self::Life(None),
+                (1, Ok(pid)) => Self::Life(Some(pid)),
+                _ => return Err(Malformed("an impossible life".to_owned())),
+            },
+            6 => Self::Fenced,
+            number => return Err(Malformed(format!("the unknown reply number {number}"))),
+        })
+    }
+}
+
+struct Writer(Frame);
+
+impl Writer {
+    fn new() -> Self {
+        let mut frame = [0; FRAME_SIZE_BYTES];
+        frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        Self(frame)
+    }
+
+    fn numbers(&mut self, number: u64, rest: &[u64]) {
+        self.bytes(1, &number.to_le_bytes());
+        for (index, word) in rest.iter().enumerate() {
+            self.bytes(2 + index, &word.to_le_bytes());
+        }
+    }
+
+    fn bytes(&mut self, index: usize, bytes: &[u8]) {
+        self.0[index * 8..index * 8 + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        let end = text.floor_char_boundary(TEXT_SIZE_BYTES_MAX);
+        self.bytes(7, &(end as u64).to_le_bytes());
+        self.bytes(8, &text.as_bytes()[..end]);
+    }
+}
+
+fn check_version(frame: &Frame) -> Result<(), Malformed> {
+    match word(frame, 0) {
+        MAGIC => Ok(()),
+        other if other >> 16 == MAGIC >> 16 => Err(Malformed(format!(
+            "messages of version {} where this program speaks version {TCP_VERSION}",
+            other & 0xFFFF
+        ))),
+        _ => Err(Malformed("something that is no farleaf message".to_owned())),
+    }
+}
+
+fn word(frame: &Frame, index: usize) -> u64 {
+    u64::from_le_bytes(bytes(frame, index))
+}
+
+fn bytes<const SIZE: usize>(frame: &Frame, index: usize) -> [u8; SIZE] {
+    let mut bytes = [0; SIZE];
+    bytes.copy_from_slice(&frame[index * 8..index * 8 + SIZE]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::{Incarnation, SessionId};
+    use proptest::prelude::*;
+
+    fn owner() -> OwnerWord {
+        OwnerWord::new(SessionId::new(7).expect("not 0"), Incarnation::new(99))
+    }
+
+    fn hello(purpose: Purpose) -> Request {
+        Request::Hello {
+            purpose,
+            rights: Rights::Write,
+            pid: 4_000_000,
+            nonce: core::array::from_fn(|index| index as u8),
+        }
+    }
+
+    fn data() -> Purpose {
+        Purpose::Data {
+            ticket: Ticket([9; 16]),
+            owner: Some(owner()),
+        }
+    }
+
+    /// Promise: messages are these bytes; a change of them is a change of the version.
+    #[test]
+    fn frames_are_golden() {
+        let frame = hello(data()).encode();
+        assert_eq!(frame[..8], [1, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
+        let numbers: Vec<u64> = (1..7).map(|index| word(&frame, index)).collect();
+        assert_eq!(numbers, [1, 2, 2, 4_000_000, owner().word(), 0]);
+        assert_eq!(frame[64..68], [0, 1, 2, 3]);
+        assert_eq!(
+            (frame[95], frame[96], frame[111], frame[112]),
+            (31, 9, 9, 0)
+        );
+        let frame = Reply::Refused("no".to_owned()).encode();
+        assert_eq!((frame[8], frame[56], &frame[64..67]), (0, 2, &b"no\0"[..]));
+    }
+
+    #[test]
+    fn messages_survive_the_way() {
+        for request in [
+            hello(Purpose::Control),
+            hello(data()),
+            Request::Proof(Proof([5; 32])),
+            Request::Register,
+            Request::Close(owner()),
+            Request::Life(owner()),
+            Request::Fence(owner()),
+        ] {
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        for reply in [
+            Reply::Challenge([3; 32]),
+            Reply::Welcome {
+                region_size_bytes: 1 << 40,
+                proof: Proof([7; 32]),
+                ticket: Ticket([1; 16]),
+            },
+            Reply::Session(owner()),
+            Reply::Closed,
+            Reply::Life(Some(0)),
+            Reply::Life(Some(4_000_000)),
+            Reply::Life(None),
+            Reply::Fenced,
+            Reply::Refused("full".to_owned()),
+        ] {
+            assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        }
+        let long = "ä".repeat(200);
+        let cut = Reply::decode(&Reply::Refused(long.clone()).encode());
+        let Ok(Reply::Refused(cut)) = cut else {
+            panic!("a long reason is still a refusal");
+        };
+        assert!(long.starts_with(&cut) && cut.len() > 180, "{cut}");
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut frame = Request::Register.encode();
+        frame[0] = 9;
+        let Err(Malformed(text)) = Request::decode(&frame) else {
+            panic!("must be refused")
+        };
+        assert!(text.contains("version 9"), "{text}");
+    }
+
+    proptest! {
+        /// Promise: whatever a stranger sends, decoding answers and does not panic.
+        #[test]
+        fn any_bytes_decode_or_are_refused(
+            random in proptest::collection::vec(any::<u8>(), FRAME_SIZE_BYTES),
+            ours: bool,
+            number in 0..8_u8,
+        ) {
+            let mut frame = [0; FRAME_SIZE_BYTES];
+            frame.copy_from_slice(&random);
+            if ours {
+                frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
+                frame[8..16].copy_from_slice(&u64::from(number).to_le_bytes());
+            }
+            let _ = Request::decode(&frame);
+            let _ = Reply::decode(&frame);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The `tcp` backend: a memory node that executes verbs for whoever it lets in, over any network.
+//!
+//! ```text
+//!   client process                                memory node
+//!   +--------------------+      control      +--------------------------+
+//!   | TcpClient          |-------------------| listener: who may come   |
+//!   |                    |                   | in, sessions, their end  |
+//!   | TcpEndpoint of     |      data         +--------------------------+
+//!   |  session 1         |-------------------| soft NIC: threads that   |
+//!   |  session 2         |-------------------| execute frames of verbs  |
+//!   |  process           |-------------------| on the region            |
+//!   +--------------------+                   +--------------------------+
+//! ```
+//!
+//! Each session has a data connection of its own, which is its queue pair: what is posted to it is
+//! executed in posting order (F2). A batch is one frame, mostly; many may be on their way, and all
+//! that have come are executed and answered together. The node's processor executes the verbs, with
+//! its own loads, stores and atomics, so `tcp` and `shm` clients of one node can work side by side (F4).
+//!
+//! A session is fenced (F6) by closing the gate before its verbs: when the process closes it, when the
+//! control connection ends, when nothing has come from the process for long, or when an operator
+//! wishes so. No verb is executed behind a closed gate.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `frame` | batches on the wire (W1 to W4) |
+//! | `greeting` | the messages of greetings and control connections |
+//! | `secret` | secrets, rights, proofs |
+//! | `local_secret` | how programs of one user on one host come by a secret without being told |
+//! | `stream` | a socket and its buffers |
+//! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
+//! | `listener`, `greeter`, `clients` | the node's side: doors (G1 to G3), strangers, clients |
+//! | `nic`, `execute` | the threads that execute frames, and what a frame does |
+//! | `gate`, `permit` | what bounds a client: verbs, words, connections |
+
+mod client;
+mod clients;
+mod connection;
+mod endpoint;
+mod execute;
+mod frame;
+mod gate;
+mod greeter;
+mod greeting;
+mod listener;
+mod local_secret;
+mod nic;
+mod permit;
+mod secret;
+mod stream;
+
+pub use client::{TcpClient, TcpConnectOptions};
+pub use clients::TcpService;
+pub use endpoint::{TcpEndpoint, TcpExecute};
+pub use gate::Grant;
+pub use greeting::TCP_VERSION;
+pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
+pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};

@@ -1,0 +1,39 @@
+//! How many connections there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// One of so many connections; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Permit(Arc<AtomicUsize>);
+
+/// Hands out permits, up to a number.
+#[derive(Debug)]
+pub(super) struct Permits {
+    taken_count: Arc<AtomicUsize>,
+    count_max: usize,
+}
+
+impl Permits {
+    pub(super) fn new(count_max: usize) -> Self {
+        Self {
+            taken_count: Arc::default(),
+            count_max,
+        }
+    }
+
+    /// `None`: all are taken. To be called by one thread only.
+    pub(super) fn take(&self) -> Option<Permit> {
+        if self.taken_count.load(Ordering::Relaxed) >= self.count_max {
+            return None;
+        }
+        self.taken_count.fetch_add(1, Ordering::Relaxed);
+        Some(Permit(Arc::clone(&self.taken_count)))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

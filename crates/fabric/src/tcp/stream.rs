@@ -1,0 +1,154 @@
+//! A connected socket, and the buffers on both of its sides.
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+/// Room that a buffer has at first, in bytes.
+const BUFFER_SIZE_BYTES_MIN: usize = 16 << 10;
+/// Room that a buffer gets when it was filled to its end, in bytes.
+const BUFFER_SIZE_BYTES_MAX: usize = 256 << 10;
+
+/// A connection to the peer. Never blocks, unless it is told to.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: TcpStream,
+}
+
+impl Stream {
+    /// Takes a connected socket over. Small frames are sent at once.
+    pub(super) fn new(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket })
+    }
+
+    /// Receives what is there: 0 bytes when the peer has ended, `WouldBlock` when nothing is there.
+    #[inline]
+    pub(super) fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let flags = RecvFlags::DONTWAIT;
+        match rustix::net::recv(&self.socket, to, flags) {
+            Ok((count, _)) => Ok(count),
+            Err(Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends as much as there is room for; `WouldBlock` when there is none.
+    #[inline]
+    pub(super) fn send(&mut self, from: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match rustix::net::send(&self.socket, from, flags) {
+            Ok(count) => Ok(count),
+            Err(Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the connection in both directions; who waits for it wakes.
+    pub(super) fn shut_down(&self) {
+        // A connection that is gone already needs no end.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Bytes that have come and have not been read.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Inbox {
+    /// What has not been read.
+    #[inline]
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// So many bytes have been read.
+    #[inline]
+    pub(super) fn consume(&mut self, size_bytes: usize) {
+        self.start += size_bytes;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Receives once, after making room for at least `wanted_bytes` from the first unread one on.
+    /// Returns whether the peer may have sent more than that.
+    ///
+    /// # Errors
+    /// As [`Stream::receive`]; a peer that has ended is `UnexpectedEof`.
+    #[inline]
+    pub(super) fn fill(&mut self, stream: &mut Stream, wanted_bytes: usize) -> io::Result<bool> {
+        let wanted_bytes = wanted_bytes.max(BUFFER_SIZE_BYTES_MIN);
+        if self.bytes.len() - self.start < wanted_bytes {
+            self.make_room(wanted_bytes);
+        }
+        let count = stream.receive(&mut self.bytes[self.end..])?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.end += count;
+        let is_full = self.end == self.bytes.len();
+        if is_full && self.bytes.len() < BUFFER_SIZE_BYTES_MAX {
+            self.bytes.resize(self.bytes.len() * 4, 0);
+        }
+        Ok(is_full)
+    }
+
+    #[cold]
+    fn make_room(&mut self, wanted_bytes: usize) {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.bytes.len() < wanted_bytes {
+            self.bytes.resize(wanted_bytes.next_power_of_two(), 0);
+        }
+    }
+}
+
+/// Bytes that wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Outbox {
+    /// How many bytes wait.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Sends what can be sent now.
+    ///
+    /// # Errors
+    /// The connection is gone; never `WouldBlock`.
+    #[inline]
+    pub(super) fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
+        while self.sent < self.bytes.len() {
+            match stream.send(&self.bytes[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = 0;
+        self.bytes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The conformance suite over `tcp`.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use farleaf_fabric::conformance::{Backend, Client, run_all, run_on_threads};
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::tcp::{
+    Grant, Rights, Secret, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions,
+    TcpListener, TcpService,
+};
+use farleaf_fabric::{Control, StopSignal};
+use farleaf_types::OwnerWord;
+
+use crate::node::Sessions;
+
+/// Words of a region of these tests that a reader's own sessions may write: by number of session.
+const OWN_WORD_COUNT: u64 = 4;
+
+impl TcpService for Sessions {
+    fn grant(&self, rights: Rights) -> Grant {
+        match rights {
+            Rights::Read => Grant::nothing(),
+            Rights::Write => Grant {
+                open_from: 16 * 1024,
+                open: Vec::new(),
+            },
+            Rights::Admin => Grant::everything(),
+        }
+    }
+
+    fn own_words(&self, owner: OwnerWord) -> std::ops::Range<u64> {
+        let number = owner
+            .holder()
+            .map_or(0, |(session, _)| u64::from(session.number()));
+        number * OWN_WORD_COUNT..(number + 1) * OWN_WORD_COUNT
+    }
+}
+
+/// A node that listens on loopback until it is dropped.
+pub(crate) struct NetworkNode {
+    pub(crate) address: String,
+    pub(crate) region: Arc<MappedRegion>,
+    stop: StopSignal,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// A secret for tests.
+pub(crate) fn secret() -> Secret {
+    Secret::from_text("the secret of these tests").expect("long enough")
+}
+
+impl NetworkNode {
+    pub(crate) fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    pub(crate) fn start_with(change: impl FnOnce(&mut TcpListenOptions)) -> Self {
+        let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
+        let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
+        options.secret = Some(secret());
+        change(&mut options);
+        let listener = TcpListener::bind(&region, &options).expect("a free port");
+        let address = listener.address().to_string();
+        let stop = StopSignal::new().expect("a descriptor");
+        let signal = stop.clone();
+        let mut sessions = Sessions::default();
+        let thread = std::thread::spawn(move || listener.run(&mut sessions, &signal));
+        Self {
+            address,
+            region,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn client(&self) -> TcpClient {
+        let options = TcpConnectOptions {
+            secret: Some(secret()),
+            ..TcpConnectOptions::default()
+        };
+        TcpClient::connect(&self.address, &options).expect("it listens")
+    }
+}
+
+impl Drop for NetworkNode {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let served = self.thread.take().expect("dropped once").join();
+        if !std::thread::panicking() {
+            served
+                .expect("the node's thread panicked")
+                .expect("the node could not go on");
+        }
+    }
+}
+
+/// Every endpoint is the connection of a session.
+struct Connected {
+    client: TcpClient,
+    node: NetworkNode,
+}
+
+impl Connected {
+    fn start() -> Self {
+        let node = NetworkNode::start();
+        let client = node.client();
+        Self { client, node }
+    }
+}
+
+impl Backend for Connected {
+    type Endpoint = TcpEndpoint;
+
+    fn region_word_count(&self) -> u64 {
+        self.node.region.word_count()
+    }
+
+    fn run(&self, clients: Vec<Client<'_, TcpEndpoint>>) {
+        let connect = || {
+            let owner = self.client.register_session().expect("a session");
+            self.client.endpoint(Some(owner)).expect("a connection")
+        };
+        run_on_threads(connect, clients);
+    }
+}
+
+#[test]
+fn tcp_keeps_the_contract() {
+    run_all(Connected::start);
+}
