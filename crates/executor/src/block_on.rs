@@ -5,13 +5,14 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use crate::backoff::{self, RestScope};
+use crate::completions::Completions;
 use crate::idle::{Idle, IdlePolicy, Rest};
 use crate::ready::Registration;
 
 /// Runs a future to completion on this thread.
 ///
 /// Polls it once first: a future that is ready then costs no more than that. While it is pending,
-/// asks `poll_completions` (which returns how many completions it delivered) and polls again, in
+/// asks `completions` (which returns how many completions it delivered) and polls again, in
 /// turn; waits by the default [`IdlePolicy`] while nothing happens, and goes on at once when the
 /// future is woken from another thread. As it polls at every turn, it also serves futures that keep
 /// no waker.
@@ -24,14 +25,14 @@ use crate::ready::Registration;
 /// let answer = block_on(async { yield_now().await; 42 }, || 0);
 /// assert_eq!(answer, 42);
 /// ```
-pub fn block_on<F: Future>(future: F, poll_completions: impl FnMut() -> usize) -> F::Output {
-    block_on_with_policy(future, poll_completions, IdlePolicy::default())
+pub fn block_on<F: Future>(future: F, completions: impl Completions) -> F::Output {
+    block_on_with_policy(future, completions, IdlePolicy::default())
 }
 
 /// [`block_on`] with a say in how to wait.
 pub fn block_on_with_policy<F: Future>(
     future: F,
-    mut poll_completions: impl FnMut() -> usize,
+    mut completions: impl Completions,
     idle_policy: IdlePolicy,
 ) -> F::Output {
     let mut future = pin!(future);
@@ -45,7 +46,7 @@ pub fn block_on_with_policy<F: Future>(
     let main = MainTask::new();
     let mut idle = Idle::new(idle_policy);
     loop {
-        let completion_count = poll_completions();
+        let completion_count = completions.poll();
         let was_woken = main.take_woken();
         let scope = RestScope::enter();
         if let Poll::Ready(output) = main.poll(future.as_mut()) {
@@ -56,7 +57,8 @@ pub fn block_on_with_policy<F: Future>(
         if completion_count > 0 || (rest.is_none() && (was_woken || main.is_woken())) {
             idle.reset();
         } else {
-            backoff::note(idle.wait(rest.unwrap_or(Rest::Policy)));
+            let rest = rest.unwrap_or(Rest::Policy);
+            backoff::note(idle.wait(rest, |at_most| completions.wait(at_most)));
         }
     }
 }

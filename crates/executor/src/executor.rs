@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use crate::backoff::{self, RestScope};
 use crate::block_on::MainTask;
+use crate::completions::Completions;
 use crate::idle::{Idle, IdlePolicy, Rest};
 use crate::join::{Completion, JoinHandle};
 use crate::task_set::TaskSet;
@@ -91,18 +92,13 @@ impl Executor {
 
     /// Runs the tasks until `future` completes; the others stay as they are, for the next call.
     ///
-    /// `poll_completions` asks for completions, wakes the tasks they belong to and returns how many
-    /// there were. The future is polled at every turn.
+    /// The future is polled at every turn.
     ///
     /// # Panics
     ///
     /// If a task panics (that task is gone, the executor stays usable), or if called from inside
     /// one of the executor's own tasks.
-    pub fn run_until<F: Future>(
-        &self,
-        future: F,
-        mut poll_completions: impl FnMut() -> usize,
-    ) -> F::Output {
+    pub fn run_until<F: Future>(&self, future: F, mut completions: impl Completions) -> F::Output {
         let mut future = pin!(future);
         let main = MainTask::new();
         let mut idle = Idle::new(self.idle_policy);
@@ -114,11 +110,11 @@ impl Executor {
             }
             let main_rest = scope.take();
             drop(scope);
-            let turn = self.run_turn(&mut poll_completions, main_rest);
+            let turn = self.run_turn(&mut completions, main_rest);
             if turn.has_progress || (main_rest.is_none() && (was_woken || main.is_woken())) {
                 idle.reset();
             } else {
-                backoff::note(idle.wait(turn.rest));
+                backoff::note(idle.wait(turn.rest, |at_most| completions.wait(at_most)));
             }
         }
     }
@@ -128,7 +124,7 @@ impl Executor {
     /// # Panics
     ///
     /// As [`run_until`](Self::run_until).
-    pub fn drain(&self, poll_completions: impl FnMut() -> usize) {
+    pub fn drain(&self, completions: impl Completions) {
         let is_done = poll_fn(|_| {
             let is_done = self.incoming.borrow().is_empty() && self.tasks.borrow().is_empty();
             if is_done {
@@ -137,11 +133,11 @@ impl Executor {
                 Poll::Pending
             }
         });
-        self.run_until(is_done, poll_completions);
+        self.run_until(is_done, completions);
     }
 
-    fn run_turn(&self, poll_completions: &mut impl FnMut() -> usize, main: Option<Rest>) -> Turn {
-        let completion_count = poll_completions();
+    fn run_turn(&self, completions: &mut impl Completions, main: Option<Rest>) -> Turn {
+        let completion_count = completions.poll();
         let mut tasks = self
             .tasks
             .try_borrow_mut()

@@ -46,6 +46,10 @@ impl IdlePolicy {
     }
 }
 
+/// For how long a thread sleeps at once where the fabric wakes it. A task that another thread wakes
+/// may wait that long while others are in flight.
+const COMPLETION_WAIT_MAX: Duration = Duration::from_millis(1);
+
 /// No policy lets a thread sleep for longer while one of its tasks backs off: nobody will wake it.
 pub(crate) const REST_SLEEP_MAX: Duration = Duration::from_micros(100);
 
@@ -94,8 +98,17 @@ impl Idle {
         self.turn_count = 0;
     }
 
-    /// Nothing happened: waits a little, longer at each call.
-    pub(crate) fn wait(&mut self, rest: Rest) -> Waited {
+    /// Nothing happened: waits a little, longer at each call; or lets `sleep` wait, which wakes
+    /// when something comes and tells whether it can.
+    pub(crate) fn wait(&mut self, rest: Rest, sleep: impl FnOnce(Duration) -> bool) -> Waited {
+        let at_most = match rest {
+            Rest::Policy => COMPLETION_WAIT_MAX,
+            Rest::Yield => REST_SLEEP_MAX,
+            Rest::Sleep(duration) => duration,
+        };
+        if sleep(at_most) {
+            return Waited::Slept;
+        }
         let turn = self.turn_count;
         self.turn_count = turn.saturating_add(1);
         let awake_count = self
@@ -150,14 +163,14 @@ mod tests {
         let mut idle = Idle::new(policy);
         for _ in 0..2 {
             for _ in 0..5 {
-                assert_eq!(idle.wait(Rest::Policy), Waited::Awake);
+                assert_eq!(idle.wait(Rest::Policy, |_| false), Waited::Awake);
             }
-            assert_eq!(idle.wait(Rest::Policy), Waited::Slept);
+            assert_eq!(idle.wait(Rest::Policy, |_| false), Waited::Slept);
             idle.reset();
         }
-        assert_eq!(idle.wait(Rest::Yield), Waited::Awake);
+        assert_eq!(idle.wait(Rest::Yield, |_| false), Waited::Awake);
         assert_eq!(
-            idle.wait(Rest::Sleep(Duration::from_micros(1))),
+            idle.wait(Rest::Sleep(Duration::from_micros(1)), |_| false),
             Waited::Slept
         );
     }
@@ -169,5 +182,27 @@ mod tests {
             .map(|index| idle.sleep_duration(index).as_micros())
             .to_vec();
         assert_eq!(sleeps_us, [10, 20, 80, 100, 100]);
+    }
+
+    /// Promise: where the fabric wakes a thread, the thread neither spins nor sleeps by itself, and a
+    /// task that rests is not kept for longer than it asked.
+    #[test]
+    fn a_fabric_that_can_wait_waits() {
+        let mut idle = Idle::new(IdlePolicy::default());
+        let millisecond = Duration::from_millis(1);
+        let few = Duration::from_micros(3);
+        for (rest, expected) in [
+            (Rest::Policy, millisecond),
+            (Rest::Yield, REST_SLEEP_MAX),
+            (Rest::Sleep(few), few),
+        ] {
+            let mut asked = None;
+            let waited = idle.wait(rest, |at_most| {
+                asked = Some(at_most);
+                true
+            });
+            assert_eq!((waited, asked), (Waited::Slept, Some(expected)));
+        }
+        assert_eq!(idle.turn_count, 0);
     }
 }

@@ -22,9 +22,10 @@
 //!   its executor id up among the executors *of the calling thread*. Found: the ring. Not found:
 //!   the executor's inbox, which lives for ever, and whose owner is unparked. The generation makes
 //!   wakes of finished tasks harmless.
-//! * There is no reactor. The owner of the loop passes `poll_completions`, a closure that asks the
+//! * There is no reactor. The owner of the loop passes [`Completions`], mostly a closure that asks the
 //!   fabric for completions, wakes what they belong to and returns how many there were. So the
 //!   same loop serves shared memory, TCP, a NIC and the simulator, where it advances virtual time.
+//!   Where a fabric can sleep until something comes, it does so in the place of the loop.
 //!
 //! # What to use
 //!
@@ -63,6 +64,7 @@
 
 mod backoff;
 mod block_on;
+mod completions;
 mod executor;
 mod idle;
 mod inbox;
@@ -77,6 +79,7 @@ mod waker;
 
 pub use backoff::{RestScope, backoff, is_resting, yield_now};
 pub use block_on::{block_on, block_on_with_policy};
+pub use completions::Completions;
 pub use executor::{Executor, Spawner};
 pub use idle::IdlePolicy;
 pub use join::{JoinHandle, TaskLost};

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::thread;
 
 use crate::backoff::{self, RestScope, Resting};
+use crate::completions::Completions;
 use crate::idle::{Idle, IdlePolicy};
 use crate::ready::Registration;
 use crate::slab::Slab;
@@ -146,22 +147,32 @@ impl<F: Future> TaskSet<F> {
 
     /// Runs until the set is empty.
     ///
-    /// `poll_completions` asks for completions, wakes the tasks they belong to and returns how many
-    /// there were. Between turns in which nothing happens the thread waits by its [`IdlePolicy`].
+    /// Between turns in which nothing happens the thread waits by its [`IdlePolicy`].
     /// Returns only when all tasks have completed.
-    pub fn drain(
+    pub fn drain(&mut self, completions: impl Completions, done: impl FnMut(F::Output)) {
+        self.run_while(|set| !set.is_empty(), completions, done);
+    }
+
+    /// Runs until there is room for one more. Waits as [`drain`](Self::drain) does.
+    pub fn make_room(&mut self, completions: impl Completions, done: impl FnMut(F::Output)) {
+        self.run_while(Self::is_full, completions, done);
+    }
+
+    fn run_while(
         &mut self,
-        mut poll_completions: impl FnMut() -> usize,
+        goes_on: impl Fn(&Self) -> bool,
+        mut completions: impl Completions,
         mut done: impl FnMut(F::Output),
     ) {
         let mut idle = Idle::new(self.idle_policy);
-        while !self.is_empty() {
-            let completion_count = poll_completions();
+        while goes_on(self) {
+            let completion_count = completions.poll();
             let turn = self.run_turn(&mut done);
             if completion_count > 0 || turn.has_progress() || self.has_woken_besides(&turn) {
                 idle.reset();
             } else {
-                backoff::note(idle.wait(turn.resting.advice(self.len())));
+                let rest = turn.resting.advice(self.len());
+                backoff::note(idle.wait(rest, |at_most| completions.wait(at_most)));
             }
         }
     }

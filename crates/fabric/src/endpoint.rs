@@ -2,7 +2,9 @@
 
 use core::fmt;
 use core::future::Future;
+use core::time::Duration;
 
+use farleaf_executor::Completions;
 use farleaf_types::{NodeId, WordAddr};
 use thiserror::Error;
 
@@ -79,6 +81,20 @@ pub trait Endpoint {
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 
+    /// Sleeps until there may be a completion, or for `at_most`. `false`, at once: this backend
+    /// cannot, or nothing is on its way.
+    #[inline]
+    fn wait_for_completions(&self, at_most: Duration) -> bool {
+        let _ = at_most;
+        false
+    }
+
+    /// This endpoint's completions, for whoever drives futures that wait for them.
+    #[inline]
+    fn completions(&self) -> EndpointCompletions<'_, Self> {
+        EndpointCompletions(self)
+    }
+
     /// Batches that were posted and are not complete, those of dropped futures among them. A
     /// session is closed only when there are none (F6). None where batches complete at the first
     /// poll.
@@ -92,6 +108,22 @@ pub trait Endpoint {
 
     /// Size of a node's region in words; `None` when there is no such node.
     fn region_word_count(&self, node: NodeId) -> Option<u64>;
+}
+
+/// The completions of an endpoint; see [`Endpoint::completions`].
+#[derive(Debug)]
+pub struct EndpointCompletions<'a, E: ?Sized>(&'a E);
+
+impl<E: Endpoint + ?Sized> Completions for EndpointCompletions<'_, E> {
+    #[inline]
+    fn poll(&mut self) -> usize {
+        self.0.poll_completions()
+    }
+
+    #[inline]
+    fn wait(&mut self, at_most: Duration) -> bool {
+        self.0.wait_for_completions(at_most)
+    }
 }
 
 /// A check of the protocols above, which the simulator can have left out.

@@ -41,6 +41,6 @@ pub mod conformance;
 pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
 pub use control::{Control, ControlError, SessionLife};
 pub use cost::{Cost, Counters, KindCounters, OperationKind};
-pub use endpoint::{BatchError, BatchErrorKind, Endpoint, ProtocolCheck};
+pub use endpoint::{BatchError, BatchErrorKind, Endpoint, EndpointCompletions, ProtocolCheck};
 pub use phase::{Course, ProtocolPhase};
 pub use service::{SessionService, StopSignal};

@@ -4,6 +4,7 @@ use std::io;
 
 use farleaf_fabric::BatchError;
 use farleaf_fabric::shm::{ListenError, NameError};
+use farleaf_fabric::tcp::TcpListenError;
 use farleaf_region::SuperblockError;
 use thiserror::Error;
 
@@ -31,6 +32,9 @@ pub enum NodeError {
     /// The socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] TcpListenError),
     /// A thread could not be started, or the system cannot wait.
     #[error("the memory node's thread failed: {0}")]
     Thread(io::Error),

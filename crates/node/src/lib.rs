@@ -12,7 +12,8 @@
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
 //! | [`embedded`] | a node inside the process that uses it |
-//! | [`shm`] | a node for other processes of the host |
+//! | [`shm`] | a node for other processes of the host, and of others |
+//! | `network` | its door to the network |
 //!
 //! None of it is on the path of an operation. The node works on its own region like any client,
 //! through an endpoint, in the name of a session of its own (F4).
@@ -23,6 +24,7 @@ pub mod agent;
 pub mod audit;
 mod catalog;
 pub mod embedded;
+mod network;
 mod patience;
 pub mod reclaim;
 mod redirected;

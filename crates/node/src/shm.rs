@@ -1,15 +1,19 @@
-//! A node for other processes of the host: the `shm` backend's.
+//! A node for other processes: of its host by the `shm` backend, and if it has a door to the network
+//! of others by `tcp`.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::{MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmListener};
+use farleaf_fabric::tcp::TcpListenOptions;
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_types::OwnerWord;
 
 use crate::NodeError;
 use crate::embedded::NodeCore;
+use crate::network::NetworkDoor;
 use crate::retrain::RetrainPolicy;
 use crate::sessions::Sessions;
 
@@ -20,8 +24,11 @@ pub struct ShmNode {
     size_bytes: u64,
     pages: PageKind,
     stop: StopSignal,
+    region: Arc<MappedRegion>,
+    /// Closed before the core ends, which sweeps after the sessions that are fenced then.
+    door: Option<NetworkDoor>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
-    _core: NodeCore,
+    core: NodeCore,
 }
 
 impl ShmNode {
@@ -42,7 +49,8 @@ impl ShmNode {
         let (memory, size_bytes, pages) = created.map_err(memory_error)?;
         let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
         let listener = ShmListener::bind(&name, memory, size_bytes)?;
-        let core = NodeCore::start(&Arc::new(region), retraining)?;
+        let region = Arc::new(region);
+        let core = NodeCore::start(&region, retraining)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -55,9 +63,28 @@ impl ShmNode {
             size_bytes,
             pages,
             stop,
+            region,
+            door: None,
             listener: Some(listener),
-            _core: core,
+            core,
         })
+    }
+
+    /// Lets clients of other hosts in, too, by `tcp`; as long as the node serves.
+    ///
+    /// # Errors
+    /// The address is taken, or is none of this host's, or can be reached from others and there is
+    /// no secret.
+    pub fn listen(&mut self, options: &TcpListenOptions) -> Result<SocketAddr, NodeError> {
+        let sessions = SharedSessions(Arc::clone(&self.core.sessions));
+        let (layout, stop) = (self.core.layout, self.stop.clone());
+        let door = NetworkDoor::open(&self.region, sessions, layout, options, stop)?;
+        Ok(self.door.insert(door).address)
+    }
+
+    /// Where it listens for other hosts, if it does.
+    pub fn network_address(&self) -> Option<SocketAddr> {
+        self.door.as_ref().map(|door| door.address)
     }
 
     /// Its name.
@@ -107,7 +134,9 @@ impl Drop for ShmNode {
     }
 }
 
-struct SharedSessions(Arc<Mutex<Sessions>>);
+/// The sessions, as several listeners share them.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedSessions(Arc<Mutex<Sessions>>);
 
 impl SharedSessions {
     fn with<R>(&self, work: impl FnOnce(&mut Sessions) -> R) -> R {

@@ -236,6 +236,11 @@ impl RegionLayout {
         self.block(QUEUE_BLOCK)
     }
 
+    /// First word of the session table.
+    pub const fn sessions(&self) -> WordAddr {
+        self.block(SESSIONS_BLOCK)
+    }
+
     /// First word of a session's block.
     pub const fn session(&self, session: farleaf_types::SessionId) -> WordAddr {
         self.block(SESSIONS_BLOCK + session.number() as u64)

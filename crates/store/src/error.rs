@@ -21,7 +21,7 @@ pub struct Error(Box<ErrorKind>);
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The address of a pool is none.
-    #[error("'{address}' is no pool address: take 'shm:NAME' or 'mem:' ({why})")]
+    #[error("'{address}' is no pool address: take 'shm:NAME', 'tcp:HOST:PORT' or 'mem:' ({why})")]
     BadAddress {
         /// What was given.
         address: String,

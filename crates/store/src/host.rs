@@ -6,6 +6,7 @@ use core::fmt;
 use farleaf_fabric::{ControlError, Endpoint};
 use farleaf_types::OwnerWord;
 
+pub use crate::endpoint::PoolEndpoint;
 pub use crate::process::{Barrier, ProcessKeeper};
 pub use crate::share::PoolShare;
 

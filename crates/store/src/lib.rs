@@ -8,7 +8,7 @@
 //! use farleaf::{Pool, TableOptions};
 //!
 //! # fn main() -> Result<(), farleaf::Error> {
-//! let pool = Pool::open("mem:")?; // "shm:NAME" for a pool that `farleaf serve` serves
+//! let pool = Pool::open("mem:")?; // "shm:NAME", "tcp:HOST:PORT": what `farleaf serve` serves
 //! let session = pool.session()?;
 //! let table = session.create_table("planets", &TableOptions::default())?;
 //! table.put(3, 12_742)?;
@@ -33,6 +33,7 @@
 mod async_table;
 mod at_once;
 mod begin;
+mod endpoint;
 mod error;
 pub mod host;
 mod options;
@@ -47,6 +48,7 @@ mod table;
 pub use async_table::AsyncTable;
 pub use error::{Error, ErrorKind};
 pub use farleaf_fabric::mapped::PageKind;
+pub use farleaf_fabric::tcp::{Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions};
 pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport};

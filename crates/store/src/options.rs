@@ -48,6 +48,8 @@ pub enum EmbeddedFabric {
         /// The pool's name.
         name: Option<String>,
     },
+    /// A memory node that listens on loopback, and is reached as one on another host would be.
+    Tcp,
 }
 
 impl Default for PoolOptions {

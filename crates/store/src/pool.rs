@@ -1,11 +1,13 @@
 //! A pool, as one process has it open.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmClient};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
 use farleaf_node::{MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
@@ -16,6 +18,7 @@ use farleaf_region::tally::{RetrainTally, read_tally};
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
+use crate::endpoint::PoolEndpoint;
 use crate::host::Host;
 use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
@@ -63,15 +66,39 @@ pub struct RetrainingReport {
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) share: PoolShare,
-    pub(crate) region: Arc<MappedRegion>,
+    way: Way,
     pub(crate) control: Arc<dyn Control>,
     _process: ProcessThread,
     /// A node in this process; stopped after everything above is gone.
     node: Option<ShmNode>,
 }
 
+/// How the pool's memory is reached.
+#[derive(Clone, Debug)]
+enum Way {
+    Mapped(Arc<MappedRegion>),
+    Network(Arc<TcpClient>),
+}
+
+impl Way {
+    /// An endpoint for a session, or for the process as such.
+    fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, ControlError> {
+        Ok(match self {
+            Self::Mapped(region) => PoolEndpoint::Mapped(MappedEndpoint::new(Arc::clone(region))),
+            Self::Network(client) => PoolEndpoint::Network(client.endpoint(owner)?),
+        })
+    }
+
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Mapped(region) => region.word_count() * 8,
+            Self::Network(client) => client.region_size_bytes(),
+        }
+    }
+}
+
 impl Host for Pool {
-    type Endpoint = MappedEndpoint;
+    type Endpoint = PoolEndpoint;
 
     const CLOSES_DROPPED_SESSIONS: bool = true;
 
@@ -86,12 +113,23 @@ impl Host for Pool {
 }
 
 impl Pool {
-    /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves, or `mem:`, a new pool
-    /// of 256 MiB in this process's memory.
+    /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves; `tcp:HOST:PORT`, which
+    /// `farleaf serve --listen` on any host serves; or `mem:`, a new pool of 256 MiB in this
+    /// process's memory.
     ///
     /// # Errors
-    /// The address is none; nobody serves the pool; it is of another version or no pool.
+    /// The address is none; nobody serves the pool; it is of another version or no pool; it wants a
+    /// secret that only [`open_with`](Self::open_with) can give.
     pub fn open(address: &str) -> Result<Self, Error> {
+        Self::open_with(address, &TcpConnectOptions::default())
+    }
+
+    /// [`open`](Self::open), with what a pool on the network wants to know. Pools of other kinds need
+    /// none of it.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); the secret is wrong, or gives lesser rights than are asked for.
+    pub fn open_with(address: &str, options: &TcpConnectOptions) -> Result<Self, Error> {
         let bad = |why: String| {
             Error::from(ErrorKind::BadAddress {
                 address: address.to_owned(),
@@ -103,6 +141,10 @@ impl Pool {
                 &PoolName::new(name).map_err(|error| bad(error.to_string()))?,
                 None,
             ),
+            Some(("tcp", at)) if at.rsplit_once(':').is_some_and(is_host_and_port) => {
+                Self::open_network(at, options, None)
+            }
+            Some(("tcp", _)) => Err(bad("after 'tcp:' comes HOST:PORT".to_owned())),
             Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
             Some(("mem", _)) => Err(bad("nothing may follow 'mem:'".to_owned())),
             Some((scheme, _)) => Err(bad(format!("there is no '{scheme}:'"))),
@@ -121,13 +163,19 @@ impl Pool {
             EmbeddedFabric::Mem => {
                 let node = Arc::new(MemNode::start(options.size_bytes, retraining)?);
                 let region = Arc::clone(node.region());
-                Self::assemble("mem:".to_owned(), region, node, None)
+                Self::assemble("mem:".to_owned(), Way::Mapped(region), node, None)
             }
             EmbeddedFabric::Shm { name } => {
                 let name = name.clone().unwrap_or_else(private_name);
                 let node = ShmNode::start(&name, options.size_bytes, retraining)?;
                 let name = node.name().clone();
                 Self::open_shared(&name, Some(node))
+            }
+            EmbeddedFabric::Tcp => {
+                let mut node = ShmNode::start(&private_name(), options.size_bytes, retraining)?;
+                let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
+                Self::open_network(&address, &TcpConnectOptions::default(), Some(node))
             }
         }
     }
@@ -139,25 +187,36 @@ impl Pool {
                 pool: name.to_string(),
                 source,
             })?;
-        Self::assemble(name.to_string(), Arc::new(region), Arc::new(client), node)
+        let way = Way::Mapped(Arc::new(region));
+        Self::assemble(name.to_string(), way, Arc::new(client), node)
+    }
+
+    fn open_network(
+        address: &str,
+        options: &TcpConnectOptions,
+        node: Option<ShmNode>,
+    ) -> Result<Self, Error> {
+        let client = Arc::new(TcpClient::connect(address, options)?);
+        let way = Way::Network(Arc::clone(&client));
+        Self::assemble(format!("tcp:{address}"), way, client, node)
     }
 
     fn assemble(
         address: String,
-        region: Arc<MappedRegion>,
+        way: Way,
         control: Arc<dyn Control>,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        let endpoint = MappedEndpoint::new(Arc::clone(&region));
+        let endpoint = way.endpoint(None)?;
         let mut batch = Batch::new();
         let read = batch.read(
             RegionLayout::superblock_addr(NodeId(0)),
             SUPERBLOCK_SIZE_WORDS,
         );
-        block_on(endpoint.execute(&mut batch), || 0)?;
+        drive(&endpoint, endpoint.execute(&mut batch))?;
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
         words.copy_from_slice(batch.words(read));
-        let superblock = Superblock::decode(&words, region.word_count() * 8).map_err(|source| {
+        let superblock = Superblock::decode(&words, way.size_bytes()).map_err(|source| {
             ErrorKind::Superblock {
                 pool: address.clone(),
                 source,
@@ -172,7 +231,7 @@ impl Pool {
         let process = ProcessThread::start(keeper).map_err(ErrorKind::Thread)?;
         Ok(Self(Arc::new(PoolInner {
             share,
-            region,
+            way,
             control,
             _process: process,
             node,
@@ -195,8 +254,8 @@ impl Pool {
         Session::open(self.clone(), options)
     }
 
-    pub(crate) fn endpoint(&self) -> MappedEndpoint {
-        MappedEndpoint::new(Arc::clone(&self.0.region))
+    pub(crate) fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
+        Ok(self.0.way.endpoint(owner)?)
     }
 
     /// What the pool is.
@@ -214,8 +273,9 @@ impl Pool {
     /// The fabric failed.
     pub fn retraining(&self) -> Result<RetrainingReport, Error> {
         let mut batch = Batch::new();
-        let (endpoint, layout) = (self.endpoint(), &self.0.share.layout);
-        let (tally, queue_length) = block_on(read_tally(&endpoint, layout, &mut batch), || 0)?;
+        let (endpoint, layout) = (self.endpoint(None)?, &self.0.share.layout);
+        let read = read_tally(&endpoint, layout, &mut batch);
+        let (tally, queue_length) = drive(&endpoint, read)?;
         Ok(RetrainingReport {
             tally,
             queue_length,
@@ -227,10 +287,10 @@ impl Pool {
     /// # Errors
     /// The fabric failed.
     pub fn usage(&self) -> Result<PoolUsage, Error> {
-        let endpoint = self.endpoint();
+        let endpoint = self.endpoint(None)?;
         let layout = &self.0.share.layout;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
-        let chunks = block_on(allocator.entries(), || 0)?;
+        let chunks = drive(&endpoint, allocator.entries())?;
         let used = chunks
             .iter()
             .filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
@@ -238,7 +298,7 @@ impl Pool {
         let reads: Vec<_> = session_ids()
             .map(|session| batch.read(layout.session(session), SESSION_SIZE_WORDS))
             .collect();
-        block_on(endpoint.execute(&mut batch), || 0)?;
+        drive(&endpoint, endpoint.execute(&mut batch))?;
         let is_alive = |words: &[u64]| {
             let words = words.try_into().ok();
             words.is_some_and(|words| SessionRecord::decode(words).alive().is_some())
@@ -248,9 +308,19 @@ impl Pool {
             size_bytes: layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
             used_bytes: used.count() as u64 * CHUNK_SIZE_BYTES,
             session_count: alive.count() as u64,
-            table_count: block_on(read_catalog(&endpoint, layout), || 0)?.len() as u64,
+            table_count: drive(&endpoint, read_catalog(&endpoint, layout))?.len() as u64,
         })
     }
+}
+
+/// Runs what uses an endpoint to its end.
+fn drive<F: Future>(endpoint: &PoolEndpoint, future: F) -> F::Output {
+    block_on(future, endpoint.completions())
+}
+
+/// Whether it can be a host's name and a port; what it is worth is for the system to say.
+fn is_host_and_port((host, port): (&str, &str)) -> bool {
+    !host.is_empty() && port.parse::<u16>().is_ok()
 }
 
 /// A name that no other pool of this host has.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use farleaf::{AsyncTable, Cost, Error, Insertion, Session, Update};
-use farleaf_executor::{TaskSet, yield_now};
+use farleaf_executor::TaskSet;
 
 use super::requests::{Request, Requests};
 use super::tally::Tally;
@@ -84,24 +84,15 @@ impl<'a> Client<'a> {
     pub(super) fn run_in_flight(&self, requests: Requests<'_>, in_flight: usize) {
         let mut progress = Progress::new(self.shared.done_count);
         let mut tasks = TaskSet::with_capacity(in_flight);
-        // Yielding once makes the session ask its fabric for completions.
-        let poll_completions = || self.session.block_on(yield_now());
         for request in requests {
-            while tasks.is_full() {
-                poll_completions();
-                tasks.run_ready(|()| progress.count());
-            }
+            tasks.make_room(self.session.completions(), |()| progress.count());
             match tasks.spawn(self.perform(request)) {
                 Ok(Some(())) => progress.count(),
                 Ok(None) => {}
                 Err(_) => unreachable!("the set was not full"),
             }
         }
-        let ask = || {
-            poll_completions();
-            0
-        };
-        tasks.drain(ask, |()| progress.count());
+        tasks.drain(self.session.completions(), |()| progress.count());
     }
 
     async fn perform(&self, request: Request) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use farleaf::{LayerKind, METADATA_BUDGET_BYTES_MIN};
+use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN};
 
 use super::BenchError;
 use crate::dataset::Dataset;
@@ -193,17 +193,29 @@ pub enum FabricKind {
     Mem,
     /// Shared memory, as other processes would reach it.
     Shm,
+    /// A memory node that listens on loopback, as one on another host would be reached.
+    Tcp,
 }
 
 impl FabricKind {
+    /// A pool of this process over it.
+    pub(crate) fn embedded(self) -> EmbeddedFabric {
+        match self {
+            Self::Mem => EmbeddedFabric::Mem,
+            Self::Shm => EmbeddedFabric::Shm { name: None },
+            Self::Tcp => EmbeddedFabric::Tcp,
+        }
+    }
+
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Mem, Self::Shm];
+    pub const ALL: [Self; 3] = [Self::Mem, Self::Shm, Self::Tcp];
 
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mem => "mem",
             Self::Shm => "shm",
+            Self::Tcp => "tcp",
         }
     }
 }
@@ -216,7 +228,7 @@ impl fmt::Display for FabricKind {
 
 /// A name that is no fabric's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem or shm")]
+#[error("unknown fabric `{0}`: expected mem, shm or tcp")]
 pub struct UnknownFabric(pub String);
 
 impl FromStr for FabricKind {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use farleaf::{EmbeddedFabric, Error, ErrorKind, Pool, PoolOptions, Session, Table, TableOptions};
+use farleaf::{Error, ErrorKind, Pool, PoolOptions, Session, Table, TableOptions};
 
 use super::audit::audit;
 use super::crew::{Assignment, CrewResult, run_operations};
-use super::{BenchError, FabricKind, Phase, PhaseKind, ProgressSink, RunConfig, size};
+use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig, size};
 use crate::dataset::KeySet;
 use crate::report::RunReport;
 use crate::verify::{ScanChecker, loaded_value};
@@ -50,10 +50,7 @@ impl LoadedStore {
         let mut size_bytes = size::pool_size_bytes(config, config.insert_count_of(workload));
         let mut enlargement_count = 0;
         let pool = loop {
-            let fabric = match config.fabric {
-                FabricKind::Mem => EmbeddedFabric::Mem,
-                FabricKind::Shm => EmbeddedFabric::Shm { name: None },
-            };
+            let fabric = config.fabric.embedded();
             let pool = Pool::embedded(&PoolOptions {
                 fabric,
                 size_bytes,

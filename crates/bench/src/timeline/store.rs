@@ -1,13 +1,13 @@
 //! The pool and the table: made, filled, and looked at when all is done.
 
-use farleaf::{EmbeddedFabric, Error, Pool, PoolOptions, TableOptions, TableStats};
+use farleaf::{Error, Pool, PoolOptions, TableOptions, TableStats};
 
 use super::audit::audit;
 use super::course::Course;
 use super::crew::Faults;
 use super::fresh::{FreshSession, measure};
 use super::{TimelineConfig, TimelineError, TimelineSink, size};
-use crate::runner::{FabricKind, PhaseKind};
+use crate::runner::PhaseKind;
 
 /// The table.
 pub(super) const TABLE_NAME: &str = "timeline";
@@ -17,10 +17,7 @@ pub(super) const TABLE_NAME: &str = "timeline";
 /// # Errors
 /// The host has not so much memory, or the size is none.
 pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
-    let fabric = match config.fabric {
-        FabricKind::Mem => EmbeddedFabric::Mem,
-        FabricKind::Shm => EmbeddedFabric::Shm { name: None },
-    };
+    let fabric = config.fabric.embedded();
     let size_bytes = config
         .size_bytes
         .unwrap_or_else(|| size::pool_bytes(config));

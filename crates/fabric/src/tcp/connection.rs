@@ -1,8 +1,12 @@
 //! The client's end of a data connection: operations that are under way, and their replies.
 
+use core::mem;
 use core::task::{Context, Poll, Waker};
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
 
 use crate::batch::Verb;
 use crate::tcp::frame::{Reply, Status, encode_batch, frame_size_bytes};
@@ -52,6 +56,8 @@ pub(super) struct Connection {
     operations: Vec<Operation>,
     free: Vec<u32>,
     in_flight_count: usize,
+    /// Of those, the ones that are written down and have not been sent.
+    unsent_count: usize,
     /// Why it is of no use any more.
     lost: Option<String>,
     wanted_bytes: usize,
@@ -70,6 +76,7 @@ impl Connection {
             operations: Vec::new(),
             free: Vec::new(),
             in_flight_count: 0,
+            unsent_count: 0,
             lost: None,
             wanted_bytes: 0,
             answer_time_max,
@@ -88,6 +95,16 @@ impl Connection {
 
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
+    }
+
+    /// What is waited for, if anything is.
+    pub(super) fn awaited(&self) -> Option<PollFd<'_>> {
+        let mut events = PollFlags::IN;
+        if self.outbox.len() > 0 {
+            events |= PollFlags::OUT;
+        }
+        self.is_busy()
+            .then(|| PollFd::from_borrowed_fd(self.stream.as_fd(), events))
     }
 
     /// Whether something waits to be sent or to come.
@@ -112,6 +129,7 @@ impl Connection {
             self.idle_poll_count = 0;
         }
         self.in_flight_count += 1;
+        self.unsent_count += 1;
         let frame_count = encode_batch(&mut self.outbox.bytes, u64::from(slot), verbs, data);
         let operation = &mut self.operations[slot as usize];
         operation.is_used = true;
@@ -188,6 +206,11 @@ impl Connection {
 
     fn exchange(&mut self, woken: &mut Vec<Waker>) -> io::Result<usize> {
         self.outbox.flush(&mut self.stream)?;
+        let unsent_count = mem::take(&mut self.unsent_count);
+        if unsent_count > 0 && unsent_count >= self.in_flight_count {
+            // No answer is on its way yet: asking for one would be a call in vain.
+            return Ok(0);
+        }
         let mut ended_count = 0;
         loop {
             let is_more = match self.inbox.fill(&mut self.stream, self.wanted_bytes) {

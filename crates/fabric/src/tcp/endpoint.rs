@@ -4,6 +4,7 @@ use core::cell::RefCell;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 
 use farleaf_types::NodeId;
 
@@ -352,6 +353,21 @@ impl Endpoint for TcpEndpoint {
         woken.drain(..).for_each(Waker::wake);
         *self.woken.borrow_mut() = woken;
         count
+    }
+
+    fn wait_for_completions(&self, at_most: Duration) -> bool {
+        let nodes: Vec<_> = self.nodes.iter().map(RefCell::borrow).collect();
+        let mut waiting: Vec<_> = nodes.iter().filter_map(|node| node.awaited()).collect();
+        if waiting.is_empty() {
+            return false;
+        }
+        let timeout = rustix::event::Timespec {
+            tv_sec: at_most.as_secs() as i64,
+            tv_nsec: i64::from(at_most.subsec_nanos()),
+        };
+        // Interrupted or not, whoever waits asks again.
+        let _ = rustix::event::poll(&mut waiting, Some(&timeout));
+        true
     }
 
     #[inline]

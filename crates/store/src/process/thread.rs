@@ -28,11 +28,15 @@ impl ProcessThread {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("farleaf-process".to_owned());
         let thread = thread.spawn(move || {
+            let mut told = String::new();
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(TICK) {
-                let ticked = block_on(keeper.tick(), || keeper.endpoint().poll_completions());
-                if let Err(error) = ticked {
-                    tracing::error!(%error, "cannot follow the pool");
+                let ticked = block_on(keeper.tick(), keeper.endpoint().completions());
+                // A node that is gone stays gone: once is enough.
+                let failure = ticked.map_or_else(|error| error.to_string(), |()| String::new());
+                if !failure.is_empty() && failure != told {
+                    tracing::error!(error = failure, "cannot follow the pool");
                 }
+                told = failure;
             }
         })?;
         Ok(Self {

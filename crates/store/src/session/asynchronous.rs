@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use farleaf_fabric::{Cost, KindCounters, OperationKind};
+use farleaf_executor::Completions;
+use farleaf_fabric::{Cost, Endpoint, KindCounters, OperationKind};
 use farleaf_types::OwnerWord;
 
 use super::base::SessionCore;
@@ -38,6 +39,12 @@ impl<H: Host> AsyncSession<H> {
         options: &SessionOptions,
     ) -> Self {
         Self(Rc::new(SessionCore::new(host, endpoint, owner, *options)))
+    }
+
+    /// Where the completions of its operations come from, for whoever drives many of its futures at
+    /// once (`TaskSet`, `Executor` of `farleaf-executor`).
+    pub fn completions(&self) -> impl Completions {
+        self.0.endpoint.completions()
     }
 
     pub(crate) fn core(&self) -> &Rc<SessionCore<H>> {

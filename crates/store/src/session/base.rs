@@ -113,7 +113,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     pub(crate) fn drive<F: Future>(&self, future: F) -> F::Output {
-        block_on(future, || self.endpoint.poll_completions())
+        block_on(future, self.endpoint.completions())
     }
 
     /// A batch from the session's stock.

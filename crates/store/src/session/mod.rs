@@ -8,6 +8,7 @@ mod follow;
 
 use std::future::Future;
 
+use farleaf_executor::Completions;
 use farleaf_fabric::{Cost, KindCounters, OperationKind};
 
 pub use asynchronous::AsyncSession;
@@ -27,7 +28,15 @@ pub struct Session(AsyncSession);
 impl Session {
     pub(crate) fn open(pool: Pool, options: &SessionOptions) -> Result<Self, Error> {
         let owner = pool.0.control.register_session()?;
-        let endpoint = pool.endpoint();
+        let endpoint = pool.endpoint(Some(owner));
+        let endpoint = match endpoint {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                // Whether that can be told or not, it has nothing, and ends with the process.
+                let _ = pool.0.control.close_session(owner);
+                return Err(error);
+            }
+        };
         let session = AsyncSession::with_options(pool, endpoint, owner, options);
         Ok(Self(session))
     }
@@ -68,6 +77,11 @@ impl Session {
     /// See [`AsyncSession::list_tables`].
     pub fn list_tables(&self) -> Result<Vec<TableInfo>, Error> {
         self.block_on(self.0.list_tables())
+    }
+
+    /// See [`AsyncSession::completions`].
+    pub fn completions(&self) -> impl Completions {
+        self.0.completions()
     }
 
     /// The pool.

@@ -23,15 +23,19 @@ fn retraining_pools(size_mib: u64) -> Vec<Pool> {
 }
 
 fn pools_with(size_mib: u64, retrain_thread_count: u32) -> Vec<Pool> {
-    [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }]
-        .into_iter()
-        .map(|fabric| PoolOptions {
-            fabric,
-            size_bytes: size_mib << 20,
-            retrain_thread_count,
-        })
-        .map(|options| Pool::embedded(&options).expect("an embedded pool"))
-        .collect()
+    [
+        EmbeddedFabric::Mem,
+        EmbeddedFabric::Shm { name: None },
+        EmbeddedFabric::Tcp,
+    ]
+    .into_iter()
+    .map(|fabric| PoolOptions {
+        fabric,
+        size_bytes: size_mib << 20,
+        retrain_thread_count,
+    })
+    .map(|options| Pool::embedded(&options).expect("an embedded pool"))
+    .collect()
 }
 
 /// Every combination of slots and search layer.

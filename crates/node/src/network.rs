@@ -1,0 +1,129 @@
+//! The node's door to the network: the `tcp` backend's.
+
+use core::ops::Range;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::tcp::{Grant, Rights, TcpListenOptions, TcpListener, TcpService};
+use farleaf_fabric::{SessionService, StopSignal};
+use farleaf_region::RegionLayout;
+use farleaf_region::catalog::TABLE_COUNT_MAX;
+use farleaf_region::layout::ChunkIndex;
+use farleaf_region::session::{heartbeat_addr, published_addr};
+use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, WordAddr};
+
+use crate::NodeError;
+use crate::shm::SharedSessions;
+
+/// A listener at work; stopped when dropped.
+#[derive(Debug)]
+pub(crate) struct NetworkDoor {
+    pub(crate) address: SocketAddr,
+    stop: StopSignal,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl NetworkDoor {
+    /// Listens, and serves from threads of its own until it is dropped or `stop` is heard.
+    pub(crate) fn open(
+        region: &Arc<MappedRegion>,
+        sessions: SharedSessions,
+        layout: RegionLayout,
+        options: &TcpListenOptions,
+        stop: StopSignal,
+    ) -> Result<Self, NodeError> {
+        let listener = TcpListener::bind(region, options)?;
+        let address = listener.address();
+        let heard = stop.clone();
+        let mut service = NetworkService { sessions, layout };
+        let thread = std::thread::Builder::new().name("farleaf-tcp".to_owned());
+        let thread = thread
+            .spawn(move || listener.run(&mut service, &heard))
+            .map_err(NodeError::Thread)?;
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for NetworkDoor {
+    fn drop(&mut self) {
+        self.stop.stop();
+        match self.thread.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => {}
+            Some(Ok(Err(error))) => tracing::error!(%error, "the listener could not go on"),
+            Some(Err(_)) => tracing::error!("the listener panicked"),
+        }
+    }
+}
+
+/// The sessions, and what of the region who may change (F7).
+struct NetworkService {
+    sessions: SharedSessions,
+    layout: RegionLayout,
+}
+
+impl SessionService for NetworkService {
+    fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
+        self.sessions.register(pid)
+    }
+
+    fn fence(&mut self, owner: OwnerWord) {
+        self.sessions.fence(owner);
+    }
+
+    fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
+        self.sessions.process_of(owner)
+    }
+}
+
+/// From one word up to another, by their indexes.
+fn words(from: WordAddr, to: WordAddr) -> Range<u64> {
+    from.index()..to.index()
+}
+
+impl TcpService for NetworkService {
+    /// Nobody changes the superblock, the node's own counters, or the life of a session. Writers
+    /// change chunks, what belongs to them, roots and the retraining queue. Who takes the catalog's
+    /// lock, to create or drop a table, has to be an administrator.
+    fn grant(&self, rights: Rights) -> Grant {
+        let layout = &self.layout;
+        let hot = |at: WordAddr| words(at, at.offset(BLOCK_SIZE_WORDS));
+        let mut open = vec![
+            hot(layout.alloc_num()),
+            hot(layout.sequence()),
+            hot(layout.table_num()),
+            hot(layout.queue_tail()),
+            words(layout.queue_entries(), layout.sessions()),
+            words(
+                layout.catalog_entry(0),
+                layout.catalog_entry(TABLE_COUNT_MAX),
+            ),
+        ];
+        match rights {
+            Rights::Read => return Grant::nothing(),
+            Rights::Write => {}
+            Rights::Admin => open.push(hot(layout.catalog_lock())),
+        }
+        Grant {
+            open_from: layout.chunk_entry(ChunkIndex(0)).index(),
+            open,
+        }
+    }
+
+    fn own_words(&self, owner: OwnerWord) -> Range<u64> {
+        let Some((session, _)) = owner.holder() else {
+            return 0..0;
+        };
+        let layout = &self.layout;
+        let (first, last) = (
+            heartbeat_addr(layout, session),
+            published_addr(layout, session),
+        );
+        words(first, last.offset(1))
+    }
+}

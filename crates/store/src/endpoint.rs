@@ -1,0 +1,112 @@
+//! What sessions of a pool post their batches with, wherever the pool's memory is.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
+use farleaf_types::{NodeId, WordAddr};
+
+/// An endpoint of either kind: one comparison more than the kind itself.
+#[derive(Debug)]
+pub enum PoolEndpoint {
+    /// The memory is mapped into this process (`mem`, `shm`).
+    Mapped(MappedEndpoint),
+    /// A memory node executes the verbs (`tcp`).
+    Network(TcpEndpoint),
+}
+
+/// A batch of either kind.
+enum PoolExecute<'a> {
+    /// Done; `None` once that has been told.
+    Mapped(Option<Result<(), BatchError>>),
+    Network(TcpExecute<'a>),
+}
+
+impl Future for PoolExecute<'_> {
+    type Output = Result<(), BatchError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Mapped(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Network(execute) => Pin::new(execute).poll(context),
+        }
+    }
+}
+
+impl Endpoint for PoolEndpoint {
+    #[inline]
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        match self {
+            Self::Mapped(endpoint) => PoolExecute::Mapped(Some(endpoint.execute_now(batch))),
+            Self::Network(endpoint) => PoolExecute::Network(endpoint.start(batch)),
+        }
+    }
+
+    #[inline]
+    fn reads_at_once(&self) -> bool {
+        matches!(self, Self::Mapped(_))
+    }
+
+    #[inline]
+    fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
+        match self {
+            Self::Mapped(endpoint) => endpoint.read_at_once(from, to),
+            Self::Network(_) => false,
+        }
+    }
+
+    #[inline]
+    fn prepare(&self, from: WordAddr, word_count: usize) {
+        if let Self::Mapped(endpoint) = self {
+            endpoint.prepare(from, word_count);
+        }
+    }
+
+    #[inline]
+    fn poll_completions(&self) -> usize {
+        match self {
+            Self::Mapped(_) => 0,
+            Self::Network(endpoint) => endpoint.poll_completions(),
+        }
+    }
+
+    #[inline]
+    fn wait_for_completions(&self, at_most: Duration) -> bool {
+        match self {
+            Self::Mapped(_) => false,
+            Self::Network(endpoint) => endpoint.wait_for_completions(at_most),
+        }
+    }
+
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        match self {
+            Self::Mapped(_) => 0,
+            Self::Network(endpoint) => endpoint.in_flight_count(),
+        }
+    }
+
+    #[inline]
+    fn counters(&self) -> &Counters {
+        match self {
+            Self::Mapped(endpoint) => endpoint.counters(),
+            Self::Network(endpoint) => endpoint.counters(),
+        }
+    }
+
+    #[inline]
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        match self {
+            Self::Mapped(endpoint) => endpoint.region_word_count(node),
+            Self::Network(endpoint) => endpoint.region_word_count(node),
+        }
+    }
+}
