@@ -1,11 +1,15 @@
 //! What can be written on the command line.
 
+use std::env::VarError;
 use std::ffi::OsStr;
+use std::fmt;
+use std::path::PathBuf;
 
+use anyhow::{Context, anyhow};
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
-use farleaf::{LayerKind, TableOptions};
+use farleaf::{LayerKind, Rights, Secret, TableOptions};
 use tracing::Level;
 
 use crate::command::Command;
@@ -25,8 +29,22 @@ const VERSION: &str = concat!(
 #[derive(Debug, Parser)]
 #[command(name = "farleaf", version = VERSION, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
-    /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves (not for
-    /// commands that make their own)
+    #[command(flatten)]
+    pub(crate) pool: PoolArguments,
+
+    /// Log more: -v what it does and what that costs, -vv everything
+    #[arg(short, long, global = true, display_order = 901, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which pool, and how to be let in.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PoolArguments {
+    /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves, or
+    /// `tcp:HOST:PORT`, which `farleaf serve --listen` does (not for commands that make their own)
     #[arg(
         long,
         global = true,
@@ -37,12 +55,48 @@ pub(crate) struct Arguments {
     #[arg(default_value = "shm:default")]
     pub(crate) pool: String,
 
-    /// Log more: -v what it does and what that costs, -vv everything
-    #[arg(short, long, global = true, display_order = 901, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
+    /// File with the secret of a pool on the network, or with a key derived from it; the variable
+    /// `FARLEAF_SECRET` can hold the secret itself
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "FILE",
+        env = "FARLEAF_SECRET_FILE"
+    )]
+    pub(crate) secret_file: Option<PathBuf>,
 
-    #[command(subcommand)]
-    pub(crate) command: Command,
+    /// What to be let in for: `read`, `write` or `admin`; if not given, all that the secret is for
+    #[arg(long, global = true, display_order = 900)]
+    pub(crate) rights: Option<Rights>,
+}
+
+/// The variable that holds the secret itself. Never an argument: those are for all to see.
+const SECRET_VARIABLE: &str = "FARLEAF_SECRET";
+
+impl PoolArguments {
+    /// The secret, if there is one.
+    pub(crate) fn secret(&self) -> anyhow::Result<Option<Secret>> {
+        if let Some(path) = &self.secret_file {
+            return Ok(Some(Secret::from_file(path)?));
+        }
+        match std::env::var(SECRET_VARIABLE) {
+            Ok(text) if !text.is_empty() => {
+                let secret = Secret::from_text(&text);
+                Ok(Some(secret.with_context(|| {
+                    format!("{SECRET_VARIABLE} holds no secret")
+                })?))
+            }
+            Err(VarError::NotUnicode(_)) => Err(anyhow!("{SECRET_VARIABLE} is no text")),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl fmt::Display for PoolArguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.pool)
+    }
 }
 
 /// Reads the command line, and ends the program if that is not possible.
@@ -67,15 +121,28 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 /// `serve`, `bench`, `sim` and `figures` make pools of their own: an address would be ignored, and
 /// is refused. That of the environment stands there for the other commands.
 fn refuse_needless_pool(matches: &ArgMatches) {
-    let given = matches.value_source("pool") == Some(ValueSource::CommandLine);
-    let instead = match matches.subcommand_name() {
+    let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let command = matches.subcommand_name();
+    let makes_own = matches!(command, Some("bench" | "sim" | "figures"));
+    if is_given("rights") && (makes_own || command == Some("serve")) {
+        refuse(
+            "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
+        );
+    }
+    if is_given("secret_file") && makes_own {
+        refuse(
+            "--secret-file cannot be used here: this command makes a pool of its own".to_owned(),
+        );
+    }
+    let instead = match command {
         Some("serve") => "`serve` starts a pool; name it with --name NAME",
+        Some("secret") => "`secret` works with no pool",
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates a pool of its own",
         Some("figures") => "`figures` simulates pools of its own",
         _ => return,
     };
-    if given {
+    if is_given("pool") {
         refuse(format!("--pool cannot be used here: {instead}"));
     }
 }

@@ -1,22 +1,28 @@
 //! The way to a pool and a table that most commands begin with.
 
-use farleaf::{OperationKind, Pool, Session, Table};
+use farleaf::{ConnectOptions, OperationKind, Pool, Session, Table};
 
+use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
 
 /// A session in the pool.
-pub(super) fn open_session(address: &str) -> anyhow::Result<Session> {
-    if address.starts_with("mem:") {
+pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
+    if pool.pool.starts_with("mem:") {
         let message = "a 'mem:' pool is gone with the process that made it, so there is nothing in \
                        it for a command; serve a pool with `farleaf serve` and take 'shm:NAME'";
         return Err(BadArgument(message.to_owned()).into());
     }
-    Ok(Pool::open(address)?.session()?)
+    let options = ConnectOptions {
+        secret: pool.secret()?,
+        rights: pool.rights,
+        ..ConnectOptions::default()
+    };
+    Ok(Pool::open_with(&pool.pool, &options)?.session()?)
 }
 
 /// A session in the pool, and a table of it.
-pub(super) fn open_table(address: &str, name: &str) -> anyhow::Result<(Session, Table)> {
-    let session = open_session(address)?;
+pub(super) fn open_table(pool: &PoolArguments, name: &str) -> anyhow::Result<(Session, Table)> {
+    let session = open_session(pool)?;
     let table = session.open_table(name)?;
     Ok((session, table))
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::arguments::TableArgument;
+use crate::arguments::{PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::Ending;
 use crate::log::say;
@@ -23,7 +23,7 @@ pub(crate) struct DelArguments {
 
 /// Removes the keys one after the other and tells what each was; a key that was absent is told on
 /// stderr.
-pub(crate) fn run(pool: &str, arguments: &DelArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Result<Ending> {
     let (session, table) = open_table(pool, &arguments.table.table)?;
     let mut ending = Ending::Done;
     for key in &arguments.keys {

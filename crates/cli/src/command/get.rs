@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use crate::arguments::{OutputArgument, TableArgument};
+use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::Ending;
 use crate::log::say;
@@ -34,7 +34,7 @@ struct Found {
 
 /// Prints keys and values in the order asked for; absent keys are told on stderr, so that what is
 /// on stdout are records.
-pub(crate) fn run(pool: &str, arguments: &GetArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Result<Ending> {
     let (session, table) = open_table(pool, &arguments.table.table)?;
     let values = match arguments.keys[..] {
         [key] => vec![table.get(key)?],

@@ -8,7 +8,7 @@ use clap::Args;
 use farleaf::{ControlError, Error, ErrorKind, LoadError, Session, Table, TableOptions};
 use indicatif::ProgressBar;
 
-use crate::arguments::{TableArgument, TableOptionArguments};
+use crate::arguments::{PoolArguments, TableArgument, TableOptionArguments};
 use crate::command::connection::{log_costs, open_session};
 use crate::failure::{Ending, tell};
 use crate::output::print;
@@ -72,7 +72,7 @@ struct Stopped {
 
 /// Reads and checks the whole file, then loads an empty table at once, or writes the records into
 /// one that has records already.
-pub(crate) fn run(pool: &str, arguments: &LoadArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Result<Ending> {
     let source = Source::from(arguments.file.clone());
     let name = &arguments.table.table;
     let session = open_session(pool)?;

@@ -10,6 +10,7 @@ pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod sim;
 mod sim_network;
@@ -24,7 +25,8 @@ use crate::failure::Ending;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a pool of memory to the processes of this host, until SIGINT or SIGTERM
+    /// Serve a pool of memory to the processes of this host, or of any with --listen, until SIGINT or
+    /// SIGTERM
     Serve(serve::ServeArguments),
     /// Create, list and drop tables
     Table(table::TableArguments),
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Scan(scan::ScanArguments),
     /// Show what is in the pool, and how well its tables are kept
     Stats(stats::StatsArguments),
+    /// Make secrets for pools on the network, and keys for lesser rights
+    Secret(secret::SecretArguments),
     /// Measure, in a pool of its own
     Bench(Box<bench::BenchArguments>),
     /// Simulate: disasters that must do no harm
@@ -55,7 +59,7 @@ pub(crate) enum Command {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     let pool = &arguments.pool;
     match &arguments.command {
-        Command::Serve(serve) => serve::run(serve),
+        Command::Serve(serve) => serve::run(pool, serve),
         Command::Table(table) => table::run(pool, table),
         Command::Load(load) => load::run(pool, load),
         Command::Get(get) => get::run(pool, get),
@@ -63,6 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Del(del) => del::run(pool, del),
         Command::Scan(scan) => scan::run(pool, scan),
         Command::Stats(stats) => stats::run(pool, stats),
+        Command::Secret(secret) => secret::run(pool, secret),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Figures(figures) => figures::run(figures),

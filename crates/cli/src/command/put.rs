@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::arguments::TableArgument;
+use crate::arguments::{PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::Ending;
 use crate::output::print;
@@ -24,7 +24,7 @@ pub(crate) struct PutArguments {
 }
 
 /// Sets the value and tells what was there before.
-pub(crate) fn run(pool: &str, arguments: &PutArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Result<Ending> {
     let (session, table) = open_table(pool, &arguments.table.table)?;
     let PutArguments { key, value, .. } = arguments;
     match table.put(*key, *value)? {

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use clap::Args;
 use serde::Serialize;
 
-use crate::arguments::{OutputArgument, TableArgument};
+use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
@@ -46,7 +46,7 @@ struct Record {
 
 /// Prints records by ascending key. Not a snapshot: what others write meanwhile may be in it or
 /// not.
-pub(crate) fn run(pool: &str, arguments: &ScanArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Result<Ending> {
     let ScanArguments {
         from, to, limit, ..
     } = *arguments;

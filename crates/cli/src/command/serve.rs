@@ -1,14 +1,17 @@
-//! `farleaf serve`: a memory node for the processes of this host.
+//! `farleaf serve`: a memory node for the processes of this host, and of others.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use farleaf::{PageKind, Pool, retrain_policy};
-use farleaf_node::{NodeError, ShmNode};
+use farleaf::{PageKind, Pool, Rights, retrain_policy};
+use farleaf_node::{NodeError, ShmNode, TcpListenError, TcpListenOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::arguments::PoolArguments;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::quantity::{parse_size, size};
@@ -35,17 +38,68 @@ pub(crate) struct ServeArguments {
         allow_negative_numbers = true
     )]
     retrain_threads: u32,
+
+    /// Serve clients on the network, too: IP:PORT, or PORT of this host's loopback. What others
+    /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback, one is
+    /// made for the programs of this user if none is given
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    listen: Option<SocketAddr>,
+
+    /// The most connections from the network: two for a process, and one for each of its sessions
+    #[arg(
+        long,
+        default_value_t = 1024,
+        value_name = "COUNT",
+        requires = "listen"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
+    #[arg(allow_negative_numbers = true)]
+    connections: u32,
+
+    /// Give a client on the network up after so many seconds in which nothing came from it
+    #[arg(
+        long,
+        default_value_t = 30,
+        value_name = "SECONDS",
+        requires = "listen"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(allow_negative_numbers = true)]
+    silence: u32,
+
+    /// Threads that execute what comes over the network; one per core, at most 4, if not given
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "listen",
+        allow_negative_numbers = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    nic_threads: Option<u32>,
+}
+
+/// IP:PORT, or a port of loopback.
+fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let port = text.strip_prefix(':').unwrap_or(text);
+    let port = port.strip_prefix("localhost:").unwrap_or(port);
+    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let parsed = port.parse().map(loopback);
+    parsed.map_err(|_| "expected IP:PORT, such as 10.0.0.5:7470, or a port of this host's loopback")
 }
 
 /// Serves until SIGINT or SIGTERM. A second signal ends it at once.
-pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
     refuse_if_served(&arguments.name)?;
     // Before the node, so that no signal falls between.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
     let retraining = retrain_policy(arguments.retrain_threads)
         .map_err(|error| BadArgument(format!("--{error}")))?;
     let node = ShmNode::start(&arguments.name, arguments.size, retraining);
-    let node = node.map_err(|error| refused(&arguments.name, error))?;
+    let mut node = node.map_err(|error| refused(&arguments.name, error))?;
+    let network = listen(pool, arguments, &mut node)?;
     if node.page_kind() == PageKind::Ordinary {
         let page_count = node.size_bytes().div_ceil(HUGE_PAGE_SIZE_BYTES);
         tracing::warn!(
@@ -70,9 +124,16 @@ pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
         })
         .context("cannot start the thread that waits for signals")?;
     let (address, size) = (node.name().to_string(), size(node.size_bytes()));
-    tracing::info!(pool = address, size, pid = std::process::id(), "serving");
+    let network = network.map_or_else(String::new, |at| format!(" and tcp:{at}"));
+    tracing::info!(
+        pool = address,
+        network,
+        size,
+        pid = std::process::id(),
+        "serving"
+    );
     let ready = format!(
-        "serving {address}, {size}; `farleaf --pool {address} ...` and \
+        "serving {address}{network}, {size}; `farleaf --pool {address} ...` and \
          `Pool::open(\"{address}\")` use it; Ctrl-C stops it\n"
     );
     // Whoever started it need not listen.
@@ -81,6 +142,61 @@ pub(crate) fn run(arguments: &ServeArguments) -> anyhow::Result<Ending> {
         .with_context(|| format!("{address} stopped serving"))?;
     tracing::info!(pool = address, "stopped");
     Ok(Ending::Done)
+}
+
+/// Opens the door to the network, if there is to be one.
+fn listen(
+    pool: &PoolArguments,
+    arguments: &ServeArguments,
+    node: &mut ShmNode,
+) -> anyhow::Result<Option<SocketAddr>> {
+    let Some(address) = arguments.listen else {
+        return Ok(None);
+    };
+    let mut options = TcpListenOptions::at(address);
+    options.secret = pool.secret()?;
+    if let Some(secret) = &options.secret
+        && secret.rights() < Rights::Admin
+    {
+        let reason = "a node needs the pool's secret itself, and this is a key derived from it";
+        return Err(BadArgument(reason.to_owned()).into());
+    }
+    options.connection_count_max = arguments.connections as usize;
+    options.silence_max = Duration::from_secs(arguments.silence.into());
+    if let Some(count) = arguments.nic_threads {
+        options.nic_thread_count = count as usize;
+    }
+    allow_descriptors(u64::from(arguments.connections));
+    let listened = node.listen(&options);
+    let needs_secret = |error: &NodeError| {
+        matches!(
+            error,
+            NodeError::Network(TcpListenError::NeedsSecret { .. })
+        )
+    };
+    listened.map(Some).map_err(|error| {
+        if needs_secret(&error) {
+            let hint = "--secret-file or FARLEAF_SECRET gives one, `farleaf secret new` makes one";
+            return BadArgument(format!("--listen: {error}; {hint}")).into();
+        }
+        anyhow::Error::new(error).context(format!("cannot serve {}", node.name()))
+    })
+}
+
+/// Each connection is a descriptor; hosts begin with a limit that is lower than what they allow.
+fn allow_descriptors(connection_count: u64) {
+    /// What a node has open besides.
+    const OTHERS: u64 = 1200;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wanted = connection_count + OTHERS;
+    let raised = rustix::process::Rlimit {
+        current: Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted))),
+        maximum: limit.maximum,
+    };
+    let is_low = limit.current.is_some_and(|current| current < wanted);
+    if is_low && rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).is_err() {
+        tracing::warn!("the limit of open files cannot be raised: fewer clients can connect");
+    }
 }
 
 /// The node takes the name after the memory, of which the host may not have so much twice: a name

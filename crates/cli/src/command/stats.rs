@@ -5,7 +5,7 @@ use comfy_table::CellAlignment;
 use farleaf::{OperationKind, PoolUsage, RetrainingReport, Session, TableStats};
 use serde::Serialize;
 
-use crate::arguments::OutputArgument;
+use crate::arguments::{OutputArgument, PoolArguments};
 use crate::command::connection::open_session;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
@@ -94,7 +94,7 @@ struct CounterReport {
 }
 
 /// Walks over all leaves of the tables.
-pub(crate) fn run(pool: &str, arguments: &StatsArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &StatsArguments) -> anyhow::Result<Ending> {
     let session = open_session(pool)?;
     let mut names: Vec<String> = match &arguments.table {
         Some(name) => vec![name.clone()],

@@ -5,7 +5,7 @@ use comfy_table::CellAlignment;
 use farleaf::TableInfo;
 use serde::Serialize;
 
-use crate::arguments::{OutputArgument, TableOptionArguments};
+use crate::arguments::{OutputArgument, PoolArguments, TableOptionArguments};
 use crate::command::connection::open_session;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
@@ -51,7 +51,7 @@ struct Listed<'a> {
 }
 
 /// Does it.
-pub(crate) fn run(pool: &str, arguments: &TableArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         TableCommand::Create { name, options } => {
             let table = open_session(pool)?.create_table(name, &(*options).into())?;
@@ -66,7 +66,7 @@ pub(crate) fn run(pool: &str, arguments: &TableArguments) -> anyhow::Result<Endi
     Ok(Ending::Done)
 }
 
-fn list(pool: &str, format: OutputFormat) -> anyhow::Result<()> {
+fn list(pool: &PoolArguments, format: OutputFormat) -> anyhow::Result<()> {
     let mut tables = open_session(pool)?.list_tables()?;
     tables.sort_by(|a, b| a.name.cmp(&b.name));
     match format {

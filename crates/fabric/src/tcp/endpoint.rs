@@ -13,6 +13,7 @@ use crate::cost::{Cost, Counters};
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
 use crate::tcp::connection::{Connection, OperationSlot, Outcome};
 use crate::tcp::frame::{self, Status, wire_verb_count};
+use crate::tcp::patience::Patience;
 
 /// An endpoint to the nodes of a pool, in the order of their numbers.
 ///
@@ -25,6 +26,7 @@ pub struct TcpEndpoint {
     counters: Counters,
     /// Empty between calls; kept for its allocation.
     woken: RefCell<Vec<Waker>>,
+    patience: RefCell<Patience>,
 }
 
 impl TcpEndpoint {
@@ -34,6 +36,7 @@ impl TcpEndpoint {
             nodes: connections.into_iter().map(RefCell::new).collect(),
             counters: Counters::default(),
             woken: RefCell::default(),
+            patience: RefCell::new(Patience::new()),
         }
     }
 
@@ -88,6 +91,7 @@ impl TcpEndpoint {
         let mut connection = self.node(node)?.borrow_mut();
         let own = verbs.iter().filter(|verb| verb.addr.node() == node);
         let slot = connection.post(own, data);
+        self.patience.borrow_mut().begin();
         Some(Part { node, slot })
     }
 }
@@ -349,6 +353,9 @@ impl Endpoint for TcpEndpoint {
         let mut woken = core::mem::take(&mut *self.woken.borrow_mut());
         let poll = |node: &RefCell<Connection>| node.borrow_mut().poll(&mut woken);
         let count = self.nodes.iter().map(poll).sum();
+        if count > 0 {
+            self.patience.borrow_mut().begin();
+        }
         // Nothing is borrowed here: a waker may be anybody's code.
         woken.drain(..).for_each(Waker::wake);
         *self.woken.borrow_mut() = woken;
@@ -356,11 +363,16 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn wait_for_completions(&self, at_most: Duration) -> bool {
-        let nodes: Vec<_> = self.nodes.iter().map(RefCell::borrow).collect();
-        let mut waiting: Vec<_> = nodes.iter().filter_map(|node| node.awaited()).collect();
-        if waiting.is_empty() {
+        if !self.nodes.iter().any(|node| node.borrow().is_busy()) {
             return false;
         }
+        let mut patience = self.patience.borrow_mut();
+        if patience.is_awake() {
+            patience.wait();
+            return true;
+        }
+        let nodes: Vec<_> = self.nodes.iter().map(RefCell::borrow).collect();
+        let mut waiting: Vec<_> = nodes.iter().filter_map(|node| node.awaited()).collect();
         let timeout = rustix::event::Timespec {
             tv_sec: at_most.as_secs() as i64,
             tv_nsec: i64::from(at_most.subsec_nanos()),

@@ -31,6 +31,7 @@
 //! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
 //! | `listener`, `greeter`, `clients` | the node's side: doors (G1 to G3), strangers, clients |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
+//! | `patience` | how long both sides ask again before they sleep |
 //! | `gate`, `permit` | what bounds a client: verbs, words, connections |
 
 mod client;
@@ -45,6 +46,7 @@ mod greeting;
 mod listener;
 mod local_secret;
 mod nic;
+mod patience;
 mod permit;
 mod secret;
 mod stream;

@@ -1,7 +1,7 @@
 //! The soft NIC: threads of the memory node that execute what comes over data connections.
 //!
 //! A connection belongs to one thread for its life, so its frames are executed in order (W1). A
-//! thread sleeps in the kernel until something comes; it takes all that has come, executes it, and
+//! thread waits until something comes (see `patience`); it takes all that has come, executes it, and
 //! answers it all at once. What a peer does not fetch is not produced: with more than
 //! [`BACKLOG_SIZE_BYTES_MAX`] bytes of answers waiting, nothing more is read from it.
 
@@ -19,6 +19,7 @@ use crate::mapped::MappedRegion;
 use crate::tcp::execute::{execute_frame, refuse_frame};
 use crate::tcp::frame::{Request, Status, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Gate};
+use crate::tcp::patience::Patience;
 use crate::tcp::permit::Permit;
 use crate::tcp::stream::{Inbox, Outbox, Stream};
 
@@ -144,16 +145,24 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         let mut events = Vec::with_capacity(EVENT_COUNT_MAX);
+        let mut patience = Patience::new();
         loop {
             events.clear();
+            let at_once = rustix::event::Timespec::default();
+            let timeout = patience.is_awake().then_some(&at_once);
             let buffer = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, buffer, None) {
+            match epoll::wait(&self.epoll, buffer, timeout) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!(%error, "a thread of the soft NIC cannot wait");
                     return;
                 }
             }
+            if events.is_empty() {
+                patience.wait();
+                continue;
+            }
+            patience.begin();
             for event in &events {
                 let token = event.data.u64();
                 if token == WAKE_TOKEN {

@@ -1,0 +1,50 @@
+//! `farleaf secret`: secrets of pools on the network, and keys for lesser rights.
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use farleaf::{Rights, Secret};
+
+use crate::arguments::PoolArguments;
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
+
+/// What to do.
+#[derive(Debug, Args)]
+pub(crate) struct SecretArguments {
+    #[command(subcommand)]
+    command: SecretCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SecretCommand {
+    /// Print a new secret, for a file that `serve` and its clients read
+    New,
+    /// Print a key that lets its holder only read, or only read and write; made from the secret in
+    /// `--secret-file` or `FARLEAF_SECRET`
+    Derive {
+        /// What the key is for: `read` or `write`
+        #[arg(value_name = "RIGHTS")]
+        wanted: Rights,
+    },
+}
+
+/// Does it.
+pub(crate) fn run(pool: &PoolArguments, arguments: &SecretArguments) -> anyhow::Result<Ending> {
+    match arguments.command {
+        SecretCommand::New => {
+            let (_, text) = Secret::random().context("cannot make a secret")?;
+            print(format_args!("{text}\n"))?;
+        }
+        SecretCommand::Derive { wanted } => {
+            if wanted == Rights::Admin {
+                let reason =
+                    "a key to administer is the secret itself; derive one to read or write";
+                return Err(BadArgument(reason.to_owned()).into());
+            }
+            let none = "there is no secret to derive from: --secret-file, or FARLEAF_SECRET";
+            let secret = pool.secret()?.ok_or_else(|| BadArgument(none.to_owned()))?;
+            print(format_args!("{}\n", secret.derived_text(wanted)?))?;
+        }
+    }
+    Ok(Ending::Done)
+}
