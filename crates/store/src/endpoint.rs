@@ -10,13 +10,36 @@ use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
 use farleaf_types::{NodeId, WordAddr};
 
-/// An endpoint of either kind: one comparison more than the kind itself.
+/// An endpoint of either kind: a comparison more than the kind itself, here and there.
 #[derive(Debug)]
-pub enum PoolEndpoint {
+pub struct PoolEndpoint {
+    /// Of both kinds; those of the endpoint behind it stay at zero.
+    counters: Counters,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
     /// The memory is mapped into this process (`mem`, `shm`).
     Mapped(MappedEndpoint),
     /// A memory node executes the verbs (`tcp`).
     Network(TcpEndpoint),
+}
+
+impl PoolEndpoint {
+    pub(crate) fn mapped(endpoint: MappedEndpoint) -> Self {
+        Self {
+            counters: Counters::default(),
+            kind: Kind::Mapped(endpoint),
+        }
+    }
+
+    pub(crate) fn network(endpoint: TcpEndpoint) -> Self {
+        Self {
+            counters: Counters::default(),
+            kind: Kind::Network(endpoint),
+        }
+    }
 }
 
 /// A batch of either kind.
@@ -44,69 +67,66 @@ impl Endpoint for PoolEndpoint {
         &'a self,
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a {
-        match self {
-            Self::Mapped(endpoint) => PoolExecute::Mapped(Some(endpoint.execute_now(batch))),
-            Self::Network(endpoint) => PoolExecute::Network(endpoint.start(batch)),
+        match &self.kind {
+            Kind::Mapped(endpoint) => PoolExecute::Mapped(Some(endpoint.execute_now(batch))),
+            Kind::Network(endpoint) => PoolExecute::Network(endpoint.start(batch)),
         }
     }
 
     #[inline]
     fn reads_at_once(&self) -> bool {
-        matches!(self, Self::Mapped(_))
+        matches!(self.kind, Kind::Mapped(_))
     }
 
     #[inline]
     fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
-        match self {
-            Self::Mapped(endpoint) => endpoint.read_at_once(from, to),
-            Self::Network(_) => false,
+        match &self.kind {
+            Kind::Mapped(endpoint) => endpoint.read_at_once(from, to),
+            Kind::Network(_) => false,
         }
     }
 
     #[inline]
     fn prepare(&self, from: WordAddr, word_count: usize) {
-        if let Self::Mapped(endpoint) = self {
+        if let Kind::Mapped(endpoint) = &self.kind {
             endpoint.prepare(from, word_count);
         }
     }
 
     #[inline]
     fn poll_completions(&self) -> usize {
-        match self {
-            Self::Mapped(_) => 0,
-            Self::Network(endpoint) => endpoint.poll_completions(),
+        match &self.kind {
+            Kind::Mapped(_) => 0,
+            Kind::Network(endpoint) => endpoint.poll_completions(),
         }
     }
 
     #[inline]
     fn wait_for_completions(&self, at_most: Duration) -> bool {
-        match self {
-            Self::Mapped(_) => false,
-            Self::Network(endpoint) => endpoint.wait_for_completions(at_most),
+        match &self.kind {
+            Kind::Mapped(_) => false,
+            Kind::Network(endpoint) => endpoint.wait_for_completions(at_most),
         }
     }
 
     #[inline]
     fn in_flight_count(&self) -> usize {
-        match self {
-            Self::Mapped(_) => 0,
-            Self::Network(endpoint) => endpoint.in_flight_count(),
+        match &self.kind {
+            Kind::Mapped(_) => 0,
+            Kind::Network(endpoint) => endpoint.in_flight_count(),
         }
     }
 
     #[inline]
     fn counters(&self) -> &Counters {
-        match self {
-            Self::Mapped(endpoint) => endpoint.counters(),
-            Self::Network(endpoint) => endpoint.counters(),
-        }
+        &self.counters
     }
 
     #[inline]
     fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        match self {
-            Self::Mapped(endpoint) => endpoint.region_word_count(node),
-            Self::Network(endpoint) => endpoint.region_word_count(node),
+        match &self.kind {
+            Kind::Mapped(endpoint) => endpoint.region_word_count(node),
+            Kind::Network(endpoint) => endpoint.region_word_count(node),
         }
     }
 }

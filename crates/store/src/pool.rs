@@ -84,8 +84,8 @@ impl Way {
     /// An endpoint for a session, or for the process as such.
     fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, ControlError> {
         Ok(match self {
-            Self::Mapped(region) => PoolEndpoint::Mapped(MappedEndpoint::new(Arc::clone(region))),
-            Self::Network(client) => PoolEndpoint::Network(client.endpoint(owner)?),
+            Self::Mapped(region) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(region))),
+            Self::Network(client) => PoolEndpoint::network(client.endpoint(owner)?),
         })
     }
 

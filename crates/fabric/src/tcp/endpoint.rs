@@ -2,6 +2,7 @@
 
 use core::cell::RefCell;
 use core::future::Future;
+use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -48,9 +49,7 @@ impl TcpEndpoint {
             batch,
             is_posted: false,
             first: None,
-            others: Vec::new(),
-            refused: None,
-            failure: None,
+            rare: None,
         }
     }
 
@@ -117,7 +116,13 @@ pub struct TcpExecute<'a> {
     batch: &'a mut Batch,
     is_posted: bool,
     first: Option<Part>,
-    /// Those of further nodes.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few batches have, kept apart so that the others are small.
+#[derive(Debug, Default)]
+struct Rare {
+    /// The parts that go to further nodes.
     others: Vec<Part>,
     refused: Option<Refused>,
     /// Of the verbs that failed the first one, by posting order.
@@ -129,10 +134,11 @@ impl TcpExecute<'_> {
     #[inline]
     fn post(&mut self) -> Result<(), BatchError> {
         let (verbs, data, cost) = self.batch.parts_mut();
-        self.refused = self.endpoint.first_refused(verbs);
-        let verbs = &verbs[..self
-            .refused
-            .map_or(verbs.len(), |refused| refused.verb_index)];
+        let refused = self.endpoint.first_refused(verbs);
+        if refused.is_some() {
+            self.rare.get_or_insert_default().refused = refused;
+        }
+        let verbs = &verbs[..refused.map_or(verbs.len(), |refused| refused.verb_index)];
         if let Some(error) = self.endpoint.first_lost(verbs) {
             return Err(error);
         }
@@ -147,8 +153,12 @@ impl TcpExecute<'_> {
         cost.doorbells += 1;
         for verb in verbs {
             let node = verb.addr.node();
-            if node != first_node && self.others.iter().all(|part| part.node != node) {
-                self.others.extend(self.endpoint.post(node, verbs, data));
+            if node == first_node {
+                continue;
+            }
+            let others = &mut self.rare.get_or_insert_default().others;
+            if others.iter().all(|part| part.node != node) {
+                others.extend(self.endpoint.post(node, verbs, data));
                 cost.doorbells += 1;
             }
         }
@@ -201,7 +211,8 @@ impl TcpExecute<'_> {
         let Some((verb_index, verb)) = failed else {
             return;
         };
-        let is_first = self
+        let rare = self.rare.get_or_insert_default();
+        let is_first = rare
             .failure
             .as_ref()
             .is_none_or(|(first, _)| verb_index < *first);
@@ -212,17 +223,37 @@ impl TcpExecute<'_> {
                     kind_of(status, verb, self.endpoint.region_word_count(node))
                 }
             };
-            self.failure = Some((verb_index, kind));
+            rare.failure = Some((verb_index, kind));
         }
     }
 
-    /// All nodes have answered.
+    #[cold]
+    fn take_others(&mut self, context: &mut Context<'_>) {
+        let Some(rare) = &mut self.rare else {
+            return;
+        };
+        let mut others = mem::take(&mut rare.others);
+        others.retain(|part| !self.take(*part, context));
+        self.rare.get_or_insert_default().others = others;
+    }
+
+    /// Whether all nodes have answered.
+    #[inline]
+    fn is_over(&self) -> bool {
+        let others = self.rare.as_ref().map(|rare| &rare.others);
+        self.first.is_none() && others.is_none_or(Vec::is_empty)
+    }
+
+    /// What they answered.
     #[inline]
     fn outcome(&mut self) -> Result<(), BatchError> {
-        if let Some((verb_index, kind)) = self.failure.take() {
+        let Some(rare) = &mut self.rare else {
+            return Ok(());
+        };
+        if let Some((verb_index, kind)) = rare.failure.take() {
             return Err(BatchError::new(kind, verb_index));
         }
-        match self.refused {
+        match rare.refused {
             None => Ok(()),
             Some(refused) => Err(self.refusal(refused)),
         }
@@ -257,15 +288,10 @@ impl Future for TcpExecute<'_> {
         {
             this.first = None;
         }
-        let mut index = 0;
-        while index < this.others.len() {
-            if this.take(this.others[index], context) {
-                this.others.swap_remove(index);
-            } else {
-                index += 1;
-            }
+        if this.rare.is_some() {
+            this.take_others(context);
         }
-        if this.first.is_some() || !this.others.is_empty() {
+        if !this.is_over() {
             return Poll::Pending;
         }
         Poll::Ready(this.outcome())
@@ -274,7 +300,8 @@ impl Future for TcpExecute<'_> {
 
 impl Drop for TcpExecute<'_> {
     fn drop(&mut self) {
-        for part in self.first.iter().chain(&self.others) {
+        let others = self.rare.as_ref().map(|rare| &rare.others);
+        for part in self.first.iter().chain(others.into_iter().flatten()) {
             if let Some(connection) = self.endpoint.node(part.node) {
                 connection.borrow_mut().detach(part.slot);
             }
@@ -350,7 +377,7 @@ impl Endpoint for TcpEndpoint {
 
     #[inline]
     fn poll_completions(&self) -> usize {
-        let mut woken = core::mem::take(&mut *self.woken.borrow_mut());
+        let mut woken = mem::take(&mut *self.woken.borrow_mut());
         let poll = |node: &RefCell<Connection>| node.borrow_mut().poll(&mut woken);
         let count = self.nodes.iter().map(poll).sum();
         if count > 0 {
