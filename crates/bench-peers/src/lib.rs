@@ -14,6 +14,7 @@
 //! | [`requests`] | what is asked for: drawn before the clock starts, the same for all |
 //! | [`subject`] | one thread's share of the work, timed |
 //! | [`comparison`] | loads everything and runs the rounds, interleaved |
+//! | [`network`] | Farleaf over `tcp` beside Redis |
 //! | [`report`] | medians and ratios, as a table and as JSON |
 //! | [`targets`] | what Farleaf has set itself |
 //!
@@ -23,6 +24,7 @@
 
 pub mod comparison;
 pub mod floor;
+pub mod network;
 pub mod peer;
 pub mod peers;
 pub mod report;

@@ -50,7 +50,7 @@ fn a_table_grows_from_empty_in_any_order() {
 #[test]
 fn another_session_finds_what_splits_moved() {
     for options in super::all_options() {
-        for pool in super::pools(64) {
+        for pool in super::mapped_pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();
             table

@@ -18,7 +18,7 @@ fn random_keys(count: usize) -> Vec<u64> {
 #[test]
 fn a_loaded_table_answers_with_one_leaf_per_get() {
     let keys = random_keys(200_000);
-    for pool in super::pools(128) {
+    for pool in super::mapped_pools(128) {
         let session = pool.session().unwrap();
         let table = session.create_table("t", &TableOptions::default()).unwrap();
         let mut last = 0;
@@ -221,7 +221,7 @@ fn short_scans_of_grown_tables_read_few_leaves() {
             layer,
             ..TableOptions::default()
         };
-        for pool in super::pools(64) {
+        for pool in super::mapped_pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();
             for key in 0..50_000_u64 {

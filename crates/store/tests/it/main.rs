@@ -12,30 +12,45 @@ mod threads;
 
 use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
 
+/// Fabrics on which a round trip costs next to nothing.
+const MAPPED: [EmbeddedFabric; 2] = [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }];
+
 /// A pool of this process, over each fabric in turn. Nothing in it changes by itself.
 fn pools(size_mib: u64) -> Vec<Pool> {
-    pools_with(size_mib, 0)
+    let fabrics = MAPPED.into_iter().chain([EmbeddedFabric::Tcp]);
+    pools_over(fabrics, size_mib, 0)
 }
 
-/// The same whose tables are retrained.
+/// The same for tests of some hundred thousand round trips one after the other, which a network
+/// makes long and not different.
+fn mapped_pools(size_mib: u64) -> Vec<Pool> {
+    pools_over(MAPPED, size_mib, 0)
+}
+
+/// [`pools`] whose tables are retrained.
 fn retraining_pools(size_mib: u64) -> Vec<Pool> {
-    pools_with(size_mib, 1)
+    let fabrics = MAPPED.into_iter().chain([EmbeddedFabric::Tcp]);
+    pools_over(fabrics, size_mib, 1)
 }
 
-fn pools_with(size_mib: u64, retrain_thread_count: u32) -> Vec<Pool> {
-    [
-        EmbeddedFabric::Mem,
-        EmbeddedFabric::Shm { name: None },
-        EmbeddedFabric::Tcp,
-    ]
-    .into_iter()
-    .map(|fabric| PoolOptions {
+/// [`mapped_pools`] whose tables are retrained.
+fn mapped_retraining_pools(size_mib: u64) -> Vec<Pool> {
+    pools_over(MAPPED, size_mib, 1)
+}
+
+fn pools_over(
+    fabrics: impl IntoIterator<Item = EmbeddedFabric>,
+    size_mib: u64,
+    retrain_thread_count: u32,
+) -> Vec<Pool> {
+    let options = fabrics.into_iter().map(|fabric| PoolOptions {
         fabric,
         size_bytes: size_mib << 20,
         retrain_thread_count,
-    })
-    .map(|options| Pool::embedded(&options).expect("an embedded pool"))
-    .collect()
+    });
+    options
+        .map(|options| Pool::embedded(&options).expect("an embedded pool"))
+        .collect()
 }
 
 /// Every combination of slots and search layer.

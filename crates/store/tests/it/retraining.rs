@@ -7,7 +7,7 @@ use farleaf::{
     ErrorKind, LayerKind, OperationKind, Pool, Session, Table, TableOptions, TableStats,
 };
 
-use super::{all_options, retraining_pools};
+use super::{all_options, mapped_retraining_pools, retraining_pools};
 
 /// Nothing takes the node longer, but on a host that does a hundred other things.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -68,13 +68,13 @@ fn grow(pool: &Pool, options: &TableOptions, keys: impl Iterator<Item = u64> + C
 fn tables_grow_from_empty_in_any_order() {
     const COUNT: u64 = 6000;
     for options in all_options() {
-        for pool in retraining_pools(32) {
+        for pool in mapped_retraining_pools(32) {
             grow(&pool, &options, (0..COUNT).map(scattered));
         }
-        for pool in retraining_pools(32) {
+        for pool in mapped_retraining_pools(32) {
             grow(&pool, &options, (0..COUNT).map(|key| key * 77));
         }
-        for pool in retraining_pools(32) {
+        for pool in mapped_retraining_pools(32) {
             grow(&pool, &options, (0..COUNT).rev().map(|key| key * 77));
         }
     }
@@ -88,7 +88,7 @@ fn short_scans_read_few_leaves_at_rest() {
             layer,
             ..TableOptions::default()
         };
-        for pool in retraining_pools(64) {
+        for pool in mapped_retraining_pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();
             for index in 0..50_000 {
@@ -229,7 +229,7 @@ fn a_full_pool_has_room_again() {
 #[test]
 fn a_scan_goes_on_after_its_leaves_were_moved() {
     const COUNT: u64 = 30_000;
-    for pool in retraining_pools(64) {
+    for pool in mapped_retraining_pools(64) {
         let (session, other) = (pool.session().unwrap(), pool.session().unwrap());
         let table = session.create_table("t", &TableOptions::default()).unwrap();
         let records = (0..COUNT).map(|key| (key * 1000, key));
@@ -262,7 +262,7 @@ fn a_scan_goes_on_after_its_leaves_were_moved() {
 #[test]
 fn a_moving_window_does_not_grow() {
     const WINDOW: u64 = 20_000;
-    for pool in retraining_pools(64) {
+    for pool in mapped_retraining_pools(64) {
         let session = pool.session().unwrap();
         let table = session.create_table("t", &TableOptions::default()).unwrap();
         table

@@ -1,0 +1,188 @@
+//! Redis' side: its server without persistence, and connections that speak its protocol.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use super::{Keys, Patience, Request, Server, key_of, value_of};
+
+/// Requests that fill the server are sent by so many.
+const FILL_IN_FLIGHT: usize = 1000;
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The server; it ends with this.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl RedisServer {
+    /// Starts the program with nothing but memory.
+    ///
+    /// # Errors
+    /// There is no such program, or it does not come up.
+    pub fn start(program: &Path) -> anyhow::Result<Self> {
+        // A port that was free a moment ago.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let child = Command::new(program)
+            .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let server = Self { child, address };
+        let start = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            ensure!(
+                start.elapsed() < START_TIME_MAX,
+                "the server does not listen"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// Sets all records.
+    ///
+    /// # Errors
+    /// The server failed.
+    pub fn fill(&self, record_count: u64) -> anyhow::Result<()> {
+        let mut connection = Connection::open(self.address, Request::Put)?;
+        let mut indexes = 0..record_count;
+        connection.run(FILL_IN_FLIGHT, record_count, || {
+            key_of(indexes.next().unwrap_or(0))
+        })
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server for RedisServer {
+    fn work(
+        &self,
+        request: Request,
+        in_flight: usize,
+        request_count: u64,
+        keys: &mut Keys,
+    ) -> anyhow::Result<Duration> {
+        let mut connection = Connection::open(self.address, request)?;
+        let start = Instant::now();
+        connection.run(in_flight, request_count, || keys.next_key())?;
+        Ok(start.elapsed())
+    }
+}
+
+/// A connection that does one kind of request.
+struct Connection {
+    socket: TcpStream,
+    request: Request,
+    /// Keys whose answers have not come, in order.
+    asked: std::collections::VecDeque<u64>,
+    out: Vec<u8>,
+    inbox: Vec<u8>,
+}
+
+impl Connection {
+    fn open(address: SocketAddr, request: Request) -> anyhow::Result<Self> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        Ok(Self {
+            socket,
+            request,
+            asked: std::collections::VecDeque::new(),
+            out: Vec::new(),
+            inbox: Vec::new(),
+        })
+    }
+
+    fn run(
+        &mut self,
+        in_flight: usize,
+        request_count: u64,
+        mut next_key: impl FnMut() -> u64,
+    ) -> anyhow::Result<()> {
+        let (mut asked_count, mut answered_count) = (0, 0);
+        while answered_count < request_count {
+            while self.asked.len() < in_flight && asked_count < request_count {
+                self.ask(next_key());
+                asked_count += 1;
+            }
+            self.socket.set_nonblocking(false)?;
+            self.socket.write_all(&self.out)?;
+            self.out.clear();
+            self.receive()?;
+            answered_count += self.take_answers()?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, key: u64) {
+        let key_bytes = key.to_be_bytes();
+        match self.request {
+            Request::Get => self.out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$8\r\n"),
+            Request::Put => self.out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$8\r\n"),
+        }
+        self.out.extend_from_slice(&key_bytes);
+        if self.request == Request::Put {
+            self.out.extend_from_slice(b"\r\n$8\r\n");
+            self.out.extend_from_slice(&value_of(key).to_be_bytes());
+        }
+        self.out.extend_from_slice(b"\r\n");
+        self.asked.push_back(key);
+    }
+
+    /// Waits until something has come.
+    fn receive(&mut self) -> anyhow::Result<()> {
+        self.socket.set_nonblocking(true)?;
+        let mut patience = Patience::new();
+        let mut room = [0; 16 << 10];
+        loop {
+            match self.socket.read(&mut room) {
+                Ok(0) => bail!("the server hung up"),
+                Ok(count) => {
+                    self.inbox.extend_from_slice(&room[..count]);
+                    patience.begin();
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !patience.is_awake() {
+                        self.socket.set_nonblocking(false)?;
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Checks the answers that are whole, and returns how many they are.
+    fn take_answers(&mut self) -> anyhow::Result<u64> {
+        let (mut start, mut count) = (0, 0);
+        let size = match self.request {
+            Request::Get => b"$8\r\n12345678\r\n".len(),
+            Request::Put => b"+OK\r\n".len(),
+        };
+        while let Some(answer) = self.inbox.get(start..start + size) {
+            let key = self.asked.pop_front().context("an answer to no question")?;
+            let is_right = match self.request {
+                Request::Get => answer[4..12] == value_of(key).to_be_bytes(),
+                Request::Put => answer == b"+OK\r\n",
+            };
+            ensure!(is_right, "a wrong answer: {}", answer.escape_ascii());
+            start += size;
+            count += 1;
+        }
+        self.inbox.drain(..start);
+        Ok(count)
+    }
+}
