@@ -1,11 +1,11 @@
 //! The client's side: a process's connection to a memory node, and the data connections that it
 //! opens for sessions.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_types::OwnerWord;
 
@@ -16,6 +16,7 @@ use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Nonce, Purpose, Reply, Reque
 use crate::tcp::local_secret::find_local_secret;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
+use crate::tcp::tls::{TlsClient, TlsLayer};
 
 /// How a node is connected to.
 #[derive(Clone, Debug)]
@@ -25,16 +26,19 @@ pub struct TcpConnectOptions {
     pub secret: Option<Secret>,
     /// What sessions may do; all that the secret gives if `None`.
     pub rights: Option<Rights>,
+    /// The authorities whose certificates are taken; with them, the connection is encrypted.
+    pub tls: Option<TlsClient>,
     /// A node that does not answer for so long is lost. Not 0.
     pub answer_time_max: Duration,
 }
 
 impl Default for TcpConnectOptions {
-    /// No secret; all rights; 10 s.
+    /// No secret; all rights; no TLS; 10 s.
     fn default() -> Self {
         Self {
             secret: None,
             rights: None,
+            tls: None,
             answer_time_max: Duration::from_secs(10),
         }
     }
@@ -45,6 +49,9 @@ impl Default for TcpConnectOptions {
 pub struct TcpClient {
     pool: String,
     address: SocketAddr,
+    /// The name that a certificate must have.
+    host: String,
+    tls: Option<TlsClient>,
     secret: Secret,
     rights: Rights,
     ticket: Ticket,
@@ -52,7 +59,7 @@ pub struct TcpClient {
     answer_time_max: Duration,
     /// How a call failed half way, once one has: the late answer to it would be taken for the
     /// answer to the next one.
-    socket: Mutex<Result<TcpStream, io::ErrorKind>>,
+    stream: Mutex<Result<Stream, io::ErrorKind>>,
 }
 
 /// What the node says to who has proven to know the secret.
@@ -91,17 +98,20 @@ impl TcpClient {
         let mut client = Self {
             pool: pool.clone(),
             address: peer,
+            host: host_of(address).to_owned(),
+            tls: options.tls.clone(),
             secret,
             rights,
             ticket: Ticket([0; 16]),
             region_size_bytes: 0,
             answer_time_max: options.answer_time_max,
-            socket: Mutex::new(Err(io::ErrorKind::NotConnected)),
+            stream: Mutex::new(Err(io::ErrorKind::NotConnected)),
         };
-        let welcome = client.greet(&socket, Purpose::Control)?;
+        let mut stream = client.stream(socket)?;
+        let welcome = client.greet(&mut stream, Purpose::Control)?;
         client.ticket = welcome.ticket;
         client.region_size_bytes = welcome.region_size_bytes;
-        client.socket = Mutex::new(Ok(socket));
+        client.stream = Mutex::new(Ok(stream));
         Ok(client)
     }
 
@@ -123,14 +133,21 @@ impl TcpClient {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
-        let welcome = self.greet(&socket, Purpose::Data { ticket, owner })?;
-        let stream = Stream::new(socket).map_err(unreachable)?;
+        let mut stream = self.stream(socket)?;
+        let welcome = self.greet(&mut stream, Purpose::Data { ticket, owner })?;
         let region_word_count = welcome.region_size_bytes / 8;
         let connection = Connection::new(stream, region_word_count, self.answer_time_max);
         Ok(TcpEndpoint::new([connection]))
     }
 
-    fn greet(&self, socket: &TcpStream, purpose: Purpose) -> Result<Welcome, ControlError> {
+    fn stream(&self, socket: TcpStream) -> Result<Stream, ControlError> {
+        let layer = |tls| TlsLayer::of_client(tls, &self.host);
+        let tls = self.tls.as_ref().map(layer).transpose();
+        let stream = tls.and_then(|tls| Stream::new(socket, tls));
+        stream.map_err(|source| self.unanswered(source))
+    }
+
+    fn greet(&self, stream: &mut Stream, purpose: Purpose) -> Result<Welcome, ControlError> {
         let mut nonce: Nonce = [0; 32];
         fill_randomly(&mut nonce).map_err(|source| self.unanswered(source))?;
         let hello = Request::Hello {
@@ -140,7 +157,7 @@ impl TcpClient {
             nonce,
         };
         let hello = hello.encode();
-        let challenge = self.ask(socket, &hello)?;
+        let challenge = self.ask(stream, &hello)?;
         match self.decode(&challenge)? {
             Reply::Challenge(_) => {}
             reply => return Err(self.unexpected(&reply)),
@@ -155,7 +172,7 @@ impl TcpClient {
                 self.rights
             ),
         })?;
-        let welcome = self.ask(socket, &Request::Proof(proof).encode())?;
+        let welcome = self.ask(stream, &Request::Proof(proof).encode())?;
         match self.decode(&welcome)? {
             Reply::Welcome {
                 region_size_bytes,
@@ -174,8 +191,8 @@ impl TcpClient {
         }
     }
 
-    fn ask(&self, socket: &TcpStream, request: &Frame) -> Result<Frame, ControlError> {
-        exchange(socket, request).map_err(|source| self.unanswered(source))
+    fn ask(&self, stream: &mut Stream, request: &Frame) -> Result<Frame, ControlError> {
+        exchange(stream, request, self.answer_time_max).map_err(|source| self.unanswered(source))
     }
 
     fn decode(&self, frame: &Frame) -> Result<Reply, ControlError> {
@@ -196,17 +213,17 @@ impl TcpClient {
     }
 
     fn exchange_once(&self, request: &Frame) -> io::Result<Frame> {
-        // The socket is out of its place during the exchange, so a thread that panicked in one
+        // The stream is out of its place during the exchange, so a thread that panicked in one
         // left none behind, and a poisoned lock needs no other care.
-        let mut place = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let socket = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
-        let socket = socket.map_err(|kind| {
+        let mut place = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = mem::replace(&mut *place, Err(io::ErrorKind::NotConnected));
+        let mut stream = stream.map_err(|kind| {
             *place = Err(kind);
             io::Error::new(kind, "an earlier call was not answered")
         })?;
-        match exchange(&socket, request) {
+        match exchange(&mut stream, request, self.answer_time_max) {
             Ok(reply) => {
-                *place = Ok(socket);
+                *place = Ok(stream);
                 Ok(reply)
             }
             Err(error) => {
@@ -287,33 +304,47 @@ fn open_socket(address: &str, time_max: Duration) -> io::Result<(TcpStream, Sock
 }
 
 fn connect_to(peer: SocketAddr, time_max: Duration) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect_timeout(&peer, time_max)?;
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(time_max))?;
-    socket.set_write_timeout(Some(time_max))?;
-    Ok(socket)
+    TcpStream::connect_timeout(&peer, time_max)
 }
 
-fn exchange(mut socket: &TcpStream, request: &Frame) -> io::Result<Frame> {
-    // A node that turned this client away hung up, but may have said why before.
-    match socket.write_all(request) {
-        Err(error) if !is_hang_up(&error) => return Err(error),
-        _ => {}
+/// HOST of HOST:PORT, without the brackets of an IPv6 address.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn exchange(stream: &mut Stream, request: &Frame, time_max: Duration) -> io::Result<Frame> {
+    let until = Instant::now() + time_max;
+    let mut sent = 0;
+    while sent < request.len() {
+        match stream.send(&request[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(until)?,
+            // A node that turned this client away hung up, but may have said why before.
+            Err(error) if is_hang_up(&error) => break,
+            Err(error) => return Err(error),
+        }
     }
     let mut frame = [0; FRAME_SIZE_BYTES];
-    socket.read_exact(&mut frame).map_err(|error| {
-        if error.kind() == io::ErrorKind::UnexpectedEof {
-            io::Error::new(io::ErrorKind::ConnectionReset, "the node hung up")
-        } else {
-            error
+    let mut filled = 0;
+    while filled < frame.len() {
+        match stream.receive(&mut frame[filled..]) {
+            Ok(0) => {
+                let kind = io::ErrorKind::ConnectionReset;
+                return Err(io::Error::new(kind, "the node hung up"));
+            }
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(until)?,
+            Err(error) => return Err(error),
         }
-    })?;
+    }
     Ok(frame)
 }
 
 fn is_hang_up(error: &io::Error) -> bool {
+    let kind = error.kind();
     matches!(
-        error.kind(),
+        kind,
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
     )
 }

@@ -3,10 +3,9 @@
 use core::mem;
 use core::task::{Context, Poll, Waker};
 use std::io;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFd;
 
 use crate::batch::Verb;
 use crate::tcp::frame::{Reply, Status, encode_batch, frame_size_bytes};
@@ -99,12 +98,8 @@ impl Connection {
 
     /// What is waited for, if anything is.
     pub(super) fn awaited(&self) -> Option<PollFd<'_>> {
-        let mut events = PollFlags::IN;
-        if self.outbox.len() > 0 {
-            events |= PollFlags::OUT;
-        }
-        self.is_busy()
-            .then(|| PollFd::from_borrowed_fd(self.stream.as_fd(), events))
+        let awaited = || self.stream.awaited(self.outbox.len() > 0);
+        self.is_busy().then(awaited)
     }
 
     /// Whether something waits to be sent or to come.

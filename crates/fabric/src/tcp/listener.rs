@@ -24,6 +24,7 @@ use crate::tcp::nic::SoftNic;
 use crate::tcp::permit::Permits;
 use crate::tcp::secret::Secret;
 use crate::tcp::stream::Stream;
+use crate::tcp::tls::{TlsLayer, TlsServer};
 
 /// How long the listener rests when the process has no descriptor left.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
@@ -38,6 +39,8 @@ pub struct TcpListenOptions {
     /// What clients must prove to know. Without one, on a loopback address, the node makes one and
     /// leaves it where only programs of its user find it, which they do by themselves.
     pub secret: Option<Secret>,
+    /// Its certificate; with one, all connections are encrypted.
+    pub tls: Option<TlsServer>,
     /// Threads that execute batches; more than cores are no use.
     pub nic_thread_count: usize,
     /// The most connections at a time. A process has two, and one for each session.
@@ -47,12 +50,13 @@ pub struct TcpListenOptions {
 }
 
 impl TcpListenOptions {
-    /// At this address; one NIC thread per core, at most 4; 1024 connections; 30 s of silence.
+    /// At this address; no TLS; one NIC thread per core, at most 4; 1024 connections; 30 s of silence.
     pub fn at(address: SocketAddr) -> Self {
         let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             address,
             secret: None,
+            tls: None,
             nic_thread_count: core_count.min(4),
             connection_count_max: 1024,
             silence_max: Duration::from_secs(30),
@@ -99,6 +103,7 @@ pub struct TcpListener {
     greeter: Greeter,
     clients: Clients,
     permits: Permits,
+    tls: Option<TlsServer>,
     /// Given up for a moment when the process has no descriptor left; see [`Self::accept`].
     reserve: Option<OwnedFd>,
     _local_secret: Option<LocalSecret>,
@@ -140,6 +145,7 @@ impl TcpListener {
             greeter: Greeter::new(secret),
             clients: Clients::new(nic, region_size_bytes, options.silence_max),
             permits: Permits::new(options.connection_count_max),
+            tls: options.tls.clone(),
             reserve: Some(reserve),
             _local_secret: local_secret,
         })
@@ -227,7 +233,8 @@ impl TcpListener {
                         tracing::warn!(%peer, "hung up on: as many connections as there may be");
                         continue;
                     };
-                    match Stream::new(socket) {
+                    let tls = self.tls.as_ref().map(TlsLayer::of_node).transpose();
+                    match tls.and_then(|tls| Stream::new(socket, tls)) {
                         Ok(stream) => self.greeter.add(stream, peer, permit),
                         Err(error) => tracing::debug!(%peer, %error, "hung up"),
                     }

@@ -27,7 +27,7 @@
 //! | `greeting` | the messages of greetings and control connections |
 //! | `secret` | secrets, rights, proofs |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |
-//! | `stream` | a socket and its buffers |
+//! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
 //! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
 //! | `listener`, `greeter`, `clients` | the node's side: doors (G1 to G3), strangers, clients |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
@@ -50,6 +50,7 @@ mod patience;
 mod permit;
 mod secret;
 mod stream;
+mod tls;
 
 pub use client::{TcpClient, TcpConnectOptions};
 pub use clients::TcpService;
@@ -58,3 +59,4 @@ pub use gate::Grant;
 pub use greeting::TCP_VERSION;
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
 pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};
+pub use tls::{TlsClient, TlsError, TlsServer};

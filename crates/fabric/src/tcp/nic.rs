@@ -226,7 +226,7 @@ impl Worker {
             self.connections.remove(&token);
             return;
         }
-        let awaits_room = served.outbox.len() > 0;
+        let awaits_room = served.outbox.waits(&served.connection.stream);
         if awaits_room != served.awaits_room {
             served.awaits_room = awaits_room;
             let flags = if awaits_room {
@@ -271,7 +271,7 @@ impl Served {
         loop {
             let pause = self.serve(region)?;
             self.outbox.flush(&mut self.connection.stream)?;
-            if self.outbox.len() > 0 {
+            if self.outbox.waits(&self.connection.stream) {
                 return Ok(());
             }
             if self.is_ending {
@@ -280,7 +280,10 @@ impl Served {
             let Pause::Bytes(wanted_bytes) = pause else {
                 continue;
             };
-            if !may_have_come || fill_count == FILL_COUNT_MAX {
+            // Of what has been decrypted already the system will not tell again.
+            let stream = &self.connection.stream;
+            let had_its_turn = fill_count >= FILL_COUNT_MAX && !stream.is_encrypted();
+            if !may_have_come || had_its_turn {
                 return Ok(());
             }
             let filled = self.inbox.fill(&mut self.connection.stream, wanted_bytes);

@@ -3,9 +3,13 @@
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+
+use crate::tcp::tls::TlsLayer;
 
 /// Room that a buffer has at first, in bytes.
 const BUFFER_SIZE_BYTES_MIN: usize = 16 << 10;
@@ -16,19 +20,75 @@ const BUFFER_SIZE_BYTES_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
+    tls: Option<Box<TlsLayer>>,
 }
 
 impl Stream {
-    /// Takes a connected socket over. Small frames are sent at once.
-    pub(super) fn new(socket: TcpStream) -> io::Result<Self> {
+    /// Takes a connected socket over, with or without encryption. Small frames are sent at once.
+    pub(super) fn new(socket: TcpStream, tls: Option<TlsLayer>) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket })
+        let tls = tls.map(Box::new);
+        Ok(Self { socket, tls })
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether something that was taken to be sent waits for room.
+    #[inline]
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_to_send())
+    }
+
+    /// Sends what was taken to be sent, as far as there is room.
+    ///
+    /// # Errors
+    /// The connection is gone; never `WouldBlock`.
+    #[inline]
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None => Ok(()),
+            Some(tls) => tls.flush(&self.socket),
+        }
+    }
+
+    /// Sleeps until something has come or there is room to send, if something waits for that.
+    ///
+    /// # Errors
+    /// `TimedOut`: the moment has come.
+    pub(super) fn wait(&self, until: Instant) -> io::Result<()> {
+        let time = until.saturating_duration_since(Instant::now());
+        if time.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let timeout = rustix::event::Timespec {
+            tv_sec: time.as_secs().min(i32::MAX as u64) as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let mut waiting = [self.awaited(false)];
+        match rustix::event::poll(&mut waiting, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What is waited for; `sends`: there is more to be sent than the stream knows of.
+    pub(super) fn awaited(&self, sends: bool) -> PollFd<'_> {
+        let mut events = PollFlags::IN;
+        if sends || self.wants_to_send() {
+            events |= PollFlags::OUT;
+        }
+        PollFd::from_borrowed_fd(self.socket.as_fd(), events)
     }
 
     /// Receives what is there: 0 bytes when the peer has ended, `WouldBlock` when nothing is there.
     #[inline]
     pub(super) fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.receive(&self.socket, to);
+        }
         let flags = RecvFlags::DONTWAIT;
         match rustix::net::recv(&self.socket, to, flags) {
             Ok((count, _)) => Ok(count),
@@ -40,6 +100,9 @@ impl Stream {
     /// Sends as much as there is room for; `WouldBlock` when there is none.
     #[inline]
     pub(super) fn send(&mut self, from: &[u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.send(&self.socket, from);
+        }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::send(&self.socket, from, flags) {
             Ok(count) => Ok(count),
@@ -128,7 +191,13 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// How many bytes wait.
+    /// Whether something waits for room, here or in the stream.
+    #[inline]
+    pub(super) fn waits(&self, stream: &Stream) -> bool {
+        self.len() > 0 || stream.wants_to_send()
+    }
+
+    /// How many bytes wait here.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.sent
@@ -147,6 +216,7 @@ impl Outbox {
                 Err(error) => return Err(error),
             }
         }
+        stream.flush()?;
         self.sent = 0;
         self.bytes.clear();
         Ok(())

@@ -9,12 +9,14 @@
 //! | `crowds` | more clients than a node can have |
 //! | `mappings` | what may be mapped, and what `fork` does not inherit |
 //! | `children` | the child processes that tests start |
+//! | `encrypted` | `tcp` with TLS |
 //! | `network` | the conformance suite over `tcp` |
 //! | `node` | a memory node with nothing but sessions |
 
 mod backends;
 mod children;
 mod crowds;
+mod encrypted;
 mod mappings;
 mod names;
 mod network;

@@ -1,0 +1,163 @@
+//! `tcp` with TLS.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use farleaf_fabric::conformance::{Backend, Client, cases, run_on_threads};
+use farleaf_fabric::tcp::{
+    TcpClient, TcpConnectOptions, TcpEndpoint, TlsClient, TlsError, TlsServer,
+};
+use farleaf_fabric::{Control, ControlError};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use crate::network::{NetworkNode, secret};
+
+/// An authority, and a certificate of it for a node, as files.
+struct Certificates {
+    _folder: tempfile::TempDir,
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Certificates {
+    /// For a node of this name or address.
+    fn make(host: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a scratch directory");
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path
+        };
+        let authority_key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&authority_key).expect("a certificate");
+        let issuer = Issuer::new(params, authority_key);
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
+        let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+        Self {
+            authority: write("authority.pem", authority.pem()),
+            certificate: write("node.pem", certificate.pem()),
+            key: write("node.key", key.serialize_pem()),
+            _folder: folder,
+        }
+    }
+
+    fn node(&self) -> NetworkNode {
+        let tls = TlsServer::from_files(&self.certificate, &self.key).expect("they go together");
+        NetworkNode::start_with(|options| options.tls = Some(tls))
+    }
+
+    fn connect(&self, node: &NetworkNode) -> Result<TcpClient, ControlError> {
+        let tls = TlsClient::from_file(&self.authority).expect("an authority");
+        let options = TcpConnectOptions {
+            secret: Some(secret()),
+            tls: Some(tls),
+            ..TcpConnectOptions::default()
+        };
+        TcpClient::connect(&node.address, &options)
+    }
+}
+
+/// Every endpoint is the encrypted connection of a session.
+struct Encrypted {
+    client: TcpClient,
+    node: NetworkNode,
+}
+
+impl Backend for Encrypted {
+    type Endpoint = TcpEndpoint;
+
+    fn region_word_count(&self) -> u64 {
+        self.node.region.word_count()
+    }
+
+    fn run(&self, clients: Vec<Client<'_, TcpEndpoint>>) {
+        let connect = || {
+            let owner = self.client.register_session().expect("a session");
+            self.client.endpoint(Some(owner)).expect("a connection")
+        };
+        run_on_threads(connect, clients);
+    }
+}
+
+/// Promise: with TLS, the contract is kept by every case of the suite but those that are about the
+/// node's memory and take long: words that are torn, atomics that lose something (F3, F4).
+#[test]
+fn encrypted_connections_keep_the_contract() {
+    let certificates = Certificates::make("127.0.0.1");
+    for case in cases::<Encrypted>() {
+        if case.rules.contains("F3") || case.rules.contains("F4") {
+            continue;
+        }
+        let node = certificates.node();
+        let client = certificates.connect(&node).expect("it listens");
+        case.run(&Encrypted { client, node });
+    }
+}
+
+/// Promise: a node whose certificate is another host's, or another authority's, is not talked to.
+#[test]
+fn foreign_certificates_are_refused() {
+    let (ours, others) = (
+        Certificates::make("127.0.0.1"),
+        Certificates::make("127.0.0.1"),
+    );
+    let elsewhere = Certificates::make("elsewhere.example");
+    for (client, node) in [(&ours, others.node()), (&elsewhere, elsewhere.node())] {
+        let error = client.connect(&node).expect_err("it must be refused");
+        let text = error.to_string();
+        assert!(text.contains("certificate"), "{text}");
+    }
+}
+
+/// Promise: who speaks in clear to a node that encrypts is hung up on and told nothing; who
+/// encrypts to a node that does not gets an error, and neither harms it.
+#[test]
+fn both_sides_must_agree() {
+    let certificates = Certificates::make("127.0.0.1");
+    let encrypting = certificates.node();
+    let options = TcpConnectOptions {
+        secret: Some(secret()),
+        ..TcpConnectOptions::default()
+    };
+    TcpClient::connect(&encrypting.address, &options).expect_err("it wants TLS");
+    let mut stranger = TcpStream::connect(&encrypting.address).expect("it listens");
+    stranger.write_all(&[7; 256]).expect("sent");
+    let mut heard = Vec::new();
+    // An alert, or nothing; the end in any case.
+    let _ = stranger.read_to_end(&mut heard);
+    assert!(heard.len() < 16, "{heard:?}");
+    certificates.connect(&encrypting).expect("it goes on");
+    let plain = NetworkNode::start();
+    certificates.connect(&plain).expect_err("it has no TLS");
+    plain.client();
+}
+
+/// Promise: files that are none are told by name.
+#[test]
+fn bad_files_are_named() {
+    let certificates = Certificates::make("127.0.0.1");
+    let nowhere = Path::new("/nowhere/at-all.pem");
+    let (certificate, key) = (&certificates.certificate, &certificates.key);
+    let errors: [TlsError; 5] = [
+        TlsServer::from_files(nowhere, key).expect_err("no file"),
+        TlsServer::from_files(certificate, nowhere).expect_err("no file"),
+        TlsServer::from_files(key, key).expect_err("no certificate"),
+        TlsClient::from_file(key).expect_err("no certificate"),
+        TlsServer::from_files(&certificates.authority, key).expect_err("another key"),
+    ];
+    for (error, said) in errors.iter().zip([
+        "/nowhere/at-all.pem",
+        "/nowhere/at-all.pem",
+        "there is no certificate in it",
+        "there is no certificate in it",
+        "authority.pem cannot be used",
+    ]) {
+        let text = error.to_string();
+        assert!(text.contains(said), "{text}");
+    }
+}
