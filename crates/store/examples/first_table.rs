@@ -4,7 +4,7 @@
 use farleaf::{Pool, Swap, TableOptions};
 
 fn main() -> Result<(), farleaf::Error> {
-    // "shm:NAME" for a pool that `farleaf serve` serves; "mem:" is memory of this process alone.
+    // "shm:NAME" or "tcp:HOST:PORT" is what `farleaf serve` serves; "mem:" is this process's own.
     let pool = Pool::open("mem:")?;
     let session = pool.session()?; // one per thread
     let table = session.create_table("planets", &TableOptions::default())?;
