@@ -66,6 +66,17 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) secret_file: Option<PathBuf>,
 
+    /// File with the certificates of the authorities that the node's certificate may come from (PEM);
+    /// with it, what goes over the network is encrypted
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "FILE",
+        env = "FARLEAF_TLS_CA"
+    )]
+    pub(crate) tls_ca: Option<PathBuf>,
+
     /// What to be let in for: `read`, `write` or `admin`; if not given, all that the secret is for
     #[arg(long, global = true, display_order = 900)]
     pub(crate) rights: Option<Rights>,
@@ -127,6 +138,11 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     if is_given("rights") && (makes_own || command == Some("serve")) {
         refuse(
             "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
+        );
+    }
+    if is_given("tls_ca") && (makes_own || command == Some("serve")) {
+        refuse(
+            "--tls-ca cannot be used here: it is for commands that are let into a pool".to_owned(),
         );
     }
     if is_given("secret_file") && makes_own {

@@ -1,6 +1,6 @@
 //! The way to a pool and a table that most commands begin with.
 
-use farleaf::{ConnectOptions, OperationKind, Pool, Session, Table};
+use farleaf::{ConnectOptions, OperationKind, Pool, Session, Table, TlsClient};
 
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
@@ -15,6 +15,11 @@ pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
     let options = ConnectOptions {
         secret: pool.secret()?,
         rights: pool.rights,
+        tls: pool
+            .tls_ca
+            .as_deref()
+            .map(TlsClient::from_file)
+            .transpose()?,
         ..ConnectOptions::default()
     };
     Ok(Pool::open_with(&pool.pool, &options)?.session()?)
