@@ -66,8 +66,8 @@ pub(crate) struct PoolArguments {
     )]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// File with the certificates of the authorities that the node's certificate may come from (PEM);
-    /// with it, what goes over the network is encrypted
+    /// File with the certificates of the authorities that the node's certificate may come from
+    /// (PEM); with it, what goes over the network is encrypted
     #[arg(
         long,
         global = true,

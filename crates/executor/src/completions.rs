@@ -8,8 +8,8 @@ pub trait Completions {
     /// Asks for completions, wakes the tasks they belong to and returns how many there were.
     fn poll(&mut self) -> usize;
 
-    /// Sleeps until there may be a completion, or for `at_most`, and is asked again then. `false`, at
-    /// once: it cannot, or none is to come; the driver waits by itself, by its policy.
+    /// Sleeps until there may be a completion, or for `at_most`, and is asked again then. `false`,
+    /// at once: it cannot, or none is to come; the driver waits by itself, by its policy.
     ///
     /// A wake from another thread does not end this sleep.
     #[inline]

@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(sleeps_us, [10, 20, 80, 100, 100]);
     }
 
-    /// Promise: where the fabric wakes a thread, the thread neither spins nor sleeps by itself, and a
-    /// task that rests is not kept for longer than it asked.
+    /// Promise: where the fabric wakes a thread, the thread neither spins nor sleeps by itself, and
+    /// a task that rests is not kept for longer than it asked.
     #[test]
     fn a_fabric_that_can_wait_waits() {
         let mut idle = Idle::new(IdlePolicy::default());

@@ -22,8 +22,8 @@
 //!   its executor id up among the executors *of the calling thread*. Found: the ring. Not found:
 //!   the executor's inbox, which lives for ever, and whose owner is unparked. The generation makes
 //!   wakes of finished tasks harmless.
-//! * There is no reactor. The owner of the loop passes [`Completions`], mostly a closure that asks the
-//!   fabric for completions, wakes what they belong to and returns how many there were. So the
+//! * There is no reactor. The owner of the loop passes [`Completions`], mostly a closure that asks
+//!   the fabric for completions, wakes what they belong to and returns how many there were. So the
 //!   same loop serves shared memory, TCP, a NIC and the simulator, where it advances virtual time.
 //!   Where a fabric can sleep until something comes, it does so in the place of the loop.
 //!

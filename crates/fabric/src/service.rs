@@ -10,7 +10,8 @@ use rustix::event::EventfdFlags;
 
 /// What a listener needs of the memory node: the sessions. Called from the listener's thread.
 pub trait SessionService {
-    /// Brings a session of process `pid` (0: of another host) to life; the error is told to the client.
+    /// Brings a session of process `pid` (0: of another host) to life; the error is told to the
+    /// client.
     ///
     /// # Errors
     /// Why there is none.

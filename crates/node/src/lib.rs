@@ -37,6 +37,6 @@ mod error;
 
 pub use embedded::MemNode;
 pub use error::NodeError;
-pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions};
+pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

@@ -1,5 +1,5 @@
-//! A node for other processes: of its host by the `shm` backend, and if it has a door to the network
-//! of others by `tcp`.
+//! A node for other processes: of its host by the `shm` backend, and if it has a door to the
+//! network of others by `tcp`.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

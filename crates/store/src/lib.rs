@@ -48,7 +48,9 @@ mod table;
 pub use async_table::AsyncTable;
 pub use error::{Error, ErrorKind};
 pub use farleaf_fabric::mapped::PageKind;
-pub use farleaf_fabric::tcp::{Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions};
+pub use farleaf_fabric::tcp::{
+    Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions, TlsClient, TlsError,
+};
 pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport};

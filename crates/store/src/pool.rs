@@ -124,8 +124,8 @@ impl Pool {
         Self::open_with(address, &TcpConnectOptions::default())
     }
 
-    /// [`open`](Self::open), with what a pool on the network wants to know. Pools of other kinds need
-    /// none of it.
+    /// [`open`](Self::open), with what a pool on the network wants to know. Pools of other kinds
+    /// need none of it.
     ///
     /// # Errors
     /// As for [`open`](Self::open); the secret is wrong, or gives lesser rights than are asked for.

@@ -1,4 +1,5 @@
-//! `cargo run --release -p farleaf-bench-peers --bin against-redis`: Farleaf over `tcp` beside Redis.
+//! `cargo run --release -p farleaf-bench-peers --bin against-redis`: Farleaf over `tcp` beside
+//! Redis.
 
 #![forbid(unsafe_code)]
 

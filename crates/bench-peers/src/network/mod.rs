@@ -2,8 +2,8 @@
 //! requests in flight, in turns, on one machine.
 //!
 //! Both servers are processes of their own on loopback. Each connection is driven by a thread of
-//! this process, which asks again for a while before it sleeps, for both alike. Keys and values are of
-//! 8 bytes; puts change values of records that are there; keys are drawn uniformly.
+//! this process, which asks again for a while before it sleeps, for both alike. Keys and values are
+//! of 8 bytes; puts change values of records that are there; keys are drawn uniformly.
 
 mod farleaf_node;
 mod redis;

@@ -25,8 +25,8 @@ use crate::failure::Ending;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a pool of memory to the processes of this host, or of any with --listen, until SIGINT or
-    /// SIGTERM
+    /// Serve a pool of memory to the processes of this host, or of any with --listen, until SIGINT
+    /// or SIGTERM
     Serve(serve::ServeArguments),
     /// Create, list and drop tables
     Table(table::TableArguments),

@@ -1,13 +1,14 @@
 //! `farleaf serve`: a memory node for the processes of this host, and of others.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use farleaf::{PageKind, Pool, Rights, retrain_policy};
-use farleaf_node::{NodeError, ShmNode, TcpListenError, TcpListenOptions};
+use farleaf_node::{NodeError, ShmNode, TcpListenError, TcpListenOptions, TlsServer};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -40,8 +41,8 @@ pub(crate) struct ServeArguments {
     retrain_threads: u32,
 
     /// Serve clients on the network, too: IP:PORT, or PORT of this host's loopback. What others
-    /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback, one is
-    /// made for the programs of this user if none is given
+    /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback,
+    /// one is made for the programs of this user if none is given
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
 
@@ -76,6 +77,15 @@ pub(crate) struct ServeArguments {
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     nic_threads: Option<u32>,
+
+    /// File with the node's certificate, and those that lead to its authority (PEM): encrypts what
+    /// goes over the network
+    #[arg(long, value_name = "FILE", requires = "listen", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// File with the key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 /// IP:PORT, or a port of loopback.
@@ -160,6 +170,9 @@ fn listen(
     {
         let reason = "a node needs the pool's secret itself, and this is a key derived from it";
         return Err(BadArgument(reason.to_owned()).into());
+    }
+    if let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
+        options.tls = Some(TlsServer::from_files(certificate, key)?);
     }
     options.connection_count_max = arguments.connections as usize;
     options.silence_max = Duration::from_secs(arguments.silence.into());

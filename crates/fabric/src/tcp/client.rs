@@ -21,8 +21,8 @@ use crate::tcp::tls::{TlsClient, TlsLayer};
 /// How a node is connected to.
 #[derive(Clone, Debug)]
 pub struct TcpConnectOptions {
-    /// The pool's secret, or a key derived from it. Without one, a node of this host is asked whether
-    /// it has left one for this user's programs.
+    /// The pool's secret, or a key derived from it. Without one, a node of this host is asked
+    /// whether it has left one for this user's programs.
     pub secret: Option<Secret>,
     /// What sessions may do; all that the secret gives if `None`.
     pub rights: Option<Rights>,

@@ -19,8 +19,8 @@ use crate::tcp::patience::Patience;
 /// An endpoint to the nodes of a pool, in the order of their numbers.
 ///
 /// A batch is written down when its future is first polled, sent at the next
-/// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the answer; so
-/// all batches that a thread posts in one turn share a system call.
+/// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the answer;
+/// so all batches that a thread posts in one turn share a system call.
 #[derive(Debug)]
 pub struct TcpEndpoint {
     nodes: Vec<RefCell<Connection>>,

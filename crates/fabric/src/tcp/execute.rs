@@ -136,7 +136,7 @@ mod tests {
         ClientState::new(Rights::Admin, Grant::everything())
     }
 
-    /// Promise (W1, F5): verbs are executed in order up to the first that is refused, and what they
+    /// Promise (N1, F5): verbs are executed in order up to the first that is refused, and what they
     /// brought is told.
     #[test]
     fn a_refused_verb_ends_the_frame() {
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(region[6].load(Ordering::Relaxed), 6, "nothing after it");
     }
 
-    /// Promise (W4): a frame that does not hold what it says is malformed, and so is one that would
+    /// Promise (N4): a frame that does not hold what it says is malformed, and so is one that would
     /// bring more than a frame holds.
     #[test]
     fn lying_frames_are_malformed() {

@@ -15,15 +15,15 @@
 //! | CAS | place (kind 2), expected, desired | what was there |
 //! | FAA | place (kind 3), delta | what was there |
 //!
-//! - **W1.** The node executes the frames of a connection in the order in which they come, and their
-//!   verbs in theirs. So `fence` (F2) needs no bit: nothing overtakes anything.
-//! - **W2.** Neither a request nor its reply is longer than [`FRAME_SIZE_WORDS_MAX`]. A batch that would
-//!   need more goes as several frames, of which all but the last say *more*; verbs of more than
-//!   [`PIECE_SIZE_WORDS_MAX`] words go as several verbs, each of a piece.
-//! - **W3.** After a verb that is refused, nothing more of its batch is executed (F5): frames up to and
-//!   including the next without *more* are answered as skipped.
-//! - **W4.** A frame that breaks these rules is answered as malformed, after the verbs before the fault
-//!   were executed, and the connection is closed.
+//! - **N1.** The node executes the frames of a connection in the order in which they come, and
+//!   their verbs in theirs. So `fence` (F2) needs no bit: nothing overtakes anything.
+//! - **N2.** Neither a request nor its reply is longer than [`FRAME_SIZE_WORDS_MAX`]. A batch that
+//!   would need more goes as several frames, of which all but the last say *more*; verbs of more
+//!   than [`PIECE_SIZE_WORDS_MAX`] words go as several verbs, each of a piece.
+//! - **N3.** After a verb that is refused, nothing more of its batch is executed (F5): frames up to
+//!   and including the next without *more* are answered as skipped.
+//! - **N4.** A frame that breaks these rules is answered as malformed, after the verbs before the
+//!   fault were executed, and the connection is closed.
 
 use crate::batch::{Verb, VerbKind};
 
@@ -54,9 +54,9 @@ pub(super) enum Status {
     Forbidden = 2,
     /// F6: the session is fenced; none was executed.
     Fenced = 3,
-    /// W4.
+    /// N4.
     Malformed = 4,
-    /// W3; none was executed.
+    /// N3; none was executed.
     Skipped = 5,
 }
 
@@ -122,7 +122,7 @@ fn piece_count(word_count: usize) -> usize {
     word_count.div_ceil(PIECE_SIZE_WORDS_MAX).max(1)
 }
 
-/// How many verbs on the wire a verb is (W2).
+/// How many verbs on the wire a verb is (N2).
 pub(super) fn wire_verb_count(verb: &Verb) -> usize {
     match verb.kind {
         VerbKind::Read | VerbKind::Write => piece_count(verb.word_count as usize),
@@ -229,7 +229,7 @@ pub(super) fn frame_size_bytes(bytes: &[u8]) -> Result<Option<usize>, BadFrame> 
 pub(super) struct Request<'a> {
     pub(super) tag: u64,
     pub(super) verb_count: usize,
-    /// W2: the batch goes on in the next frame.
+    /// N2: the batch goes on in the next frame.
     pub(super) more: bool,
     verbs: &'a [u8],
 }

@@ -1,11 +1,11 @@
 //! Connections that have not shown yet whose they are.
 //!
-//! - **G1.** A stranger has [`GREETING_TIME_MAX`] for the whole greeting, and may keep the node waiting
-//!   with at most one frame's bytes.
-//! - **G2.** The node believes nothing before the proof has been checked, and answers a wrong one only
-//!   after [`PENALTY_TIME`], whatever was wrong with it.
-//! - **G3.** With [`HALF_OPEN_COUNT_MAX`] strangers waiting, one more takes the place of the oldest of
-//!   the peer that has most of them: who knocks without end shuts out himself.
+//! - **H1.** A stranger has [`GREETING_TIME_MAX`] for the whole greeting, and may keep the node
+//!   waiting with at most one frame's bytes.
+//! - **H2.** The node believes nothing before the proof has been checked, and answers a wrong one
+//!   only after [`PENALTY_TIME`], whatever was wrong with it.
+//! - **H3.** With [`HALF_OPEN_COUNT_MAX`] strangers waiting, one more takes the place of the oldest
+//!   of the peer that has most of them: who knocks without end shuts out himself.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,11 +17,11 @@ use crate::tcp::permit::Permit;
 use crate::tcp::secret::{Proof, Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 
-/// G1.
+/// H1.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
-/// G2.
+/// H2.
 const PENALTY_TIME: Duration = Duration::from_secs(1);
-/// G3.
+/// H3.
 const HALF_OPEN_COUNT_MAX: usize = 256;
 
 /// Receives messages of the fixed size, in pieces as they come.
@@ -80,7 +80,7 @@ pub(super) struct Stranger {
     pub(super) peer: SocketAddr,
     stage: Stage,
     inbox: MessageInbox,
-    /// G1, or the end of the penalty.
+    /// H1, or the end of the penalty.
     pub(super) until: Instant,
     permit: Permit,
 }
@@ -89,7 +89,7 @@ pub(super) struct Stranger {
 enum Stage {
     AwaitsHello,
     AwaitsProof(Box<Hello>),
-    /// G2.
+    /// H2.
     Penalised,
 }
 
@@ -215,7 +215,7 @@ impl Greeter {
         });
     }
 
-    /// G3.
+    /// H3.
     fn make_room(&mut self) {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for stranger in &self.strangers {
@@ -255,7 +255,7 @@ impl Greeter {
         guests
     }
 
-    /// G1, G2: ends what has lasted too long.
+    /// H1, H2: ends what has lasted too long.
     pub(super) fn expire(&mut self, now: Instant) {
         self.strangers.retain_mut(|stranger| {
             if stranger.until > now {

@@ -2,8 +2,9 @@
 //!
 //! One thread accepts, greets and answers control connections; batches are executed by the threads
 //! of [`SoftNic`]. A client is its control connection: when that ends, or nothing has come from the
-//! client on any of its connections for [`TcpListenOptions::silence_max`], its gates are closed and its
-//! sessions are fenced (F6). That is safe at any time, as it is the node that executes its verbs.
+//! client on any of its connections for [`TcpListenOptions::silence_max`], its gates are closed and
+//! its sessions are fenced (F6). That is safe at any time, as it is the node that executes its
+//! verbs.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as Socket};
@@ -50,7 +51,8 @@ pub struct TcpListenOptions {
 }
 
 impl TcpListenOptions {
-    /// At this address; no TLS; one NIC thread per core, at most 4; 1024 connections; 30 s of silence.
+    /// At this address; no TLS; one NIC thread per core, at most 4; 1024 connections; 30 s of
+    /// silence.
     pub fn at(address: SocketAddr) -> Self {
         let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         Self {

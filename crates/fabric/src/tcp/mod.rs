@@ -15,21 +15,22 @@
 //! Each session has a data connection of its own, which is its queue pair: what is posted to it is
 //! executed in posting order (F2). A batch is one frame, mostly; many may be on their way, and all
 //! that have come are executed and answered together. The node's processor executes the verbs, with
-//! its own loads, stores and atomics, so `tcp` and `shm` clients of one node can work side by side (F4).
+//! its own loads, stores and atomics, so `tcp` and `shm` clients of one node can work side by side
+//! (F4).
 //!
-//! A session is fenced (F6) by closing the gate before its verbs: when the process closes it, when the
-//! control connection ends, when nothing has come from the process for long, or when an operator
-//! wishes so. No verb is executed behind a closed gate.
+//! A session is fenced (F6) by closing the gate before its verbs: when the process closes it, when
+//! the control connection ends, when nothing has come from the process for long, or when an
+//! operator wishes so. No verb is executed behind a closed gate.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `frame` | batches on the wire (W1 to W4) |
+//! | `frame` | batches on the wire (N1 to N4) |
 //! | `greeting` | the messages of greetings and control connections |
 //! | `secret` | secrets, rights, proofs |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |
 //! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
 //! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
-//! | `listener`, `greeter`, `clients` | the node's side: doors (G1 to G3), strangers, clients |
+//! | `listener`, `greeter`, `clients` | the node's side: doors (H1 to H3), strangers, clients |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
 //! | `patience` | how long both sides ask again before they sleep |
 //! | `gate`, `permit` | what bounds a client: verbs, words, connections |

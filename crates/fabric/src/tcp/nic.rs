@@ -1,8 +1,8 @@
 //! The soft NIC: threads of the memory node that execute what comes over data connections.
 //!
-//! A connection belongs to one thread for its life, so its frames are executed in order (W1). A
-//! thread waits until something comes (see `patience`); it takes all that has come, executes it, and
-//! answers it all at once. What a peer does not fetch is not produced: with more than
+//! A connection belongs to one thread for its life, so its frames are executed in order (N1). A
+//! thread waits until something comes (see `patience`); it takes all that has come, executes it,
+//! and answers it all at once. What a peer does not fetch is not produced: with more than
 //! [`BACKLOG_SIZE_BYTES_MAX`] bytes of answers waiting, nothing more is read from it.
 
 use std::collections::HashMap;
@@ -255,9 +255,9 @@ struct Served {
     connection: DataConnection,
     inbox: Inbox,
     outbox: Outbox,
-    /// W3: the batch whose frames are coming has been refused.
+    /// N3: the batch whose frames are coming has been refused.
     is_skipping: bool,
-    /// W4, or its gate is closed: nothing more is read from it.
+    /// N4, or its gate is closed: nothing more is read from it.
     is_ending: bool,
     /// The kernel tells when there is room to send, not when something comes.
     awaits_room: bool,

@@ -2,12 +2,12 @@
 //!
 //! A pool has one secret. Whoever knows it may do everything; whoever is given a key *derived* from
 //! it may only write, or only read. Keys go downwards: from the secret the key to administer, from
-//! that the one to write, from that the one to read, each by HMAC-SHA-256, so that a holder can make
-//! weaker keys and no stronger ones, and the node needs no list of them.
+//! that the one to write, from that the one to read, each by HMAC-SHA-256, so that a holder can
+//! make weaker keys and no stronger ones, and the node needs no list of them.
 //!
 //! Client and node prove to each other that they know the key for the rights that are asked for:
-//! each sends the HMAC, under that key, of both greetings, in which each has put a random number of its
-//! own. A proof that was listened to is worth nothing later, and tells nothing of the key.
+//! each sends the HMAC, under that key, of both greetings, in which each has put a random number of
+//! its own. A proof that was listened to is worth nothing later, and tells nothing of the key.
 
 use core::fmt;
 use core::str::FromStr;
@@ -179,8 +179,8 @@ impl Secret {
     /// The text of a key that gives only these rights.
     ///
     /// # Errors
-    /// This one does not give them itself, or all are asked for: that is the secret itself, which is
-    /// not kept.
+    /// This one does not give them itself, or all are asked for: that is the secret itself, which
+    /// is not kept.
     pub fn derived_text(&self, rights: Rights) -> Result<String, SecretError> {
         let too_weak = SecretError::TooWeak {
             has: self.rights,
