@@ -172,22 +172,30 @@ impl TcpExecute<'_> {
             return true;
         };
         let batch = &mut *self.batch;
+        let mut is_whole = false;
         let polled = connection
             .borrow_mut()
             .poll_outcome(part.slot, context, |bytes, count| {
-                scatter(batch, part.node, bytes, count);
+                is_whole = scatter(batch, part.node, bytes, count);
             });
         let Poll::Ready(outcome) = polled else {
             return false;
         };
-        if let Outcome::Answered {
-            status: Status::Done,
-            ..
-        } = outcome
-        {
-            return true;
+        match outcome {
+            Outcome::Answered {
+                status: Status::Done,
+                ..
+            } if is_whole => {}
+            Outcome::Answered {
+                status: Status::Done,
+                ..
+            } => {
+                // Nothing that such a node says is believed.
+                let reason = "the memory node has sent an answer of another size".to_owned();
+                self.note_failure(part.node, Outcome::Lost(reason));
+            }
+            failed => self.note_failure(part.node, failed),
         }
-        self.note_failure(part.node, outcome);
         true
     }
 
@@ -323,16 +331,17 @@ fn count(verbs: &[Verb], cost: &mut Cost) {
     }
 }
 
-/// Puts what the executed verbs of a node brought where the batch has room for it.
+/// Puts what the executed verbs of a node brought where the batch has room for it. Whether that was
+/// all verbs, and neither more nor less than they bring.
 #[inline]
-fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize) {
+fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize) -> bool {
     let (verbs, data, _) = batch.parts_mut();
     let mut brought = frame::words(bytes);
     let mut wire_count = 0;
     for verb in verbs.iter().filter(|verb| verb.addr.node() == node) {
         wire_count += wire_verb_count(verb);
         if wire_count > executed_count {
-            return;
+            return false;
         }
         let start = verb.start as usize;
         let room = match verb.kind {
@@ -341,11 +350,14 @@ fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize)
             VerbKind::CompareSwap => start + 2..start + 3,
             VerbKind::FetchAdd => start + 1..start + 2,
         };
-        data[room]
-            .iter_mut()
-            .zip(&mut brought)
-            .for_each(|(to, from)| *to = from);
+        for to in &mut data[room] {
+            let Some(word) = brought.next() else {
+                return false;
+            };
+            *to = word;
+        }
     }
+    wire_count == executed_count && brought.len() == 0
 }
 
 #[cold]
