@@ -171,12 +171,14 @@ impl TcpExecute<'_> {
         let Some(connection) = self.endpoint.node(part.node) else {
             return true;
         };
+        let refused = self.rare.as_ref().and_then(|rare| rare.refused);
+        let posted_count = refused.map_or(self.batch.verb_count(), |refused| refused.verb_index);
         let batch = &mut *self.batch;
         let mut is_whole = false;
         let polled = connection
             .borrow_mut()
             .poll_outcome(part.slot, context, |bytes, count| {
-                is_whole = scatter(batch, part.node, bytes, count);
+                is_whole = scatter(batch, posted_count, part.node, (bytes, count));
             });
         let Poll::Ready(outcome) = polled else {
             return false;
@@ -332,10 +334,16 @@ fn count(verbs: &[Verb], cost: &mut Cost) {
 }
 
 /// Puts what the executed verbs of a node brought where the batch has room for it. Whether that was
-/// all verbs, and neither more nor less than they bring.
+/// all verbs that were posted to it, and neither more nor less than they bring.
 #[inline]
-fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize) -> bool {
+fn scatter(
+    batch: &mut Batch,
+    posted_count: usize,
+    node: NodeId,
+    (bytes, executed_count): (&[u8], usize),
+) -> bool {
     let (verbs, data, _) = batch.parts_mut();
+    let verbs = &verbs[..posted_count];
     let mut brought = frame::words(bytes);
     let mut wire_count = 0;
     for verb in verbs.iter().filter(|verb| verb.addr.node() == node) {
