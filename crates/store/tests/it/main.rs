@@ -1,7 +1,8 @@
-//! What the library promises, on both fabrics of this crate.
+//! What the library promises, on all fabrics of this crate.
 
 mod at_once;
 mod budget;
+mod delayed;
 mod examples;
 mod growth;
 mod load;

@@ -1,0 +1,219 @@
+//! A network that takes its time, and one that is cut: a relay between client and node.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use farleaf::{ConnectOptions, ErrorKind, Pool, Secret, Session, Table, TableOptions};
+use farleaf_fabric::BatchErrorKind;
+use farleaf_node::{ShmNode, TcpListenOptions};
+
+const SECRET: &str = "the secret of the delayed";
+const DELAY: Duration = Duration::from_millis(1);
+
+/// Passes on what it gets, later; or nothing any more, without hanging up.
+struct Relay {
+    address: SocketAddr,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn start(target: SocketAddr, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&is_cut);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(node) = TcpStream::connect(target) else {
+                    return;
+                };
+                client.set_nodelay(true).expect("a socket");
+                node.set_nodelay(true).expect("a socket");
+                let clone = |socket: &TcpStream| socket.try_clone().expect("a descriptor");
+                pass_on(clone(&client), clone(&node), delay, &heard);
+                pass_on(node, client, delay, &heard);
+            }
+        });
+        Self { address, is_cut }
+    }
+}
+
+/// What came, and when it is due.
+type Piece = (Instant, Vec<u8>);
+
+fn pass_on(mut from: TcpStream, to: TcpStream, delay: Duration, is_cut: &Arc<AtomicBool>) {
+    let (sender, pieces): (Sender<Piece>, _) = channel();
+    let is_cut = Arc::clone(is_cut);
+    std::thread::spawn(move || send_when_due(&pieces, to, &is_cut));
+    std::thread::spawn(move || {
+        let mut room = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from.read(&mut room) {
+            let piece = (Instant::now() + delay, room[..count].to_vec());
+            if sender.send(piece).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn send_when_due(pieces: &Receiver<Piece>, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut waiting: VecDeque<Piece> = VecDeque::new();
+    loop {
+        let due = waiting.front().map(|(due, _)| *due);
+        let time = due.map_or(Duration::from_mins(1), |due| {
+            due.saturating_duration_since(Instant::now())
+        });
+        match pieces.recv_timeout(time) {
+            Ok(piece) => waiting.push_back(piece),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) if waiting.is_empty() => {
+                // Who is on the other side has gone already, perhaps.
+                let _ = to.shutdown(Shutdown::Write);
+                return;
+            }
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(time),
+        }
+        while let Some((due, piece)) = waiting.front() {
+            if *due > Instant::now() {
+                break;
+            }
+            if !is_cut.load(Ordering::Relaxed) && to.write_all(piece).is_err() {
+                return;
+            }
+            waiting.pop_front();
+        }
+    }
+}
+
+/// A node, and its address.
+fn node(name: &str) -> (ShmNode, SocketAddr) {
+    let name = format!("{name}-{}", std::process::id());
+    let mut node = ShmNode::start(&name, 64 << 20, None).expect("a node");
+    let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
+    options.secret = Some(Secret::from_text(SECRET).expect("long enough"));
+    options.silence_max = Duration::from_millis(500);
+    let address = node.listen(&options).expect("a free port");
+    (node, address)
+}
+
+fn open(address: SocketAddr, answer_time_max: Duration) -> Pool {
+    let options = ConnectOptions {
+        secret: Some(Secret::from_text(SECRET).expect("long enough")),
+        answer_time_max,
+        ..ConnectOptions::default()
+    };
+    Pool::open_with(&format!("tcp:{address}"), &options).expect("it listens")
+}
+
+fn loaded(session: &Session) -> Table {
+    let table = session
+        .create_table("t", &TableOptions::default())
+        .expect("a table");
+    table
+        .bulk_load((0..10_000).map(|key| (key, !key)), |_| {})
+        .expect("a load");
+    table
+}
+
+fn median_us(count: u64, mut once: impl FnMut(u64)) -> u128 {
+    let mut times: Vec<_> = (0..count)
+        .map(|index| {
+            let begun = Instant::now();
+            once(index);
+            begun.elapsed().as_micros()
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// What a round trip through a relay takes by itself.
+fn bare_round_trip_us() -> u128 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let relay = Relay::start(listener.local_addr().expect("bound"), DELAY);
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("the relay comes");
+        let mut room = [0; 64];
+        while socket.read_exact(&mut room).is_ok() && socket.write_all(&room).is_ok() {}
+    });
+    let mut socket = TcpStream::connect(relay.address).expect("the relay listens");
+    socket.set_nodelay(true).expect("a socket");
+    median_us(100, |_| {
+        let mut room = [7; 64];
+        socket.write_all(&room).expect("sent");
+        socket.read_exact(&mut room).expect("echoed");
+    })
+}
+
+/// Promise: with a millisecond in each direction a get is one round trip and a put two, and the
+/// network's time is nearly all of theirs. Counts are checked; times are told, because a busy
+/// machine's are no promise.
+#[test]
+fn slow_networks_cost_their_round_trips() {
+    let (_node, address) = node("slow");
+    let relay = Relay::start(address, DELAY);
+    let session = open(relay.address, Duration::from_secs(10))
+        .session()
+        .expect("a session");
+    let table = loaded(&session);
+    let bare = bare_round_trip_us();
+    let get = median_us(100, |key| {
+        assert_eq!(table.get(key * 97).expect("a get"), Some(!(key * 97)));
+        assert_eq!(session.last_cost().round_trips, 1);
+    });
+    let put = median_us(100, |key| {
+        assert!(table.put(key * 97, key).expect("a put").is_some());
+        assert_eq!(session.last_cost().round_trips, 2);
+    });
+    let ratio = |time: u128| time as f64 / bare as f64;
+    eprintln!(
+        "round trip {bare} us; get {get} us, {:.3} times; put {put} us, {:.3} times",
+        ratio(get),
+        ratio(put)
+    );
+}
+
+/// Promise (F5, F6): whose link is cut learns it within the time that it has set, by an error that
+/// says so; the node gives it up, and others go on, also with what it had locked.
+#[test]
+fn a_cut_link_ends_in_an_error_and_stops_nobody() {
+    let (_node, address) = node("cut");
+    let relay = Relay::start(address, Duration::ZERO);
+    let direct = open(address, Duration::from_secs(10))
+        .session()
+        .expect("a session");
+    let kept = loaded(&direct);
+    let pool = open(relay.address, Duration::from_millis(300));
+    let session = pool.session().expect("a session");
+    let table = session.open_table("t").expect("it is there");
+    assert_eq!(table.get(5).expect("a get"), Some(!5));
+    let alive = direct.pool().usage().expect("usage").session_count;
+    relay.is_cut.store(true, Ordering::Relaxed);
+    let begun = Instant::now();
+    let error = table.put(5, 0).expect_err("nobody answers");
+    let is_unknown = matches!(error.kind(), ErrorKind::Fabric(failure)
+        if matches!(failure.kind(), BatchErrorKind::Unknown { .. }));
+    assert!(
+        is_unknown && begun.elapsed() < Duration::from_secs(5),
+        "{error}"
+    );
+    for key in 0..200 {
+        kept.put(key, key).expect("others go on");
+    }
+    let gone_in = Duration::from_secs(20);
+    while direct.pool().usage().expect("usage").session_count >= alive {
+        assert!(
+            begun.elapsed() < gone_in,
+            "the node has not given the client up"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for key in 0..200 {
+        assert_eq!(kept.get(key).expect("a get"), Some(key));
+    }
+}
