@@ -12,7 +12,7 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `FARLEAF_TEST_SECONDS` | how long each mixed run takes | 3 |
+//! | `FARLEAF_TEST_SECONDS` | how long each mixed run takes | 2 |
 //! | `FARLEAF_TEST_KILLS` | how many processes each run with kills loses | 10 |
 //!
 //! | module | what it holds |
@@ -62,7 +62,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// How long a mixed run takes.
 fn run_seconds() -> u64 {
-    setting("FARLEAF_TEST_SECONDS", 3)
+    setting("FARLEAF_TEST_SECONDS", 2)
 }
 
 /// How many processes a run with kills loses.

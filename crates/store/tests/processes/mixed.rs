@@ -32,7 +32,7 @@ struct Trial {
 
 /// A node, a loaded table, and the journals that say what is in it.
 struct Stage {
-    _node: Node,
+    node: Node,
     address: String,
     pool: Pool,
     plan: Plan,
@@ -73,7 +73,7 @@ impl Stage {
         });
         table.bulk_load(records, |_| {}).expect("a load");
         Self {
-            _node: node,
+            node,
             address,
             pool,
             plan,
@@ -81,11 +81,17 @@ impl Stage {
         }
     }
 
+    /// The records as workers reach them; leaf by leaf in the memory itself, which a network would
+    /// make long.
     fn check(&self, journals: &[Journal]) -> MemoryFound {
         let session = self.pool.session().expect("a session");
         let table = session.open_table(TABLE).expect("the table");
         check_records(&table, self.plan.deal(), journals);
-        let found = check_memory(&self.pool, &table, self.first_leaf);
+        drop((table, session));
+        let pool = Pool::open(&self.node.pool(Fabric::Shm)).expect("the node serves");
+        let session = pool.session().expect("a session");
+        let table = session.open_table(TABLE).expect("the table");
+        let found = check_memory(&pool, &table, self.first_leaf);
         self.check_reuse(&table, journals, found);
         found
     }
