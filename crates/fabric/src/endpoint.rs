@@ -260,8 +260,9 @@ impl fmt::Display for BatchFailure {
             ),
             BatchErrorKind::Forbidden { addr, word_count } => write!(
                 f,
-                "verb {verb} of the batch refused: this session has not the right to change {} \
-                 bytes at offset {:#x} of {}; connect with greater rights",
+                "this session has not the right to do that; connect with a secret, or with \
+                 rights, for more than it was let in for (verb {verb} of the batch would change {} \
+                 bytes at offset {:#x} of {})",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node()

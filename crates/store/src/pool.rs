@@ -66,9 +66,10 @@ pub struct RetrainingReport {
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) share: PoolShare,
+    /// Ended before the connection is, without which it would think itself fenced.
+    _process: ProcessThread,
     way: Way,
     pub(crate) control: Arc<dyn Control>,
-    _process: ProcessThread,
     /// A node in this process; stopped after everything above is gone.
     node: Option<ShmNode>,
 }
