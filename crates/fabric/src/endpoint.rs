@@ -223,6 +223,11 @@ impl BatchError {
         &self.0.kind
     }
 
+    /// F7: whether the session's rights are what is lacking. Nothing of the verb took effect.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.0.kind, BatchErrorKind::Forbidden { .. })
+    }
+
     /// How many verbs certainly took effect before the one that failed.
     pub fn executed_verb_count(&self) -> usize {
         self.0.executed_verb_count

@@ -27,6 +27,7 @@
 //! | `loads` | loads and drops whose processes are killed, and readers beside them |
 //! | `node_death` | what is left when the memory node is killed, and what clients by tcp are told |
 //! | `stopped` | a client by tcp that was given up, and goes on later |
+//! | `readers` | clients by tcp that may only read |
 //! | `raw_session` | a session that holds locks |
 //! | `reuse` | what a sweep may give back |
 //! | `deaths` | clients that die faster than the memory node looks |
@@ -41,6 +42,7 @@ mod mixed;
 mod node;
 mod node_death;
 mod raw_session;
+mod readers;
 mod reuse;
 mod stopped;
 mod worker;

@@ -43,14 +43,33 @@ impl RawSession {
 
     /// Writes that nobody has the lock, as who has it may.
     pub(crate) fn unlock(&self, lock: WordAddr) -> Result<(), BatchError> {
+        self.write(lock, 0)
+    }
+
+    pub(crate) fn write(&self, place: WordAddr, word: u64) -> Result<(), BatchError> {
         let mut batch = Batch::new();
-        batch.write_word(lock, 0);
+        batch.write_word(place, word);
         self.execute(&mut batch)
     }
+
+    /// Where among the slots of the leaf behind a lock a word is.
+    pub(crate) fn find(&self, lock: WordAddr, word: u64) -> WordAddr {
+        let leaf_size_words = geometry().leaf_size_words();
+        let slots_start = leaf_size_words - 2 * geometry().slot_count();
+        let mut batch = Batch::new();
+        let read = batch.read(lock, leaf_size_words);
+        self.execute(&mut batch).expect("a read");
+        let mut slots = batch.words(read)[slots_start..].iter();
+        let index = slots.position(|other| *other == word);
+        lock.offset((slots_start + index.expect("it is there")) as u64)
+    }
+}
+
+fn geometry() -> LeafGeometry {
+    LeafGeometry::new(TableOptions::default().slots).expect("a geometry")
 }
 
 /// The lock of a table's first leaf; the table has the default options and nothing was loaded.
 pub(crate) fn first_lock(table: &str) -> WordAddr {
-    let geometry = LeafGeometry::new(TableOptions::default().slots).expect("a geometry");
-    geometry.lock(Below::open().first_leaf(table))
+    geometry().lock(Below::open().first_leaf(table))
 }
