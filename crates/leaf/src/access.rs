@@ -190,8 +190,8 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         Ok(Some(leaf))
     }
 
-    /// D4, for a session that may only read (F7): it waits until writers let it read, or somebody has
-    /// recovered the leaf of one that died. A leaf that stays as it is though nobody holds it is
+    /// D4, for a session that may only read (F7): it waits until writers let it read, or somebody
+    /// has recovered the leaf of one that died. A leaf that stays as it is, held by nobody, is
     /// damaged.
     async fn read_patiently(
         &self,

@@ -152,7 +152,8 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     Ok(Ending::Done)
 }
 
-/// The address for clients; who listens on all addresses of a host cannot know by which one they come.
+/// The address for clients; who listens on all addresses of a host cannot know by which one they
+/// come.
 fn from_elsewhere(at: SocketAddr) -> String {
     if at.ip().is_unspecified() {
         format!("tcp:HOST:{}", at.port())

@@ -1,4 +1,4 @@
-//! Bad input to `--listen`, `--secret-file`, `--rights` and `secret`; see `bad_inputs` for how it is
+//! Bad input to `--listen`, `--secret-file`, `--rights` and `secret`; `bad_inputs` has how it is
 //! judged.
 
 use crate::bad_inputs::{Case, case, check};

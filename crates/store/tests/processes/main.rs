@@ -6,8 +6,8 @@
 //! Under `cargo test` a short version runs. The full one, as the project promises it:
 //!
 //! ```text
-//! FARLEAF_TEST_SECONDS=60 FARLEAF_TEST_KILLS=100 cargo test --release -p farleaf --test processes \
-//!     -- --test-threads=1 --nocapture
+//! FARLEAF_TEST_SECONDS=60 FARLEAF_TEST_KILLS=100 \
+//!     cargo test --release -p farleaf --test processes -- --test-threads=1 --nocapture
 //! ```
 //!
 //! | variable | meaning | default |

@@ -1,6 +1,6 @@
 //! The memory node killed while clients work. Those that have mapped its memory keep it and go on,
-//! nobody new comes in, and a node of the same name can be started again. Those that reach it by tcp
-//! are told, in time.
+//! nobody new comes in, and a node of the same name can be started again. Those that reach it by
+//! tcp are told, in time.
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -96,8 +96,8 @@ fn is_loss(error: &Error) -> bool {
     )
 }
 
-/// One thread per kind of operation on a table of [`RECORD_COUNT`] records, and one that waits for a
-/// lock that nobody gives back; how each of them ended.
+/// One thread per kind of operation on a table of [`RECORD_COUNT`] records, and one that waits for
+/// a lock that nobody gives back; how each of them ended.
 struct Clients<'scope> {
     threads: Vec<(&'static str, ScopedJoinHandle<'scope, (Instant, Error)>)>,
 }

@@ -1,7 +1,7 @@
 //! A client by tcp that is stopped for longer than its node is patient, and goes on later.
 //!
-//! The node cannot tell it from a dead one. It gives the client up, and others recover what it held;
-//! so nothing that it does afterwards may change anything (F6), whatever it was about to do.
+//! The node cannot tell it from a dead one. It gives the client up, and others recover what it
+//! held; so nothing that it does afterwards may change anything (F6), whatever it was about to do.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
