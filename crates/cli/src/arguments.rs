@@ -135,7 +135,7 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
     let command = matches.subcommand_name();
     let makes_own = matches!(command, Some("bench" | "sim" | "figures"));
-    if is_given("rights") && (makes_own || command == Some("serve")) {
+    if is_given("rights") && (makes_own || matches!(command, Some("serve" | "secret"))) {
         refuse(
             "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
         );
@@ -149,6 +149,26 @@ fn refuse_needless_pool(matches: &ArgMatches) {
         refuse(
             "--secret-file cannot be used here: this command makes a pool of its own".to_owned(),
         );
+    }
+    let (of_serve, of_secret) = (
+        matches.subcommand_matches("serve"),
+        matches.subcommand_matches("secret"),
+    );
+    if is_given("secret_file") {
+        if of_serve.is_some_and(|serve| !serve.contains_id("listen")) {
+            refuse(
+                "--secret-file cannot be used without --listen: who is let in by `shm` needs no \
+                    secret"
+                    .to_owned(),
+            );
+        }
+        if of_secret.and_then(ArgMatches::subcommand_name) == Some("new") {
+            refuse(
+                "--secret-file cannot be used here: a new secret is printed; `> FILE` puts it \
+                    into a file"
+                    .to_owned(),
+            );
+        }
     }
     let instead = match command {
         Some("serve") => "`serve` starts a pool; name it with --name NAME",

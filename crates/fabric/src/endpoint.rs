@@ -223,6 +223,11 @@ impl BatchError {
         &self.0.kind
     }
 
+    /// F7: whether the session's rights are what is lacking. Nothing of the verb took effect.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.0.kind, BatchErrorKind::Forbidden { .. })
+    }
+
     /// How many verbs certainly took effect before the one that failed.
     pub fn executed_verb_count(&self) -> usize {
         self.0.executed_verb_count
@@ -260,8 +265,9 @@ impl fmt::Display for BatchFailure {
             ),
             BatchErrorKind::Forbidden { addr, word_count } => write!(
                 f,
-                "verb {verb} of the batch refused: this session has not the right to change {} \
-                 bytes at offset {:#x} of {}; connect with greater rights",
+                "this session has not the right to do that; connect with a secret, or with \
+                 rights, for more than it was let in for (verb {verb} of the batch would change {} \
+                 bytes at offset {:#x} of {})",
                 word_count * 8,
                 addr.index() * 8,
                 addr.node()

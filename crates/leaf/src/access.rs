@@ -179,9 +179,58 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
         // Reading under the lock is the only read that a stream of writers cannot keep torn.
         let mut leaf = self.blank();
-        self.lock(batch, addr, None, &mut leaf, broken).await?;
+        match self.lock(batch, addr, None, &mut leaf, broken).await {
+            Ok(()) => {}
+            Err(LeafError::Fabric(error)) if error.is_forbidden() => {
+                return Box::pin(self.read_patiently(batch, addr)).await.map(Some);
+            }
+            Err(error) => return Err(error),
+        }
         self.unlock(batch, addr, broken).await?;
         Ok(Some(leaf))
+    }
+
+    /// D4, for a session that may only read (F7): it waits until writers let it read, or somebody
+    /// has recovered the leaf of one that died. A leaf that stays as it is, held by nobody, is
+    /// damaged.
+    async fn read_patiently(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+    ) -> Result<LeafBuffer, LeafError> {
+        let mut last = Vec::new();
+        let mut still_count = 0;
+        for attempt in 0.. {
+            backoff(attempt).await;
+            batch.clear();
+            let lock = self.geometry.lock(addr);
+            let before = batch.read(lock, 1);
+            let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+            let after = batch.read(lock, 1);
+            self.endpoint.execute(batch).await?;
+            batch.cost_mut().leaves_read += 1;
+            batch.cost_mut().retries += 1;
+            let words = batch.words(read);
+            let image = LeafImage::new(self.geometry, words);
+            if self.is_intact(image, addr) {
+                return Ok(LeafBuffer::copy_of(image));
+            }
+            let is_free = batch.words(before)[0] == 0 && batch.words(after)[0] == 0;
+            if is_free && last == words {
+                still_count += 1;
+                if still_count >= DAMAGED_LOOK_COUNT {
+                    break;
+                }
+            } else {
+                still_count = 0;
+                last.clear();
+                last.extend_from_slice(words);
+            }
+        }
+        Err(LeafError::Damaged {
+            addr,
+            table: self.table,
+        })
     }
 
     /// Gives a lock back that this session holds. One round trip.
@@ -276,10 +325,17 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         leaf: &mut LeafBuffer,
         broken: &Cell<bool>,
     ) -> Result<Attempt, LeafError> {
+        let is_alone = batch.is_empty();
         let critical = Critical::enter(broken);
         let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
-        self.endpoint.execute(batch).await?;
+        if let Err(error) = self.endpoint.execute(batch).await {
+            if is_alone && error.is_forbidden() {
+                // F7: the swap was the first verb, and nothing of it took effect.
+                critical.passed();
+            }
+            return Err(error.into());
+        }
         // If the lock is ours now, nothing is awaited before the next critical time begins.
         critical.passed();
         batch.cost_mut().leaves_read += 1;

@@ -66,9 +66,10 @@ pub struct RetrainingReport {
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) share: PoolShare,
+    /// Ended before the connection is, without which it would think itself fenced.
+    _process: ProcessThread,
     way: Way,
     pub(crate) control: Arc<dyn Control>,
-    _process: ProcessThread,
     /// A node in this process; stopped after everything above is gone.
     node: Option<ShmNode>,
 }
@@ -144,7 +145,9 @@ impl Pool {
             Some(("tcp", at)) if at.rsplit_once(':').is_some_and(is_host_and_port) => {
                 Self::open_network(at, options, None)
             }
-            Some(("tcp", _)) => Err(bad("after 'tcp:' comes HOST:PORT".to_owned())),
+            Some(("tcp", _)) => Err(bad(
+                "after 'tcp:' comes HOST:PORT, with a port from 1 to 65535".to_owned(),
+            )),
             Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
             Some(("mem", _)) => Err(bad("nothing may follow 'mem:'".to_owned())),
             Some((scheme, _)) => Err(bad(format!("there is no '{scheme}:'"))),
@@ -320,7 +323,7 @@ fn drive<F: Future>(endpoint: &PoolEndpoint, future: F) -> F::Output {
 
 /// Whether it can be a host's name and a port; what it is worth is for the system to say.
 fn is_host_and_port((host, port): (&str, &str)) -> bool {
-    !host.is_empty() && port.parse::<u16>().is_ok()
+    !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 /// A name that no other pool of this host has.

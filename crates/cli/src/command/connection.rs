@@ -12,6 +12,15 @@ pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
                        it for a command; serve a pool with `farleaf serve` and take 'shm:NAME'";
         return Err(BadArgument(message.to_owned()).into());
     }
+    if let Some(rights) = pool.rights
+        && !pool.pool.starts_with("tcp:")
+    {
+        let message = format!(
+            "--rights {rights} cannot be used with {pool}: only a node that is reached by \
+             'tcp:HOST:PORT' can hold anybody to them"
+        );
+        return Err(BadArgument(message).into());
+    }
     let options = ConnectOptions {
         secret: pool.secret()?,
         rights: pool.rights,

@@ -44,6 +44,7 @@ pub(crate) struct ServeArguments {
     /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback,
     /// one is made for the programs of this user if none is given
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    #[arg(allow_negative_numbers = true)]
     listen: Option<SocketAddr>,
 
     /// The most connections from the network: two for a process, and one for each of its sessions
@@ -134,17 +135,24 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         })
         .context("cannot start the thread that waits for signals")?;
     let (address, size) = (node.name().to_string(), size(node.size_bytes()));
-    let network = network.map_or_else(String::new, |at| format!(" and tcp:{at}"));
+    let network_text = network.map(|at| format!("tcp:{at}"));
     tracing::info!(
         pool = address,
-        network,
+        network = network_text,
         size,
         pid = std::process::id(),
         "serving"
     );
+    let (also, from_network) = match network {
+        Some(at) => (
+            format!(" and tcp:{at}"),
+            format!(", and `--pool {}` from the network", from_elsewhere(at)),
+        ),
+        None => Default::default(),
+    };
     let ready = format!(
-        "serving {address}{network}, {size}; `farleaf --pool {address} ...` and \
-         `Pool::open(\"{address}\")` use it; Ctrl-C stops it\n"
+        "serving {address}{also}, {size}; `farleaf --pool {address} ...` and \
+         `Pool::open(\"{address}\")` use it{from_network}; Ctrl-C stops it\n"
     );
     // Whoever started it need not listen.
     let _ = print(ready);
@@ -152,6 +160,16 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         .with_context(|| format!("{address} stopped serving"))?;
     tracing::info!(pool = address, "stopped");
     Ok(Ending::Done)
+}
+
+/// The address for clients; who listens on all addresses of a host cannot know by which one they
+/// come.
+fn from_elsewhere(at: SocketAddr) -> String {
+    if at.ip().is_unspecified() {
+        format!("tcp:HOST:{}", at.port())
+    } else {
+        format!("tcp:{at}")
+    }
 }
 
 /// Opens the door to the network, if there is to be one.

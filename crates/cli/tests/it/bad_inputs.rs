@@ -5,17 +5,18 @@ use std::process::Stdio;
 
 use flate2::{Compression, write::GzEncoder};
 
+use crate::network_inputs::NETWORK;
 use crate::pool::{Place, Ran};
 
 /// What a bad command must say on stderr, all of it, and with which status it must end.
 #[derive(Clone, Copy)]
-struct Case {
+pub(crate) struct Case {
     arguments: &'static [&'static str],
     status: i32,
     told: &'static [&'static str],
 }
 
-const fn case(
+pub(crate) const fn case(
     arguments: &'static [&'static str],
     status: i32,
     told: &'static [&'static str],
@@ -60,7 +61,14 @@ const ARGUMENTS: &[Case] = &[
         2,
         &["--seed 18446744073709551615 is too large for 2 runs", "fewer --runs"],
     ),
-    case(&["--pool", "tcp:h:1", "stats"], 2, &["'tcp:h:1' is no pool address", "'shm:NAME'"]),
+    case(&["--pool", "tcp:h:1", "stats"], 1, &["tcp:h:1 cannot be reached", "farleaf serve"]),
+    case(&["--pool", "tcp:127.0.0.1:1", "stats"], 1, &["tcp:127.0.0.1:1 cannot be reached", "refused"]),
+    case(&["--pool", "tcp:", "stats"], 2, &["'tcp:' is no pool address", "HOST:PORT"]),
+    case(&["--pool", "tcp:host", "stats"], 2, &["'tcp:host' is no pool address", "HOST:PORT"]),
+    case(&["--pool", "tcp::80", "stats"], 2, &["'tcp::80' is no pool address", "HOST:PORT"]),
+    case(&["--pool", "tcp:h:0", "stats"], 2, &["'tcp:h:0' is no pool address", "from 1 to 65535"]),
+    case(&["--pool", "tcp:h:65536", "stats"], 2, &["'tcp:h:65536' is no pool", "from 1 to 65535"]),
+    case(&["--pool", "udp:h:1", "stats"], 2, &["'udp:h:1' is no pool address", "'tcp:HOST:PORT'"]),
     case(&["--pool", "default", "stats"], 2, &["'default' is no pool address", "'shm:NAME'"]),
     case(&["--pool", "shm:", "stats"], 2, &["'shm:' is no pool address"]),
     case(&["--pool", "mem:", "get", "1"], 2, &["'mem:' pool is gone", "farleaf serve"]),
@@ -102,7 +110,7 @@ const BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--threads", "-4"], 2, &["'-4'", "--threads", "expected a count"]),
     case(&["bench", "ycsb", "--slots", "9"], 2, &["'9'", "--slots", "8, 12 or 16"]),
     case(&["bench", "ycsb", "--workload", "G"], 2, &["`G`", "A to F"]),
-    case(&["bench", "ycsb", "--fabric", "tcp"], 2, &["'tcp'", "--fabric", "mem", "shm"]),
+    case(&["bench", "ycsb", "--fabric", "ib"], 2, &["'ib'", "--fabric", "mem", "shm"]),
     case(&["bench", "ycsb", "--dataset", "files"], 2, &["`files`", "uniform", "keys:FILE"]),
     case(&["bench", "ycsb", "--distribution", "flat"], 2, &["flat", "uniform", "zipfian"]),
     case(&["bench", "ycsb", "--keys", "k", "--dataset", "normal"], 2, &["--keys", "--dataset"]),
@@ -273,7 +281,11 @@ const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 /// Promise: every command that is tried here is in the document.
 #[test]
 fn the_document_has_every_command() {
-    for case in [ARGUMENTS, BENCH, BUDGETS, TIMELINE, FIGURES, FILES, TABLES].concat() {
+    for case in [
+        ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, FIGURES, FILES, TABLES,
+    ]
+    .concat()
+    {
         let quoted = case.arguments.iter().map(|argument| match *argument {
             "" => "''".to_owned(),
             other => other.replace('\n', "\\n"),
@@ -290,7 +302,7 @@ fn the_document_has_every_command() {
     }
 }
 
-fn check(place: &Place, case: &Case) {
+pub(crate) fn check(place: &Place, case: &Case) {
     assert_told(case, &place.farleaf(case.arguments));
 }
 

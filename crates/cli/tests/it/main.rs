@@ -3,6 +3,8 @@
 mod bad_inputs;
 mod bench;
 mod morton;
+mod network;
+mod network_inputs;
 mod pool;
 mod records;
 mod serving;

@@ -69,7 +69,13 @@ impl Place {
     /// A command in this place, not started.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf"));
-        for variable in ["FARLEAF_POOL", "FARLEAF_TABLE", "FARLEAF_LOG"] {
+        for variable in [
+            "FARLEAF_POOL",
+            "FARLEAF_TABLE",
+            "FARLEAF_LOG",
+            "FARLEAF_SECRET",
+            "FARLEAF_SECRET_FILE",
+        ] {
             command.env_remove(variable);
         }
         command
@@ -140,6 +146,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// The address of its pool for clients by tcp, as its first line tells it.
+    pub(crate) fn network_pool(&self) -> String {
+        let (_, after) = self.ready.split_once(" and tcp:").expect(&self.ready);
+        let address = after.split(',').next().expect("a beginning");
+        format!("tcp:{address}")
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         send(&self.child, signal);
     }

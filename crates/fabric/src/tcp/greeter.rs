@@ -264,7 +264,9 @@ impl Greeter {
             if stranger.is_heard() {
                 tracing::debug!(peer = %stranger.peer, "hung up on: the greeting took too long");
             } else {
-                let reason = "wrong secret".to_owned();
+                let reason = "wrong secret; give the one that it was started with, or a key that \
+                              `farleaf secret derive` made from that one"
+                    .to_owned();
                 // Who does not listen to it has hung up.
                 let _ = send(&mut stranger.stream, &Reply::Refused(reason));
             }

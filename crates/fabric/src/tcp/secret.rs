@@ -83,7 +83,7 @@ pub enum SecretError {
     /// Too short to be hard to guess, or absurdly long.
     #[error(
         "a secret has {SECRET_SIZE_BYTES_MIN} to {SECRET_SIZE_BYTES_MAX} bytes, this has {size_bytes}; \
-         `head -c 32 /dev/urandom | base64` makes a good one"
+         `farleaf secret new` makes a good one"
     )]
     Size {
         /// Its size without white space around it.
@@ -103,8 +103,18 @@ pub enum SecretError {
         /// What the system said.
         source: io::Error,
     },
+    /// What is in the file is none.
+    #[error("the secret in {path} is none: {source}")]
+    InFile {
+        /// Where.
+        path: String,
+        /// What is wrong with it.
+        source: Box<SecretError>,
+    },
     /// Stronger rights than the key has.
-    #[error("this key gives the right to {has}, from which none to {wanted} can be derived")]
+    #[error(
+        "this key gives the right to {has}, from which none to {wanted} can be derived; take the pool's secret itself"
+    )]
     TooWeak {
         /// What it gives.
         has: Rights,
@@ -149,11 +159,13 @@ impl Secret {
     /// # Errors
     /// It cannot be read, or what is in it is no secret.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
-        let text = std::fs::read_to_string(path).map_err(|source| SecretError::File {
-            path: path.display().to_string(),
-            source,
-        })?;
-        Self::from_text(&text)
+        let at = || path.display().to_string();
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|source| SecretError::File { path: at(), source })?;
+        Self::from_text(&text).map_err(|source| SecretError::InFile {
+            path: at(),
+            source: Box::new(source),
+        })
     }
 
     /// A secret that nobody knows yet, and its text.

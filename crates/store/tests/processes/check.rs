@@ -17,8 +17,8 @@ use farleaf_region::layout::{ChunkIndex, SUPERBLOCK_SIZE_WORDS};
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
 
-use crate::children::POOL;
 use crate::journal::{Intent, Journal};
+use crate::node::POOL;
 use crate::worker::Deal;
 
 /// What the sweep has time for after the last death.

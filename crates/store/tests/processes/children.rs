@@ -12,17 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use farleaf_node::ShmNode;
+use rustix::process::{Pid, Signal, kill_process};
 
 const DIRECTORY: &str = "FARLEAF_RUNTIME_DIR";
 const SCENE: &str = "FARLEAF_TEST_SCENE";
 const PART: &str = "FARLEAF_TEST_PART";
 const ARGUMENTS: &str = "FARLEAF_TEST_ARGUMENTS";
 
-/// The pool of every scene; their directories differ.
-pub(crate) const POOL: &str = "scene";
-/// Its address.
-pub(crate) const ADDRESS: &str = "shm:scene";
 /// Longest wait for a word from a child.
 const WORD_TIME_MAX: Duration = Duration::from_mins(1);
 
@@ -63,7 +59,7 @@ pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
 /// What a child does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Serves the pool; its argument is the size in MiB.
+    /// `node::play`.
     Node,
     /// `worker::play`.
     Worker,
@@ -77,10 +73,12 @@ pub(crate) enum Part {
     Holder,
     /// `deaths::play_mayfly`.
     Mayfly,
+    /// `stopped::play_sleeper`.
+    Sleeper,
 }
 
 impl Part {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Node,
         Self::Worker,
         Self::Loader,
@@ -88,6 +86,7 @@ impl Part {
         Self::Splitter,
         Self::Holder,
         Self::Mayfly,
+        Self::Sleeper,
     ];
 }
 
@@ -128,18 +127,6 @@ impl Peer {
             said,
             name: format!("{part:?} {arguments}"),
         }
-    }
-
-    /// A memory node that serves, and changes no table by itself.
-    pub(crate) fn node(size_mib: u64) -> Self {
-        Self::node_with(size_mib, 0)
-    }
-
-    /// A memory node that retrains tables with so many threads.
-    pub(crate) fn node_with(size_mib: u64, retrain_threads: u32) -> Self {
-        let node = Self::start(Part::Node, &format!("{size_mib} {retrain_threads}"));
-        assert_eq!(node.hear(), "serving");
-        node
     }
 
     /// The next thing that the child says.
@@ -186,6 +173,11 @@ impl Peer {
         let status = self.child.wait().expect("a child of ours");
         let said: Vec<String> = self.said.iter().collect();
         assert_eq!(status.code(), None, "{}:\n{}", self.name, said.join("\n"));
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child of ours");
     }
 
     /// SIGKILL. What it had said is printed if it was a panic.
@@ -237,22 +229,14 @@ fn play_a_part() {
         .into_iter()
         .find(|known| format!("{known:?}") == part)
     {
-        Some(Part::Node) => play_node(&arguments),
+        Some(Part::Node) => crate::node::play(&arguments),
         Some(Part::Worker) => crate::worker::play(&arguments),
         Some(Part::Loader) => crate::loads::play_loader(&arguments),
-        Some(Part::Reader) => crate::loads::play_reader(),
-        Some(Part::Splitter) => crate::reuse::play_splitter(),
-        Some(Part::Holder) => crate::deaths::play_holder(),
-        Some(Part::Mayfly) => crate::deaths::play_mayfly(),
+        Some(Part::Reader) => crate::loads::play_reader(&arguments),
+        Some(Part::Splitter) => crate::reuse::play_splitter(&arguments),
+        Some(Part::Holder) => crate::deaths::play_holder(&arguments),
+        Some(Part::Mayfly) => crate::deaths::play_mayfly(&arguments),
+        Some(Part::Sleeper) => crate::stopped::play_sleeper(&arguments),
         None => panic!("there is no part '{part}'"),
     }
-}
-
-fn play_node(arguments: &[&str]) {
-    let size_mib: u64 = arguments[0].parse().expect("a size in MiB");
-    let retrain_threads = arguments[1].parse().expect("a number of threads");
-    let retraining = farleaf::retrain_policy(retrain_threads).expect("0 or 1");
-    let _node = ShmNode::start(POOL, size_mib << 20, retraining).expect("a node");
-    eprintln!("serving");
-    wait_for_the_end();
 }

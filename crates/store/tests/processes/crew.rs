@@ -28,15 +28,18 @@ impl Plan {
 /// The workers of a run, one process per place.
 pub(crate) struct Crew {
     plan: Plan,
+    pool: String,
     directory: PathBuf,
     workers: Vec<Option<Peer>>,
     dice: Dice,
 }
 
 impl Crew {
-    pub(crate) fn start(plan: Plan, directory: &Path, seed: u64) -> Self {
+    /// Workers of the pool at an address.
+    pub(crate) fn start(plan: Plan, pool: String, directory: &Path, seed: u64) -> Self {
         let mut crew = Self {
             plan,
+            pool,
             directory: directory.to_path_buf(),
             workers: Vec::new(),
             dice: Dice::new(seed),
@@ -50,6 +53,7 @@ impl Crew {
 
     fn worker(&mut self, place: u64) -> Peer {
         let orders = Orders {
+            pool: self.pool.clone(),
             deal: self.plan.deal(),
             first_class: place * self.plan.threads_per_process,
             thread_count: self.plan.threads_per_process,

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use farleaf::{Pool, TableOptions};
 use farleaf_fabric::Control;
 use farleaf_fabric::shm::{PoolName, ShmClient};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
 use farleaf_leaf::LeafGeometry;
 
 use crate::check::Below;
-use crate::children::{ADDRESS, POOL, Part, Peer, scene, wait_for_the_end};
+use crate::children::{Part, Peer, scene, wait_for_the_end};
+use crate::node::{Fabric, Node, NodePlan};
 
 const TABLE: &str = "mourned";
 /// Processes that are alive at a time, each of which dies as soon as it has a session.
@@ -23,11 +25,25 @@ const RECOVERY_TIME_MAX: Duration = Duration::from_secs(5);
 /// So long the others die before, so that the node is busy when it hears of the first death.
 const LEAD: Duration = Duration::from_millis(300);
 
+/// A way to register sessions that nobody closes, in a pool of whatever kind.
+fn control(address: &str) -> Box<dyn Control> {
+    match address.split_once(':') {
+        Some(("shm", name)) => {
+            let name = PoolName::new(name).expect("a name");
+            Box::new(ShmClient::connect(&name).expect("it is served").0)
+        }
+        Some(("tcp", at)) => {
+            let client = TcpClient::connect(at, &TcpConnectOptions::default());
+            Box::new(client.expect("it is served"))
+        }
+        _ => panic!("{address} is no address of a scene"),
+    }
+}
+
 /// The body of [`Part::Holder`]: takes the lock of the table's first leaf in the name of a session
 /// of its own, and waits to be killed.
-pub(crate) fn play_holder() {
-    let name = PoolName::new(POOL).expect("a name");
-    let (client, ..) = ShmClient::connect(&name).expect("the scene serves it");
+pub(crate) fn play_holder(arguments: &[&str]) {
+    let client = control(arguments[0]);
     let owner = client.register_session().expect("a session");
     let below = Below::open();
     let leaf = below.first_leaf(TABLE);
@@ -37,8 +53,8 @@ pub(crate) fn play_holder() {
 }
 
 /// The body of [`Part::Mayfly`]: dies with an open session.
-pub(crate) fn play_mayfly() {
-    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+pub(crate) fn play_mayfly(arguments: &[&str]) {
+    let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let session = pool.session().expect("a session");
     session.open_table(TABLE).expect("the scene made it");
     std::process::abort();
@@ -49,9 +65,8 @@ fn geometry() -> LeafGeometry {
 }
 
 /// Sessions that end undrained, one every few milliseconds.
-fn let_sessions_die(stop: &AtomicBool, death_count: &AtomicU64) {
-    let name = PoolName::new(POOL).expect("a name");
-    let (client, ..) = ShmClient::connect(&name).expect("it is served");
+fn let_sessions_die(address: &str, stop: &AtomicBool, death_count: &AtomicU64) {
+    let client = control(address);
     while !stop.load(Ordering::Relaxed) {
         let owner = client.register_session().expect("a session");
         client.close_session(owner).expect("the node hears it");
@@ -64,49 +79,57 @@ fn let_sessions_die(stop: &AtomicBool, death_count: &AtomicU64) {
 /// others die all the time, every few milliseconds, processes and sessions.
 #[test]
 fn clients_that_keep_dying_do_not_keep_the_sweep_off() {
-    scene(
-        "deaths::clients_that_keep_dying_do_not_keep_the_sweep_off",
-        |_| {
-            let _node = Peer::node(32);
-            let pool = Pool::open(ADDRESS).expect("the node serves");
-            let session = pool.session().expect("a session");
-            let options = TableOptions::default();
-            let table = session.create_table(TABLE, &options).expect("a table");
-            let below = Below::open();
-            let leaf = below.first_leaf(TABLE);
-            let holder = Peer::start(Part::Holder, "");
-            assert_eq!(holder.hear(), "locked");
+    let name = "deaths::clients_that_keep_dying_do_not_keep_the_sweep_off";
+    scene(name, |_| mourn(Fabric::Shm));
+}
 
-            let (stop, process_count, session_count) =
-                (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-            let took = std::thread::scope(|scope| {
-                for _ in 0..MAYFLY_COUNT {
-                    scope.spawn(|| {
-                        while !stop.load(Ordering::Relaxed) {
-                            Peer::start(Part::Mayfly, "").die();
-                            process_count.fetch_add(1, Ordering::Relaxed);
-                        }
-                    });
+/// Promise: so it is over tcp, where a death is a closed socket.
+#[test]
+fn clients_that_keep_dying_do_not_keep_the_sweep_off_over_tcp() {
+    let name = "deaths::clients_that_keep_dying_do_not_keep_the_sweep_off_over_tcp";
+    scene(name, |_| mourn(Fabric::Tcp));
+}
+
+fn mourn(fabric: Fabric) {
+    let node = Node::start(NodePlan::of_size(32));
+    let address = node.pool(fabric);
+    let pool = Pool::open(&address).expect("the node serves");
+    let session = pool.session().expect("a session");
+    let options = TableOptions::default();
+    let table = session.create_table(TABLE, &options).expect("a table");
+    let below = Below::open();
+    let leaf = below.first_leaf(TABLE);
+    let holder = Peer::start(Part::Holder, &address);
+    assert_eq!(holder.hear(), "locked");
+
+    let (stop, process_count, session_count) =
+        (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let took = std::thread::scope(|scope| {
+        for _ in 0..MAYFLY_COUNT {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    Peer::start(Part::Mayfly, &address).die();
+                    process_count.fetch_add(1, Ordering::Relaxed);
                 }
-                scope.spawn(|| let_sessions_die(&stop, &session_count));
-                std::thread::sleep(LEAD);
-                assert!(below.is_locked(geometry(), leaf), "its owner lives");
-                let killed = Instant::now();
-                holder.kill();
-                let mut took = killed.elapsed();
-                while below.is_locked(geometry(), leaf) && took < RECOVERY_TIME_MAX {
-                    std::thread::sleep(Duration::from_millis(1));
-                    took = killed.elapsed();
-                }
-                stop.store(true, Ordering::Relaxed);
-                took
             });
-            let deaths = [&process_count, &session_count].map(|it| it.load(Ordering::Relaxed));
-            eprintln!("the lock was free after {took:?}; beside it died {deaths:?}");
-            assert!(took < RECOVERY_TIME_MAX, "{deaths:?} died meanwhile");
-            assert!(deaths[0] > 0 && deaths[1] > 20, "{deaths:?} died");
-            table.put(1, 2).expect("a put");
-            assert_eq!(table.get(1).expect("a get"), Some(2));
-        },
-    );
+        }
+        scope.spawn(|| let_sessions_die(&address, &stop, &session_count));
+        std::thread::sleep(LEAD);
+        assert!(below.is_locked(geometry(), leaf), "its owner lives");
+        let killed = Instant::now();
+        holder.kill();
+        let mut took = killed.elapsed();
+        while below.is_locked(geometry(), leaf) && took < RECOVERY_TIME_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+            took = killed.elapsed();
+        }
+        stop.store(true, Ordering::Relaxed);
+        took
+    });
+    let deaths = [&process_count, &session_count].map(|it| it.load(Ordering::Relaxed));
+    eprintln!("{fabric:?}: the lock was free after {took:?}; beside it died {deaths:?}");
+    assert!(took < RECOVERY_TIME_MAX, "{deaths:?} died meanwhile");
+    assert!(deaths[0] > 0 && deaths[1] > 20, "{deaths:?} died");
+    table.put(1, 2).expect("a put");
+    assert_eq!(table.get(1).expect("a get"), Some(2));
 }

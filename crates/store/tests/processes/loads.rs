@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use farleaf::{Error, ErrorKind, LoadError, Pool, Session, Table, TableOptions};
 
 use crate::check::{Below, eventually};
-use crate::children::{ADDRESS, Part, Peer, scene, stop_flag};
+use crate::children::{Part, Peer, scene, stop_flag};
+use crate::node::{Fabric, Node, NodePlan};
 use crate::{Dice, STALL_MAX, kill_count, run_seconds};
 
 /// Loaders; each has a table of its own, and all share one more.
@@ -50,18 +51,18 @@ impl Stopwatch {
 pub(crate) fn play_loader(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let stopped = stop_flag();
-    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+    let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let mut loader = Loader {
         session: pool.session().expect("a session"),
         stopwatch: Stopwatch(Duration::ZERO),
-        dice: Dice::new(number(1)),
-        load: number(1) << 16,
+        dice: Dice::new(number(2)),
+        load: number(2) << 16,
         loaded_count: 0,
         full_since: None,
     };
     while !stopped.load(Ordering::Relaxed) {
         let is_shared = loader.dice.below(3) == 0;
-        let own = table_name(number(0));
+        let own = table_name(number(1));
         loader.round(if is_shared { SHARED_TABLE } else { &own }, is_shared);
     }
     drop(loader.session);
@@ -197,9 +198,9 @@ fn check_loaded(table: &Table) -> Result<bool, Error> {
 }
 
 /// The body of [`Part::Reader`]: reads whatever tables there are, by new handles and by old ones.
-pub(crate) fn play_reader() {
+pub(crate) fn play_reader(arguments: &[&str]) {
     let stopped: &AtomicBool = stop_flag();
-    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+    let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let session = pool.session().expect("a session");
     let mut stopwatch = Stopwatch(Duration::ZERO);
     let mut names: Vec<String> = (0..LOADER_COUNT).map(table_name).collect();
@@ -243,29 +244,41 @@ fn numbers(said: &[String]) -> Vec<u64> {
 /// read on, no load is seen in part, and all memory comes back.
 #[test]
 fn killed_loaders_leave_nothing_behind() {
-    run("loads::killed_loaders_leave_nothing_behind", 0);
+    let name = "loads::killed_loaders_leave_nothing_behind";
+    run(name, Fabric::Shm, 0);
+}
+
+/// The same over tcp, where a load is many frames, and any number of them may have been sent when
+/// the process is killed.
+#[test]
+fn killed_loaders_leave_nothing_behind_over_tcp() {
+    let name = "loads::killed_loaders_leave_nothing_behind_over_tcp";
+    run(name, Fabric::Tcp, 0);
 }
 
 /// The same beside so many tables that sweeps take longer than a loader lives: what a loader
 /// commits and leaves behind while a sweep is under way is not taken for an unfinished load (W2).
 #[test]
 fn sweeps_keep_what_is_committed_while_they_run() {
-    run("loads::sweeps_keep_what_is_committed_while_they_run", 150);
+    let name = "loads::sweeps_keep_what_is_committed_while_they_run";
+    run(name, Fabric::Shm, 150);
 }
 
-fn run(name: &str, other_table_count: u64) {
+fn run(name: &str, fabric: Fabric, other_table_count: u64) {
     scene(name, |_| {
-        let _node = Peer::node(POOL_SIZE_MIB + other_table_count);
-        let pool = Pool::open(ADDRESS).expect("the node serves");
+        let node = Node::start(NodePlan::of_size(POOL_SIZE_MIB + other_table_count));
+        let address = node.pool(fabric);
+        let pool = Pool::open(&address).expect("the node serves");
         make_others(&pool, other_table_count);
         let mut dice = Dice::new(2);
         let start = |loader: u64, dice: &mut Dice| {
-            Peer::start(Part::Loader, &format!("{loader} {}", dice.below(1 << 32)))
+            let seed = dice.below(1 << 32);
+            Peer::start(Part::Loader, &format!("{address} {loader} {seed}"))
         };
         let mut loaders: Vec<Peer> = (0..LOADER_COUNT)
             .map(|loader| start(loader, &mut dice))
             .collect();
-        let mut reader = Peer::start(Part::Reader, "");
+        let mut reader = Peer::start(Part::Reader, &address);
         let mean_us = run_seconds() * 1_000_000 / kill_count().max(1);
         for _ in 0..kill_count() {
             std::thread::sleep(Duration::from_micros(

@@ -1,28 +1,34 @@
 //! What the library promises when several processes share a pool, and when they are killed.
 //!
+//! Processes reach the pool by shm or by tcp; most runs are made both ways. Whoever checks looks at
+//! the memory itself, by shm.
+//!
 //! Under `cargo test` a short version runs. The full one, as the project promises it:
 //!
 //! ```text
-//! FARLEAF_TEST_SECONDS=60 FARLEAF_TEST_KILLS=100 cargo test --release -p farleaf --test processes
-//! \
-//!     -- --test-threads=1 --nocapture
+//! FARLEAF_TEST_SECONDS=60 FARLEAF_TEST_KILLS=100 \
+//!     cargo test --release -p farleaf --test processes -- --test-threads=1 --nocapture
 //! ```
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `FARLEAF_TEST_SECONDS` | how long each mixed run takes | 3 |
+//! | `FARLEAF_TEST_SECONDS` | how long each mixed run takes | 2 |
 //! | `FARLEAF_TEST_KILLS` | how many processes each run with kills loses | 10 |
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `children` | the processes that tests start |
+//! | `node` | the memory node among them, which serves by shm and by tcp at once |
 //! | `journal` | what workers acknowledged, in files that outlive them |
 //! | `worker` | mixed operations on one table |
 //! | `crew` | workers that are started, killed and replaced |
 //! | `check` | the full check of a table and of the pool's memory |
 //! | `mixed` | the runs with and without kills |
 //! | `loads` | loads and drops whose processes are killed, and readers beside them |
-//! | `node_death` | what is left when the memory node is killed |
+//! | `node_death` | what is left when the memory node is killed, and what clients by tcp are told |
+//! | `stopped` | a client by tcp that was given up, and goes on later |
+//! | `readers` | clients by tcp that may only read |
+//! | `raw_session` | a session that holds locks |
 //! | `reuse` | what a sweep may give back |
 //! | `deaths` | clients that die faster than the memory node looks |
 
@@ -33,8 +39,12 @@ mod deaths;
 mod journal;
 mod loads;
 mod mixed;
+mod node;
 mod node_death;
+mod raw_session;
+mod readers;
 mod reuse;
+mod stopped;
 mod worker;
 
 use std::time::Duration;
@@ -54,7 +64,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 /// How long a mixed run takes.
 fn run_seconds() -> u64 {
-    setting("FARLEAF_TEST_SECONDS", 3)
+    setting("FARLEAF_TEST_SECONDS", 2)
 }
 
 /// How many processes a run with kills loses.

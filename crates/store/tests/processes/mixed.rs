@@ -7,9 +7,10 @@ use farleaf::{LayerKind, Pool, Table, TableOptions};
 use farleaf_region::chunk::CHUNK_LEAF_COUNT_MAX;
 
 use crate::check::{MemoryFound, check_memory, check_records, eventually};
-use crate::children::{ADDRESS, Peer, scene};
+use crate::children::scene;
 use crate::crew::{Crew, Plan};
 use crate::journal::{Journal, Tally};
+use crate::node::{Fabric, Node, NodePlan};
 use crate::worker::TABLE;
 use crate::{kill_count, run_seconds};
 
@@ -21,23 +22,39 @@ fn keys_per_class() -> u64 {
     (run_seconds() << 14).next_power_of_two()
 }
 
+/// Who works on what, and how.
+#[derive(Clone, Debug)]
+struct Trial {
+    plan: Plan,
+    fabric: Fabric,
+    options: TableOptions,
+}
+
 /// A node, a loaded table, and the journals that say what is in it.
 struct Stage {
-    _node: Peer,
+    node: Node,
+    address: String,
     pool: Pool,
     plan: Plan,
     first_leaf: farleaf_types::RemoteAddr,
 }
 
 impl Stage {
-    fn set(directory: &Path, plan: Plan, options: &TableOptions, retrain_threads: u32) -> Self {
+    fn set(directory: &Path, trial: &Trial, retrain_threads: u32) -> Self {
+        let plan = trial.plan;
         let deal = plan.deal();
         let key_count = deal.class_count * deal.keys_per_class;
         // Half-full leaves of 24 bytes a slot, and as much again.
-        let node = Peer::node_with(64 + (key_count * 96 >> 20), retrain_threads);
-        let pool = Pool::open(ADDRESS).expect("the node serves");
+        let node = Node::start(NodePlan {
+            retrain_threads,
+            ..NodePlan::of_size(64 + (key_count * 96 >> 20))
+        });
+        let address = node.pool(trial.fabric);
+        let pool = Pool::open(&address).expect("the node serves");
         let session = pool.session().expect("a session");
-        let table = session.create_table(TABLE, options).expect("a table");
+        let table = session
+            .create_table(TABLE, &trial.options)
+            .expect("a table");
         let first_leaf = first_leaf(&table);
         let value = |class: u64, index| {
             if index % LOADED_EVERY == 0 {
@@ -56,18 +73,25 @@ impl Stage {
         });
         table.bulk_load(records, |_| {}).expect("a load");
         Self {
-            _node: node,
+            node,
+            address,
             pool,
             plan,
             first_leaf,
         }
     }
 
+    /// The records as workers reach them; leaf by leaf in the memory itself, which a network would
+    /// make long.
     fn check(&self, journals: &[Journal]) -> MemoryFound {
         let session = self.pool.session().expect("a session");
         let table = session.open_table(TABLE).expect("the table");
         check_records(&table, self.plan.deal(), journals);
-        let found = check_memory(&self.pool, &table, self.first_leaf);
+        drop((table, session));
+        let pool = Pool::open(&self.node.pool(Fabric::Shm)).expect("the node serves");
+        let session = pool.session().expect("a session");
+        let table = session.open_table(TABLE).expect("the table");
+        let found = check_memory(&pool, &table, self.first_leaf);
         self.check_reuse(&table, journals, found);
         found
     }
@@ -115,10 +139,10 @@ fn report(name: &str, kill_count: u64, tally: Tally, found: MemoryFound) {
     );
 }
 
-fn run(name: &str, plan: Plan, options: &TableOptions, kill_count: u64) {
+fn run(name: &str, trial: &Trial, kill_count: u64) {
     scene(name, |directory| {
-        let stage = Stage::set(directory, plan, options, 0);
-        let mut crew = Crew::start(plan, directory, 1);
+        let stage = Stage::set(directory, trial, 0);
+        let mut crew = Crew::start(trial.plan, stage.address.clone(), directory, 1);
         let duration = Duration::from_secs(run_seconds());
         if kill_count == 0 {
             crew.watch(duration);
@@ -128,21 +152,21 @@ fn run(name: &str, plan: Plan, options: &TableOptions, kill_count: u64) {
         let (journals, tally) = crew.end();
         let found = stage.check(&journals);
         report(name, kill_count, tally, found);
-        assert_leaves_came_back(plan, found);
+        assert_leaves_came_back(trial.plan, found);
     });
 }
 
 /// The same on a node that retrains, where memory comes and goes by itself: the records are
 /// checked, and that no lock stays.
-fn run_retrained(name: &str, plan: Plan, options: &TableOptions) {
+fn run_retrained(name: &str, trial: &Trial) {
     scene(name, |directory| {
-        let stage = Stage::set(directory, plan, options, 1);
-        let mut crew = Crew::start(plan, directory, 1);
+        let stage = Stage::set(directory, trial, 1);
+        let mut crew = Crew::start(trial.plan, stage.address.clone(), directory, 1);
         crew.kill(kill_count(), Duration::from_secs(run_seconds()));
         let (journals, tally) = crew.end();
         let session = stage.pool.session().expect("a session");
         let table = session.open_table(TABLE).expect("the table");
-        check_records(&table, plan.deal(), &journals);
+        check_records(&table, trial.plan.deal(), &journals);
         eventually("the table is sound, and no lock is held", || {
             let stats = table.stats().expect("a survey");
             stats.sound && stats.locked_leaves == 0
@@ -169,16 +193,33 @@ fn assert_leaves_came_back(plan: Plan, found: MemoryFound) {
     );
 }
 
-const FOUR_PROCESSES: Plan = Plan {
-    process_count: 4,
-    threads_per_process: 1,
-    keys_per_class: 0,
-};
+/// Four processes on a table with the default options.
+fn four_processes(fabric: Fabric) -> Trial {
+    Trial {
+        plan: Plan {
+            process_count: 4,
+            threads_per_process: 1,
+            keys_per_class: keys_per_class(),
+        },
+        fabric,
+        options: TableOptions::default(),
+    }
+}
 
-fn four_processes() -> Plan {
-    Plan {
-        keys_per_class: keys_per_class(),
-        ..FOUR_PROCESSES
+/// Fewer processes of two sessions each, the largest leaves and the other search layer.
+fn three_processes_of_two_threads(fabric: Fabric) -> Trial {
+    Trial {
+        plan: Plan {
+            process_count: 3,
+            threads_per_process: 2,
+            keys_per_class: keys_per_class(),
+        },
+        fabric,
+        options: TableOptions {
+            slots: 16,
+            layer: LayerKind::Rolex,
+            ..TableOptions::default()
+        },
     }
 }
 
@@ -186,43 +227,51 @@ fn four_processes() -> Plan {
 /// twice.
 #[test]
 fn four_processes_on_one_table_lose_nothing() {
-    run(
-        "mixed::four_processes_on_one_table_lose_nothing",
-        four_processes(),
-        &TableOptions::default(),
-        0,
-    );
+    let name = "mixed::four_processes_on_one_table_lose_nothing";
+    run(name, &four_processes(Fabric::Shm), 0);
+}
+
+/// The same over tcp.
+#[test]
+fn four_processes_on_one_table_lose_nothing_over_tcp() {
+    let name = "mixed::four_processes_on_one_table_lose_nothing_over_tcp";
+    run(name, &four_processes(Fabric::Tcp), 0);
 }
 
 /// The same while one process after another is killed: the others go on, no lock stays, no
 /// acknowledged write is lost, leased leaves come back.
 #[test]
 fn killed_processes_lose_nothing_and_stop_nobody() {
-    run(
-        "mixed::killed_processes_lose_nothing_and_stop_nobody",
-        four_processes(),
-        &TableOptions::default(),
-        kill_count(),
-    );
+    let name = "mixed::killed_processes_lose_nothing_and_stop_nobody";
+    run(name, &four_processes(Fabric::Shm), kill_count());
+}
+
+/// The same over tcp, where the node executes what it had been sent before the kill, and learns of
+/// the death when the kernel closes the sockets.
+#[test]
+fn killed_processes_lose_nothing_and_stop_nobody_over_tcp() {
+    let name = "mixed::killed_processes_lose_nothing_and_stop_nobody_over_tcp";
+    run(name, &four_processes(Fabric::Tcp), kill_count());
 }
 
 /// The same with two sessions in each process, the largest leaves and the other search layer.
 #[test]
 fn killed_processes_of_two_threads_lose_nothing() {
-    let options = TableOptions {
-        slots: 16,
-        layer: LayerKind::Rolex,
-        ..TableOptions::default()
-    };
-    let plan = Plan {
-        process_count: 3,
-        threads_per_process: 2,
-        keys_per_class: keys_per_class(),
-    };
+    let name = "mixed::killed_processes_of_two_threads_lose_nothing";
     run(
-        "mixed::killed_processes_of_two_threads_lose_nothing",
-        plan,
-        &options,
+        name,
+        &three_processes_of_two_threads(Fabric::Shm),
+        kill_count(),
+    );
+}
+
+/// The same over tcp.
+#[test]
+fn killed_processes_of_two_threads_lose_nothing_over_tcp() {
+    let name = "mixed::killed_processes_of_two_threads_lose_nothing_over_tcp";
+    run(
+        name,
+        &three_processes_of_two_threads(Fabric::Tcp),
         kill_count(),
     );
 }
@@ -231,23 +280,27 @@ fn killed_processes_of_two_threads_lose_nothing() {
 /// moving leaves or by new leaf tables.
 #[test]
 fn killed_processes_lose_nothing_while_leaves_are_moved() {
-    run_retrained(
-        "mixed::killed_processes_lose_nothing_while_leaves_are_moved",
-        four_processes(),
-        &TableOptions::default(),
-    );
+    let name = "mixed::killed_processes_lose_nothing_while_leaves_are_moved";
+    run_retrained(name, &four_processes(Fabric::Shm));
+}
+
+/// The same over tcp, where the node itself works beside its clients in mapped memory (F4).
+#[test]
+fn killed_processes_lose_nothing_while_leaves_are_moved_over_tcp() {
+    let name = "mixed::killed_processes_lose_nothing_while_leaves_are_moved_over_tcp";
+    run_retrained(name, &four_processes(Fabric::Tcp));
 }
 
 /// The same with the paper's layer, whose leaves stay where they are.
 #[test]
 fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
-    let options = TableOptions {
-        layer: LayerKind::Rolex,
-        ..TableOptions::default()
+    let name = "mixed::killed_processes_lose_nothing_while_leaf_tables_are_replaced";
+    let trial = Trial {
+        options: TableOptions {
+            layer: LayerKind::Rolex,
+            ..TableOptions::default()
+        },
+        ..four_processes(Fabric::Shm)
     };
-    run_retrained(
-        "mixed::killed_processes_lose_nothing_while_leaf_tables_are_replaced",
-        four_processes(),
-        &options,
-    );
+    run_retrained(name, &trial);
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use farleaf::{Pool, TableOptions};
 
 use crate::check::{Below, eventually};
-use crate::children::{ADDRESS, Part, Peer, scene, wait_for_the_end};
+use crate::children::{Part, Peer, scene, wait_for_the_end};
+use crate::node::{Fabric, Node, NodePlan};
 
 const TABLE: &str = "reused";
 const RECORD_COUNT: u64 = 1000;
@@ -15,8 +16,8 @@ const INSERT_COUNT: u64 = 20_000;
 
 /// The body of [`Part::Splitter`]: loads the table and splits leaves of it, so that it leases the
 /// chunk that the table's first leaf is in; then waits to be killed.
-pub(crate) fn play_splitter() {
-    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+pub(crate) fn play_splitter(arguments: &[&str]) {
+    let pool = Pool::open(arguments[0]).expect("the scene serves it");
     let session = pool.session().expect("a session");
     let table = session.open_table(TABLE).expect("the scene made it");
     let records = (0..RECORD_COUNT).map(|index| (index << 32, index));
@@ -33,8 +34,9 @@ pub(crate) fn play_splitter() {
 #[test]
 fn a_tables_first_leaf_is_never_reused() {
     scene("reuse::a_tables_first_leaf_is_never_reused", |_| {
-        let _node = Peer::node(64);
-        let pool = Pool::open(ADDRESS).expect("the node serves");
+        let node = Node::start(NodePlan::of_size(64));
+        let address = node.pool(Fabric::Shm);
+        let pool = Pool::open(&address).expect("the node serves");
         let session = pool.session().expect("a session");
         session
             .create_table(TABLE, &TableOptions::default())
@@ -42,8 +44,9 @@ fn a_tables_first_leaf_is_never_reused() {
         // A handle that knows only the first leaf, on a thread of its own: it might never return.
         let (ask, asked) = channel::<u64>();
         let (answer, answered) = channel();
+        let of_thread = address.clone();
         std::thread::spawn(move || {
-            let pool = Pool::open(ADDRESS).expect("the node serves");
+            let pool = Pool::open(&of_thread).expect("the node serves");
             let session = pool.session().expect("a session");
             let table = session.open_table(TABLE).expect("a table");
             answer.send(None).expect("the scene listens");
@@ -55,7 +58,7 @@ fn a_tables_first_leaf_is_never_reused() {
         });
         assert_eq!(answered.recv(), Ok(None));
 
-        let splitter = Peer::start(Part::Splitter, "");
+        let splitter = Peer::start(Part::Splitter, &address);
         assert_eq!(splitter.hear(), "split");
         splitter.kill();
         let below = Below::open();

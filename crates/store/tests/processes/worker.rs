@@ -10,7 +10,7 @@ use std::time::Instant;
 use farleaf::{Insertion, Pool, Session, Swap, Table, Update};
 
 use crate::Dice;
-use crate::children::{ADDRESS, stop_flag};
+use crate::children::stop_flag;
 use crate::journal::{Intent, Journal};
 
 /// The table that all work on.
@@ -60,6 +60,7 @@ impl Deal {
 /// What the process of a worker is told.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
+    pub(crate) pool: String,
     pub(crate) deal: Deal,
     pub(crate) first_class: u64,
     pub(crate) thread_count: u64,
@@ -70,7 +71,8 @@ pub(crate) struct Orders {
 impl Orders {
     pub(crate) fn text(&self) -> String {
         format!(
-            "{} {} {} {} {} {}",
+            "{} {} {} {} {} {} {}",
+            self.pool,
             self.deal.class_count,
             self.deal.keys_per_class,
             self.first_class,
@@ -83,14 +85,15 @@ impl Orders {
     fn parse(words: &[&str]) -> Self {
         let number = |index: usize| words[index].parse().expect("a number");
         Self {
+            pool: words[0].to_owned(),
             deal: Deal {
-                class_count: number(0),
-                keys_per_class: number(1),
+                class_count: number(1),
+                keys_per_class: number(2),
             },
-            first_class: number(2),
-            thread_count: number(3),
-            seed: number(4),
-            directory: PathBuf::from(words[5]),
+            first_class: number(3),
+            thread_count: number(4),
+            seed: number(5),
+            directory: PathBuf::from(words[6]),
         }
     }
 }
@@ -100,7 +103,7 @@ impl Orders {
 pub(crate) fn play(arguments: &[&str]) {
     let orders = Orders::parse(arguments);
     let stopped = stop_flag();
-    let pool = Pool::open(ADDRESS).expect("the scene serves it");
+    let pool = Pool::open(&orders.pool).expect("the scene serves it");
     std::thread::scope(|scope| {
         for thread in 0..orders.thread_count {
             let (pool, orders) = (&pool, &orders);

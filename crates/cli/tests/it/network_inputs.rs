@@ -1,0 +1,96 @@
+//! Bad input to `--listen`, `--secret-file`, `--rights` and `secret`; `bad_inputs` has how it is
+//! judged.
+
+use crate::bad_inputs::{Case, case, check};
+use crate::pool::Place;
+
+/// Doors to the network that are not opened, and keys to them that are none.
+#[rustfmt::skip]
+pub(crate) const NETWORK: &[Case] = &[
+    case(
+        &["serve", "--listen", "0.0.0.0:0", "--size", "8MiB"],
+        2,
+        &["--listen: 0.0.0.0:0", "other hosts", "--secret-file or FARLEAF_SECRET", "secret new"],
+    ),
+    case(&["serve", "--listen", "[::]:0", "--size", "8MiB"], 2, &["[::]:0", "other hosts"]),
+    case(
+        &["serve", "--listen", "192.0.2.1:0", "--secret-file", "good.secret", "--size", "8MiB"],
+        1,
+        &["cannot serve shm:default", "cannot listen at 192.0.2.1:0"],
+    ),
+    case(&["serve", "--listen", "nowhere"], 2, &["'nowhere'", "--listen", "10.0.0.5:7470", "loopback"]),
+    case(&["serve", "--listen", "10.0.0.5"], 2, &["'10.0.0.5'", "--listen", "expected IP:PORT"]),
+    case(&["serve", "--listen", "65536"], 2, &["'65536'", "--listen", "a port"]),
+    case(&["serve", "--listen", "-1"], 2, &["'-1'", "--listen", "a port"]),
+    case(&["serve", "--listen", "0", "--connections", "3"], 2, &["'3'", "--connections", "4..=1000000"]),
+    case(&["serve", "--listen", "0", "--silence", "0"], 2, &["'0'", "--silence", "1..=86400"]),
+    case(&["serve", "--listen", "0", "--nic-threads", "0"], 2, &["'0'", "--nic-threads", "1..=256"]),
+    case(&["serve", "--silence", "5"], 2, &["--listen <ADDRESS>"]),
+    case(&["serve", "--rights", "read"], 2, &["--rights cannot be used here", "let into a pool"]),
+    case(&["serve", "--secret-file", "good.secret"], 2, &["--secret-file cannot", "--listen"]),
+    case(
+        &["serve", "--listen", "0", "--secret-file", "none.secret", "--size", "8MiB"],
+        1,
+        &["cannot read the secret in none.secret", "No such file"],
+    ),
+    case(
+        &["serve", "--listen", "0", "--secret-file", "short.secret", "--size", "8MiB"],
+        1,
+        &["the secret in short.secret", "16 to 4096 bytes", "has 10", "`farleaf secret new`"],
+    ),
+    case(
+        &["serve", "--listen", "0", "--secret-file", "read.key", "--size", "8MiB"],
+        2,
+        &["needs the pool's secret itself", "key derived"],
+    ),
+    case(&["--rights", "all", "get", "1"], 2, &["'all'", "--rights", "'read', 'write' and 'admin'"]),
+    case(&["--rights", "read", "get", "1"], 2, &["--rights read", "shm:default", "'tcp:HOST:PORT'"]),
+    case(&["bench", "--rights", "read"], 2, &["--rights cannot be used here"]),
+    case(&["bench", "--secret-file", "good.secret"], 2, &["--secret-file cannot", "of its own"]),
+    case(
+        &["--pool", "tcp:127.0.0.1:1", "--secret-file", "short.secret", "get", "1"],
+        1,
+        &["the secret in short.secret", "16 to 4096 bytes", "has 10"],
+    ),
+    case(
+        &["--pool", "tcp:127.0.0.1:1", "--secret-file", "none.secret", "get", "1"],
+        1,
+        &["cannot read the secret in none.secret", "No such file"],
+    ),
+    case(
+        &["--pool", "tcp:127.0.0.1:1", "--secret-file", "cut.key", "get", "1"],
+        1,
+        &["the secret in cut.key", "damaged", "'farleaf-read:'", "64 hexadecimal digits"],
+    ),
+    case(&["secret", "derive", "all", "--secret-file", "good.secret"], 2, &["'all'", "'write'"]),
+    case(
+        &["secret", "derive", "admin", "--secret-file", "good.secret"],
+        2,
+        &["is the secret itself", "to read or write"],
+    ),
+    case(&["secret", "derive", "read"], 2, &["no secret to derive from", "--secret-file"]),
+    case(
+        &["secret", "derive", "write", "--secret-file", "read.key"],
+        1,
+        &["the right to read", "none to write", "take the pool's secret"],
+    ),
+    case(&["secret", "new", "--secret-file", "good.secret"], 2, &["--secret-file cannot", "> FILE"]),
+    case(&["secret", "new", "--rights", "read"], 2, &["--rights cannot be used here"]),
+    case(&["secret", "new", "--pool", "shm:x"], 2, &["--pool cannot be used here", "`secret`"]),
+];
+
+/// Promise: nobody listens where others could come in unasked, and what is no secret is said to be
+/// none, before anybody is connected to.
+#[test]
+fn bad_doors_and_keys_are_refused() {
+    let place = Place::new();
+    place.file("good.secret", "a secret that is long enough");
+    place.file("short.secret", "only eight");
+    let derive = ["secret", "derive", "read", "--secret-file", "good.secret"];
+    let key = place.farleaf(&derive).quietly();
+    place.file("read.key", &key);
+    place.file("cut.key", &key[..40]);
+    for case in NETWORK {
+        check(&place, case);
+    }
+}

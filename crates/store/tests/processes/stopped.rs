@@ -1,0 +1,142 @@
+//! A client by tcp that is stopped for longer than its node is patient, and goes on later.
+//!
+//! The node cannot tell it from a dead one. It gives the client up, and others recover what it
+//! held; so nothing that it does afterwards may change anything (F6), whatever it was about to do.
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use farleaf::{Error, ErrorKind, Pool, Table, TableOptions};
+use farleaf_fabric::{BatchError, BatchErrorKind, Control, SessionLife};
+use rustix::process::Signal;
+
+use crate::children::{Part, Peer, scene, wait_for_the_end};
+use crate::node::{Fabric, Node, NodePlan};
+use crate::raw_session::{RawSession, first_lock};
+
+/// The table whose only leaf the sleeper holds.
+const HELD: &str = "held";
+/// The table that it writes to without end.
+const WRITTEN: &str = "written";
+const KEY: u64 = 1;
+/// Larger than all that the sleeper writes.
+const MARK: u64 = u64::MAX;
+/// After so long without a word the node gives a client up; the clients that run say 50 a second.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// The node looks four times a second who has been silent, and then sweeps a small pool.
+const RECOVERY_TIME_MAX: Duration = Duration::from_secs(6);
+/// Who goes on learns that soon, in all that it does.
+const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Writes ascending values until that is refused; the last one that was not, and why.
+fn write_until_refused(table: &Table, begun: &Sender<()>) -> (u64, Error) {
+    for value in 1.. {
+        if let Err(error) = table.put(KEY, value) {
+            return (value - 1, error);
+        }
+        if value == 1 {
+            begun.send(()).expect("the sleeper listens");
+        }
+    }
+    unreachable!("there are more values than time")
+}
+
+fn assert_cut_off(error: &BatchError) {
+    let is_cut_off = matches!(
+        error.kind(),
+        BatchErrorKind::Fenced
+            | BatchErrorKind::Unknown { .. }
+            | BatchErrorKind::Unreachable { .. }
+    );
+    assert!(is_cut_off, "{error:?}");
+}
+
+/// The body of [`Part::Sleeper`]: writes to a table until that is refused, and holds a leaf of
+/// another. When its stdin ends it goes on as a holder would, and checks that all of it is refused.
+/// Says which value was the last one to be acknowledged.
+pub(crate) fn play_sleeper(arguments: &[&str]) {
+    let pool = Pool::open(arguments[0]).expect("the scene serves it");
+    let own = RawSession::open(arguments[1]);
+    let lock = first_lock(HELD);
+    let (begin, begun) = channel();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let session = pool.session().expect("a session");
+            let table = session.open_table(WRITTEN).expect("the scene made it");
+            let (acknowledged, refusal) = write_until_refused(&table, &begin);
+            let ErrorKind::Fabric(refusal) = refusal.kind() else {
+                panic!("{refusal:?}")
+            };
+            assert_cut_off(refusal);
+            table.get(KEY).expect_err("it reads no more than it writes");
+            acknowledged
+        });
+        assert_eq!(own.take(lock), 0, "nobody holds it");
+        begun.recv().expect("it writes");
+        eprintln!("locked");
+        wait_for_the_end();
+        assert_cut_off(&own.unlock(lock).expect_err("it is fenced"));
+        let acknowledged = writer.join().expect("it ends by an error");
+        let refused = pool.session().expect_err("the process was given up");
+        let is_typed = matches!(refused.kind(), ErrorKind::Control(_));
+        assert!(is_typed, "{refused:?}");
+        eprintln!("{acknowledged}");
+    });
+}
+
+/// Promise: a client that is stopped for longer than the node is patient is fenced, and not before;
+/// who waits for its lock gets it; and when it goes on, all that it does is refused with a typed
+/// error and changes nothing, neither a lock that is another's now nor a record.
+#[test]
+fn a_client_that_was_given_up_changes_nothing() {
+    scene(
+        "stopped::a_client_that_was_given_up_changes_nothing",
+        |_| {
+            let node = Node::start(NodePlan {
+                silence_max: SILENCE_MAX,
+                ..NodePlan::of_size(32)
+            });
+            let pool = Pool::open(&node.pool(Fabric::Tcp)).expect("the node serves");
+            let session = pool.session().expect("a session");
+            let make = |name| session.create_table(name, &TableOptions::default());
+            let (held, written) = (
+                make(HELD).expect("a table"),
+                make(WRITTEN).expect("a table"),
+            );
+            let (pool_address, network_address) = (node.pool(Fabric::Tcp), node.network_address());
+            let arguments = format!("{pool_address} {network_address}");
+            let sleeper = Peer::start(Part::Sleeper, &arguments);
+            assert_eq!(sleeper.hear(), "locked");
+
+            sleeper.signal(Signal::STOP);
+            let stopped = Instant::now();
+            held.put(KEY, 7).expect("a put that waits for the lock");
+            let took = stopped.elapsed();
+            eprintln!("the lock was free {took:?} after its owner was stopped");
+            assert!(took > SILENCE_MAX / 2, "it was fenced after {took:?}");
+            assert!(took < RECOVERY_TIME_MAX, "it was fenced after {took:?}");
+            let left = written.put(KEY, MARK).expect("a put");
+            // The one who has the lock now must keep it.
+            let (heir, lock) = (RawSession::open(network_address), first_lock(HELD));
+            assert_eq!(heir.take(lock), 0, "the sleeper's lock was recovered");
+
+            sleeper.signal(Signal::CONT);
+            let resumed = Instant::now();
+            let said = sleeper.end();
+            let took = resumed.elapsed();
+            assert!(took < REFUSAL_TIME_MAX, "it went on for {took:?}: {said:?}");
+            let acknowledged: u64 = said.last().expect("a word").parse().expect("a number");
+            let left = left.expect("the sleeper wrote it");
+            assert!(
+                left == acknowledged || left == acknowledged + 1,
+                "{left} was in the table, and {acknowledged} the last acknowledged"
+            );
+            assert_eq!(written.get(KEY).expect("a get"), Some(MARK));
+            assert_eq!(heir.take(lock), heir.owner.word(), "its lock was kept");
+            heir.unlock(lock).expect("it lives");
+            assert_eq!(held.get(KEY).expect("a get"), Some(7));
+            let life = heir.client.session_life(heir.owner).expect("a life");
+            assert!(matches!(life, SessionLife::Alive { .. }), "{life:?}");
+        },
+    );
+}
