@@ -110,6 +110,14 @@ struct Part {
     slot: OperationSlot,
 }
 
+/// A verb that was not executed, or not wholly.
+#[derive(Clone, Copy, Debug)]
+struct FailedVerb {
+    verb_index: usize,
+    /// W2: of the pieces it was cut into, those that were executed.
+    executed_piece_count: usize,
+}
+
 /// A batch that is posted, or about to be.
 #[derive(Debug)]
 pub struct TcpExecute<'a> {
@@ -128,11 +136,10 @@ impl TcpExecute<'_> {
     /// F1: one post to each node. F5: nothing from the first verb on that is refused.
     #[inline]
     fn post(&mut self) -> Result<(), BatchError> {
+        self.refused = self.endpoint.first_refused(self.batch.verbs());
+        let posted_count = self.posted_count();
         let (verbs, data, cost) = self.batch.parts_mut();
-        self.refused = self.endpoint.first_refused(verbs);
-        let verbs = &verbs[..self
-            .refused
-            .map_or(verbs.len(), |refused| refused.verb_index)];
+        let verbs = &verbs[..posted_count];
         if let Some(error) = self.endpoint.first_lost(verbs) {
             return Err(error);
         }
@@ -155,65 +162,95 @@ impl TcpExecute<'_> {
         Ok(())
     }
 
+    /// How many verbs were sent, to all nodes: those before the first that is refused.
+    #[inline]
+    fn posted_count(&self) -> usize {
+        let all = self.batch.verb_count();
+        self.refused.map_or(all, |refused| refused.verb_index)
+    }
+
     /// Takes what a node has answered; false: it has not yet.
     #[inline]
     fn take(&mut self, part: Part, context: &mut Context<'_>) -> bool {
         let Some(connection) = self.endpoint.node(part.node) else {
             return true;
         };
+        let posted_count = self.posted_count();
         let batch = &mut *self.batch;
+        let mut is_whole = false;
         let polled = connection
             .borrow_mut()
             .poll_outcome(part.slot, context, |bytes, count| {
-                scatter(batch, part.node, bytes, count);
+                is_whole = scatter(batch, posted_count, part.node, bytes, count);
             });
         let Poll::Ready(outcome) = polled else {
             return false;
         };
-        if let Outcome::Answered {
-            status: Status::Done,
-            ..
-        } = outcome
-        {
-            return true;
+        let is_done = matches!(
+            outcome,
+            Outcome::Answered {
+                status: Status::Done,
+                ..
+            }
+        );
+        if !is_done || !is_whole {
+            self.note_failure(part.node, outcome);
         }
-        self.note_failure(part.node, outcome);
         true
     }
 
     #[cold]
     fn note_failure(&mut self, node: NodeId, outcome: Outcome) {
-        let executed_count = match outcome {
-            Outcome::Lost(_) => 0,
+        let (verb_index, kind) = match outcome {
+            Outcome::Lost(reason) => {
+                let failed = self.first_verb_beyond(node, 0);
+                let verb_index = failed.map_or(0, |failed| failed.verb_index);
+                (verb_index, BatchErrorKind::Unknown { reason })
+            }
             Outcome::Answered {
+                status,
                 executed_verb_count,
-                ..
-            } => executed_verb_count,
-        };
-        let mut wire_count = 0;
-        let own = self.batch.verbs().iter().enumerate();
-        let failed = own
-            .filter(|(_, verb)| verb.addr.node() == node)
-            .find(|(_, verb)| {
-                wire_count += wire_verb_count(verb);
-                wire_count > executed_count
-            });
-        let Some((verb_index, verb)) = failed else {
-            return;
+            } => match self.first_verb_beyond(node, executed_verb_count) {
+                Some(failed) if status != Status::Done => {
+                    let is_torn = failed.executed_piece_count > 0
+                        || status == Status::Fenced && executed_verb_count > 0;
+                    let verb = &self.batch.verbs()[failed.verb_index];
+                    let region_word_count = self.endpoint.region_word_count(node);
+                    let kind = if is_torn {
+                        torn(status)
+                    } else {
+                        kind_of(status, verb, region_word_count)
+                    };
+                    (failed.verb_index, kind)
+                }
+                // It contradicts itself, so its count is not to be believed either.
+                _ => (0, contradiction()),
+            },
         };
         let is_first = self
             .failure
             .as_ref()
             .is_none_or(|(first, _)| verb_index < *first);
         if is_first {
-            let kind = match outcome {
-                Outcome::Lost(reason) => BatchErrorKind::Unknown { reason },
-                Outcome::Answered { status, .. } => {
-                    kind_of(status, verb, self.endpoint.region_word_count(node))
-                }
-            };
             self.failure = Some((verb_index, kind));
         }
+    }
+
+    /// Of the verbs to a node, the one that was under way after so many verbs on the wire; `None`:
+    /// they were all executed.
+    fn first_verb_beyond(&self, node: NodeId, executed_count: usize) -> Option<FailedVerb> {
+        let mut wire_count = 0;
+        let posted = &self.batch.verbs()[..self.posted_count()];
+        let own = posted.iter().enumerate();
+        own.filter(|(_, verb)| verb.addr.node() == node)
+            .find_map(|(verb_index, verb)| {
+                let before = wire_count;
+                wire_count += wire_verb_count(verb);
+                (wire_count > executed_count).then(|| FailedVerb {
+                    verb_index,
+                    executed_piece_count: executed_count - before,
+                })
+            })
     }
 
     /// All nodes have answered.
@@ -296,16 +333,24 @@ fn count(verbs: &[Verb], cost: &mut Cost) {
     }
 }
 
-/// Puts what the executed verbs of a node brought where the batch has room for it.
+/// Puts what the executed verbs of a node brought where the batch has room for it. Returns whether
+/// all verbs that were posted to the node were executed, and brought exactly what they had to.
 #[inline]
-fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize) {
+fn scatter(
+    batch: &mut Batch,
+    posted_count: usize,
+    node: NodeId,
+    bytes: &[u8],
+    executed_count: usize,
+) -> bool {
     let (verbs, data, _) = batch.parts_mut();
+    let verbs = &verbs[..posted_count];
     let mut brought = frame::words(bytes);
     let mut wire_count = 0;
     for verb in verbs.iter().filter(|verb| verb.addr.node() == node) {
         wire_count += wire_verb_count(verb);
         if wire_count > executed_count {
-            return;
+            return false;
         }
         let start = verb.start as usize;
         let room = match verb.kind {
@@ -314,10 +359,37 @@ fn scatter(batch: &mut Batch, node: NodeId, bytes: &[u8], executed_count: usize)
             VerbKind::CompareSwap => start + 2..start + 3,
             VerbKind::FetchAdd => start + 1..start + 2,
         };
+        if room.len() > brought.len() {
+            return false;
+        }
         data[room]
             .iter_mut()
             .zip(&mut brought)
             .for_each(|(to, from)| *to = from);
+    }
+    wire_count == executed_count && brought.len() == 0
+}
+
+/// F5: part of a large WRITE took effect, or of a batch of several frames, before the rest was
+/// refused. The kinds that promise that nothing did are not for it.
+#[cold]
+fn torn(status: Status) -> BatchErrorKind {
+    let why = match status {
+        Status::Forbidden => "goes beyond this session's rights",
+        Status::Fenced => "came after the session had been fenced",
+        _ => "was refused",
+    };
+    BatchErrorKind::Unknown {
+        reason: format!("the memory node has executed a part of it; the rest {why}"),
+    }
+}
+
+#[cold]
+fn contradiction() -> BatchErrorKind {
+    BatchErrorKind::Unknown {
+        reason:
+            "the memory node's answer does not fit the verbs; is it a farleaf of the same version?"
+                .to_owned(),
     }
 }
 
