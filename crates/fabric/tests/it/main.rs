@@ -10,11 +10,13 @@
 //! | `mappings` | what may be mapped, and what `fork` does not inherit |
 //! | `children` | the child processes that tests start |
 //! | `network` | the conformance suite over `tcp` |
+//! | `hostile` | who speaks `tcp` by hand, and means harm |
 //! | `node` | a memory node with nothing but sessions |
 
 mod backends;
 mod children;
 mod crowds;
+mod hostile;
 mod mappings;
 mod names;
 mod network;
