@@ -57,6 +57,16 @@ pub(crate) fn secret() -> Secret {
     Secret::from_text(SECRET).expect("long enough")
 }
 
+/// A client of a node that has the tests' [`secret`], with these rights, or all.
+pub(crate) fn connect(address: &str, rights: Option<Rights>) -> TcpClient {
+    let options = TcpConnectOptions {
+        secret: Some(secret()),
+        rights,
+        ..TcpConnectOptions::default()
+    };
+    TcpClient::connect(address, &options).expect("it listens")
+}
+
 impl NetworkNode {
     pub(crate) fn start() -> Self {
         Self::start_with(|_| {})
@@ -94,12 +104,7 @@ impl NetworkNode {
 
     /// A client with these rights, or all.
     pub(crate) fn client_with(&self, rights: Option<Rights>) -> TcpClient {
-        let options = TcpConnectOptions {
-            secret: Some(secret()),
-            rights,
-            ..TcpConnectOptions::default()
-        };
-        TcpClient::connect(&self.address, &options).expect("it listens")
+        connect(&self.address, rights)
     }
 
     /// What a word of the region is now.

@@ -5,9 +5,12 @@ use std::net::TcpStream;
 use farleaf_fabric::Control;
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
 
+use rustix::process::{Pid, Resource, Rlimit};
+
 use super::Honest;
 use super::raw::{ADMIN, Hello, MAGIC, Raw, message, proof_message};
-use crate::network::{NetworkNode, secret};
+use crate::children::{Part, Peer};
+use crate::network::{self, NetworkNode, secret};
 
 /// How many connections say nothing; each takes two descriptors of this process at most.
 fn connection_count() -> usize {
@@ -48,6 +51,25 @@ fn a_crowd_does_not_use_up_the_connections() {
     let crowd: Vec<_> = (0..50).map(|_| connect(&node)).collect();
     honest.works(0);
     Honest::of(node.client()).works(1);
+    honest.works(0);
+    drop(crowd);
+}
+
+/// Promise (G3): so it is when the node's process has no descriptor left.
+#[test]
+fn a_crowd_does_not_use_up_the_descriptors() {
+    let mut server = Peer::start(Part::NetworkServer, "");
+    let address = server.hear();
+    let honest = Honest::of(network::connect(&address, None));
+    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
+    let limit = Rlimit {
+        current: Some(40),
+        maximum: Some(40),
+    };
+    rustix::process::prlimit(pid, Resource::Nofile, limit).expect("a child of ours");
+    let crowd: Vec<_> = (0..100).map(|_| Raw::connect(&address)).collect();
+    honest.works(0);
+    Honest::of(network::connect(&address, None)).works(1);
     honest.works(0);
     drop(crowd);
 }

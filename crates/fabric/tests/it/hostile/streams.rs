@@ -11,6 +11,7 @@ use super::raw::{
     ADMIN, DONE, FRAME_SIZE_WORDS_MAX, MALFORMED, OUT_OF_REGION, Raw, SKIPPED, bytes, compare_swap,
     fetch_add, frame, read, write,
 };
+use crate::children::{Part, Peer};
 use crate::network::NetworkNode;
 
 fn open(node: &NetworkNode) -> (Raw, Raw, OwnerWord) {
@@ -162,6 +163,30 @@ fn half_a_frame_and_silence() {
     data.wait_for_end();
     assert_eq!((node.word(400), node.word(401)), (0, 0));
     honest.works(0);
+}
+
+/// Promise: who fetches its answers slowly and steadily costs the node no more memory than who does
+/// it at once: what has gone is forgotten.
+#[test]
+fn answers_that_are_fetched_slowly_cost_no_memory() {
+    const QUESTION_COUNT: usize = 2000;
+    const ANSWER_SIZE_BYTES: usize = (2 + (1 << 15)) * 8;
+    const MEMORY_SIZE_KIB_MAX: u64 = 64 << 10;
+    let mut server = Peer::start(Part::NetworkServer, "");
+    let address = server.hear();
+    let (_control, ticket) = Raw::log_in(&address, ADMIN);
+    let mut data = Raw::open_data(&address, ADMIN, ticket, 0);
+    data.send(&frame(1, false, &[read(0, 1 << 15)]).repeat(QUESTION_COUNT));
+    let mut answer = vec![0; ANSWER_SIZE_BYTES];
+    for _ in 0..QUESTION_COUNT {
+        data.0.read_exact(&mut answer).expect("its answers");
+    }
+    let path = format!("/proc/{}/status", server.pid());
+    let status = std::fs::read_to_string(path).expect("it runs");
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let most = most.and_then(|text| text.trim().strip_suffix(" kB"));
+    let most: u64 = most.and_then(|text| text.parse().ok()).expect("a size");
+    assert!(most < MEMORY_SIZE_KIB_MAX, "{most} KiB");
 }
 
 /// Promise: who asks and does not fetch the answers is not asked for more questions: the node takes
