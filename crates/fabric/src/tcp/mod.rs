@@ -33,6 +33,7 @@
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
 //! | `patience` | how long both sides ask again before they sleep |
 //! | `gate`, `permit` | what bounds a client: verbs, words, connections |
+//! | `fuzz` | tests: random changes of all that is read from the network |
 
 mod client;
 mod clients;
@@ -40,6 +41,8 @@ mod connection;
 mod endpoint;
 mod execute;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod gate;
 mod greeter;
 mod greeting;
