@@ -51,12 +51,12 @@ fn pair(listener: &TcpListener) -> (TcpEndpoint, TcpStream) {
     let address = listener.local_addr().expect("bound");
     let socket = TcpStream::connect(address).expect("it listens");
     let (node, _) = listener.accept().expect("it has connected");
-    node.set_read_timeout(Some(Duration::from_secs(60)))
+    node.set_read_timeout(Some(Duration::from_mins(1)))
         .expect("a socket");
     // It ends with a reset, so that ports are not used up by ends that are remembered.
     set_socket_linger(&node, Some(Duration::ZERO)).expect("a socket");
     let stream = Stream::new(socket).expect("a socket");
-    let connection = Connection::new(stream, REGION_SIZE_WORDS, Duration::from_secs(60));
+    let connection = Connection::new(stream, REGION_SIZE_WORDS, Duration::from_mins(1));
     (TcpEndpoint::new([connection]), node)
 }
 

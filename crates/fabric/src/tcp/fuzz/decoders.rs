@@ -8,7 +8,9 @@ use farleaf_types::OwnerWord;
 use super::{Random, run};
 use crate::batch::Batch;
 use crate::tcp::execute::execute_frame;
-use crate::tcp::frame::{self, FRAME_SIZE_WORDS_MAX, Status, WireVerb, frame_size_bytes};
+use crate::tcp::frame::{
+    self, FRAME_SIZE_WORDS_MAX, HEADER_SIZE_WORDS, Status, WireVerb, frame_size_bytes,
+};
 use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::greeting::{FRAME_SIZE_BYTES, Purpose, Reply, Request, Ticket};
 use crate::tcp::secret::{Proof, Rights};
@@ -98,7 +100,9 @@ fn client(random: &mut Random) -> (ClientState, Vec<Range<u64>>) {
     let mut may_change = [&open[..], &own[..]].concat();
     may_change.push(open_from..u64::MAX);
     let state = ClientState::new(Rights::Write, Grant { open_from, open });
-    own.into_iter().for_each(|range| state.add_own(range));
+    for range in own {
+        state.add_own(range);
+    }
     (state, may_change)
 }
 
@@ -176,7 +180,16 @@ fn model_frame(words: &mut [u64], may: &[Range<u64>], bytes: &[u8]) -> (Status, 
         let Ok(verb) = request.next_verb() else {
             return (Status::Malformed, executed, brought);
         };
+        let brings = match verb {
+            WireVerb::Read { word_count, .. } => word_count,
+            WireVerb::Write { .. } => 0,
+            WireVerb::CompareSwap { .. } | WireVerb::FetchAdd { .. } => 1,
+        };
+        let is_too_large = HEADER_SIZE_WORDS + brought.len() + brings > FRAME_SIZE_WORDS_MAX;
         match model(words, may, &verb) {
+            Ok(_) | Err(Status::Forbidden) if is_too_large => {
+                return (Status::Malformed, executed, brought);
+            }
             Ok(words) => brought.extend(words),
             Err(status) => return (status, executed, brought),
         }

@@ -37,7 +37,7 @@ const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// A generator of random numbers: SplitMix64 (Steele, Lea, Flood, 2014).
+/// A generator of random numbers: `SplitMix64` (Steele, Lea, Flood, 2014).
 struct Random(u64);
 
 impl Random {

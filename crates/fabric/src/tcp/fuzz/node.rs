@@ -89,7 +89,7 @@ struct Attacker {
 impl Attacker {
     fn connect(address: &str) -> Self {
         let socket = TcpStream::connect(address).expect("it listens");
-        let limit = Some(Duration::from_secs(60));
+        let limit = Some(Duration::from_mins(1));
         socket.set_read_timeout(limit).expect("a socket");
         socket.set_write_timeout(limit).expect("a socket");
         // Ports are not used up by ends that are remembered.

@@ -71,7 +71,7 @@ impl Drop for FakeNode {
 
 fn accept(listener: &TcpListener) -> Raw {
     let (socket, _) = listener.accept().expect("a client");
-    let limit = Some(Duration::from_secs(60));
+    let limit = Some(Duration::from_mins(1));
     socket.set_read_timeout(limit).expect("a socket");
     Raw(socket)
 }
@@ -119,7 +119,7 @@ fn a_node_without_the_secret_is_refused() {
             raw.send(&liar(&hello, &challenge, &proven));
             assert_eq!(raw.receive(), None, "it is told nothing more");
         });
-        let error = node.connect(Duration::from_secs(60)).expect_err("a liar");
+        let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
         assert!(matches!(error, ControlError::Malformed { .. }), "{error:?}");
         assert!(error.to_string().contains("another secret"), "{error}");
     }
@@ -129,7 +129,7 @@ fn a_node_without_the_secret_is_refused() {
         raw.send(&welcome_with(&[0; 32]));
         assert_eq!(raw.receive(), None, "no proof is sent");
     });
-    let error = node.connect(Duration::from_secs(60)).expect_err("a liar");
+    let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
     assert!(error.to_string().contains("another question"), "{error}");
 }
 
@@ -152,7 +152,7 @@ fn answers_that_are_none_are_errors() {
             raw.receive().expect("a hello");
             raw.send(&answer);
         });
-        let error = node.connect(Duration::from_secs(60)).expect_err("no node");
+        let error = node.connect(Duration::from_mins(1)).expect_err("no node");
         assert!(error.to_string().contains(said), "{error}");
     }
     let node = FakeNode::start(|listener| accept(listener).wait_for_end());
@@ -169,7 +169,7 @@ fn header(size_words: u64, executed_verb_count: u64, status: u64) -> u64 {
 /// What becomes of a batch of a READ of 2 words and a FAA that is answered so.
 fn outcome_of(answer: Vec<u8>) -> Result<Vec<u64>, BatchErrorKind> {
     let node = FakeNode::answering(answer);
-    let client = node.connect(Duration::from_secs(60)).expect("it greets");
+    let client = node.connect(Duration::from_mins(1)).expect("it greets");
     let endpoint = client.endpoint(None).expect("it greets");
     let mut batch = Batch::new();
     let seen = batch.read(at(10), 2);
@@ -221,7 +221,7 @@ fn a_batch_is_done_only_when_its_answer_fits() {
 fn half_a_large_write_is_an_unknown_outcome() {
     for status in [OUT_OF_REGION, FORBIDDEN, FENCED] {
         let node = FakeNode::answering(bytes(&[header(2, 1, DONE), 0, header(2, 0, status), 0]));
-        let client = node.connect(Duration::from_secs(60)).expect("it greets");
+        let client = node.connect(Duration::from_mins(1)).expect("it greets");
         let endpoint = client.endpoint(None).expect("it greets");
         let mut batch = Batch::new();
         batch.write(at(0), &vec![1; 1 << 16]);

@@ -60,7 +60,9 @@ pub(super) fn refusal(message: &Message) -> String {
 
 fn hmac(key: &[u8], said: &[&[u8]]) -> Key {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any size");
-    said.iter().for_each(|part| mac.update(part));
+    for part in said {
+        mac.update(part);
+    }
     mac.finalize().into_bytes().into()
 }
 
@@ -142,7 +144,7 @@ impl Raw {
     pub(super) fn connect(address: &str) -> Self {
         let socket = TcpStream::connect(address).expect("it listens");
         socket.set_nodelay(true).expect("a socket");
-        let limit = Some(Duration::from_secs(60));
+        let limit = Some(Duration::from_mins(1));
         socket.set_read_timeout(limit).expect("a socket");
         socket.set_write_timeout(limit).expect("a socket");
         Self(socket)
