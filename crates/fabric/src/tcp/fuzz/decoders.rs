@@ -57,8 +57,8 @@ fn reply(random: &mut Random) -> Reply {
     }
 }
 
-/// Promise: whatever is sent in a greeting is read or refused; what was read is what would have been
-/// sent for it.
+/// Promise: whatever is sent in a greeting is read or refused; what was read is what would have
+/// been sent for it.
 #[test]
 fn fuzz_greetings() {
     run("greetings", |random| {

@@ -74,8 +74,8 @@ fn a_crowd_does_not_use_up_the_descriptors() {
     drop(crowd);
 }
 
-/// Promise: clients beyond the limit are hung up on, those within it are not disturbed, and there is
-/// room again when one leaves.
+/// Promise: clients beyond the limit are hung up on, those within it are not disturbed, and there
+/// is room again when one leaves.
 #[test]
 fn clients_beyond_the_limit_are_hung_up_on() {
     let node = NetworkNode::start_with(|options| options.connection_count_max = 4);

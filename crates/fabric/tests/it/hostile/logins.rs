@@ -210,8 +210,8 @@ fn half_a_greeting_is_hung_up_on() {
     honest.works(0);
 }
 
-/// Promise: a data connection is a client's own: tickets are not guessed, sessions not borrowed, and
-/// each has one connection.
+/// Promise: a data connection is a client's own: tickets are not guessed, sessions not borrowed,
+/// and each has one connection.
 #[test]
 fn data_connections_belong_to_their_client() {
     let node = NetworkNode::start();

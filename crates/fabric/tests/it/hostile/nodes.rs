@@ -215,8 +215,8 @@ fn a_batch_is_done_only_when_its_answer_fits() {
     assert!(matches!(forbidden, Err(BatchErrorKind::Forbidden { .. })));
 }
 
-/// Promise (F5, F7): a WRITE so large that it goes in pieces, of which only the first was executed, is
-/// not reported as one that changed nothing.
+/// Promise (F5, F7): a WRITE so large that it goes in pieces, of which only the first was executed,
+/// is not reported as one that changed nothing.
 #[test]
 fn half_a_large_write_is_an_unknown_outcome() {
     for status in [OUT_OF_REGION, FORBIDDEN, FENCED] {
@@ -245,8 +245,8 @@ fn an_answer_that_comes_twice_ends_the_connection() {
     assert!(reason.contains("an answer to no question"), "{reason}");
 }
 
-/// Promise: a node that stops in the middle of an answer is lost after the time that was agreed, not
-/// waited for for ever.
+/// Promise: a node that stops in the middle of an answer is lost after the time that was agreed,
+/// not waited for for ever.
 #[test]
 fn half_an_answer_and_silence() {
     let node = FakeNode::start(|listener| {

@@ -1,5 +1,5 @@
-//! The protocol by hand, from its documents and not through the library's code: 256-byte messages of
-//! a greeting, proofs, frames of verbs.
+//! The protocol by hand, from its documents and not through the library's code: 256-byte messages
+//! of a greeting, proofs, frames of verbs.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

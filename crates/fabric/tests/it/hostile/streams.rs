@@ -141,8 +141,8 @@ fn a_refused_batch_goes_on_in_vain() {
     assert_eq!(words, [1, 0, 1]);
 }
 
-/// Promise: half a frame is not executed; who falls silent in the middle of it keeps nobody waiting,
-/// and is given up, its session fenced, when it has been silent for too long.
+/// Promise: half a frame is not executed; who falls silent in the middle of it keeps nobody
+/// waiting, and is given up, its session fenced, when it has been silent for too long.
 #[test]
 fn half_a_frame_and_silence() {
     const SILENCE_MAX: Duration = Duration::from_millis(700);
