@@ -182,7 +182,11 @@ impl Clients {
                 let client = self.connected.swap_remove(index);
                 let (peer, pid) = (client.peer, client.pid);
                 let sessions = client.sessions.len();
-                tracing::info!(%peer, pid, sessions, %error, "client gone");
+                if error.kind() == std::io::ErrorKind::UnexpectedEof {
+                    tracing::info!(%peer, pid, sessions, "client gone");
+                } else {
+                    tracing::info!(%peer, pid, sessions, %error, "client gone");
+                }
                 self.end(client, service);
             }
         }

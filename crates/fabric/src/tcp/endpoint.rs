@@ -12,8 +12,9 @@ use farleaf_types::NodeId;
 use crate::batch::{Batch, Verb, VerbKind};
 use crate::cost::{Cost, Counters};
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
+use crate::tcp::answer::{contradiction, kind_of, scatter, torn};
 use crate::tcp::connection::{Connection, OperationSlot, Outcome};
-use crate::tcp::frame::{self, Status, wire_verb_count};
+use crate::tcp::frame::{Status, wire_verb_count};
 use crate::tcp::patience::Patience;
 
 /// An endpoint to the nodes of a pool, in the order of their numbers.
@@ -109,6 +110,14 @@ struct Part {
     slot: OperationSlot,
 }
 
+/// A verb that was not executed, or not wholly.
+#[derive(Clone, Copy, Debug)]
+struct FailedVerb {
+    verb_index: usize,
+    /// N2: of the pieces it was cut into, those that were executed.
+    executed_piece_count: usize,
+}
+
 /// A batch that is posted, or about to be.
 #[derive(Debug)]
 pub struct TcpExecute<'a> {
@@ -133,12 +142,13 @@ impl TcpExecute<'_> {
     /// F1: one post to each node. F5: nothing from the first verb on that is refused.
     #[inline]
     fn post(&mut self) -> Result<(), BatchError> {
-        let (verbs, data, cost) = self.batch.parts_mut();
-        let refused = self.endpoint.first_refused(verbs);
+        let refused = self.endpoint.first_refused(self.batch.verbs());
         if refused.is_some() {
             self.rare.get_or_insert_default().refused = refused;
         }
-        let verbs = &verbs[..refused.map_or(verbs.len(), |refused| refused.verb_index)];
+        let posted_count = self.posted_count();
+        let (verbs, data, cost) = self.batch.parts_mut();
+        let verbs = &verbs[..posted_count];
         if let Some(error) = self.endpoint.first_lost(verbs) {
             return Err(error);
         }
@@ -165,61 +175,71 @@ impl TcpExecute<'_> {
         Ok(())
     }
 
+    /// How many verbs were sent, to all nodes: those before the first that is refused.
+    #[inline]
+    fn posted_count(&self) -> usize {
+        let all = self.batch.verb_count();
+        let refused = self.rare.as_ref().and_then(|rare| rare.refused);
+        refused.map_or(all, |refused| refused.verb_index)
+    }
+
     /// Takes what a node has answered; false: it has not yet.
     #[inline]
     fn take(&mut self, part: Part, context: &mut Context<'_>) -> bool {
         let Some(connection) = self.endpoint.node(part.node) else {
             return true;
         };
-        let refused = self.rare.as_ref().and_then(|rare| rare.refused);
-        let posted_count = refused.map_or(self.batch.verb_count(), |refused| refused.verb_index);
+        let posted_count = self.posted_count();
         let batch = &mut *self.batch;
         let mut is_whole = false;
         let polled = connection
             .borrow_mut()
             .poll_outcome(part.slot, context, |bytes, count| {
-                is_whole = scatter(batch, posted_count, part.node, (bytes, count));
+                is_whole = scatter(batch, posted_count, part.node, bytes, count);
             });
         let Poll::Ready(outcome) = polled else {
             return false;
         };
-        match outcome {
+        let is_done = matches!(
+            outcome,
             Outcome::Answered {
                 status: Status::Done,
                 ..
-            } if is_whole => {}
-            Outcome::Answered {
-                status: Status::Done,
-                ..
-            } => {
-                // Nothing that such a node says is believed.
-                let reason = "the memory node has sent an answer of another size".to_owned();
-                self.note_failure(part.node, Outcome::Lost(reason));
             }
-            failed => self.note_failure(part.node, failed),
+        );
+        if !is_done || !is_whole {
+            self.note_failure(part.node, outcome);
         }
         true
     }
 
     #[cold]
     fn note_failure(&mut self, node: NodeId, outcome: Outcome) {
-        let executed_count = match outcome {
-            Outcome::Lost(_) => 0,
+        let (verb_index, kind) = match outcome {
+            Outcome::Lost(reason) => {
+                let failed = self.first_verb_beyond(node, 0);
+                let verb_index = failed.map_or(0, |failed| failed.verb_index);
+                (verb_index, BatchErrorKind::Unknown { reason })
+            }
             Outcome::Answered {
+                status,
                 executed_verb_count,
-                ..
-            } => executed_verb_count,
-        };
-        let mut wire_count = 0;
-        let own = self.batch.verbs().iter().enumerate();
-        let failed = own
-            .filter(|(_, verb)| verb.addr.node() == node)
-            .find(|(_, verb)| {
-                wire_count += wire_verb_count(verb);
-                wire_count > executed_count
-            });
-        let Some((verb_index, verb)) = failed else {
-            return;
+            } => match self.first_verb_beyond(node, executed_verb_count) {
+                Some(failed) if status != Status::Done => {
+                    let is_torn = failed.executed_piece_count > 0
+                        || status == Status::Fenced && executed_verb_count > 0;
+                    let verb = &self.batch.verbs()[failed.verb_index];
+                    let region_word_count = self.endpoint.region_word_count(node);
+                    let kind = if is_torn {
+                        torn(status)
+                    } else {
+                        kind_of(status, verb, region_word_count)
+                    };
+                    (failed.verb_index, kind)
+                }
+                // It contradicts itself, so its count is not to be believed either.
+                _ => (0, contradiction()),
+            },
         };
         let rare = self.rare.get_or_insert_default();
         let is_first = rare
@@ -227,12 +247,6 @@ impl TcpExecute<'_> {
             .as_ref()
             .is_none_or(|(first, _)| verb_index < *first);
         if is_first {
-            let kind = match outcome {
-                Outcome::Lost(reason) => BatchErrorKind::Unknown { reason },
-                Outcome::Answered { status, .. } => {
-                    kind_of(status, verb, self.endpoint.region_word_count(node))
-                }
-            };
             rare.failure = Some((verb_index, kind));
         }
     }
@@ -252,6 +266,23 @@ impl TcpExecute<'_> {
     fn is_over(&self) -> bool {
         let others = self.rare.as_ref().map(|rare| &rare.others);
         self.first.is_none() && others.is_none_or(Vec::is_empty)
+    }
+
+    /// Of the verbs to a node, the one that was under way after so many verbs on the wire; `None`:
+    /// they were all executed.
+    fn first_verb_beyond(&self, node: NodeId, executed_count: usize) -> Option<FailedVerb> {
+        let mut wire_count = 0;
+        let posted = &self.batch.verbs()[..self.posted_count()];
+        let own = posted.iter().enumerate();
+        own.filter(|(_, verb)| verb.addr.node() == node)
+            .find_map(|(verb_index, verb)| {
+                let before = wire_count;
+                wire_count += wire_verb_count(verb);
+                (wire_count > executed_count).then(|| FailedVerb {
+                    verb_index,
+                    executed_piece_count: executed_count - before,
+                })
+            })
     }
 
     /// What they answered.
@@ -330,59 +361,6 @@ fn count(verbs: &[Verb], cost: &mut Cost) {
             VerbKind::Write => cost.bytes_written += bytes,
             VerbKind::CompareSwap | VerbKind::FetchAdd => cost.atomics += 1,
         }
-    }
-}
-
-/// Puts what the executed verbs of a node brought where the batch has room for it. Whether that was
-/// all verbs that were posted to it, and neither more nor less than they bring.
-#[inline]
-fn scatter(
-    batch: &mut Batch,
-    posted_count: usize,
-    node: NodeId,
-    (bytes, executed_count): (&[u8], usize),
-) -> bool {
-    let (verbs, data, _) = batch.parts_mut();
-    let verbs = &verbs[..posted_count];
-    let mut brought = frame::words(bytes);
-    let mut wire_count = 0;
-    for verb in verbs.iter().filter(|verb| verb.addr.node() == node) {
-        wire_count += wire_verb_count(verb);
-        if wire_count > executed_count {
-            return false;
-        }
-        let start = verb.start as usize;
-        let room = match verb.kind {
-            VerbKind::Read => start..start + verb.word_count as usize,
-            VerbKind::Write => continue,
-            VerbKind::CompareSwap => start + 2..start + 3,
-            VerbKind::FetchAdd => start + 1..start + 2,
-        };
-        for to in &mut data[room] {
-            let Some(word) = brought.next() else {
-                return false;
-            };
-            *to = word;
-        }
-    }
-    wire_count == executed_count && brought.len() == 0
-}
-
-#[cold]
-fn kind_of(status: Status, verb: &Verb, region_word_count: Option<u64>) -> BatchErrorKind {
-    let (addr, word_count) = (verb.addr, u64::from(verb.word_count));
-    match status {
-        Status::OutOfRegion => BatchErrorKind::Refused {
-            addr,
-            word_count,
-            region_word_count,
-        },
-        Status::Forbidden => BatchErrorKind::Forbidden { addr, word_count },
-        Status::Fenced => BatchErrorKind::Fenced,
-        Status::Done | Status::Malformed | Status::Skipped => BatchErrorKind::Unknown {
-            reason: "the memory node could not read it; is it a farleaf of the same version?"
-                .to_owned(),
-        },
     }
 }
 

@@ -5,7 +5,8 @@
 //! - **H2.** The node believes nothing before the proof has been checked, and answers a wrong one
 //!   only after [`PENALTY_TIME`], whatever was wrong with it.
 //! - **H3.** With [`HALF_OPEN_COUNT_MAX`] strangers waiting, one more takes the place of the oldest
-//!   of the peer that has most of them: who knocks without end shuts out himself.
+//!   of the peer that has most of them: who knocks without end shuts out himself. So it is with
+//!   fewer strangers, when there are as many connections as there may be, or no descriptor is left.
 
 use std::collections::HashMap;
 use std::io;
@@ -203,7 +204,7 @@ impl Greeter {
     /// Begins with somebody new.
     pub(super) fn add(&mut self, stream: Stream, peer: SocketAddr, permit: Permit) {
         if self.strangers.len() >= HALF_OPEN_COUNT_MAX {
-            self.make_room();
+            let _ = self.make_room();
         }
         self.strangers.push(Stranger {
             stream,
@@ -215,8 +216,8 @@ impl Greeter {
         });
     }
 
-    /// H3.
-    fn make_room(&mut self) {
+    /// H3: hangs up on one of the strangers; false: there is none.
+    pub(super) fn make_room(&mut self) -> bool {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for stranger in &self.strangers {
             *counts.entry(stranger.peer.ip()).or_default() += 1;
@@ -230,6 +231,7 @@ impl Greeter {
             let gone = self.strangers.remove(oldest);
             tracing::debug!(peer = %gone.peer, "hung up on: too many have not logged in");
         }
+        oldest.is_some()
     }
 
     /// Goes on with those from whom something has come, by their places; returns who has shown that

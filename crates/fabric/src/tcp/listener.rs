@@ -29,6 +29,8 @@ use crate::tcp::tls::{TlsLayer, TlsServer};
 
 /// How long the listener rests when the process has no descriptor left.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
+/// How many are let in before others have their turn.
+const ACCEPT_COUNT_MAX: usize = 64;
 /// How often it looks who has been silent, at least.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -192,14 +194,10 @@ impl TcpListener {
             PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
         ];
         let strangers = &self.greeter.strangers;
-        for stranger in strangers {
-            let is_heard = stranger.is_heard();
-            let events = if is_heard {
-                PollFlags::IN
-            } else {
-                PollFlags::empty()
-            };
-            descriptors.push(PollFd::from_borrowed_fd(stranger.stream.as_fd(), events));
+        // Of one that is not listened to, `poll` would tell for ever that it has hung up.
+        for stranger in strangers.iter().filter(|stranger| stranger.is_heard()) {
+            let stream = stranger.stream.as_fd();
+            descriptors.push(PollFd::from_borrowed_fd(stream, PollFlags::IN));
         }
         for descriptor in self.clients.descriptors() {
             descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
@@ -217,21 +215,29 @@ impl TcpListener {
             Err(error) => return Err(error.into()),
         }
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
-        let (strangers, clients) = descriptors[2..].split_at(strangers.len());
+        let mut polled = descriptors[2..].iter().map(is_ready);
+        let strangers = strangers.iter();
         Ok(Ready {
             stop: is_ready(&descriptors[0]),
             accept: is_ready(&descriptors[1]),
-            strangers: strangers.iter().map(is_ready).collect(),
-            clients: clients.iter().map(is_ready).collect(),
+            strangers: strangers
+                .map(|stranger| stranger.is_heard() && polled.next().unwrap_or(false))
+                .collect(),
+            clients: polled.collect(),
         })
     }
 
-    /// Takes everybody who waits at the door; who is one too many is hung up on.
+    /// Takes those who wait at the door, some at a time. Who is one too many takes a stranger's
+    /// place (H3), or is hung up on if there is none.
     fn accept(&mut self) {
-        loop {
+        for _ in 0..ACCEPT_COUNT_MAX {
             match self.socket.accept() {
                 Ok((socket, peer)) => {
-                    let Some(permit) = self.permits.take() else {
+                    let mut permit = self.permits.take();
+                    if permit.is_none() && self.greeter.make_room() {
+                        permit = self.permits.take();
+                    }
+                    let Some(permit) = permit else {
                         tracing::warn!(%peer, "hung up on: as many connections as there may be");
                         continue;
                     };
@@ -242,7 +248,11 @@ impl TcpListener {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if is_out_of_descriptors(&error) => return self.turn_away(),
+                Err(error) if is_out_of_descriptors(&error) => {
+                    if !self.greeter.make_room() {
+                        return self.turn_away();
+                    }
+                }
                 // The peer has hung up before it was accepted.
                 Err(error) => return tracing::debug!(%error, "cannot accept"),
             }

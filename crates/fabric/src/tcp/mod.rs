@@ -29,18 +29,23 @@
 //! | `secret` | secrets, rights, proofs |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |
 //! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
+//! | `answer` | what a node's answer means to a batch |
 //! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
 //! | `listener`, `greeter`, `clients` | the node's side: doors (H1 to H3), strangers, clients |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
 //! | `patience` | how long both sides ask again before they sleep |
 //! | `gate`, `permit` | what bounds a client: verbs, words, connections |
+//! | `fuzz` | tests: random changes of all that is read from the network |
 
+mod answer;
 mod client;
 mod clients;
 mod connection;
 mod endpoint;
 mod execute;
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod gate;
 mod greeter;
 mod greeting;

@@ -183,7 +183,8 @@ impl Inbox {
     }
 }
 
-/// Bytes that wait to be sent.
+/// Bytes that wait to be sent. It takes at most twice the room of those: a peer that reads slowly
+/// but steadily never lets it become empty.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     pub(super) bytes: Vec<u8>,
@@ -212,7 +213,10 @@ impl Outbox {
         while self.sent < self.bytes.len() {
             match stream.send(&self.bytes[self.sent..]) {
                 Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.forget_sent();
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -220,5 +224,52 @@ impl Outbox {
         self.sent = 0;
         self.bytes.clear();
         Ok(())
+    }
+
+    /// Moves what waits to the front, once that is the smaller part.
+    #[cold]
+    fn forget_sent(&mut self) {
+        if self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Promise: what a peer has fetched is forgotten, even if the outbox never becomes empty.
+    #[test]
+    fn an_outbox_that_is_never_empty_does_not_grow() {
+        const STEP_SIZE_BYTES: usize = 256 << 10;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut peer = TcpStream::connect(address).expect("it listens");
+        let (socket, _) = listener.accept().expect("it has connected");
+        let mut stream = Stream::new(socket, None).expect("a socket");
+        let mut outbox = Outbox::default();
+        while outbox.len() < 2 * STEP_SIZE_BYTES {
+            outbox.bytes.resize(outbox.bytes.len() + STEP_SIZE_BYTES, 7);
+            outbox.flush(&mut stream).expect("connected");
+        }
+        let mut fetched = vec![0; STEP_SIZE_BYTES];
+        for step in 0..400 {
+            peer.read_exact(&mut fetched).expect("it was sent");
+            assert!(fetched.iter().all(|byte| *byte == 7));
+            while outbox.len() < 2 * STEP_SIZE_BYTES {
+                outbox.bytes.resize(outbox.bytes.len() + STEP_SIZE_BYTES, 7);
+            }
+            outbox.flush(&mut stream).expect("connected");
+            let kept = outbox.bytes.len();
+            assert!(
+                kept <= 6 * STEP_SIZE_BYTES,
+                "{kept} bytes kept in step {step}"
+            );
+        }
     }
 }

@@ -14,6 +14,7 @@ use farleaf_fabric::shm::ShmClient;
 use farleaf_fabric::{Batch, Control};
 use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
+use crate::network::NetworkNode;
 use crate::node::{Node, Sessions, pool};
 
 const DIRECTORY: &str = "FARLEAF_RUNTIME_DIR";
@@ -65,10 +66,17 @@ pub(crate) enum Part {
     Session,
     /// Registers, adds 1 to word 8 [`ADD_COUNT`] times, and writes its session to word 16.
     Adder,
+    /// Serves `tcp` on loopback with the tests' secret, and tells the address.
+    NetworkServer,
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Server, Self::Session, Self::Adder];
+    const ALL: [Self; 4] = [
+        Self::Server,
+        Self::Session,
+        Self::Adder,
+        Self::NetworkServer,
+    ];
 }
 
 /// A running child, killed when dropped.
@@ -157,6 +165,7 @@ fn play_a_part() {
         Some(Part::Server) => play_server(&name),
         Some(Part::Session) => play_session(&name),
         Some(Part::Adder) => play_adder(&name),
+        Some(Part::NetworkServer) => play_network_server(),
         None => panic!("there is no part '{part}'"),
     }
 }
@@ -167,6 +176,13 @@ fn play_server(name: &str) {
         Ok(_) => eprintln!("serving"),
         Err(error) => eprintln!("{error}"),
     }
+    let mut rest = Vec::new();
+    stdin().read_to_end(&mut rest).expect("the test's pipe");
+}
+
+fn play_network_server() {
+    let node = NetworkNode::start();
+    eprintln!("{}", node.address);
     let mut rest = Vec::new();
     stdin().read_to_end(&mut rest).expect("the test's pipe");
 }

@@ -11,12 +11,14 @@
 //! | `children` | the child processes that tests start |
 //! | `encrypted` | `tcp` with TLS |
 //! | `network` | the conformance suite over `tcp` |
+//! | `hostile` | who speaks `tcp` by hand, and means harm |
 //! | `node` | a memory node with nothing but sessions |
 
 mod backends;
 mod children;
 mod crowds;
 mod encrypted;
+mod hostile;
 mod mappings;
 mod names;
 mod network;

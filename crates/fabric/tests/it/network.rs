@@ -2,7 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use farleaf_fabric::conformance::{Backend, Client, run_all, run_on_threads};
 use farleaf_fabric::mapped::MappedRegion;
@@ -42,13 +44,27 @@ impl TcpService for Sessions {
 pub(crate) struct NetworkNode {
     pub(crate) address: String,
     pub(crate) region: Arc<MappedRegion>,
+    thread_id: i32,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
+/// The text of [`secret`].
+pub(crate) const SECRET: &str = "the secret of these tests";
+
 /// A secret for tests.
 pub(crate) fn secret() -> Secret {
-    Secret::from_text("the secret of these tests").expect("long enough")
+    Secret::from_text(SECRET).expect("long enough")
+}
+
+/// A client of a node that has the tests' [`secret`], with these rights, or all.
+pub(crate) fn connect(address: &str, rights: Option<Rights>) -> TcpClient {
+    let options = TcpConnectOptions {
+        secret: Some(secret()),
+        rights,
+        ..TcpConnectOptions::default()
+    };
+    TcpClient::connect(address, &options).expect("it listens")
 }
 
 impl NetworkNode {
@@ -66,21 +82,42 @@ impl NetworkNode {
         let stop = StopSignal::new().expect("a descriptor");
         let signal = stop.clone();
         let mut sessions = Sessions::default();
-        let thread = std::thread::spawn(move || listener.run(&mut sessions, &signal));
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let id = rustix::thread::gettid().as_raw_nonzero().get();
+            tell.send(id).expect("who started it waits");
+            listener.run(&mut sessions, &signal)
+        });
+        let thread_id = told.recv().expect("it has started");
         Self {
             address,
             region,
+            thread_id,
             stop,
             thread: Some(thread),
         }
     }
 
     pub(crate) fn client(&self) -> TcpClient {
-        let options = TcpConnectOptions {
-            secret: Some(secret()),
-            ..TcpConnectOptions::default()
-        };
-        TcpClient::connect(&self.address, &options).expect("it listens")
+        self.client_with(None)
+    }
+
+    /// A client with these rights, or all.
+    pub(crate) fn client_with(&self, rights: Option<Rights>) -> TcpClient {
+        connect(&self.address, rights)
+    }
+
+    /// What a word of the region is now.
+    pub(crate) fn word(&self, index: usize) -> u64 {
+        self.region.words()[index].load(Ordering::SeqCst)
+    }
+
+    /// For how long the thread has run that accepts and greets.
+    pub(crate) fn listener_time(&self) -> Duration {
+        let path = format!("/proc/self/task/{}/schedstat", self.thread_id);
+        let text = std::fs::read_to_string(path).expect("the thread runs");
+        let nanoseconds = text.split(' ').next().and_then(|text| text.parse().ok());
+        Duration::from_nanos(nanoseconds.expect("a number"))
     }
 }
 

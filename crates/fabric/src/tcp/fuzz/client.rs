@@ -1,0 +1,135 @@
+//! A client's connection to a node that lies.
+
+use core::pin::Pin;
+use core::sync::atomic::AtomicU64;
+use core::task::{Context, Poll, Waker};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+
+use super::{Random, run};
+use crate::batch::Batch;
+use crate::endpoint::Endpoint;
+use crate::tcp::connection::Connection;
+use crate::tcp::endpoint::{TcpEndpoint, TcpExecute};
+use crate::tcp::execute::execute_frame;
+use crate::tcp::frame::{Request, encode_batch, frame_size_bytes};
+use crate::tcp::gate::{ClientState, Grant};
+use crate::tcp::secret::Rights;
+use crate::tcp::stream::Stream;
+
+const REGION_SIZE_WORDS: u64 = 1024;
+
+/// The frames that batches become on a new connection.
+fn encoded(batches: &mut [Batch]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (slot, batch) in (0..).zip(batches) {
+        let (verbs, data, _) = batch.parts_mut();
+        encode_batch(&mut bytes, slot, verbs.iter(), data);
+    }
+    bytes
+}
+
+/// What an honest node answers, by frame.
+fn answers(mut requests: &[u8]) -> Vec<Vec<u8>> {
+    let region: Vec<AtomicU64> = (0..REGION_SIZE_WORDS).map(AtomicU64::new).collect();
+    let client = ClientState::new(Rights::Admin, Grant::everything());
+    let mut answers = Vec::new();
+    while let Ok(Some(size)) = frame_size_bytes(requests) {
+        let (whole, rest) = requests.split_at(size);
+        let mut out = Vec::new();
+        execute_frame(&region, &client, Request::decode(whole), &mut out);
+        answers.push(out);
+        requests = rest;
+    }
+    answers
+}
+
+fn pair(listener: &TcpListener) -> (TcpEndpoint, TcpStream) {
+    let address = listener.local_addr().expect("bound");
+    let socket = TcpStream::connect(address).expect("it listens");
+    let (node, _) = listener.accept().expect("it has connected");
+    node.set_read_timeout(Some(Duration::from_mins(1)))
+        .expect("a socket");
+    // It ends with a reset, so that ports are not used up by ends that are remembered.
+    set_socket_linger(&node, Some(Duration::ZERO)).expect("a socket");
+    let stream = Stream::new(socket, None).expect("a socket");
+    let connection = Connection::new(stream, REGION_SIZE_WORDS, Duration::from_mins(1));
+    (TcpEndpoint::new([connection]), node)
+}
+
+/// Inside of the region: others the client refuses by itself.
+fn batch(random: &mut Random) -> Batch {
+    loop {
+        let batch = random.batch(REGION_SIZE_WORDS);
+        let mut verbs = batch.verbs().iter();
+        let is_inside =
+            verbs.all(|verb| verb.addr.index() + u64::from(verb.word_count) <= REGION_SIZE_WORDS);
+        if is_inside {
+            return batch;
+        }
+    }
+}
+
+fn poll(future: &mut TcpExecute<'_>) -> Poll<bool> {
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(future).poll(&mut context).map(|done| done.is_ok())
+}
+
+/// Promise (F5): whatever a node answers, each batch ends, well or with an error, and nothing stays
+/// in flight, also if its future was dropped before; an honest answer is a success.
+#[test]
+fn fuzz_replies() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    run("replies", |random| {
+        let (endpoint, mut node) = pair(&listener);
+        let mut batches: Vec<Batch> = (0..=random.below(4)).map(|_| batch(random)).collect();
+        let expected = encoded(&mut batches);
+        let mut futures: Vec<_> = batches.iter_mut().map(|it| endpoint.start(it)).collect();
+        for future in &mut futures {
+            assert!(poll(future).is_pending());
+        }
+        endpoint.poll_completions();
+        let mut requests = vec![0; expected.len()];
+        node.read_exact(&mut requests).expect("requests");
+        assert_eq!(requests, expected);
+        let mut answers = answers(&requests);
+        let is_honest = random.one_in(8);
+        if !is_honest && random.one_in(4) {
+            let (one, other) = (random.index(answers.len()), random.index(answers.len()));
+            answers.swap(one, other);
+        }
+        let mut answer = answers.concat();
+        if !is_honest {
+            random.mutate(&mut answer);
+        }
+        if !is_honest && random.one_in(4) {
+            let dropped = random.index(futures.len());
+            drop(futures.remove(dropped));
+        }
+        node.write_all(&answer).expect("room for answers");
+        if !is_honest {
+            drop(node);
+        }
+        let mut turn_count = 0;
+        while !futures.is_empty() {
+            endpoint.poll_completions();
+            futures.retain_mut(|future| match poll(future) {
+                Poll::Pending => true,
+                Poll::Ready(is_done) => {
+                    assert!(is_done || !is_honest, "an honest answer");
+                    false
+                }
+            });
+            turn_count += 1;
+            assert!(turn_count < 10_000_000, "a batch never ends");
+        }
+        while endpoint.in_flight_count() > 0 {
+            endpoint.poll_completions();
+            turn_count += 1;
+            assert!(turn_count < 10_000_000, "something stays in flight");
+        }
+    });
+}

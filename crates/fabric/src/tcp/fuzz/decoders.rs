@@ -1,0 +1,253 @@
+//! Greetings and frames, without sockets.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use farleaf_types::OwnerWord;
+
+use super::{Random, run};
+use crate::batch::Batch;
+use crate::tcp::execute::execute_frame;
+use crate::tcp::frame::{
+    self, FRAME_SIZE_WORDS_MAX, HEADER_SIZE_WORDS, Status, WireVerb, frame_size_bytes,
+};
+use crate::tcp::gate::{ClientState, Grant};
+use crate::tcp::greeting::{FRAME_SIZE_BYTES, Purpose, Reply, Request, Ticket};
+use crate::tcp::secret::{Proof, Rights};
+
+const REGION_SIZE_WORDS: usize = 2048;
+
+fn request(random: &mut Random) -> Request {
+    let owner = OwnerWord::from_word(random.next());
+    match random.below(7) {
+        0 | 1 => Request::Hello {
+            purpose: if random.one_in(2) {
+                Purpose::Control
+            } else {
+                Purpose::Data {
+                    ticket: Ticket(random.bytes()),
+                    owner: (!owner.is_free()).then_some(owner),
+                }
+            },
+            rights: Rights::ALL[random.index(3)],
+            pid: random.next() as u32,
+            nonce: random.bytes(),
+        },
+        2 => Request::Proof(Proof(random.bytes())),
+        3 => Request::Register,
+        4 => Request::Close(owner),
+        5 => Request::Life(owner),
+        _ => Request::Fence(owner),
+    }
+}
+
+fn reply(random: &mut Random) -> Reply {
+    match random.below(7) {
+        0 => Reply::Challenge(random.bytes()),
+        1 => Reply::Welcome {
+            region_size_bytes: random.next(),
+            proof: Proof(random.bytes()),
+            ticket: Ticket(random.bytes()),
+        },
+        2 => Reply::Session(OwnerWord::from_word(random.next() | 1 << 63)),
+        3 => Reply::Closed,
+        4 => Reply::Life(random.one_in(2).then_some(random.next() as u32)),
+        5 => Reply::Fenced,
+        _ => Reply::Refused("ä".repeat(random.index(120))),
+    }
+}
+
+/// Promise: whatever is sent in a greeting is read or refused; what was read is what would have
+/// been sent for it.
+#[test]
+fn fuzz_greetings() {
+    run("greetings", |random| {
+        let encoded = if random.one_in(2) {
+            request(random).encode()
+        } else {
+            reply(random).encode()
+        };
+        let mut bytes = encoded.to_vec();
+        random.mutate(&mut bytes);
+        bytes.resize(FRAME_SIZE_BYTES, 0);
+        let mut frame = [0; FRAME_SIZE_BYTES];
+        frame.copy_from_slice(&bytes);
+        if let Ok(request) = Request::decode(&frame) {
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        match Reply::decode(&frame) {
+            // A text that is no UTF-8 is replaced by a longer one, of which the end may be cut off.
+            Ok(Reply::Refused(_)) | Err(_) => {}
+            Ok(reply) => assert_eq!(Reply::decode(&reply.encode()), Ok(reply)),
+        }
+    });
+}
+
+fn range(random: &mut Random) -> Range<u64> {
+    let start = random.below(REGION_SIZE_WORDS as u64);
+    start..start + random.below(64)
+}
+
+/// A client with random rights, and what it may change: a verb must lie in one of these.
+fn client(random: &mut Random) -> (ClientState, Vec<Range<u64>>) {
+    let open_from = match random.below(4) {
+        0 => 0,
+        1 => u64::MAX,
+        _ => random.below(REGION_SIZE_WORDS as u64),
+    };
+    let open: Vec<_> = (0..random.below(4)).map(|_| range(random)).collect();
+    let own: Vec<_> = (0..random.below(3)).map(|_| range(random)).collect();
+    let mut may_change = [&open[..], &own[..]].concat();
+    may_change.push(open_from..u64::MAX);
+    let state = ClientState::new(Rights::Write, Grant { open_from, open });
+    for range in own {
+        state.add_own(range);
+    }
+    (state, may_change)
+}
+
+/// A stream of frames, changed mostly.
+pub(super) fn stream(random: &mut Random, region_size_words: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for tag in 0..=random.below(4) {
+        let mut batch = random.batch(region_size_words);
+        encode(&mut batch, tag, &mut bytes);
+    }
+    if !random.one_in(8) {
+        random.mutate(&mut bytes);
+    }
+    bytes
+}
+
+fn encode(batch: &mut Batch, tag: u64, out: &mut Vec<u8>) {
+    let (verbs, data, _) = batch.parts_mut();
+    frame::encode_batch(out, tag, verbs.iter(), data);
+}
+
+/// What a verb does to words, and what it brings; `Err` with how it is refused.
+fn model(words: &mut [u64], may: &[Range<u64>], verb: &WireVerb<'_>) -> Result<Vec<u64>, Status> {
+    let (index, word_count, is_read) = match verb {
+        WireVerb::Read { index, word_count } => (*index, *word_count, true),
+        WireVerb::Write { index, words } => (*index, words.len() / 8, false),
+        WireVerb::CompareSwap { index, .. } | WireVerb::FetchAdd { index, .. } => {
+            (*index, 1, false)
+        }
+    };
+    if index + word_count as u64 > words.len() as u64 {
+        return Err(Status::OutOfRegion);
+    }
+    let end = index + word_count as u64;
+    let mut holders = may
+        .iter()
+        .filter(|may| may.start <= index && end <= may.end);
+    if !is_read && word_count > 0 && holders.next().is_none() {
+        return Err(Status::Forbidden);
+    }
+    let touched = index as usize..end as usize;
+    let target = &mut words[touched];
+    Ok(match verb {
+        WireVerb::Read { .. } => target.to_vec(),
+        WireVerb::Write { words, .. } => {
+            let from = frame::words(words);
+            target
+                .iter_mut()
+                .zip(from)
+                .for_each(|(to, from)| *to = from);
+            Vec::new()
+        }
+        WireVerb::CompareSwap {
+            expected, desired, ..
+        } => {
+            let previous = target[0];
+            if previous == *expected {
+                target[0] = *desired;
+            }
+            vec![previous]
+        }
+        WireVerb::FetchAdd { delta, .. } => {
+            let previous = target[0];
+            target[0] = previous.wrapping_add(*delta);
+            vec![previous]
+        }
+    })
+}
+
+/// Executes a frame on words: how it must end, how many verbs are executed, what they bring.
+fn model_frame(words: &mut [u64], may: &[Range<u64>], bytes: &[u8]) -> (Status, usize, Vec<u64>) {
+    let mut request = frame::Request::decode(bytes);
+    let mut brought = Vec::new();
+    for executed in 0..request.verb_count {
+        let Ok(verb) = request.next_verb() else {
+            return (Status::Malformed, executed, brought);
+        };
+        let brings = match verb {
+            WireVerb::Read { word_count, .. } => word_count,
+            WireVerb::Write { .. } => 0,
+            WireVerb::CompareSwap { .. } | WireVerb::FetchAdd { .. } => 1,
+        };
+        let is_too_large = HEADER_SIZE_WORDS + brought.len() + brings > FRAME_SIZE_WORDS_MAX;
+        match model(words, may, &verb) {
+            Ok(_) | Err(Status::Forbidden) if is_too_large => {
+                return (Status::Malformed, executed, brought);
+            }
+            Ok(words) => brought.extend(words),
+            Err(status) => return (status, executed, brought),
+        }
+    }
+    let status = if request.is_at_end() {
+        Status::Done
+    } else {
+        Status::Malformed
+    };
+    (status, request.verb_count, brought)
+}
+
+/// Promise (N1 to N4, F5, F7): whatever frames come, a node does what a simple model does: it
+/// executes verbs up to the first that is none or is refused, changes nothing that the client may
+/// not change, and says so in a reply that can be read.
+#[test]
+fn fuzz_frames() {
+    let region: Vec<AtomicU64> = (0..REGION_SIZE_WORDS).map(|_| AtomicU64::new(0)).collect();
+    let mut out = Vec::new();
+    run("frames", |random| {
+        let (client, may_change) = client(random);
+        let bytes = stream(random, REGION_SIZE_WORDS as u64);
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let before: Vec<u64> = region.iter().map(load).collect();
+        let mut words = before.clone();
+        let mut unread = &bytes[..];
+        while let Ok(Some(size)) = frame_size_bytes(unread) {
+            let Some((whole, rest)) = unread.split_at_checked(size) else {
+                break;
+            };
+            unread = rest;
+            out.clear();
+            let request = frame::Request::decode(whole);
+            let (tag, verb_count) = (request.tag, request.verb_count);
+            let executed = execute_frame(&region, &client, request, &mut out);
+            assert_eq!(frame_size_bytes(&out), Ok(Some(out.len())));
+            assert!(out.len() <= FRAME_SIZE_WORDS_MAX * 8);
+            let reply = frame::Reply::decode(&out).expect("a reply");
+            assert_eq!((reply.tag, reply.status), (tag, executed.status));
+            assert!(reply.executed_verb_count <= verb_count);
+            let brought: Vec<u64> = frame::words(reply.data).collect();
+            let told = (reply.status, reply.executed_verb_count, brought);
+            assert_eq!(told, model_frame(&mut words, &may_change, whole));
+            if executed.status == Status::Malformed {
+                break;
+            }
+        }
+        for (index, word) in region.iter().map(load).enumerate() {
+            assert_eq!(word, words[index], "word {index}");
+            let is_open = may_change
+                .iter()
+                .any(|range| range.contains(&(index as u64)));
+            assert!(is_open || word == before[index], "word {index}");
+        }
+        // Half of the cases begin with words that a CAS may expect.
+        if random.one_in(2) {
+            let zero = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
+            region.iter().for_each(zero);
+        }
+    });
+}

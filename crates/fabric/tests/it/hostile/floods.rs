@@ -1,0 +1,149 @@
+//! Connections without end: those who were connected go on, and those who know the secret get in.
+
+use std::net::TcpStream;
+
+use farleaf_fabric::Control;
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
+
+use rustix::process::{Pid, Resource, Rlimit};
+
+use super::Honest;
+use super::raw::{ADMIN, Hello, MAGIC, Raw, message, proof_message};
+use crate::children::{Part, Peer};
+use crate::network::{self, NetworkNode, secret};
+
+/// How many connections say nothing; each takes two descriptors of this process at most.
+fn connection_count() -> usize {
+    let count = std::env::var("FARLEAF_TEST_CONNECTIONS").ok();
+    count.map_or(600, |text| text.parse().expect("a number of connections"))
+}
+
+fn connect(node: &NetworkNode) -> TcpStream {
+    TcpStream::connect(&node.address).expect("it listens")
+}
+
+/// Promise (H3): thousands who say nothing keep neither clients from working nor a new one from
+/// logging in.
+#[test]
+fn a_crowd_that_says_nothing_locks_nobody_out() {
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let mut crowd = Vec::new();
+    for number in 0..connection_count() {
+        crowd.push(connect(&node));
+        if number % 100 == 0 {
+            honest.works(0);
+        }
+    }
+    honest.works(0);
+    Honest::of(node.client()).works(1);
+    honest.works(0);
+}
+
+/// Promise (H3): so it is when there are hardly more connections than the node may have.
+#[test]
+fn a_crowd_does_not_use_up_the_connections() {
+    const CONNECTION_COUNT_MAX: usize = 8;
+    let node = NetworkNode::start_with(|options| {
+        options.connection_count_max = CONNECTION_COUNT_MAX;
+    });
+    let honest = Honest::of(node.client());
+    let crowd: Vec<_> = (0..50).map(|_| connect(&node)).collect();
+    honest.works(0);
+    Honest::of(node.client()).works(1);
+    honest.works(0);
+    drop(crowd);
+}
+
+/// Promise (H3): so it is when the node's process has no descriptor left.
+#[test]
+fn a_crowd_does_not_use_up_the_descriptors() {
+    let mut server = Peer::start(Part::NetworkServer, "");
+    let address = server.hear();
+    let honest = Honest::of(network::connect(&address, None));
+    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
+    let limit = Rlimit {
+        current: Some(40),
+        maximum: Some(40),
+    };
+    rustix::process::prlimit(pid, Resource::Nofile, limit).expect("a child of ours");
+    let crowd: Vec<_> = (0..100).map(|_| Raw::connect(&address)).collect();
+    honest.works(0);
+    Honest::of(network::connect(&address, None)).works(1);
+    honest.works(0);
+    drop(crowd);
+}
+
+/// Promise: clients beyond the limit are hung up on, those within it are not disturbed, and there
+/// is room again when one leaves.
+#[test]
+fn clients_beyond_the_limit_are_hung_up_on() {
+    let node = NetworkNode::start_with(|options| options.connection_count_max = 4);
+    let first = Honest::of(node.client());
+    let second = Honest::of(node.client());
+    let options = TcpConnectOptions {
+        secret: Some(secret()),
+        ..TcpConnectOptions::default()
+    };
+    for _ in 0..20 {
+        let error = TcpClient::connect(&node.address, &options).expect_err("the fifth");
+        assert!(error.to_string().contains("cannot be reached"), "{error}");
+    }
+    assert!(first.client.endpoint(None).is_err());
+    first.works(0);
+    second.works(1);
+    drop(second);
+    for _ in 0..1000 {
+        if let Ok(client) = TcpClient::connect(&node.address, &options) {
+            client.register_session().expect("served");
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    panic!("a client has left, and there is no room");
+}
+
+/// Promise (H2, H3): hundreds who guess secrets at the same time keep nobody out either.
+#[test]
+fn a_crowd_that_guesses_locks_nobody_out() {
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let mut crowd = Vec::new();
+    for number in 0..300_u64 {
+        let mut raw = Raw::connect(&node.address);
+        raw.send(&Hello::control(ADMIN).message());
+        raw.send(&proof_message(&[number as u8; 32]));
+        crowd.push(raw);
+    }
+    honest.works(0);
+    Honest::of(node.client()).works(1);
+    honest.works(0);
+}
+
+/// Promise: a client cannot take more connections for itself than it may have; sessions of others
+/// find room.
+#[test]
+fn one_client_has_so_many_connections() {
+    const OWN_CONNECTION_COUNT_MAX: usize = 64;
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let greedy = node.client();
+    let taken: Vec<_> = (0..OWN_CONNECTION_COUNT_MAX)
+        .map(|_| greedy.endpoint(None).expect("it may"))
+        .collect();
+    let error = greedy.endpoint(None).expect_err("one too many");
+    assert!(error.to_string().contains("as many connections"), "{error}");
+    honest.works(0);
+    drop(taken);
+    let (mut raw, _) = Raw::log_in(&node.address, ADMIN);
+    // Requests without waiting for answers, and without fetching them, until the node hangs up.
+    let questions = message(&[MAGIC, 5, 1]).repeat(1000);
+    let limit = Some(std::time::Duration::from_millis(500));
+    raw.0.set_write_timeout(limit).expect("a socket");
+    let asked = (0..1000).take_while(|_| {
+        use std::io::Write;
+        raw.0.write_all(&questions).is_ok()
+    });
+    assert!(asked.count() < 1000, "the node takes questions without end");
+    honest.works(0);
+}

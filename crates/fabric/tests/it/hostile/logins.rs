@@ -1,0 +1,257 @@
+//! Secrets, proofs, versions and tickets: who is let in, and as whom.
+
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use farleaf_fabric::ControlError;
+use farleaf_fabric::tcp::{Rights, Secret, TcpClient, TcpConnectOptions};
+use rustix::net::sockopt::set_socket_linger;
+
+use super::Honest;
+use super::raw::{
+    ADMIN, Hello, MAGIC, MESSAGE_SIZE_BYTES, READ, Raw, WRITE, key_of, message, refusal, ticket_of,
+    word,
+};
+use crate::network::{NetworkNode, SECRET, secret};
+
+const OTHER_SECRET: &str = "a secret that is another one";
+/// How long a node lets those wait who do not know the secret.
+const PENALTY_TIME: Duration = Duration::from_secs(1);
+
+/// What the nodes of this process have logged.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+fn log() -> MutexGuard<'static, Vec<u8>> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        log().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn keep_log() {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+            .with_ansi(false)
+            .with_writer(|| LogWriter)
+            .init();
+    });
+}
+
+/// Promise (H2): who proves another secret is refused, not before the penalty is over, and the
+/// node's log says so with the address.
+#[test]
+fn a_wrong_secret_is_refused_late_and_logged() {
+    keep_log();
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let mut raw = Raw::connect(&node.address);
+    let start = Instant::now();
+    let greeting = raw.greet(&Hello::control(ADMIN), &key_of(OTHER_SECRET, ADMIN));
+    assert!(start.elapsed() >= PENALTY_TIME, "{:?}", start.elapsed());
+    let said = refusal(&greeting.answer);
+    assert!(said.starts_with("wrong secret"), "{said}");
+    raw.wait_for_end();
+    let text = String::from_utf8(log().clone()).expect("UTF-8");
+    let peer = raw.peer_of_node().to_string();
+    let line = text.lines().find(|line| line.contains(&peer));
+    let line = line.expect("it is logged");
+    assert!(
+        line.contains("WARN") && line.contains("wrong secret"),
+        "{line}"
+    );
+    honest.works(0);
+}
+
+/// Promise: the library's client says the same to its user, who learns nothing else.
+#[test]
+fn a_client_with_another_secret_is_refused() {
+    let node = NetworkNode::start();
+    let options = TcpConnectOptions {
+        secret: Some(Secret::from_text(OTHER_SECRET).expect("long enough")),
+        ..TcpConnectOptions::default()
+    };
+    let start = Instant::now();
+    let error = TcpClient::connect(&node.address, &options).expect_err("another secret");
+    assert!(matches!(error, ControlError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("wrong secret"), "{error}");
+    assert!(start.elapsed() >= PENALTY_TIME);
+}
+
+/// Promise (H2): who has hung up during the penalty costs the node nothing until it is over.
+#[test]
+fn the_penalty_costs_the_node_no_time() {
+    let node = NetworkNode::start();
+    for _ in 0..8 {
+        let mut raw = Raw::connect(&node.address);
+        let hello = Hello::control(ADMIN).message();
+        raw.ask(&hello);
+        raw.send(&super::raw::proof_message(&[3; 32]));
+        // Time for the node to hear the proof; then a reset, of which `poll` tells without end.
+        std::thread::sleep(Duration::from_millis(10));
+        set_socket_linger(&raw.0, Some(Duration::ZERO)).expect("a socket");
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let before = node.listener_time();
+    std::thread::sleep(Duration::from_millis(600));
+    let spent = node.listener_time().saturating_sub(before);
+    assert!(spent < Duration::from_millis(200), "{spent:?} of 600 ms");
+}
+
+/// Promise: a greeting that was listened to opens no second connection.
+#[test]
+fn a_replayed_proof_is_refused() {
+    let node = NetworkNode::start();
+    let mut first = Raw::connect(&node.address);
+    let recorded = first.greet(&Hello::control(ADMIN), &key_of(SECRET, ADMIN));
+    ticket_of(&recorded.answer);
+    let mut second = Raw::connect(&node.address);
+    let challenge = second.ask(&recorded.hello);
+    assert_ne!(challenge, recorded.challenge, "no challenge is used twice");
+    let answer = second.ask(&recorded.proof);
+    let said = refusal(&answer);
+    assert!(said.starts_with("wrong secret"), "{said}");
+    second.wait_for_end();
+    first.register();
+}
+
+/// Promise: a derived key proves no stronger rights, and the node's own proof, or a client's, is
+/// none of the other side.
+#[test]
+fn a_weaker_key_proves_no_stronger_rights() {
+    let node = NetworkNode::start();
+    let refused = [(READ, WRITE), (READ, ADMIN), (WRITE, ADMIN)].map(|(has, wants)| {
+        let address = node.address.clone();
+        std::thread::spawn(move || {
+            let mut raw = Raw::connect(&address);
+            let greeting = raw.greet(&Hello::control(wants), &key_of(SECRET, has));
+            refusal(&greeting.answer)
+        })
+    });
+    for refused in refused {
+        let said = refused.join().expect("no panic");
+        assert!(said.starts_with("wrong secret"), "{said}");
+    }
+    // The library's client does not even try.
+    let text = secret().derived_text(Rights::Read).expect("admin");
+    let options = TcpConnectOptions {
+        secret: Some(Secret::from_text(&text).expect("a key")),
+        rights: Some(Rights::Write),
+        ..TcpConnectOptions::default()
+    };
+    let error = TcpClient::connect(&node.address, &options).expect_err("too weak");
+    assert!(
+        error.to_string().contains("read, and not to write"),
+        "{error}"
+    );
+}
+
+/// Promise: another version and what is no message are told what is wrong, and hung up on.
+#[test]
+fn other_versions_and_garbage_are_turned_away() {
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let cases: [(&[u64], &str); 9] = [
+        (&[MAGIC + 1, 1, 1, 3], "version 2 where"),
+        (&[u64::MAX; 32], "no farleaf message"),
+        (&[0; 32], "no farleaf message"),
+        (&[MAGIC, 99], "unknown request number 99"),
+        (&[MAGIC, 1, 1, 0], "unknown rights"),
+        (&[MAGIC, 1, 1, 4], "unknown rights"),
+        (&[MAGIC, 1, 7, 1], "unknown purpose"),
+        (&[MAGIC, 2], "before the greeting was over"),
+        (&[MAGIC, 3], "before the greeting was over"),
+    ];
+    for (words, said) in cases {
+        let mut raw = Raw::connect(&node.address);
+        let answer = raw.ask(&message(words));
+        let text = refusal(&answer);
+        assert!(text.contains(said), "{text}");
+        raw.wait_for_end();
+    }
+    let mut raw = Raw::connect(&node.address);
+    raw.send(
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+            .repeat(1000)
+            .as_slice(),
+    );
+    raw.wait_for_end();
+    honest.works(0);
+}
+
+/// Promise (H1): who sends half a message has 5 s for the other half.
+#[test]
+fn half_a_greeting_is_hung_up_on() {
+    let node = NetworkNode::start();
+    let honest = Honest::of(node.client());
+    let mut raw = Raw::connect(&node.address);
+    let mut after_hello = Raw::connect(&node.address);
+    let hello = Hello::control(ADMIN).message();
+    let start = Instant::now();
+    after_hello.ask(&hello);
+    after_hello.send(&message(&[MAGIC, 2])[..MESSAGE_SIZE_BYTES - 1]);
+    raw.send(&hello[..MESSAGE_SIZE_BYTES / 2]);
+    honest.works(0);
+    raw.wait_for_end();
+    after_hello.wait_for_end();
+    assert!(
+        start.elapsed() >= Duration::from_secs(4),
+        "{:?}",
+        start.elapsed()
+    );
+    honest.works(0);
+}
+
+/// Promise: a data connection is a client's own: tickets are not guessed, sessions not borrowed,
+/// and each has one connection.
+#[test]
+fn data_connections_belong_to_their_client() {
+    let node = NetworkNode::start();
+    let (mut client, ticket) = Raw::log_in(&node.address, ADMIN);
+    let owner = client.register();
+    let (mut other, other_ticket) = Raw::log_in(&node.address, ADMIN);
+    let (_reader, reader_ticket) = Raw::log_in(&node.address, READ);
+    let other_owner = other.register();
+    let mut bent = ticket;
+    bent[0] ^= 1;
+    let first = Raw::open_data(&node.address, ADMIN, ticket, owner);
+    let cases = [
+        (ADMIN, [0; 16], 0, "not connected any more"),
+        (ADMIN, bent, owner, "not connected any more"),
+        (ADMIN, other_ticket, owner, "none of this client's sessions"),
+        (ADMIN, ticket, other_owner, "none of this client's sessions"),
+        (ADMIN, ticket, u64::MAX, "none of this client's sessions"),
+        (ADMIN, ticket, owner, "has its connection already"),
+        (READ, ticket, 0, "other rights"),
+        (ADMIN, reader_ticket, 0, "other rights"),
+    ];
+    for (rights, ticket, owner, said) in cases {
+        let mut raw = Raw::connect(&node.address);
+        let greeting = raw.greet_data(rights, ticket, owner);
+        let text = refusal(&greeting.answer);
+        assert!(text.contains(said), "{text}");
+        raw.wait_for_end();
+    }
+    // A client that is gone leaves no ticket behind.
+    drop((first, client));
+    for _ in 0..1000 {
+        let mut raw = Raw::connect(&node.address);
+        let answer = raw.greet_data(ADMIN, ticket, 0).answer;
+        if word(&answer, 1) == 0 {
+            assert!(refusal(&answer).contains("not connected any more"));
+            return;
+        }
+    }
+    panic!("the ticket of a client that is gone opens connections");
+}

@@ -1,0 +1,273 @@
+//! Nodes that know no secret, and nodes that lie: what clients make of them.
+
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions};
+use farleaf_fabric::{Batch, BatchErrorKind, ControlError};
+
+use super::raw::{
+    ADMIN, DONE, FENCED, FORBIDDEN, MAGIC, MALFORMED, Message, OUT_OF_REGION, Raw, SKIPPED, bytes,
+    key_of, message, proof,
+};
+use super::{at, execute};
+use crate::network::{SECRET, secret};
+
+const REGION_SIZE_BYTES: u64 = 1 << 30;
+
+/// A node of which a test says what it says; it has one client.
+struct FakeNode {
+    address: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeNode {
+    fn start(speak: impl FnOnce(&TcpListener) + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let thread = std::thread::spawn(move || speak(&listener));
+        Self {
+            address,
+            thread: Some(thread),
+        }
+    }
+
+    /// One that greets as it should, and answers the first frame of its data connection with these
+    /// bytes, and the end.
+    fn answering(answer: Vec<u8>) -> Self {
+        Self::start(move |listener| {
+            let mut control = accept(listener);
+            welcome(&mut control);
+            let mut data = accept(listener);
+            welcome(&mut data);
+            data.receive_frame().expect("a question");
+            data.send(&answer);
+            data.0
+                .shutdown(std::net::Shutdown::Write)
+                .expect("connected");
+            data.wait_for_end();
+        })
+    }
+
+    fn connect(&self, answer_time_max: Duration) -> Result<TcpClient, ControlError> {
+        let options = TcpConnectOptions {
+            secret: Some(secret()),
+            rights: None,
+            answer_time_max,
+            tls: None,
+        };
+        TcpClient::connect(&self.address, &options)
+    }
+}
+
+impl Drop for FakeNode {
+    fn drop(&mut self) {
+        let ended = self.thread.take().expect("dropped once").join();
+        if !std::thread::panicking() {
+            ended.expect("the fake node panicked");
+        }
+    }
+}
+
+fn accept(listener: &TcpListener) -> Raw {
+    let (socket, _) = listener.accept().expect("a client");
+    let limit = Some(Duration::from_mins(1));
+    socket.set_read_timeout(limit).expect("a socket");
+    Raw(socket)
+}
+
+/// Hears a greeting up to the proof; the hello, and the challenge that it was answered.
+fn challenge(raw: &mut Raw) -> (Message, Message, Message) {
+    let hello = raw.receive().expect("a hello");
+    let mut challenge = message(&[MAGIC, 1]);
+    challenge[64..96].copy_from_slice(&[0xC4; 32]);
+    let proven = raw.ask(&challenge);
+    (hello, challenge, proven)
+}
+
+fn welcome_with(proof: &[u8]) -> Message {
+    let mut welcome = message(&[MAGIC, 2, REGION_SIZE_BYTES]);
+    welcome[64..96].copy_from_slice(proof);
+    welcome
+}
+
+/// Greets a client as a node that knows the secret.
+fn welcome(raw: &mut Raw) {
+    let (hello, challenge, proven) = challenge(raw);
+    let key = key_of(SECRET, ADMIN);
+    assert_eq!(proven[64..96], proof(&key, "client", &hello, &challenge));
+    raw.send(&welcome_with(&proof(&key, "node", &hello, &challenge)));
+}
+
+/// Promise: a client believes no node that does not know the secret: neither one that has another,
+/// nor one that sends the client's own proof back, nor one that asks for none.
+#[test]
+fn a_node_without_the_secret_is_refused() {
+    type Answer = fn(&Message, &Message, &Message) -> Message;
+    let liars: [Answer; 3] = [
+        |hello, challenge, _| {
+            let key = key_of("the secret of some other pool", ADMIN);
+            welcome_with(&proof(&key, "node", hello, challenge))
+        },
+        |_, _, proven| welcome_with(&proven[64..96]),
+        |_, _, _| welcome_with(&[0; 32]),
+    ];
+    for liar in liars {
+        let node = FakeNode::start(move |listener| {
+            let mut raw = accept(listener);
+            let (hello, challenge, proven) = challenge(&mut raw);
+            raw.send(&liar(&hello, &challenge, &proven));
+            assert_eq!(raw.receive(), None, "it is told nothing more");
+        });
+        let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
+        assert!(matches!(error, ControlError::Malformed { .. }), "{error:?}");
+        assert!(error.to_string().contains("another secret"), "{error}");
+    }
+    let node = FakeNode::start(|listener| {
+        let mut raw = accept(listener);
+        raw.receive().expect("a hello");
+        raw.send(&welcome_with(&[0; 32]));
+        assert_eq!(raw.receive(), None, "no proof is sent");
+    });
+    let error = node.connect(Duration::from_mins(1)).expect_err("a liar");
+    assert!(error.to_string().contains("another question"), "{error}");
+}
+
+/// Promise: what is no answer is a typed error, and so is none.
+#[test]
+fn answers_that_are_none_are_errors() {
+    let mut refused = message(&[MAGIC, 0, 0, 0, 0, 0, 0, u64::MAX]);
+    refused[64..].fill(0xFF);
+    let cases: [(Vec<u8>, &str); 6] = [
+        (message(&[MAGIC + 1, 1]).to_vec(), "version 2"),
+        (vec![b'x'; 256], "no farleaf message"),
+        (message(&[MAGIC, 9]).to_vec(), "reply number 9"),
+        (refused.to_vec(), "refused"),
+        (Vec::new(), "cannot be reached"),
+        (message(&[MAGIC, 1])[..255].to_vec(), "cannot be reached"),
+    ];
+    for (answer, said) in cases {
+        let node = FakeNode::start(move |listener| {
+            let mut raw = accept(listener);
+            raw.receive().expect("a hello");
+            raw.send(&answer);
+        });
+        let error = node.connect(Duration::from_mins(1)).expect_err("no node");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let node = FakeNode::start(|listener| accept(listener).wait_for_end());
+    let error = node
+        .connect(Duration::from_millis(100))
+        .expect_err("silent");
+    assert!(matches!(error, ControlError::Silent { .. }), "{error:?}");
+}
+
+fn header(size_words: u64, executed_verb_count: u64, status: u64) -> u64 {
+    size_words | executed_verb_count << 32 | status << 48
+}
+
+/// What becomes of a batch of a READ of 2 words and a FAA that is answered so.
+fn outcome_of(answer: Vec<u8>) -> Result<Vec<u64>, BatchErrorKind> {
+    let node = FakeNode::answering(answer);
+    let client = node.connect(Duration::from_mins(1)).expect("it greets");
+    let endpoint = client.endpoint(None).expect("it greets");
+    let mut batch = Batch::new();
+    let seen = batch.read(at(10), 2);
+    let added = batch.fetch_add(at(20), 1);
+    let done = execute(&endpoint, &mut batch);
+    done.map_err(|error| error.kind().clone())?;
+    Ok([batch.words(seen), &[batch.previous(added)]].concat())
+}
+
+/// Promise (F5): an answer that does not fit its batch is an unknown outcome, never a success with
+/// words that nobody has sent.
+#[test]
+fn a_batch_is_done_only_when_its_answer_fits() {
+    let good = bytes(&[header(5, 2, DONE), 0, 7, 8, 9]);
+    assert_eq!(outcome_of(good.clone()), Ok(vec![7, 8, 9]));
+    let cases: [(&str, Vec<u8>); 14] = [
+        ("too few words", bytes(&[header(4, 2, DONE), 0, 7, 8])),
+        ("too many", bytes(&[header(6, 2, DONE), 0, 7, 8, 9, 10])),
+        ("no words", bytes(&[header(2, 2, DONE), 0])),
+        ("too few verbs", bytes(&[header(4, 1, DONE), 0, 7, 8])),
+        ("no verbs", bytes(&[header(2, 0, DONE), 0])),
+        ("too many verbs", bytes(&[header(5, 3, DONE), 0, 7, 8, 9])),
+        (
+            "refused and done",
+            bytes(&[header(5, 2, OUT_OF_REGION), 0, 7, 8, 9]),
+        ),
+        ("fenced half way", bytes(&[header(4, 1, FENCED), 0, 7, 8])),
+        ("skipped", bytes(&[header(2, 0, SKIPPED), 0])),
+        ("malformed", bytes(&[header(2, 0, MALFORMED), 0])),
+        ("no status", bytes(&[header(5, 2, 6), 0, 7, 8, 9])),
+        ("another tag", bytes(&[header(5, 2, DONE), 1, 7, 8, 9])),
+        ("an impossible size", bytes(&[header(1 << 20, 2, DONE), 0])),
+        ("half of it", good[..good.len() - 1].to_vec()),
+    ];
+    for (what, answer) in cases {
+        let outcome = outcome_of(answer);
+        let is_unknown = matches!(outcome, Err(BatchErrorKind::Unknown { .. }));
+        assert!(is_unknown, "{what}: {outcome:?}");
+    }
+    let fenced = outcome_of(bytes(&[header(2, 0, FENCED), 0]));
+    assert_eq!(fenced, Err(BatchErrorKind::Fenced));
+    let forbidden = outcome_of(bytes(&[header(4, 1, FORBIDDEN), 0, 7, 8]));
+    assert!(matches!(forbidden, Err(BatchErrorKind::Forbidden { .. })));
+}
+
+/// Promise (F5, F7): a WRITE so large that it goes in pieces, of which only the first was executed,
+/// is not reported as one that changed nothing.
+#[test]
+fn half_a_large_write_is_an_unknown_outcome() {
+    for status in [OUT_OF_REGION, FORBIDDEN, FENCED] {
+        let node = FakeNode::answering(bytes(&[header(2, 1, DONE), 0, header(2, 0, status), 0]));
+        let client = node.connect(Duration::from_mins(1)).expect("it greets");
+        let endpoint = client.endpoint(None).expect("it greets");
+        let mut batch = Batch::new();
+        batch.write(at(0), &vec![1; 1 << 16]);
+        let error = execute(&endpoint, &mut batch).expect_err("half of it");
+        let kind = error.kind();
+        assert!(matches!(kind, BatchErrorKind::Unknown { .. }), "{kind:?}");
+        assert_eq!(error.executed_verb_count(), 0);
+    }
+}
+
+/// Promise: an answer that comes twice is no answer to the next batch.
+#[test]
+fn an_answer_that_comes_twice_ends_the_connection() {
+    let good = [header(5, 2, DONE), 0, 7, 8, 9];
+    let outcome = outcome_of(bytes(&[good, good].concat()));
+    // The first was right, but nothing that such a node says is believed.
+    let Err(BatchErrorKind::Unknown { reason }) = outcome else {
+        assert_eq!(outcome, Ok(vec![7, 8, 9]));
+        return;
+    };
+    assert!(reason.contains("an answer to no question"), "{reason}");
+}
+
+/// Promise: a node that stops in the middle of an answer is lost after the time that was agreed,
+/// not waited for for ever.
+#[test]
+fn half_an_answer_and_silence() {
+    let node = FakeNode::start(|listener| {
+        let mut control = accept(listener);
+        welcome(&mut control);
+        let mut data = accept(listener);
+        welcome(&mut data);
+        data.receive_frame().expect("a question");
+        data.send(&bytes(&[header(5, 2, DONE), 0, 7]));
+        data.wait_for_end();
+    });
+    let client = node.connect(Duration::from_millis(200)).expect("it greets");
+    let endpoint = client.endpoint(None).expect("it greets");
+    let mut batch = Batch::new();
+    batch.read(at(10), 3);
+    let error = execute(&endpoint, &mut batch).expect_err("half an answer");
+    assert!(
+        error.to_string().contains("has not answered for 0.2 s"),
+        "{error}"
+    );
+    let error = execute(&endpoint, &mut batch).expect_err("lost");
+    assert!(matches!(error.kind(), BatchErrorKind::Unreachable { .. }));
+}
