@@ -13,6 +13,9 @@ use rustix::thread::MembarrierCommand;
 use super::{Followed, ProcessNote, SessionNote};
 use crate::host::PoolShare;
 
+/// Verbs of a tick for each session: two words written, one read.
+const VERBS_PER_SESSION: usize = 3;
+
 /// How every thread of a process is made to pass a memory barrier (P2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
@@ -112,12 +115,27 @@ impl<E: Endpoint> ProcessKeeper<E> {
             let oldest = session.oldest_unfinished.load(Ordering::Acquire);
             batch.write_word(published_addr(&self.layout, id), oldest.min(sequence));
             batch.write_word(heartbeat_addr(&self.layout, id), self.beat.get());
-            asked.push((id, oldest, batch.read(asked_addr(&self.layout, id), 1)));
+            let read = batch.read(asked_addr(&self.layout, id), 1);
+            asked.push((session, id, oldest, read));
         }
-        self.endpoint.execute(batch).await?;
+        if let Err(error) = self.endpoint.execute(batch).await {
+            let refused = asked.get(error.executed_verb_count() / VERBS_PER_SESSION);
+            if let Some((session, ..)) = refused.filter(|_| error.is_forbidden()) {
+                self.let_go(session);
+                return Ok(());
+            }
+            return Err(error);
+        }
         let asked = asked.into_iter();
-        self.answer(asked.map(|(id, oldest, read)| (id, oldest, batch.words(read)[0])));
+        self.answer(asked.map(|(_, id, oldest, read)| (id, oldest, batch.words(read)[0])));
         Ok(())
+    }
+
+    /// F7: the words of a session are the process's no more, so the session has been fenced. It
+    /// learns that by itself; the others are published for at the next tick.
+    fn let_go(&self, session: &Arc<SessionNote>) {
+        let mut list = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        list.sessions.retain(|other| !Arc::ptr_eq(other, session));
     }
 
     /// S4: tells the process's users, once for each number, what keeps memory from being reused.

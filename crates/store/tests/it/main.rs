@@ -4,6 +4,7 @@ mod at_once;
 mod budget;
 mod delayed;
 mod examples;
+mod fenced;
 mod growth;
 mod load;
 mod model;
