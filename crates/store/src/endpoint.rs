@@ -56,9 +56,18 @@ impl Future for PoolExecute<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Mapped(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Network(execute) => Pin::new(execute).poll(context),
+            Self::Network(execute) => poll_network(execute, context),
         }
     }
+}
+
+/// Out of line, so that the other kind, to which calls matter more, stays small.
+#[inline(never)]
+fn poll_network(
+    execute: &mut TcpExecute<'_>,
+    context: &mut Context<'_>,
+) -> Poll<Result<(), BatchError>> {
+    Pin::new(execute).poll(context)
 }
 
 impl Endpoint for PoolEndpoint {
