@@ -304,6 +304,6 @@ mod tests {
         for fabric in FabricKind::ALL {
             assert_eq!(fabric.to_string().parse(), Ok(fabric));
         }
-        assert!("tcp".parse::<FabricKind>().is_err());
+        assert!("ib".parse::<FabricKind>().is_err());
     }
 }
