@@ -34,9 +34,9 @@ fn alive(endpoint: &TcpEndpoint, layout: &RegionLayout) -> Vec<(OwnerWord, Sessi
         .collect()
 }
 
-/// Promise (F6, P3): of two sessions of a process over `tcp` one is fenced on request: it ends in an
-/// error and changes nothing, and the process goes on publishing for the other, whose operations go
-/// on too.
+/// Promise (F6, P3): of two sessions of a process over `tcp` one is fenced on request: it ends in
+/// an error and changes nothing, and the process goes on publishing for the other, whose operations
+/// go on too.
 #[test]
 fn one_session_is_fenced_and_its_sibling_goes_on() {
     let name = format!("fenced-{}", std::process::id());
