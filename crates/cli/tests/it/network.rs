@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use rcgen::generate_simple_self_signed;
 use rustix::process::Signal;
 
 use crate::pool::{Place, Ran, Server, lines};
@@ -276,4 +277,48 @@ fn a_node_with_a_secret_listens_everywhere() {
     let pool = format!("tcp:localhost:{port}");
     let list = place.farleaf(&["--pool", &pool, "--secret-file", "secret", "table", "list"]);
     assert!(list.quietly().starts_with(&format!("{pool} has no tables")));
+}
+
+/// Promise: with a certificate the node encrypts, and lets in who takes certificates of its
+/// authority; who does not, or speaks in clear, gets an error. Half of a pair of files is refused.
+#[test]
+fn a_pool_can_be_encrypted() {
+    let place = Place::new();
+    for name in ["node", "other"] {
+        let made = generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("made");
+        place.file(&format!("{name}.pem"), made.cert.pem());
+        place.file(&format!("{name}.key"), made.signing_key.serialize_pem());
+    }
+    let network = Network::serve(place, &["--tls-cert", "node.pem", "--tls-key", "node.key"]);
+    let run_with =
+        |authority, rest: &[&str]| network.run(&[&["--tls-ca", authority], rest].concat());
+    assert_eq!(
+        run_with("node.pem", &["table", "create", "t"]).quietly(),
+        "created table 't'\n"
+    );
+    assert_eq!(
+        run_with("node.pem", &["put", "5", "50", "-t", "t"]).quietly(),
+        "inserted 5\n"
+    );
+    assert_eq!(
+        run_with("node.pem", &["get", "5", "-t", "t"]).quietly(),
+        "5\t50\n"
+    );
+    assert_refused(
+        &run_with("other.pem", &["get", "5", "-t", "t"]),
+        &["certificate"],
+    );
+    assert_refused(
+        &run_with("none.pem", &["get", "5", "-t", "t"]),
+        &["none.pem", "No such file"],
+    );
+    assert_refused(
+        &network.run(&["get", "5", "-t", "t"]),
+        &["cannot be reached"],
+    );
+    let half = network
+        .place
+        .farleaf(&["serve", "--listen", "0", "--tls-cert", "node.pem"]);
+    assert_eq!(half.status, Some(2), "{half:?}");
+    assert!(half.stderr.contains("--tls-key"), "{half:?}");
 }
