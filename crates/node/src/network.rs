@@ -9,7 +9,7 @@ use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::tcp::{Grant, Rights, TcpListenOptions, TcpListener, TcpService};
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_region::RegionLayout;
-use farleaf_region::catalog::TABLE_COUNT_MAX;
+use farleaf_region::catalog::{TABLE_COUNT_MAX, root_addr};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{heartbeat_addr, published_addr};
 use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, WordAddr};
@@ -40,7 +40,13 @@ impl NetworkDoor {
         let mut service = NetworkService { sessions, layout };
         let thread = std::thread::Builder::new().name("farleaf-tcp".to_owned());
         let thread = thread
-            .spawn(move || listener.run(&mut service, &heard))
+            .spawn(move || {
+                let served = listener.run(&mut service, &heard);
+                if let Err(error) = &served {
+                    tracing::error!(%error, "the network is not served any more");
+                }
+                served
+            })
             .map_err(NodeError::Thread)?;
         Ok(Self {
             address,
@@ -99,15 +105,24 @@ impl TcpService for NetworkService {
             hot(layout.table_num()),
             hot(layout.queue_tail()),
             words(layout.queue_entries(), layout.sessions()),
-            words(
-                layout.catalog_entry(0),
-                layout.catalog_entry(TABLE_COUNT_MAX),
-            ),
         ];
+        // Of an entry, the roots; all of it only for who may take the lock before it.
+        for entry in 0..TABLE_COUNT_MAX {
+            open.push(words(
+                root_addr(layout, entry),
+                layout.catalog_entry(entry + 1),
+            ));
+        }
         match rights {
             Rights::Read => return Grant::nothing(),
             Rights::Write => {}
-            Rights::Admin => open.push(hot(layout.catalog_lock())),
+            Rights::Admin => open.extend([
+                hot(layout.catalog_lock()),
+                words(
+                    layout.catalog_entry(0),
+                    layout.catalog_entry(TABLE_COUNT_MAX),
+                ),
+            ]),
         }
         Grant {
             open_from: layout.chunk_entry(ChunkIndex(0)).index(),

@@ -231,7 +231,9 @@ impl Pool {
         };
         let share = PoolShare::new(address, layout);
         let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
-        let process = ProcessThread::start(keeper).map_err(ErrorKind::Thread)?;
+        let of_thread = Arc::clone(&control);
+        let process = ProcessThread::start(keeper, move || of_thread.give_up());
+        let process = process.map_err(ErrorKind::Thread)?;
         Ok(Self(Arc::new(PoolInner {
             share,
             way,

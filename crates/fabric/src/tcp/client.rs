@@ -92,7 +92,7 @@ impl TcpClient {
             reason: reason.to_owned(),
         };
         let secret = secret.ok_or_else(|| {
-            refused("it wants a secret, and none was given (--secret-file or FARLEAF_SECRET_FILE)")
+            refused("it wants a secret, and none was given (--secret-file or FARLEAF_SECRET)")
         })?;
         let rights = options.rights.unwrap_or(secret.rights());
         let mut client = Self {
@@ -275,6 +275,12 @@ impl Control for TcpClient {
             Reply::Life(None) => Ok(SessionLife::Fenced),
             reply => Err(self.unexpected(&reply)),
         }
+    }
+
+    /// Closes the control connection, whose end is the end of all sessions.
+    fn give_up(&self) {
+        let mut place = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Err(io::ErrorKind::ConnectionAborted);
     }
 
     /// The node closes the session's connection and fences it at once. A session of a process of

@@ -195,7 +195,7 @@ impl Clients {
     fn answer(&mut self, index: usize, request: &Request, service: &mut dyn TcpService) -> Reply {
         let client = &mut self.connected[index];
         match request {
-            Request::Register => match service.register(client.pid) {
+            Request::Register => match service.register(client.process_here()) {
                 Ok(owner) => {
                     client.state.add_own(service.own_words(owner));
                     client.sessions.push(ClientSession { owner, gate: None });
@@ -306,6 +306,15 @@ impl Client {
             self.own_gates.push(Arc::clone(&gate));
         }
         Ok((gate, Arc::clone(&self.state)))
+    }
+
+    /// Its process, if that is one of this host; 0 otherwise.
+    fn process_here(&self) -> u32 {
+        if self.peer.ip().is_loopback() {
+            self.pid
+        } else {
+            0
+        }
     }
 
     fn has(&self, owner: OwnerWord) -> bool {

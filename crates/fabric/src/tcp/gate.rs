@@ -106,7 +106,7 @@ impl ClientState {
     fn is_open(&self, words: &Range<u64>) -> bool {
         let holds = |open: &Range<u64>| open.start <= words.start && words.end <= open.end;
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
-        self.grant.open.iter().chain(&*own).any(holds)
+        own.iter().chain(&self.grant.open).any(holds)
     }
 
     /// The words of a new session of the client are its own.

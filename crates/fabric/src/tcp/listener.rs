@@ -133,9 +133,9 @@ impl TcpListener {
         let (secret, local_secret) = if let Some(secret) = &options.secret {
             (secret.clone(), None)
         } else {
-            let left = LocalSecret::leave(address.port());
+            let left = LocalSecret::leave(address.ip(), address.port());
             let (secret, kept) = left.map_err(|source| TcpListenError::LocalSecret {
-                path: local_secret_path(address.port()),
+                path: local_secret_path(address.ip(), address.port()),
                 source,
             })?;
             (secret, Some(kept))

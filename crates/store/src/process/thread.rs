@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use farleaf_executor::block_on;
-use farleaf_fabric::Endpoint;
+use farleaf_fabric::{BatchErrorKind, Endpoint};
 
 use super::ProcessKeeper;
 
@@ -21,22 +21,27 @@ pub(crate) struct ProcessThread {
 }
 
 impl ProcessThread {
-    pub(crate) fn start<E>(keeper: ProcessKeeper<E>) -> io::Result<Self>
+    /// `lose` is called when the keeper's way to the pool is gone: what it does for the sessions
+    /// nobody does any more.
+    pub(crate) fn start<E>(
+        keeper: ProcessKeeper<E>,
+        lose: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self>
     where
         E: Endpoint + Send + 'static,
     {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("farleaf-process".to_owned());
         let thread = thread.spawn(move || {
-            let mut told = String::new();
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(TICK) {
-                let ticked = block_on(keeper.tick(), keeper.endpoint().completions());
-                // A node that is gone stays gone: once is enough.
-                let failure = ticked.map_or_else(|error| error.to_string(), |()| String::new());
-                if !failure.is_empty() && failure != told {
-                    tracing::error!(error = failure, "cannot follow the pool");
+                let Err(error) = block_on(keeper.tick(), keeper.endpoint().completions()) else {
+                    continue;
+                };
+                tracing::error!(%error, "cannot follow the pool");
+                // A node that is gone stays gone.
+                if matches!(error.kind(), BatchErrorKind::Unreachable { .. }) {
+                    return lose();
                 }
-                told = failure;
             }
         })?;
         Ok(Self {

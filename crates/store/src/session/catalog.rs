@@ -221,7 +221,13 @@ impl<H: Host> SessionCore<H> {
             batch.clear();
             let critical = Critical::enter(&self.broken);
             let swap = batch.compare_swap(lock, expected.word(), self.owner.word());
-            self.control(&mut batch).await?;
+            if let Err(error) = self.control(&mut batch).await {
+                if error.is_forbidden() {
+                    // F7: nothing of the only verb took effect.
+                    critical.passed();
+                }
+                return Err(error.into());
+            }
             let previous = OwnerWord::from_word(batch.previous(swap));
             if previous == expected {
                 // Nothing is awaited before the next critical time begins.

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farleaf::{ConnectOptions, ErrorKind, Pool, Secret, Session, Table, TableOptions};
@@ -19,6 +19,8 @@ const DELAY: Duration = Duration::from_millis(1);
 struct Relay {
     address: SocketAddr,
     is_cut: Arc<AtomicBool>,
+    /// Clients' ends, in the order in which they came.
+    clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Relay {
@@ -27,6 +29,8 @@ impl Relay {
         let address = listener.local_addr().expect("bound");
         let is_cut = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&is_cut);
+        let clients: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let known = Arc::clone(&clients);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(node) = TcpStream::connect(target) else {
@@ -35,11 +39,16 @@ impl Relay {
                 client.set_nodelay(true).expect("a socket");
                 node.set_nodelay(true).expect("a socket");
                 let clone = |socket: &TcpStream| socket.try_clone().expect("a descriptor");
+                known.lock().expect("no panic").push(clone(&client));
                 pass_on(clone(&client), clone(&node), delay, &heard);
                 pass_on(node, client, delay, &heard);
             }
         });
-        Self { address, is_cut }
+        Self {
+            address,
+            is_cut,
+            clients,
+        }
     }
 }
 
@@ -216,4 +225,39 @@ fn a_cut_link_ends_in_an_error_and_stops_nobody() {
     for key in 0..200 {
         assert_eq!(kept.get(key).expect("a get"), Some(key));
     }
+}
+
+/// Promise (P3, F6): a process whose own connection breaks, and only that, cannot follow the pool any
+/// more. It gives itself up: its sessions are fenced, and keep nothing from being reused.
+#[test]
+fn a_process_that_cannot_follow_gives_itself_up() {
+    let (_node, address) = node("follow");
+    let direct = open(address, Duration::from_secs(10))
+        .session()
+        .expect("a session");
+    let kept = loaded(&direct);
+    let alive = direct.pool().usage().expect("usage").session_count;
+    let relay = Relay::start(address, Duration::ZERO);
+    let pool = open(relay.address, Duration::from_secs(10));
+    let session = pool.session().expect("a session");
+    let table = session.open_table("t").expect("it is there");
+    // The control connection came first, then the process's own, then the session's.
+    let own = relay.clients.lock().expect("no panic").swap_remove(1);
+    own.shutdown(Shutdown::Both).expect("it was open");
+    let begun = Instant::now();
+    while table.put(5, 0).is_ok() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "it goes on for ever"
+        );
+    }
+    while direct.pool().usage().expect("usage").session_count > alive {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "it is not fenced"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    pool.session().expect_err("the process has given itself up");
+    kept.put(5, 7).expect("others go on");
 }

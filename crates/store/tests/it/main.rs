@@ -9,6 +9,7 @@ mod growth;
 mod load;
 mod model;
 mod retraining;
+mod rights;
 mod tables;
 mod threads;
 

@@ -105,6 +105,8 @@ fn a_client_that_was_given_up_changes_nothing() {
             );
             let (pool_address, network_address) = (node.pool(Fabric::Tcp), node.network_address());
             let arguments = format!("{pool_address} {network_address}");
+            let session_count = || pool.usage().expect("usage").session_count;
+            let before = session_count();
             let sleeper = Peer::start(Part::Sleeper, &arguments);
             assert_eq!(sleeper.hear(), "locked");
 
@@ -115,6 +117,12 @@ fn a_client_that_was_given_up_changes_nothing() {
             eprintln!("the lock was free {took:?} after its owner was stopped");
             assert!(took > SILENCE_MAX / 2, "it was fenced after {took:?}");
             assert!(took < RECOVERY_TIME_MAX, "it was fenced after {took:?}");
+            // It has two connections of its own to the node, which is patient with each.
+            while session_count() > before {
+                let took = stopped.elapsed();
+                assert!(took < RECOVERY_TIME_MAX, "not given up after {took:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
             let left = written.put(KEY, MARK).expect("a put");
             // The one who has the lock now must keep it.
             let (heir, lock) = (RawSession::open(network_address), first_lock(HELD));
