@@ -4,6 +4,8 @@ use std::hint;
 use std::thread;
 use std::time::Duration;
 
+use crate::completions::Wait;
+
 /// How a thread waits for completions: it spins, then gives up its time slice, then sleeps.
 ///
 /// Counts are turns of the loop, each of which asks for completions once. They start over when
@@ -99,15 +101,17 @@ impl Idle {
     }
 
     /// Nothing happened: waits a little, longer at each call; or lets `sleep` wait, which wakes
-    /// when something comes and tells whether it can.
-    pub(crate) fn wait(&mut self, rest: Rest, sleep: impl FnOnce(Duration) -> bool) -> Waited {
+    /// when something comes, if it can.
+    pub(crate) fn wait(&mut self, rest: Rest, sleep: impl FnOnce(Duration) -> Wait) -> Waited {
         let at_most = match rest {
             Rest::Policy => COMPLETION_WAIT_MAX,
             Rest::Yield => REST_SLEEP_MAX,
             Rest::Sleep(duration) => duration,
         };
-        if sleep(at_most) {
-            return Waited::Slept;
+        match sleep(at_most) {
+            Wait::Unable => {}
+            Wait::Awake => return Waited::Awake,
+            Wait::Slept => return Waited::Slept,
         }
         let turn = self.turn_count;
         self.turn_count = turn.saturating_add(1);
@@ -163,14 +167,14 @@ mod tests {
         let mut idle = Idle::new(policy);
         for _ in 0..2 {
             for _ in 0..5 {
-                assert_eq!(idle.wait(Rest::Policy, |_| false), Waited::Awake);
+                assert_eq!(idle.wait(Rest::Policy, |_| Wait::Unable), Waited::Awake);
             }
-            assert_eq!(idle.wait(Rest::Policy, |_| false), Waited::Slept);
+            assert_eq!(idle.wait(Rest::Policy, |_| Wait::Unable), Waited::Slept);
             idle.reset();
         }
-        assert_eq!(idle.wait(Rest::Yield, |_| false), Waited::Awake);
+        assert_eq!(idle.wait(Rest::Yield, |_| Wait::Unable), Waited::Awake);
         assert_eq!(
-            idle.wait(Rest::Sleep(Duration::from_micros(1)), |_| false),
+            idle.wait(Rest::Sleep(Duration::from_micros(1)), |_| Wait::Unable),
             Waited::Slept
         );
     }
@@ -199,10 +203,11 @@ mod tests {
             let mut asked = None;
             let waited = idle.wait(rest, |at_most| {
                 asked = Some(at_most);
-                true
+                Wait::Slept
             });
             assert_eq!((waited, asked), (Waited::Slept, Some(expected)));
         }
+        assert_eq!(idle.wait(Rest::Policy, |_| Wait::Awake), Waited::Awake);
         assert_eq!(idle.turn_count, 0);
     }
 }

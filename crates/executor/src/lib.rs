@@ -79,7 +79,7 @@ mod waker;
 
 pub use backoff::{RestScope, backoff, is_resting, yield_now};
 pub use block_on::{block_on, block_on_with_policy};
-pub use completions::Completions;
+pub use completions::{Completions, Wait};
 pub use executor::{Executor, Spawner};
 pub use idle::IdlePolicy;
 pub use join::{JoinHandle, TaskLost};

@@ -4,7 +4,7 @@ use core::fmt;
 use core::future::Future;
 use core::time::Duration;
 
-use farleaf_executor::Completions;
+use farleaf_executor::{Completions, Wait};
 use farleaf_types::{NodeId, WordAddr};
 use thiserror::Error;
 
@@ -81,12 +81,12 @@ pub trait Endpoint {
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 
-    /// Sleeps until there may be a completion, or for `at_most`. `false`, at once: this backend
-    /// cannot, or nothing is on its way.
+    /// Waits until there may be a completion, or for `at_most`. Unable where a backend completes by
+    /// itself, or nothing is on its way.
     #[inline]
-    fn wait_for_completions(&self, at_most: Duration) -> bool {
+    fn wait_for_completions(&self, at_most: Duration) -> Wait {
         let _ = at_most;
-        false
+        Wait::Unable
     }
 
     /// This endpoint's completions, for whoever drives futures that wait for them.
@@ -121,7 +121,7 @@ impl<E: Endpoint + ?Sized> Completions for EndpointCompletions<'_, E> {
     }
 
     #[inline]
-    fn wait(&mut self, at_most: Duration) -> bool {
+    fn wait(&mut self, at_most: Duration) -> Wait {
         self.0.wait_for_completions(at_most)
     }
 }

@@ -5,6 +5,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+use farleaf_executor::Wait;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
@@ -111,9 +112,9 @@ impl Endpoint for PoolEndpoint {
     }
 
     #[inline]
-    fn wait_for_completions(&self, at_most: Duration) -> bool {
+    fn wait_for_completions(&self, at_most: Duration) -> Wait {
         match &self.kind {
-            Kind::Mapped(_) => false,
+            Kind::Mapped(_) => Wait::Unable,
             Kind::Network(endpoint) => endpoint.wait_for_completions(at_most),
         }
     }

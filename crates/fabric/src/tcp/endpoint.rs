@@ -7,6 +7,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
+use farleaf_executor::Wait;
 use farleaf_types::NodeId;
 
 use crate::batch::{Batch, Verb, VerbKind};
@@ -387,14 +388,14 @@ impl Endpoint for TcpEndpoint {
         count
     }
 
-    fn wait_for_completions(&self, at_most: Duration) -> bool {
+    fn wait_for_completions(&self, at_most: Duration) -> Wait {
         if !self.nodes.iter().any(|node| node.borrow().is_busy()) {
-            return false;
+            return Wait::Unable;
         }
         let mut patience = self.patience.borrow_mut();
         if patience.is_awake() {
             patience.wait();
-            return true;
+            return Wait::Awake;
         }
         let nodes: Vec<_> = self.nodes.iter().map(RefCell::borrow).collect();
         let mut waiting: Vec<_> = nodes.iter().filter_map(|node| node.awaited()).collect();
@@ -404,7 +405,7 @@ impl Endpoint for TcpEndpoint {
         };
         // Interrupted or not, whoever waits asks again.
         let _ = rustix::event::poll(&mut waiting, Some(&timeout));
-        true
+        Wait::Slept
     }
 
     #[inline]
