@@ -39,9 +39,9 @@ pub trait Control: core::fmt::Debug + Send + Sync {
     /// The node cannot be reached.
     fn session_life(&self, owner: OwnerWord) -> Result<SessionLife, ControlError>;
 
-    /// Gives the whole process up: its sessions are fenced as if it had died, and learn it from what
-    /// they do next. For a process that can do for its sessions no more what it has to. Nothing to do
-    /// where a process cannot lose its way to the memory.
+    /// Gives the whole process up: its sessions are fenced as if it had died, and learn it from
+    /// what they do next. For a process that can do for its sessions no more what it has to.
+    /// Nothing to do where a process cannot lose its way to the memory.
     fn give_up(&self) {}
 
     /// F6: returns only when no verb of the session can take effect any more. Never gives up:

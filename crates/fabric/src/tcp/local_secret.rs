@@ -28,8 +28,8 @@ pub(super) fn local_secret_path(address: IpAddr, port: u16) -> PathBuf {
 }
 
 impl LocalSecret {
-    /// Makes a secret and leaves it for clients. The address is taken already, so no other node's is
-    /// overwritten.
+    /// Makes a secret and leaves it for clients. The address is taken already, so no other node's
+    /// is overwritten.
     pub(super) fn leave(address: IpAddr, port: u16) -> io::Result<(Secret, Self)> {
         prepare_directory(&directory())?;
         let path = local_secret_path(address, port);

@@ -227,8 +227,8 @@ fn a_cut_link_ends_in_an_error_and_stops_nobody() {
     }
 }
 
-/// Promise (P3, F6): a process whose own connection breaks, and only that, cannot follow the pool any
-/// more. It gives itself up: its sessions are fenced, and keep nothing from being reused.
+/// Promise (P3, F6): a process whose own connection breaks, and only that, cannot follow the pool
+/// any more. It gives itself up: its sessions are fenced, and keep nothing from being reused.
 #[test]
 fn a_process_that_cannot_follow_gives_itself_up() {
     let (_node, address) = node("follow");

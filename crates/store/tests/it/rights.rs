@@ -44,8 +44,8 @@ fn open(address: &str, rights: &str) -> Session {
     pool.session().expect("a session")
 }
 
-/// Promise (F7): a change of the catalog that is refused changes nothing and breaks no session: what
-/// the rights do give goes on.
+/// Promise (F7): a change of the catalog that is refused changes nothing and breaks no session:
+/// what the rights do give goes on.
 #[test]
 fn a_refused_table_change_leaves_the_session_as_it_was() {
     let (_node, address) = node("refused");
