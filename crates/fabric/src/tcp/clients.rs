@@ -87,6 +87,15 @@ impl Clients {
         }
     }
 
+    fn send_welcome(&self, guest: &mut Guest, ticket: Ticket) -> std::io::Result<()> {
+        let welcome = Reply::Welcome {
+            region_size_bytes: self.region_size_bytes,
+            proof: guest.proof,
+            ticket,
+        };
+        send(&mut guest.stream, &welcome)
+    }
+
     fn welcome_client(
         &mut self,
         mut guest: Guest,
@@ -95,14 +104,7 @@ impl Clients {
         let mut ticket = Ticket([0; 16]);
         fill_randomly(&mut ticket.0)?;
         let (rights, pid, peer) = (guest.rights, guest.pid, guest.peer);
-        send(
-            &mut guest.stream,
-            &Reply::Welcome {
-                region_size_bytes: self.region_size_bytes,
-                proof: guest.proof,
-                ticket,
-            },
-        )?;
+        self.send_welcome(&mut guest, ticket)?;
         tracing::info!(%peer, pid, %rights, "client connected");
         self.connected.push(Client {
             stream: guest.stream,
@@ -124,8 +126,7 @@ impl Clients {
         ticket: Ticket,
         owner: Option<OwnerWord>,
     ) -> std::io::Result<()> {
-        // Who knows the ticket has been told it; no time is to be learnt from the comparison that
-        // would help to guess 128 bits.
+        // Only who has proven the secret gets here; the ticket tells clients apart.
         let client = self
             .connected
             .iter_mut()
@@ -141,14 +142,7 @@ impl Clients {
             Ok(begun) => begun,
             Err(reason) => return send(&mut guest.stream, &Reply::Refused(reason)),
         };
-        send(
-            &mut guest.stream,
-            &Reply::Welcome {
-                region_size_bytes: self.region_size_bytes,
-                proof: guest.proof,
-                ticket,
-            },
-        )?;
+        self.send_welcome(&mut guest, ticket)?;
         self.nic.serve(DataConnection {
             stream: guest.stream,
             gate,

@@ -23,7 +23,8 @@
 //! - **N3.** After a verb that is refused, nothing more of its batch is executed (F5): frames up to
 //!   and including the next without *more* are answered as skipped.
 //! - **N4.** A frame that breaks these rules is answered as malformed, after the verbs before the
-//!   fault were executed, and the connection is closed.
+//!   fault were executed, and the connection is closed. One of an impossible size is not answered:
+//!   nobody can tell where it ends.
 
 use crate::batch::{Verb, VerbKind};
 

@@ -1,9 +1,9 @@
 //! How long a thread asks again before it sleeps.
 //!
-//! A round trip on a local network takes 10 to 20 us; to be woken from a sleep takes some 5 us on a
-//! processor that is busy otherwise, and 30 to 80 us on one that has halted, as those of virtual
-//! machines do. So both sides ask again for a while, and let other threads run in between; who
-//! hears nothing for longer sleeps.
+//! A round trip on a local network is soon over, and to be woken from a sleep can take longer than
+//! that, above all on a processor that has halted, as those of virtual machines do. So both sides
+//! ask again for a while, and let other threads run in between; who hears nothing for longer
+//! sleeps.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -4,14 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
-use farleaf_fabric::conformance::{Backend, Client, cases, run_on_threads};
-use farleaf_fabric::tcp::{
-    TcpClient, TcpConnectOptions, TcpEndpoint, TlsClient, TlsError, TlsServer,
-};
-use farleaf_fabric::{Control, ControlError};
+use farleaf_fabric::ControlError;
+use farleaf_fabric::conformance::cases;
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TlsClient, TlsError, TlsServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::network::{NetworkNode, secret};
+use crate::network::{Connected, NetworkNode, secret};
 
 /// An authority, and a certificate of it for a node, as files.
 struct Certificates {
@@ -62,41 +60,19 @@ impl Certificates {
     }
 }
 
-/// Every endpoint is the encrypted connection of a session.
-struct Encrypted {
-    client: TcpClient,
-    node: NetworkNode,
-}
-
-impl Backend for Encrypted {
-    type Endpoint = TcpEndpoint;
-
-    fn region_word_count(&self) -> u64 {
-        self.node.region.word_count()
-    }
-
-    fn run(&self, clients: Vec<Client<'_, TcpEndpoint>>) {
-        let connect = || {
-            let owner = self.client.register_session().expect("a session");
-            self.client.endpoint(Some(owner)).expect("a connection")
-        };
-        run_on_threads(connect, clients);
-    }
-}
-
 /// Promise: with TLS, the contract is kept by every case of the suite but those that are about the
 /// node's memory and take long: words that are torn, atomics that lose something, and who sees what
 /// when (F3, F4, F8).
 #[test]
 fn encrypted_connections_keep_the_contract() {
     let certificates = Certificates::make("127.0.0.1");
-    for case in cases::<Encrypted>() {
+    for case in cases::<Connected>() {
         if ["F3", "F4", "F8"].contains(&case.rules) {
             continue;
         }
         let node = certificates.node();
         let client = certificates.connect(&node).expect("it listens");
-        case.run(&Encrypted { client, node });
+        case.run(&Connected { client, node });
     }
 }
 

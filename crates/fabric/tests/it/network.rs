@@ -134,9 +134,9 @@ impl Drop for NetworkNode {
 }
 
 /// Every endpoint is the connection of a session.
-struct Connected {
-    client: TcpClient,
-    node: NetworkNode,
+pub(crate) struct Connected {
+    pub(crate) client: TcpClient,
+    pub(crate) node: NetworkNode,
 }
 
 impl Connected {
