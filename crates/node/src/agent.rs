@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
 use crate::retrain::{RetrainPolicy, Retrainer};
@@ -30,7 +30,7 @@ const RETRY_TICK_COUNT: u32 = 50;
 /// The system has no thread left.
 pub fn start(
     region: Arc<MappedRegion>,
-    layout: RegionLayout,
+    layout: PoolLayout,
     owner: OwnerWord,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use farleaf_fabric::SessionService;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::{Control, ControlError, SessionLife};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
 use crate::retrain::RetrainPolicy;
@@ -19,7 +19,7 @@ use crate::{NodeError, agent};
 #[derive(Debug)]
 pub(crate) struct NodeCore {
     pub(crate) sessions: Arc<Mutex<Sessions>>,
-    pub(crate) layout: RegionLayout,
+    pub(crate) layout: PoolLayout,
     events: Sender<AgentEvent>,
     /// Tells the agent in the middle of a sweep, where it hears no events.
     stop: Arc<AtomicBool>,
@@ -32,18 +32,19 @@ impl NodeCore {
         region: &Arc<MappedRegion>,
         retraining: Option<RetrainPolicy>,
     ) -> Result<Self, NodeError> {
-        let layout = format_region(region)?;
+        let region_layout = format_region(region)?;
+        let layout = PoolLayout::from(region_layout);
         let (events, heard) = channel();
         let mut sessions = Sessions::new(
             MappedEndpoint::new(Arc::clone(region)),
-            layout,
+            region_layout,
             events.clone(),
         );
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (memory, told) = (Arc::clone(region), Arc::clone(&stop));
-        let agent = agent::start(memory, layout, owner, heard, told, retraining)
+        let agent = agent::start(memory, layout.clone(), owner, heard, told, retraining)
             .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
@@ -97,8 +98,8 @@ impl MemNode {
     }
 
     /// Where things are in it.
-    pub fn layout(&self) -> RegionLayout {
-        self.core.layout
+    pub fn layout(&self) -> PoolLayout {
+        self.core.layout.clone()
     }
 }
 

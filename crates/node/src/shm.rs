@@ -77,7 +77,7 @@ impl ShmNode {
     /// no secret.
     pub fn listen(&mut self, options: &TcpListenOptions) -> Result<SocketAddr, NodeError> {
         let sessions = SharedSessions(Arc::clone(&self.core.sessions));
-        let (layout, stop) = (self.core.layout, self.stop.clone());
+        let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
         let door = NetworkDoor::open(&self.region, sessions, layout, options, stop)?;
         Ok(self.door.insert(door).address)
     }

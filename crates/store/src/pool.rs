@@ -15,7 +15,7 @@ use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
 use farleaf_region::tally::{RetrainTally, read_tally};
-use farleaf_region::{RegionLayout, Superblock};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::endpoint::PoolEndpoint;
@@ -225,11 +225,11 @@ impl Pool {
                 source,
             }
         })?;
-        let layout = RegionLayout {
+        let home = RegionLayout {
             node: NodeId(0),
             superblock,
         };
-        let share = PoolShare::new(address, layout);
+        let share = PoolShare::new(address, PoolLayout::from(home));
         let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
         let of_thread = Arc::clone(&control);
         let process = ProcessThread::start(keeper, move || of_thread.give_up());
@@ -298,7 +298,7 @@ impl Pool {
         let chunks = drive(&endpoint, allocator.entries())?;
         let used = chunks
             .iter()
-            .filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
+            .filter(|(_, chunk)| chunk.purpose != Some(ChunkPurpose::Free));
         let mut batch = Batch::new();
         let reads: Vec<_> = session_ids()
             .map(|session| batch.read(layout.session(session), SESSION_SIZE_WORDS))

@@ -108,7 +108,7 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let node = case.pool.register();
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let (region, layout) = (Arc::clone(&case.pool.region), case.pool.layout);
+        let (region, layout) = (Arc::clone(&case.pool.region), case.pool.layout.clone());
         let agent = agent::start(region, layout, node, heard, Arc::clone(&stop), None);
         let agent = agent.expect("a thread is left");
         events

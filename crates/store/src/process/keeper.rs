@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::session::{HEARTBEAT_DRAINED, asked_addr, heartbeat_addr, published_addr};
 use farleaf_types::{SequenceNumber, SessionId};
 use rustix::thread::MembarrierCommand;
@@ -29,7 +29,7 @@ pub enum Barrier {
 #[derive(Debug)]
 pub struct ProcessKeeper<E> {
     endpoint: E,
-    layout: RegionLayout,
+    layout: PoolLayout,
     note: Arc<ProcessNote>,
     followed: Arc<Mutex<Followed>>,
     beat: Cell<u64>,
@@ -68,7 +68,7 @@ impl<E: Endpoint> ProcessKeeper<E> {
         }
         Self {
             endpoint,
-            layout: share.layout,
+            layout: share.layout.clone(),
             note,
             followed: Arc::clone(&share.process.followed),
             beat: Cell::new(0),

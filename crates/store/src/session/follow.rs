@@ -134,9 +134,11 @@ impl<H: Host> SessionCore<H> {
 
     /// If it is cut off, or fails, chunks are owned that no lease knows of.
     async fn give_back_lease(&self, table: &TableState) -> Result<(), Error> {
-        let mut lease = table.index.take_lease();
+        let leases = table.index.take_leases();
         self.chunk_owner_count.update(|count| count + 1);
-        lease.give_back(&self.access(table)).await?;
+        for mut lease in leases {
+            lease.give_back(&self.access(table)).await?;
+        }
         self.chunk_owner_count.update(|count| count - 1);
         Ok(())
     }

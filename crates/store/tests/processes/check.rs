@@ -14,7 +14,7 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::{ChunkIndex, SUPERBLOCK_SIZE_WORDS};
-use farleaf_region::{RegionLayout, Superblock};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
 
 use crate::journal::{Intent, Journal};
@@ -37,7 +37,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// The region below a pool, as the protocols see it.
 pub(crate) struct Below {
     endpoint: MappedEndpoint,
-    pub(crate) layout: RegionLayout,
+    pub(crate) layout: PoolLayout,
     /// Keeps the connection.
     _client: ShmClient,
 }
@@ -51,10 +51,10 @@ impl Below {
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
         let superblock = RegionLayout::superblock_addr(NodeId(0));
         words.copy_from_slice(&read(&endpoint, superblock, SUPERBLOCK_SIZE_WORDS));
-        let layout = RegionLayout {
+        let layout = PoolLayout::from(RegionLayout {
             node: NodeId(0),
             superblock: Superblock::decode(&words, size_bytes).expect("a superblock"),
-        };
+        });
         Self {
             endpoint,
             layout,
@@ -64,7 +64,8 @@ impl Below {
 
     pub(crate) fn chunks(&self) -> Vec<ChunkEntry> {
         let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, OwnerWord::FREE);
-        block_on(allocator.entries(), || 0).expect("a read")
+        let table = block_on(allocator.entries(), || 0).expect("a read");
+        table.iter().map(|(_, chunk)| *chunk).collect()
     }
 
     /// Whether a leaf's lock is held by somebody.
