@@ -179,6 +179,11 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         (from, addr): (RemoteAddr, RemoteAddr),
     ) -> Result<Neighbour, LeafError> {
         if self.layout.chunk_of(addr).is_none() {
+            // The node may have joined since this process looked last.
+            let members = self.layout.members();
+            members.refresh(self.endpoint, self.layout).await?;
+        }
+        if self.layout.chunk_of(addr).is_none() {
             return Err(self.contradiction(from, Contradiction::LinkToNowhere));
         }
         let mut previous: Option<Vec<u64>> = None;

@@ -1,6 +1,7 @@
 //! The node's background thread: sweeps after deaths, frees dropped tables, retrains.
 
 use farleaf_executor::block_on;
+use farleaf_fabric::Endpoint;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,10 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
+use crate::members::Draining;
 use crate::retrain::{RetrainPolicy, Retrainer};
 use crate::sessions::AgentEvent;
 use crate::sweep::Keeper;
@@ -28,8 +29,8 @@ const RETRY_TICK_COUNT: u32 = 50;
 ///
 /// # Errors
 /// The system has no thread left.
-pub fn start(
-    region: Arc<MappedRegion>,
+pub fn start<E: Endpoint + Send + 'static>(
+    endpoint: E,
     layout: PoolLayout,
     owner: OwnerWord,
     events: Receiver<AgentEvent>,
@@ -40,7 +41,7 @@ pub fn start(
         .name("farleaf-agent".to_owned())
         .spawn(move || {
             let keeper = Keeper {
-                endpoint: MappedEndpoint::new(region),
+                endpoint,
                 layout,
                 owner,
             };
@@ -48,8 +49,8 @@ pub fn start(
         })
 }
 
-fn run(
-    keeper: &Keeper,
+fn run<E: Endpoint>(
+    keeper: &Keeper<E>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
     policy: Option<RetrainPolicy>,
@@ -57,6 +58,7 @@ fn run(
     let begun = Instant::now();
     let clock = move || begun.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
+    let mut draining = Draining::default();
     let mut sweep_in = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
@@ -66,6 +68,9 @@ fn run(
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
+                if let Err(error) = block_on(draining.tick(keeper), keeper.endpoint.completions()) {
+                    tracing::error!(%error, "cannot tell whether a node has been drained");
+                }
                 let had_sweep = sweep_in == Some(0);
                 sweep_in = tick(keeper, sweep_in, stop);
                 // T5.
@@ -90,12 +95,12 @@ fn run(
 }
 
 /// What is due now; returns in how many ticks the next sweep is.
-fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
-    if let Err(error) = block_on(keeper.reclaim(), || 0) {
+fn tick<E: Endpoint>(keeper: &Keeper<E>, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
+    if let Err(error) = block_on(keeper.reclaim(), keeper.endpoint.completions()) {
         tracing::error!(%error, "cannot free dropped tables");
     }
     match sweep_in? {
-        0 => match block_on(keeper.sweep_until(stop), || 0) {
+        0 => match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
             Ok(report) => {
                 let (locks, chunks) = (report.lock_count, report.chunk_count);
                 tracing::info!(
@@ -118,15 +123,15 @@ fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32
 }
 
 /// A sweep that does not come to its end may wait for the room that this makes.
-fn reuse(retrainer: &Retrainer, keeper: &Keeper) {
-    if let Err(error) = block_on(retrainer.reuse(keeper), || 0) {
+fn reuse<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) {
+    if let Err(error) = block_on(retrainer.reuse(keeper), keeper.endpoint.completions()) {
         tracing::error!(%error, "cannot free what retraining has left");
     }
 }
 
 /// Whether more is due at once.
-fn retrain(retrainer: &Retrainer, keeper: &Keeper, stop: &AtomicBool) -> bool {
-    match block_on(retrainer.tick(keeper, stop), || 0) {
+fn retrain<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>, stop: &AtomicBool) -> bool {
+    match block_on(retrainer.tick(keeper, stop), keeper.endpoint.completions()) {
         Ok(is_more_due) => is_more_due,
         Err(error) => {
             tracing::error!(%error, "cannot retrain; trying again");

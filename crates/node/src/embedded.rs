@@ -7,10 +7,13 @@ use std::thread::JoinHandle;
 
 use farleaf_fabric::SessionService;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::tcp::{NodeDirectory, TcpEndpoint};
 use farleaf_fabric::{Control, ControlError, SessionLife};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
+use crate::endpoint::NodeEndpoint;
+use crate::members::{HomeOptions, PoolHome};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
 use crate::{NodeError, agent};
@@ -24,6 +27,8 @@ pub(crate) struct NodeCore {
     /// Tells the agent in the middle of a sweep, where it hears no events.
     stop: Arc<AtomicBool>,
     agent: Option<JoinHandle<()>>,
+    /// The other nodes, where this one is the home of a pool that may have several.
+    pub(crate) home: Option<Arc<PoolHome>>,
 }
 
 impl NodeCore {
@@ -31,6 +36,7 @@ impl NodeCore {
     pub(crate) fn start(
         region: &Arc<MappedRegion>,
         retraining: Option<RetrainPolicy>,
+        home: Option<HomeOptions>,
     ) -> Result<Self, NodeError> {
         let region_layout = format_region(region)?;
         let layout = PoolLayout::from(region_layout);
@@ -43,8 +49,18 @@ impl NodeCore {
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (memory, told) = (Arc::clone(region), Arc::clone(&stop));
-        let agent = agent::start(memory, layout.clone(), owner, heard, told, retraining)
+        let told = Arc::clone(&stop);
+        let own = || MappedEndpoint::new(Arc::clone(region));
+        let home = home.map(|options| PoolHome::new(layout.clone(), own(), options));
+        let home = home.transpose()?;
+        let endpoint = match &home {
+            None => NodeEndpoint::Own(own()),
+            Some(home) => {
+                let nodes: Arc<dyn NodeDirectory> = Arc::clone(home) as _;
+                NodeEndpoint::Pool(Box::new(TcpEndpoint::beside(own(), None, nodes)))
+            }
+        };
+        let agent = agent::start(endpoint, layout.clone(), owner, heard, told, retraining)
             .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
@@ -53,6 +69,7 @@ impl NodeCore {
             events,
             stop,
             agent: Some(agent),
+            home,
         })
     }
 }
@@ -87,7 +104,7 @@ impl MemNode {
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
         let region = Arc::new(region);
         Ok(Self {
-            core: NodeCore::start(&region, retraining)?,
+            core: NodeCore::start(&region, retraining, None)?,
             region,
         })
     }

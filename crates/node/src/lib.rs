@@ -13,7 +13,9 @@
 //! | `patience` | waiting for what living clients hold, but never for ever |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host, and of others |
+//! | [`members`] | pools of several nodes: how nodes come in, are lost, and leave |
 //! | `network` | its door to the network |
+//! | `endpoint` | what the agent works with |
 //!
 //! None of it is on the path of an operation. The node works on its own region like any client,
 //! through an endpoint, in the name of a session of its own (F4).
@@ -24,6 +26,8 @@ pub mod agent;
 pub mod audit;
 mod catalog;
 pub mod embedded;
+mod endpoint;
+pub mod members;
 mod network;
 mod patience;
 pub mod reclaim;
@@ -37,6 +41,7 @@ mod error;
 
 pub use embedded::MemNode;
 pub use error::NodeError;
+pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions};
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

@@ -13,7 +13,8 @@ use farleaf_types::OwnerWord;
 
 use crate::NodeError;
 use crate::embedded::NodeCore;
-use crate::network::NetworkDoor;
+use crate::members::{HomeOptions, MemberThread};
+use crate::network::{NetworkDoor, Role};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::Sessions;
 
@@ -27,6 +28,7 @@ pub struct ShmNode {
     region: Arc<MappedRegion>,
     /// Closed before the core ends, which sweeps after the sessions that are fenced then.
     door: Option<NetworkDoor>,
+    members: Option<MemberThread>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
     core: NodeCore,
 }
@@ -42,6 +44,29 @@ impl ShmNode {
         size_bytes: u64,
         retraining: Option<RetrainPolicy>,
     ) -> Result<Self, NodeError> {
+        Self::start_with(name, size_bytes, retraining, None)
+    }
+
+    /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients come
+    /// over the network, all of them: [`listen`](Self::listen).
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_home(
+        name: &str,
+        size_bytes: u64,
+        retraining: Option<RetrainPolicy>,
+        home: HomeOptions,
+    ) -> Result<Self, NodeError> {
+        Self::start_with(name, size_bytes, retraining, Some(home))
+    }
+
+    fn start_with(
+        name: &str,
+        size_bytes: u64,
+        retraining: Option<RetrainPolicy>,
+        home: Option<HomeOptions>,
+    ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
         farleaf_region::Superblock::new(size_bytes, 0)?;
         let memory_error = |source| NodeError::Memory { size_bytes, source };
@@ -50,7 +75,7 @@ impl ShmNode {
         let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
         let listener = ShmListener::bind(&name, memory, size_bytes)?;
         let region = Arc::new(region);
-        let core = NodeCore::start(&region, retraining)?;
+        let core = NodeCore::start(&region, retraining, home)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -65,6 +90,7 @@ impl ShmNode {
             stop,
             region,
             door: None,
+            members: None,
             listener: Some(listener),
             core,
         })
@@ -77,8 +103,16 @@ impl ShmNode {
     /// no secret.
     pub fn listen(&mut self, options: &TcpListenOptions) -> Result<SocketAddr, NodeError> {
         let sessions = SharedSessions(Arc::clone(&self.core.sessions));
+        let role = match &self.core.home {
+            None => Role::Alone(sessions),
+            Some(home) => Role::Home(sessions, Arc::clone(home)),
+        };
         let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
-        let door = NetworkDoor::open(&self.region, sessions, layout, options, stop)?;
+        let door = NetworkDoor::open(&self.region, role, layout, options, stop)?;
+        if let Some(home) = &self.core.home {
+            let thread = MemberThread::start(Arc::clone(home)).map_err(NodeError::Thread)?;
+            self.members = Some(thread);
+        }
         Ok(self.door.insert(door).address)
     }
 

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmClient};
-use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
+use farleaf_fabric::tcp::{NodeDirectory, TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
 use farleaf_node::{MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
+use farleaf_region::members::MemberState;
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
 use farleaf_region::tally::{RetrainTally, read_tally};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
@@ -20,6 +21,7 @@ use farleaf_types::{NodeId, OwnerWord};
 
 use crate::endpoint::PoolEndpoint;
 use crate::host::Host;
+use crate::nodes::{NodeInfo, PoolNodes};
 use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
@@ -79,6 +81,8 @@ pub(crate) struct PoolInner {
 enum Way {
     Mapped(Arc<MappedRegion>),
     Network(Arc<TcpClient>),
+    /// The home, and the others.
+    Nodes(Arc<TcpClient>, Arc<PoolNodes>),
 }
 
 impl Way {
@@ -87,13 +91,17 @@ impl Way {
         Ok(match self {
             Self::Mapped(region) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(region))),
             Self::Network(client) => PoolEndpoint::network(client.endpoint(owner)?),
+            Self::Nodes(home, nodes) => {
+                let nodes: Arc<dyn NodeDirectory> = Arc::clone(nodes) as _;
+                PoolEndpoint::network(home.pool_endpoint(owner, nodes)?)
+            }
         })
     }
 
     fn size_bytes(&self) -> u64 {
         match self {
             Self::Mapped(region) => region.word_count() * 8,
-            Self::Network(client) => client.region_size_bytes(),
+            Self::Network(client) | Self::Nodes(client, _) => client.region_size_bytes(),
         }
     }
 }
@@ -199,9 +207,15 @@ impl Pool {
         options: &TcpConnectOptions,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        let client = Arc::new(TcpClient::connect(address, options)?);
+        let mut client = TcpClient::connect(address, options)?;
+        if let Some(home) = client.home_address()? {
+            // What there is once in a pool is at its home (U1).
+            client = TcpClient::connect(&home, options)?;
+        }
+        let client = Arc::new(client);
         let way = Way::Network(Arc::clone(&client));
-        Self::assemble(format!("tcp:{address}"), way, client, node)
+        let pool = format!("tcp:{address}");
+        Self::assemble_with(pool, way, client, (node, Some(options)))
     }
 
     fn assemble(
@@ -209,6 +223,15 @@ impl Pool {
         way: Way,
         control: Arc<dyn Control>,
         node: Option<ShmNode>,
+    ) -> Result<Self, Error> {
+        Self::assemble_with(address, way, control, (node, None))
+    }
+
+    fn assemble_with(
+        address: String,
+        mut way: Way,
+        control: Arc<dyn Control>,
+        (node, options): (Option<ShmNode>, Option<&TcpConnectOptions>),
     ) -> Result<Self, Error> {
         let endpoint = way.endpoint(None)?;
         let mut batch = Batch::new();
@@ -229,7 +252,24 @@ impl Pool {
             node: NodeId(0),
             superblock,
         };
-        let share = PoolShare::new(address, PoolLayout::from(home));
+        let layout = PoolLayout::from(home);
+        let refreshed = layout.members().refresh(&endpoint, &layout);
+        let has_nodes = drive(&endpoint, refreshed)?;
+        way = match (way, options) {
+            (Way::Network(client), Some(options)) if has_nodes => {
+                let (home, layout) = (Arc::clone(&client), layout.clone());
+                let nodes = PoolNodes::new(home, layout, options.clone());
+                Way::Nodes(client, Arc::new(nodes))
+            }
+            (Way::Mapped(_), _) if has_nodes => {
+                let why = "it is one of several nodes, which are reached over the network: open \
+                           the pool by tcp:HOST:PORT of any of them";
+                let why = why.to_owned();
+                return Err(ErrorKind::BadAddress { address, why }.into());
+            }
+            (way, _) => way,
+        };
+        let share = PoolShare::new(address, layout);
         let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
         let of_thread = Arc::clone(&control);
         let process = ProcessThread::start(keeper, move || of_thread.give_up());
@@ -287,6 +327,43 @@ impl Pool {
         })
     }
 
+    /// Its nodes, home first, lost ones too. A few round trips, and 64 bytes per 64 KiB chunk.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn nodes(&self) -> Result<Vec<NodeInfo>, Error> {
+        let endpoint = self.endpoint(None)?;
+        let layout = &self.0.share.layout;
+        let members = layout.members();
+        drive(&endpoint, members.refresh(&endpoint, layout))?;
+        let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
+        let chunks = drive(&endpoint, allocator.entries())?;
+        let nodes = members.all().map(|(member, state)| NodeInfo {
+            number: member.layout.node.0,
+            address: member.address.clone(),
+            state,
+            size_bytes: member.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            used_bytes: chunks.used_count(member.layout.node) * CHUNK_SIZE_BYTES,
+        });
+        Ok(nodes.collect())
+    }
+
+    /// Asks the pool's home to let a node drain, to take it into use again, or to give it up for lost.
+    /// Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
+    ///
+    /// # Errors
+    /// The home cannot be reached, the pool has one node, there is no such node or it is in another
+    /// state, or the right to administer is missing.
+    pub fn set_node_state(&self, number: u8, state: MemberState) -> Result<(), Error> {
+        let (Way::Network(home) | Way::Nodes(home, _)) = &self.0.way else {
+            let why = "nodes are administered over the network, by tcp:HOST:PORT".to_owned();
+            let address = self.0.share.address.clone();
+            return Err(ErrorKind::BadAddress { address, why }.into());
+        };
+        home.set_member(NodeId(number), state as u64)?;
+        Ok(())
+    }
+
     /// What of it is in use. A few round trips, and 64 bytes per 64 KiB chunk.
     ///
     /// # Errors
@@ -296,6 +373,8 @@ impl Pool {
         let layout = &self.0.share.layout;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
         let chunks = drive(&endpoint, allocator.entries())?;
+        let sizes = layout.regions().map(|region| region.superblock.chunk_count);
+        let chunk_count: u64 = sizes.sum();
         let used = chunks
             .iter()
             .filter(|(_, chunk)| chunk.purpose != Some(ChunkPurpose::Free));
@@ -310,7 +389,7 @@ impl Pool {
         };
         let alive = reads.iter().filter(|read| is_alive(batch.words(**read)));
         Ok(PoolUsage {
-            size_bytes: layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            size_bytes: chunk_count * CHUNK_SIZE_BYTES,
             used_bytes: used.count() as u64 * CHUNK_SIZE_BYTES,
             session_count: alive.count() as u64,
             table_count: drive(&endpoint, read_catalog(&endpoint, layout))?.len() as u64,

@@ -85,6 +85,7 @@ impl PoolShare {
             backoff(attempt).await;
         }
         let _reading = reading;
+        self.learn_nodes(endpoint).await?;
         let read = read_snapshot(endpoint, &self.layout, geometry, table, root).await?;
         if let Some(directory) = self.known(table, root) {
             return Ok(directory);
@@ -93,6 +94,12 @@ impl PoolShare {
         let cached = (root, Arc::clone(&directory));
         self.directories().insert(table, cached);
         Ok(directory)
+    }
+
+    /// What is about to be read may name a node that has joined since the process looked last.
+    pub(crate) async fn learn_nodes<E: Endpoint>(&self, endpoint: &E) -> Result<(), Error> {
+        self.layout.members().refresh(endpoint, &self.layout).await?;
+        Ok(())
     }
 
     /// `None`: another session is reading it.

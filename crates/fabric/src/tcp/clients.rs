@@ -1,6 +1,5 @@
 //! The clients of a node: their control connections, their sessions, and how both end.
 
-use core::ops::Range;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -8,26 +7,18 @@ use std::time::Duration;
 
 use farleaf_types::OwnerWord;
 
-use crate::service::SessionService;
-use crate::tcp::gate::{ClientState, Gate, Grant};
+use crate::tcp::gate::{ClientState, Gate};
 use crate::tcp::greeter::{Guest, MessageInbox, send};
 use crate::tcp::greeting::{Purpose, Reply, Request, Ticket};
 use crate::tcp::nic::{DataConnection, SoftNic};
 use crate::tcp::permit::Permit;
 use crate::tcp::secret::{Rights, fill_randomly};
+use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 
 /// Connections of a process that are none of its sessions'. One looks after the sessions; a call
 /// that asks for statistics has one for as long as it lasts.
 const OWN_CONNECTION_COUNT_MAX: usize = 64;
-
-/// What the listener needs of the memory node.
-pub trait TcpService: SessionService {
-    /// F7: what the holders of these rights may change.
-    fn grant(&self, rights: Rights) -> Grant;
-    /// The words that the process of a session writes to keep it alive, whatever its rights.
-    fn own_words(&self, owner: OwnerWord) -> Range<u64>;
-}
 
 /// A session of a client.
 #[derive(Debug)]
@@ -76,11 +67,11 @@ impl Clients {
     }
 
     /// Takes somebody in who has shown that he knows the secret.
-    pub(super) fn welcome(&mut self, guest: Guest, service: &dyn TcpService) {
+    pub(super) fn welcome(&mut self, guest: Guest, service: &mut dyn TcpService) {
         let peer = guest.peer;
         let welcomed = match guest.purpose {
             Purpose::Control => self.welcome_client(guest, service),
-            Purpose::Data { ticket, owner } => self.welcome_data(guest, ticket, owner),
+            Purpose::Data { ticket, owner } => self.welcome_data(guest, (ticket, owner), service),
         };
         if let Err(error) = welcomed {
             tracing::debug!(%peer, %error, "hung up");
@@ -123,8 +114,8 @@ impl Clients {
     fn welcome_data(
         &mut self,
         mut guest: Guest,
-        ticket: Ticket,
-        owner: Option<OwnerWord>,
+        (ticket, owner): (Ticket, Option<OwnerWord>),
+        service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
         // Only who has proven the secret gets here; the ticket tells clients apart.
         let client = self
@@ -136,7 +127,7 @@ impl Clients {
             Some(client) if client.state.rights != guest.rights => {
                 Err("the client has connected with other rights".to_owned())
             }
-            Some(client) => client.begin_data(owner),
+            Some(client) => client.begin_data(owner, service),
         };
         let (gate, client) = match begun {
             Ok(begun) => begun,
@@ -206,10 +197,22 @@ impl Clients {
                 }
             }
             Request::Life(owner) => Reply::Life(service.process_of(*owner)),
-            Request::Fence(_) if client.state.rights < Rights::Admin => {
-                Reply::Refused("only who has the right to administer may fence".to_owned())
+            Request::Fence(_) | Request::Join(_) | Request::SetMember { .. }
+                if client.state.rights < Rights::Admin =>
+            {
+                Reply::Refused("only who has the right to administer may do that".to_owned())
             }
             Request::Fence(owner) => self.fence(*owner, service),
+            Request::Home => Reply::Home(service.home_address().unwrap_or_default()),
+            Request::Join(join) => match service.join(join) {
+                Ok(joined) => Reply::Joined(joined),
+                Err(reason) => Reply::Refused(reason),
+            },
+            Request::SetMember { node, state } => match service.set_member(*node, *state) {
+                Ok(state) => Reply::Member(state),
+                Err(reason) => Reply::Refused(reason),
+            },
+            Request::Member(node) => Reply::Member(service.member(*node)),
             Request::Hello { .. } | Request::Proof(_) => {
                 Reply::Refused("the greeting is over".to_owned())
             }
@@ -224,6 +227,9 @@ impl Clients {
         {
             tracing::warn!(%owner, peer = %client.peer, pid = client.pid, "fenced on request");
             self.nic.sweep();
+            return Reply::Fenced;
+        }
+        if service.bar(owner) {
             return Reply::Fenced;
         }
         match service.process_of(owner) {
@@ -278,9 +284,14 @@ impl Client {
     fn begin_data(
         &mut self,
         owner: Option<OwnerWord>,
+        service: &mut dyn TcpService,
     ) -> Result<(Arc<Gate>, Arc<ClientState>), String> {
         let gate = Arc::new(Gate::default());
         if let Some(owner) = owner {
+            if !self.has(owner) {
+                service.admit(owner)?;
+                self.sessions.push(ClientSession { owner, gate: None });
+            }
             let session = self
                 .sessions
                 .iter_mut()

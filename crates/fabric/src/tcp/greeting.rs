@@ -7,7 +7,7 @@
 //! | 1 | number of the message |
 //! | 2..8 | numbers of the message, see below |
 //! | 8..16 | random number or proof, 4 words; ticket, 2 words |
-//! | 7, 8..32 | of a refusal: size of its text in bytes, the text |
+//! | 7, 8..32 | of messages with a text: its size in bytes, the text |
 //!
 //! | client says | words | node answers | words |
 //! |---|---|---|---|
@@ -17,14 +17,18 @@
 //! | 4 close | 2 owner word | 4 closed | |
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
 //! | 6 fence | 2 owner word | 6 fenced | |
+//! | 7 home | | 7 home | 7, 8..32 address of the pool's home node; empty: this is it |
+//! | 8 join | 2 number of the region, 3 its size in bytes, 7, 8..32 address | 8 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
+//! | 9 set member | 2 number, 3 state | 9 member | 2 state |
+//! | 10 member | 2 number | 9 member | 2 state; 0: there is none |
 //! | any | | 0 refused | why |
 
-use farleaf_types::OwnerWord;
+use farleaf_types::{NodeId, OwnerWord};
 
 use crate::tcp::secret::{Proof, Rights};
 
 /// Version of all that a connection carries; a client and a node must have the same.
-pub const TCP_VERSION: u64 = 1;
+pub const TCP_VERSION: u64 = 2;
 /// "FLTCP" and a zero in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
 const FRAME_SIZE_WORDS: usize = 32;
@@ -61,7 +65,7 @@ pub(super) enum Purpose {
 }
 
 /// What a client says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Hello {
         purpose: Purpose,
@@ -74,6 +78,30 @@ pub(super) enum Request {
     Close(OwnerWord),
     Life(OwnerWord),
     Fence(OwnerWord),
+    Home,
+    Join(JoinRequest),
+    SetMember { node: NodeId, state: u64 },
+    Member(NodeId),
+}
+
+/// A node that wants to belong to a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// Number of its region.
+    pub region_id: u64,
+    /// Size of its region in bytes.
+    pub size_bytes: u64,
+    /// Where it is reached: `HOST:PORT`.
+    pub address: String,
+}
+
+/// What a pool's home says to a node that wants to belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Its number in the pool; `None`: it is being taken in, and asks again.
+    pub node: Option<NodeId>,
+    /// Which pool it is: the number of the home node's region.
+    pub pool_id: u64,
 }
 
 /// What a node answers.
@@ -90,6 +118,10 @@ pub(super) enum Reply {
     Closed,
     Life(Option<u32>),
     Fenced,
+    /// Empty: the node that was asked is it.
+    Home(String),
+    Joined(Joined),
+    Member(u64),
 }
 
 /// Why a frame is no message. The text completes "the peer sent ...".
@@ -125,6 +157,13 @@ impl Request {
             Self::Close(owner) => writer.numbers(4, &[owner.word()]),
             Self::Life(owner) => writer.numbers(5, &[owner.word()]),
             Self::Fence(owner) => writer.numbers(6, &[owner.word()]),
+            Self::Home => writer.numbers(7, &[]),
+            Self::Join(join) => {
+                writer.numbers(8, &[join.region_id, join.size_bytes]);
+                writer.text(&join.address);
+            }
+            Self::SetMember { node, state } => writer.numbers(9, &[node.0.into(), *state]),
+            Self::Member(node) => writer.numbers(10, &[node.0.into()]),
         }
         writer.0
     }
@@ -158,6 +197,17 @@ impl Request {
             4 => Self::Close(owner),
             5 => Self::Life(owner),
             6 => Self::Fence(owner),
+            7 => Self::Home,
+            8 => Self::Join(JoinRequest {
+                region_id: word(frame, 2),
+                size_bytes: word(frame, 3),
+                address: text(frame),
+            }),
+            9 => Self::SetMember {
+                node: node_number(frame)?,
+                state: word(frame, 3),
+            },
+            10 => Self::Member(node_number(frame)?),
             number => return Err(Malformed(format!("the unknown request number {number}"))),
         })
     }
@@ -168,6 +218,14 @@ impl Reply {
         let mut writer = Writer::new();
         match self {
             Self::Refused(reason) => writer.text(reason),
+            Self::Home(address) => {
+                writer.numbers(7, &[]);
+                writer.text(address);
+            }
+            Self::Joined(Joined { node, pool_id }) => {
+                writer.numbers(8, &[node.map_or(0, |node| node.0.into()), *pool_id]);
+            }
+            Self::Member(state) => writer.numbers(9, &[*state]),
             Self::Challenge(nonce) => {
                 writer.numbers(1, &[]);
                 writer.bytes(8, nonce);
@@ -195,12 +253,7 @@ impl Reply {
     pub(super) fn decode(frame: &Frame) -> Result<Self, Malformed> {
         check_version(frame)?;
         Ok(match word(frame, 1) {
-            0 => {
-                let size = usize::try_from(word(frame, 7)).unwrap_or(usize::MAX);
-                let end = TEXT_START_BYTES + size.min(TEXT_SIZE_BYTES_MAX);
-                let text = String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]);
-                Self::Refused(text.into_owned())
-            }
+            0 => Self::Refused(text(frame)),
             1 => Self::Challenge(bytes(frame, 8)),
             2 => Self::Welcome {
                 region_size_bytes: word(frame, 2),
@@ -221,6 +274,15 @@ impl Reply {
                 _ => return Err(Malformed("an impossible life".to_owned())),
             },
             6 => Self::Fenced,
+            7 => Self::Home(text(frame)),
+            8 => {
+                let node = node_number(frame)?;
+                Self::Joined(Joined {
+                    node: (node != NodeId(0)).then_some(node),
+                    pool_id: word(frame, 3),
+                })
+            }
+            9 => Self::Member(word(frame, 2)),
             number => return Err(Malformed(format!("the unknown reply number {number}"))),
         })
     }
@@ -264,6 +326,17 @@ fn check_version(frame: &Frame) -> Result<(), Malformed> {
     }
 }
 
+fn text(frame: &Frame) -> String {
+    let size = usize::try_from(word(frame, 7)).unwrap_or(usize::MAX);
+    let end = TEXT_START_BYTES + size.min(TEXT_SIZE_BYTES_MAX);
+    String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]).into_owned()
+}
+
+fn node_number(frame: &Frame) -> Result<NodeId, Malformed> {
+    let number = u8::try_from(word(frame, 2)).map(NodeId);
+    number.map_err(|_| Malformed("the number of no node".to_owned()))
+}
+
 fn word(frame: &Frame, index: usize) -> u64 {
     u64::from_le_bytes(bytes(frame, index))
 }
@@ -304,7 +377,7 @@ mod tests {
     #[test]
     fn frames_are_golden() {
         let frame = hello(data()).encode();
-        assert_eq!(frame[..8], [1, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
+        assert_eq!(frame[..8], [2, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
         let numbers: Vec<u64> = (1..7).map(|index| word(&frame, index)).collect();
         assert_eq!(numbers, [1, 2, 2, 4_000_000, owner().word(), 0]);
         assert_eq!(frame[64..68], [0, 1, 2, 3]);
@@ -326,6 +399,17 @@ mod tests {
             Request::Close(owner()),
             Request::Life(owner()),
             Request::Fence(owner()),
+            Request::Home,
+            Request::Join(JoinRequest {
+                region_id: 77,
+                size_bytes: 1 << 40,
+                address: "far.example:7470".to_owned(),
+            }),
+            Request::SetMember {
+                node: NodeId(200),
+                state: 2,
+            },
+            Request::Member(NodeId(3)),
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
@@ -342,6 +426,17 @@ mod tests {
             Reply::Life(Some(4_000_000)),
             Reply::Life(None),
             Reply::Fenced,
+            Reply::Home(String::new()),
+            Reply::Home("10.0.0.5:7470".to_owned()),
+            Reply::Joined(Joined {
+                node: None,
+                pool_id: 5,
+            }),
+            Reply::Joined(Joined {
+                node: Some(NodeId(9)),
+                pool_id: u64::MAX,
+            }),
+            Reply::Member(4),
             Reply::Refused("full".to_owned()),
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
@@ -370,7 +465,7 @@ mod tests {
         fn any_bytes_decode_or_are_refused(
             random in proptest::collection::vec(any::<u8>(), FRAME_SIZE_BYTES),
             ours: bool,
-            number in 0..8_u8,
+            number in 0..12_u8,
         ) {
             let mut frame = [0; FRAME_SIZE_BYTES];
             frame.copy_from_slice(&random);

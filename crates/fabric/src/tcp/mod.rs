@@ -31,6 +31,8 @@
 //! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
 //! | `answer` | what a node's answer means to a batch |
 //! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
+//! | `nodes` | how an endpoint finds the nodes of its pool |
+//! | `service` | what the node's side needs of the memory node behind it |
 //! | `listener`, `greeter`, `clients` | the node's side: doors (H1 to H3), strangers, clients |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
 //! | `patience` | how long both sides ask again before they sleep |
@@ -52,17 +54,20 @@ mod greeting;
 mod listener;
 mod local_secret;
 mod nic;
+mod nodes;
 mod patience;
 mod permit;
 mod secret;
+mod service;
 mod stream;
 mod tls;
 
 pub use client::{TcpClient, TcpConnectOptions};
-pub use clients::TcpService;
 pub use endpoint::{TcpEndpoint, TcpExecute};
 pub use gate::Grant;
-pub use greeting::TCP_VERSION;
+pub use greeting::{JoinRequest, Joined, TCP_VERSION};
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
+pub use nodes::{NodeDirectory, NodeWay};
 pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};
+pub use service::TcpService;
 pub use tls::{TlsClient, TlsError, TlsServer};

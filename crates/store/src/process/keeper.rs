@@ -99,6 +99,11 @@ impl<E: Endpoint> ProcessKeeper<E> {
         let read = batch.read(self.layout.sequence(), 1);
         self.endpoint.execute(batch).await?;
         let sequence = batch.words(read)[0];
+        if sequence != self.note.sequence.load(Ordering::Relaxed) {
+            // U3: whoever sees a number has seen the nodes as they were when it was drawn (V5).
+            let members = self.layout.members();
+            members.refresh(&self.endpoint, &self.layout).await?;
+        }
         // P2: the number first, then the barrier, then the notes.
         self.note.sequence.store(sequence, Ordering::SeqCst);
         if !self.pass_barrier() {

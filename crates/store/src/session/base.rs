@@ -224,6 +224,7 @@ impl<H: Host> SessionCore<H> {
         budget: Budget,
     ) -> Result<PagedSnapshot, Error> {
         let head_bytes_max = budget.head_bytes_max();
+        self.share().learn_nodes(&self.endpoint).await?;
         let (endpoint, layout) = (&self.endpoint, self.layout());
         let read = read_paged(endpoint, layout, geometry, table, root, head_bytes_max);
         Ok(read.await?)

@@ -10,6 +10,7 @@ mod load;
 mod model;
 mod retraining;
 mod rights;
+mod several_nodes;
 mod tables;
 mod threads;
 

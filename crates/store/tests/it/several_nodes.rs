@@ -1,0 +1,183 @@
+//! Pools of several nodes (U1 to U5, V1 to V5).
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farleaf::{
+    ConnectOptions, ErrorKind, NodeInfo, NodeState, Pool, Table, TableOptions, retrain_policy,
+};
+use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
+
+/// Of the home and each guest.
+const SIZE_BYTES: u64 = 48 << 20;
+/// Shorter than anybody should need who is alive.
+const LOST_AFTER: Duration = Duration::from_secs(10);
+
+fn listen() -> TcpListenOptions {
+    TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+/// The nodes of a pool, all in this process.
+struct Nodes {
+    home: ShmNode,
+    address: String,
+}
+
+impl Nodes {
+    fn home_alone() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("several-{}-{number}", std::process::id());
+        let options = HomeOptions {
+            address: "127.0.0.1:0".to_owned(),
+            connect: ConnectOptions::default(),
+            lost_after: LOST_AFTER,
+        };
+        let retraining = retrain_policy(1).expect("there is one");
+        let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
+        let mut home = home.expect("a home");
+        let address = home.listen(&listen()).expect("a port").to_string();
+        Self { home, address }
+    }
+
+    fn guest(&self) -> GuestNode {
+        let options = GuestOptions {
+            name: "several-guest".to_owned(),
+            size_bytes: SIZE_BYTES,
+            listen: listen(),
+            address: "127.0.0.1:0".to_owned(),
+            home_address: self.address.clone(),
+            connect: ConnectOptions::default(),
+        };
+        GuestNode::start(&options).expect("a guest")
+    }
+
+    fn open(&self) -> Pool {
+        Pool::open(&format!("tcp:{}", self.address)).expect("the pool")
+    }
+}
+
+/// Waits for the pool's nodes to be as they should.
+fn wait_for(pool: &Pool, what: &str, are: impl Fn(&[NodeInfo]) -> bool) -> Vec<NodeInfo> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let nodes = pool.nodes().expect("the home is there");
+        if are(&nodes) {
+            return nodes;
+        }
+        assert!(Instant::now() < until, "{what}: {nodes:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn active_count(nodes: &[NodeInfo]) -> usize {
+    let active = nodes.iter().filter(|node| node.state == NodeState::Active);
+    active.count()
+}
+
+/// A home with two guests, and a table of `count` records on all of them.
+fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
+    let nodes = Nodes::home_alone();
+    let guests = [nodes.guest(), nodes.guest()];
+    let pool = nodes.open();
+    wait_for(&pool, "both join", |nodes| active_count(nodes) == 3);
+    let session = pool.session().expect("a session");
+    let table = session.create_table("t", &TableOptions::default());
+    let table = table.expect("a table");
+    let records = (0..count).map(|number| (key(number), number));
+    table.bulk_load(records, |_| {}).expect("it fits");
+    (nodes, guests, pool, table)
+}
+
+/// Not on a line, so that there are models enough.
+fn key(number: u64) -> u64 {
+    number * 10 + (number / 1000) * (number / 1000) * 40
+}
+
+fn is_lost(error: &farleaf::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NodeLost { .. })
+}
+
+/// Promise: a pool is opened by the address of any of its nodes, and holds a table as one node
+/// would; its runs are on all nodes, evenly.
+#[test]
+fn a_table_is_spread_over_all_nodes() {
+    let (_nodes, guests, pool, table) = loaded(400_000);
+    let nodes = pool.nodes().expect("the home is there");
+    let used: Vec<u64> = nodes.iter().map(|node| node.used_bytes).collect();
+    let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+    assert!(most - least <= 5 << 20, "{used:?}: a piece of 4 MiB apart, and a snapshot");
+    for guest in &guests {
+        let address = format!("tcp:{}", guest.network_address());
+        let pool = Pool::open(&address).expect("by any address");
+        let session = pool.session().expect("a session");
+        let table = session.open_table("t").expect("the table");
+        for number in (0..400_000).step_by(7919) {
+            assert_eq!(table.get(key(number)).expect("a get"), Some(number));
+        }
+    }
+    let mut model: BTreeMap<u64, u64> = (0..400_000).map(|it| (key(it), it)).collect();
+    for number in 0..30_000_u64 {
+        let key = key(number * 13) + 3;
+        table.put(key, number).expect("a put");
+        model.insert(key, number);
+    }
+    let keys: Vec<u64> = (0..64).map(|number| key(number * 6000)).collect();
+    let values = table.multi_get(&keys).expect("over all nodes");
+    let expected: Vec<Option<u64>> = keys.iter().map(|key| model.get(key).copied()).collect();
+    assert_eq!(values, expected);
+    let scanned: Result<Vec<(u64, u64)>, _> = table.scan(0, usize::MAX).collect();
+    assert!(scanned.expect("a scan").into_iter().eq(model), "nothing is missing");
+}
+
+/// Promise (U4): when a node is lost, what was on it is an error that says so, within the stated
+/// time; all other keys can be read and written; a node that comes back is empty, and another one.
+#[test]
+fn a_lost_node_takes_its_keys_and_no_others() {
+    let (nodes, [first, _second], pool, table) = loaded(300_000);
+    drop(first);
+    let begun = Instant::now();
+    let (mut lost_count, mut found_count) = (0, 0);
+    for number in (0..300_000).step_by(11) {
+        match table.get(key(number)) {
+            Ok(value) => {
+                assert_eq!(value, Some(number), "no answer is made up");
+                found_count += 1;
+            }
+            Err(error) => {
+                assert!(is_lost(&error), "{error}");
+                lost_count += 1;
+            }
+        }
+    }
+    assert!(begun.elapsed() < LOST_AFTER, "it hung up, so nobody waits");
+    assert!(lost_count > 3000 && found_count > 10_000, "{lost_count} {found_count}");
+    wait_for(&pool, "one is lost", |nodes| {
+        nodes.iter().any(|node| node.state == NodeState::Lost)
+    });
+    let mut written_count = 0;
+    for number in (0..300_000).step_by(29) {
+        match table.put(key(number) + 1, number) {
+            Ok(_) => {
+                assert_eq!(table.get(key(number) + 1).expect("just written"), Some(number));
+                written_count += 1;
+            }
+            Err(error) => assert!(is_lost(&error), "{error}"),
+        }
+    }
+    assert!(written_count > 5000, "{written_count}");
+    let other = pool.session().expect("sessions are registered as before");
+    let other = other.open_table("t").expect("the table is there");
+    assert!((0..300_000).step_by(97).any(|number| other.get(key(number)).is_ok()));
+    let _back = nodes.guest();
+    let nodes = wait_for(&pool, "it comes back", |nodes| active_count(nodes) == 3);
+    let back = nodes.iter().find(|node| node.number == 3).expect("under a new number");
+    assert_eq!(back.used_bytes, 0, "empty");
+    let fresh = pool.session().expect("a session");
+    let fresh = fresh.create_table("fresh", &TableOptions::default()).expect("a table");
+    fresh.bulk_load((0..300_000).map(|it| (key(it), it)), |_| {}).expect("it fits");
+    let nodes = pool.nodes().expect("the home is there");
+    assert!(nodes.iter().any(|node| node.number == 3 && node.used_bytes > 0));
+}
