@@ -2,7 +2,7 @@
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
-use farleaf_region::{RegionError, PoolLayout};
+use farleaf_region::{PoolLayout, RegionError};
 
 /// Every place of the catalog: a table, nothing, or an entry that is being written or is damaged.
 /// One round trip.

@@ -226,9 +226,7 @@ impl NetworkService {
                 "that is for the pool's home node, {}",
                 guest.home_address
             )),
-            Role::Alone(_) => {
-                Err("its pool has one node: it is served without --pool".to_owned())
-            }
+            Role::Alone(_) => Err("its pool has one node: it is served without --pool".to_owned()),
         }
     }
 }

@@ -43,7 +43,7 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session;
-use farleaf_region::{RegionError, PoolLayout};
+use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::catalog::read_catalog;
@@ -209,7 +209,7 @@ impl<E: Endpoint> Keeper<E> {
         Ok(fenced.await?)
     }
 
-    fn chunk_places<'a>(
+    pub(crate) fn chunk_places<'a>(
         &'a self,
         access: &LeafAccess<'a, E>,
         chunk: ChunkIndex,

@@ -196,7 +196,8 @@ impl ChunkIndex {
 }
 
 // Blocks have 40 bits, of which chunks leave 30.
-const _: () = assert!(RemoteAddr::BLOCK_COUNT_MAX / CHUNK_SIZE_BLOCKS < 1 << ChunkIndex::NODE_SHIFT);
+const _: () =
+    assert!(RemoteAddr::BLOCK_COUNT_MAX / CHUNK_SIZE_BLOCKS < 1 << ChunkIndex::NODE_SHIFT);
 
 /// Where things are in a region whose superblock has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -233,7 +233,10 @@ impl Members {
             let counters = endpoint.counters();
             counters.record(OperationKind::Control, &batch.take_cost());
         };
-        if version.as_ref().is_ok_and(|version| self.is_version(*version)) {
+        if version
+            .as_ref()
+            .is_ok_and(|version| self.is_version(*version))
+        {
             count(&mut batch);
             return Ok(false);
         }

@@ -40,7 +40,10 @@ impl PoolNodes {
     /// Reads the member table, over a connection of its own: an endpoint asks, in the middle of a
     /// batch.
     fn refresh(&self) -> Result<(), String> {
-        let endpoint = self.home.endpoint(None).map_err(|error| error.to_string())?;
+        let endpoint = self
+            .home
+            .endpoint(None)
+            .map_err(|error| error.to_string())?;
         let refreshed = self.layout.members().refresh(&endpoint, &self.layout);
         let refreshed = block_on(refreshed, endpoint.completions());
         refreshed.map(|_| ()).map_err(|error| error.to_string())

@@ -98,7 +98,10 @@ impl PoolShare {
 
     /// What is about to be read may name a node that has joined since the process looked last.
     pub(crate) async fn learn_nodes<E: Endpoint>(&self, endpoint: &E) -> Result<(), Error> {
-        self.layout.members().refresh(endpoint, &self.layout).await?;
+        self.layout
+            .members()
+            .refresh(endpoint, &self.layout)
+            .await?;
         Ok(())
     }
 

@@ -83,11 +83,7 @@ impl MappedEndpoint {
 impl MappedEndpoint {
     /// Executes verbs of a batch that goes to other nodes, too. They are inside of the region, and
     /// are counted by who posts the batch.
-    pub(crate) fn execute_part<'v>(
-        &self,
-        verbs: impl Iterator<Item = &'v Verb>,
-        data: &mut [u64],
-    ) {
+    pub(crate) fn execute_part<'v>(&self, verbs: impl Iterator<Item = &'v Verb>, data: &mut [u64]) {
         let (words, mut cost) = (self.region.words(), Cost::default());
         let mut fence_due = false;
         for verb in verbs {

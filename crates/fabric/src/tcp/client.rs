@@ -151,17 +151,18 @@ impl TcpClient {
     }
 
     /// A data connection.
-    pub(super) fn connection(
-        &self,
-        owner: Option<OwnerWord>,
-    ) -> Result<Connection, ControlError> {
+    pub(super) fn connection(&self, owner: Option<OwnerWord>) -> Result<Connection, ControlError> {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
         let mut stream = self.stream(socket)?;
         let welcome = self.greet(&mut stream, Purpose::Data { ticket, owner })?;
         let region_word_count = welcome.region_size_bytes / 8;
-        Ok(Connection::new(stream, region_word_count, self.answer_time_max))
+        Ok(Connection::new(
+            stream,
+            region_word_count,
+            self.answer_time_max,
+        ))
     }
 
     /// Where the pool's home node is, if this is another one.

@@ -80,7 +80,10 @@ pub(super) enum Request {
     Fence(OwnerWord),
     Home,
     Join(JoinRequest),
-    SetMember { node: NodeId, state: u64 },
+    SetMember {
+        node: NodeId,
+        state: u64,
+    },
     Member(NodeId),
 }
 

@@ -2,8 +2,8 @@
 //! turns on all of them.
 
 use farleaf_fabric::Endpoint;
-use farleaf_region::RegionError;
 use farleaf_region::PoolLayout;
+use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Placement};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};

@@ -259,6 +259,17 @@ impl IndexState {
         self.unlinked_count.update(|count| count - 1);
     }
 
+    /// Takes the leases out that are on other nodes than these, to give them back: nothing new goes
+    /// there. None while a leaf that was taken is linked to by nothing yet.
+    pub fn take_leases_but(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
+        if self.unlinked_count.get() > 0 {
+            return Vec::new();
+        }
+        let mut leases = self.leases.borrow_mut();
+        let closed = leases.extract_if(.., |(node, _)| !is_open(*node));
+        closed.map(|(_, lease)| lease).collect()
+    }
+
     /// Takes the leased leaves out, to give them back.
     pub fn take_leases(&self) -> Vec<LeafLease> {
         let leases = self.leases.take().into_iter();

@@ -4,6 +4,7 @@ use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
 use farleaf_leaf::{Critical, LeafBuffer, LeafLease, Look};
 use farleaf_region::allocation::{ChunkAllocator, Placement};
+use farleaf_region::members::MemberState;
 use farleaf_region::{RegionError, queue};
 use farleaf_types::{NodeId, RemoteAddr};
 
@@ -352,15 +353,24 @@ impl<E: Endpoint> Index<'_, E> {
             let leased = allocator.lease_leaves(access.table, geometry.slots(), leaf_count);
             leased.await
         };
-        let mut leased = lease_on(node).await;
-        if matches!(leased, Err(RegionError::Full { .. })) {
+        // U5: a node that is draining takes no more.
+        let is_open = access.layout.members().state(node) == Some(MemberState::Active);
+        let mut leased = None;
+        if is_open {
+            leased = Some(lease_on(node).await);
+        }
+        if !matches!(leased, Some(Ok(_) | Err(RegionError::Fabric(_)))) {
             let mut placement = Placement::read(&allocator, access.layout).await?;
-            let mut full = node;
-            while matches!(leased, Err(RegionError::Full { .. })) && placement.rule_out(full) {
-                full = placement.emptiest();
-                leased = lease_on(full).await;
+            let mut has_more = !is_open || placement.rule_out(node);
+            while has_more {
+                let other = placement.emptiest();
+                let claimed = lease_on(other).await;
+                let is_full = matches!(claimed, Err(RegionError::Full { .. }));
+                has_more = is_full && placement.rule_out(other);
+                leased = Some(claimed);
             }
         }
+        let leased = leased.expect("the home takes chunks as long as there is a pool");
         let exhausted = self.state.extend_lease(access, leased?);
         // Nobody else can free what is retired in a chunk that is leased.
         LeafLease::give_exhausted(access, exhausted).await

@@ -65,8 +65,8 @@ pub(super) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_region::{RegionLayout, Superblock};
     use farleaf_region::layout::ChunkIndex;
+    use farleaf_region::{RegionLayout, Superblock};
     use farleaf_types::NodeId;
     use proptest::prelude::*;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_leaf::LeafGeometry;
-use farleaf_region::RegionError;
 use farleaf_region::PoolLayout;
+use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
@@ -346,12 +346,7 @@ pub(super) fn decode_models(
 
 /// Whether all that a model points to lies in chunks of the region; leaves that a leaf table lists
 /// are checked there.
-fn is_inside(
-    model: &Model,
-    layout: &PoolLayout,
-    geometry: LeafGeometry,
-    is_listed: bool,
-) -> bool {
+fn is_inside(model: &Model, layout: &PoolLayout, geometry: LeafGeometry, is_listed: bool) -> bool {
     let spans = |start: RemoteAddr, block_count: u64| {
         let last = start.block() + block_count.max(1) - 1;
         last < RemoteAddr::BLOCK_COUNT_MAX

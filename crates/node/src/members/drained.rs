@@ -26,7 +26,10 @@ impl Draining {
         let members = keeper.layout.members();
         let is_draining = |node| members.state(node) == Some(MemberState::Draining);
         self.since.retain(|(node, _)| is_draining(*node));
-        let nodes: Vec<NodeId> = members.reachable().filter(|node| is_draining(*node)).collect();
+        let nodes: Vec<NodeId> = members
+            .reachable()
+            .filter(|node| is_draining(*node))
+            .collect();
         if nodes.is_empty() {
             return Ok(());
         }

@@ -69,9 +69,7 @@ impl GuestState {
             return Err("nobody's session".to_owned());
         };
         match barred.get(&session) {
-            Some(last) if *last >= incarnation.number() => {
-                Err(format!("{owner} has been fenced"))
-            }
+            Some(last) if *last >= incarnation.number() => Err(format!("{owner} has been fenced")),
             _ => Ok(()),
         }
     }
@@ -272,7 +270,10 @@ fn stay(
 fn end_of(state: u64, node: NodeId) -> GuestEnd {
     let left = MemberState::Left as u64;
     if state == left {
-        tracing::info!(node = node.0, "this node has been drained, and has left its pool");
+        tracing::info!(
+            node = node.0,
+            "this node has been drained, and has left its pool"
+        );
     } else {
         tracing::error!(
             node = node.0,
@@ -282,11 +283,7 @@ fn end_of(state: u64, node: NodeId) -> GuestEnd {
     GuestEnd::Lost
 }
 
-fn watch(
-    home: &TcpClient,
-    node: NodeId,
-    stopped: &Receiver<()>,
-) -> Result<GuestEnd, ControlError> {
+fn watch(home: &TcpClient, node: NodeId, stopped: &Receiver<()>) -> Result<GuestEnd, ControlError> {
     let mut is_told = false;
     loop {
         if !rest(stopped, ASK_TICK) {

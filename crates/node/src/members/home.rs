@@ -13,9 +13,7 @@ use farleaf_fabric::tcp::{
 };
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
 use farleaf_region::layout::SUPERBLOCK_SIZE_WORDS;
-use farleaf_region::members::{
-    MEMBER_ADDRESS_SIZE_BYTES_MAX, Member, MemberState, write_member,
-};
+use farleaf_region::members::{MEMBER_ADDRESS_SIZE_BYTES_MAX, Member, MemberState, write_member};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
@@ -147,9 +145,7 @@ impl PoolHome {
             let mut joining = lock(&self.joining);
             match taken.as_mut() {
                 Ok(_) => joining.remove(&request.region_id),
-                Err(why) => {
-                    joining.insert(request.region_id, Joining::Failed(std::mem::take(why)))
-                }
+                Err(why) => joining.insert(request.region_id, Joining::Failed(std::mem::take(why))),
             };
         }
     }
@@ -198,7 +194,9 @@ impl PoolHome {
         let links: Vec<(NodeId, Arc<TcpClient>)> = {
             let links = lock(&self.links);
             let links = links.iter();
-            links.map(|(node, client)| (*node, Arc::clone(client))).collect()
+            links
+                .map(|(node, client)| (*node, Arc::clone(client)))
+                .collect()
         };
         for (node, client) in links {
             if let Err(error) = client.member(node) {
@@ -217,7 +215,11 @@ impl PoolHome {
         match state {
             MemberState::Lost => {}
             MemberState::Left => {
-                tracing::info!(node = node.0, address = member.address, "a drained node is gone");
+                tracing::info!(
+                    node = node.0,
+                    address = member.address,
+                    "a drained node is gone"
+                );
             }
             MemberState::Active | MemberState::Draining => {
                 tracing::error!(
@@ -238,7 +240,9 @@ impl PoolHome {
         let links: Vec<(NodeId, Arc<TcpClient>)> = {
             let links = lock(&self.links);
             let links = links.iter();
-            links.map(|(node, client)| (*node, Arc::clone(client))).collect()
+            links
+                .map(|(node, client)| (*node, Arc::clone(client)))
+                .collect()
         };
         for (node, client) in links {
             if let Err(error) = client.fence_session(owner, &mut |_| ()) {
@@ -294,7 +298,9 @@ impl NodeDirectory for PoolHome {
             return NodeWay::Lost;
         }
         let links = lock(&self.links);
-        links.get(&node).map_or(NodeWay::None, |client| NodeWay::At(Arc::clone(client)))
+        links
+            .get(&node)
+            .map_or(NodeWay::None, |client| NodeWay::At(Arc::clone(client)))
     }
 
     fn is_lost(&self, node: NodeId) -> bool {

@@ -35,8 +35,8 @@ mod guest;
 mod home;
 
 pub(crate) use drained::Draining;
-pub use guest::{GuestEnd, GuestNode, GuestOptions};
 pub(crate) use guest::GuestState;
+pub use guest::{GuestEnd, GuestNode, GuestOptions};
 pub(crate) use home::{MemberThread, PoolHome};
 
 use std::time::Duration;

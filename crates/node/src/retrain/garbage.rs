@@ -10,6 +10,7 @@ use farleaf_region::RegionError;
 use farleaf_region::catalog::EntryState;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_region::members::MemberState;
 use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
 
 use super::Retrainer;
@@ -228,6 +229,11 @@ impl Retrainer {
         mut group: Garbage,
     ) -> Result<(), IndexError> {
         let mut reclaimed_bytes = 0;
+        // U4: of a lost node there is nothing to free.
+        let members = keeper.layout.members();
+        let is_lost = |node| members.state(node) == Some(MemberState::Lost);
+        group.leaves.retain(|leaf| !is_lost(leaf.node()));
+        group.chunks.retain(|chunk| !is_lost(chunk.node()));
         for chunk in group.chunks.drain(..) {
             let is_own = |entry: &ChunkEntry| {
                 let purpose = entry.purpose;

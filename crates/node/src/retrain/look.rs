@@ -195,9 +195,7 @@ impl<E: Endpoint> Looked<'_, E> {
                     found = of.map(|generation| (range, generation));
                 }
                 // Side by side, which chunks of two nodes are not.
-                Some((range, generation))
-                    if of == Some(*generation) && range.end() == index =>
-                {
+                Some((range, generation)) if of == Some(*generation) && range.end() == index => {
                     range.count += 1;
                 }
                 Some(_) => break,

@@ -110,7 +110,14 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let (region, layout) = (Arc::clone(&case.pool.region), case.pool.layout.clone());
-        let agent = agent::start(MappedEndpoint::new(region), layout, node, heard, Arc::clone(&stop), None);
+        let agent = agent::start(
+            MappedEndpoint::new(region),
+            layout,
+            node,
+            heard,
+            Arc::clone(&stop),
+            None,
+        );
         let agent = agent.expect("a thread is left");
         events
             .send(AgentEvent::Fenced(case.dead))

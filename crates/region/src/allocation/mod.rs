@@ -28,9 +28,9 @@ use core::task::Poll;
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, TableId};
 
+use crate::PoolLayout;
 use crate::RegionError;
 use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use crate::PoolLayout;
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
 pub use free_space::{ChunkRange, Others};
 use free_space::{FreeSpace, Source};

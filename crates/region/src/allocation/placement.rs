@@ -106,11 +106,13 @@ mod tests {
     use super::*;
 
     fn placement(loads: &[(u8, u64, u64)]) -> Placement {
-        let nodes = loads.iter().map(|(node, used_count, chunk_count)| NodeLoad {
-            node: NodeId(*node),
-            used_count: *used_count,
-            chunk_count: *chunk_count,
-        });
+        let nodes = loads
+            .iter()
+            .map(|(node, used_count, chunk_count)| NodeLoad {
+                node: NodeId(*node),
+                used_count: *used_count,
+                chunk_count: *chunk_count,
+            });
         Placement {
             nodes: nodes.collect(),
         }

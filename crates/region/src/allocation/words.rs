@@ -131,7 +131,8 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         for start in (0..count).step_by(BATCH_CHUNK_COUNT as usize) {
             let part = (count - start).min(BATCH_CHUNK_COUNT) as usize;
             batch.clear();
-            let from = self.region
+            let from = self
+                .region
                 .chunk_entry(ChunkIndex::new(self.region.node, start));
             let read = batch.read(from, part * CHUNK_ENTRY_SIZE_WORDS);
             self.endpoint.execute(batch).await?;

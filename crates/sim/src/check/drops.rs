@@ -1,7 +1,7 @@
 //! D7, G3: a dropped table that nobody can be working on becomes free, its entry and its chunks.
 
-use farleaf_region::catalog::{CatalogEntry, EntryState};
 use farleaf_region::allocation::ChunkTable;
+use farleaf_region::catalog::{CatalogEntry, EntryState};
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::ChunkIndex;
 

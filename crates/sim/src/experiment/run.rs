@@ -215,9 +215,8 @@ pub fn run(
     let nodes: Vec<Node> = nodes.collect();
     let machines = (0..machine_count).map(|index| {
         let nodes = nodes.iter();
-        let nodes = nodes.map(|(layout, registry)| {
-            Machine::new(index, layout.clone(), registry, &world)
-        });
+        let nodes =
+            nodes.map(|(layout, registry)| Machine::new(index, layout.clone(), registry, &world));
         nodes.collect::<Vec<_>>()
     });
     let machines: Vec<Vec<Rc<Machine>>> = machines.collect();

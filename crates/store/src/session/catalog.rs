@@ -9,7 +9,7 @@ use farleaf_region::catalog::{
     live_word,
 };
 use farleaf_region::session::{self, alive_word};
-use farleaf_region::{RegionError, PoolLayout};
+use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use super::base::SessionCore;

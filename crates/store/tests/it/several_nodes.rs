@@ -21,7 +21,8 @@ fn listen() -> TcpListenOptions {
 
 /// The nodes of a pool, all in this process.
 struct Nodes {
-    home: ShmNode,
+    /// As long as it lives, it serves.
+    _home: ShmNode,
     address: String,
 }
 
@@ -39,7 +40,10 @@ impl Nodes {
         let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
         let mut home = home.expect("a home");
         let address = home.listen(&listen()).expect("a port").to_string();
-        Self { home, address }
+        Self {
+            _home: home,
+            address,
+        }
     }
 
     fn guest(&self) -> GuestNode {
@@ -108,7 +112,10 @@ fn a_table_is_spread_over_all_nodes() {
     let nodes = pool.nodes().expect("the home is there");
     let used: Vec<u64> = nodes.iter().map(|node| node.used_bytes).collect();
     let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
-    assert!(most - least <= 5 << 20, "{used:?}: a piece of 4 MiB apart, and a snapshot");
+    assert!(
+        most - least <= 5 << 20,
+        "{used:?}: a piece of 4 MiB apart, and a snapshot"
+    );
     for guest in &guests {
         let address = format!("tcp:{}", guest.network_address());
         let pool = Pool::open(&address).expect("by any address");
@@ -129,7 +136,10 @@ fn a_table_is_spread_over_all_nodes() {
     let expected: Vec<Option<u64>> = keys.iter().map(|key| model.get(key).copied()).collect();
     assert_eq!(values, expected);
     let scanned: Result<Vec<(u64, u64)>, _> = table.scan(0, usize::MAX).collect();
-    assert!(scanned.expect("a scan").into_iter().eq(model), "nothing is missing");
+    assert!(
+        scanned.expect("a scan").into_iter().eq(model),
+        "nothing is missing"
+    );
 }
 
 /// Promise (U4): when a node is lost, what was on it is an error that says so, within the stated
@@ -153,7 +163,10 @@ fn a_lost_node_takes_its_keys_and_no_others() {
         }
     }
     assert!(begun.elapsed() < LOST_AFTER, "it hung up, so nobody waits");
-    assert!(lost_count > 3000 && found_count > 10_000, "{lost_count} {found_count}");
+    assert!(
+        lost_count > 3000 && found_count > 10_000,
+        "{lost_count} {found_count}"
+    );
     wait_for(&pool, "one is lost", |nodes| {
         nodes.iter().any(|node| node.state == NodeState::Lost)
     });
@@ -161,7 +174,10 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     for number in (0..300_000).step_by(29) {
         match table.put(key(number) + 1, number) {
             Ok(_) => {
-                assert_eq!(table.get(key(number) + 1).expect("just written"), Some(number));
+                assert_eq!(
+                    table.get(key(number) + 1).expect("just written"),
+                    Some(number)
+                );
                 written_count += 1;
             }
             Err(error) => assert!(is_lost(&error), "{error}"),
@@ -170,14 +186,95 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     assert!(written_count > 5000, "{written_count}");
     let other = pool.session().expect("sessions are registered as before");
     let other = other.open_table("t").expect("the table is there");
-    assert!((0..300_000).step_by(97).any(|number| other.get(key(number)).is_ok()));
+    assert!(
+        (0..300_000)
+            .step_by(97)
+            .any(|number| other.get(key(number)).is_ok())
+    );
     let _back = nodes.guest();
     let nodes = wait_for(&pool, "it comes back", |nodes| active_count(nodes) == 3);
-    let back = nodes.iter().find(|node| node.number == 3).expect("under a new number");
+    let back = nodes
+        .iter()
+        .find(|node| node.number == 3)
+        .expect("under a new number");
     assert_eq!(back.used_bytes, 0, "empty");
     let fresh = pool.session().expect("a session");
-    let fresh = fresh.create_table("fresh", &TableOptions::default()).expect("a table");
-    fresh.bulk_load((0..300_000).map(|it| (key(it), it)), |_| {}).expect("it fits");
+    let fresh = fresh
+        .create_table("fresh", &TableOptions::default())
+        .expect("a table");
+    fresh
+        .bulk_load((0..300_000).map(|it| (key(it), it)), |_| {})
+        .expect("it fits");
     let nodes = pool.nodes().expect("the home is there");
-    assert!(nodes.iter().any(|node| node.number == 3 && node.used_bytes > 0));
+    assert!(
+        nodes
+            .iter()
+            .any(|node| node.number == 3 && node.used_bytes > 0)
+    );
+}
+
+/// Promise (V5): a node that is to be left is emptied while everybody works, and nothing is missing
+/// then, nor on the way; what others lease there they give back.
+#[test]
+fn a_node_is_drained_under_load() {
+    let (_nodes, [first, _second], pool, table) = loaded(300_000);
+    let address = first.network_address().to_string();
+    let of_first = |nodes: &[NodeInfo]| {
+        let node = nodes.iter().find(|node| node.address == address);
+        node.map(|node| (node.number, node.state))
+            .expect("it has joined")
+    };
+    let (number, _) = of_first(&pool.nodes().expect("the home is there"));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut model: BTreeMap<u64, u64> = (0..300_000).map(|it| (key(it), it)).collect();
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let session = pool.session().expect("a session");
+            let table = session.open_table("t").expect("the table");
+            let mut written = Vec::new();
+            let mut number = 1;
+            while !stop.load(Ordering::Relaxed) {
+                number = number * 48_271 % 2_147_483_647;
+                let key = key(number % 300_000) + 1 + number % 7;
+                table.put(key, number).expect("a put");
+                assert_eq!(table.get(key).expect("a get"), Some(number));
+                written.push((key, number));
+            }
+            written
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        pool.set_node_state(number, NodeState::Draining)
+            .expect("it drains");
+        let refused = pool.set_node_state(0, NodeState::Draining);
+        assert!(
+            refused
+                .expect_err("the home stays")
+                .to_string()
+                .contains("home")
+        );
+        let checked = std::cell::Cell::new(0);
+        wait_for(&pool, "it has left", |nodes| {
+            for number in (checked.get() % 1000..300_000).step_by(1009) {
+                assert_eq!(table.get(key(number)).expect("a get"), Some(number));
+            }
+            checked.set(checked.get() + 1);
+            of_first(nodes).1 == NodeState::Left
+        });
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("it found what it wrote")
+    });
+    model.extend(written);
+    drop(first);
+    std::thread::sleep(Duration::from_millis(300));
+    let scanned: Result<Vec<(u64, u64)>, _> = table.scan(0, usize::MAX).collect();
+    assert!(
+        scanned.expect("a scan").into_iter().eq(model),
+        "nothing is missing"
+    );
+    let nodes = pool.nodes().expect("the home is there");
+    assert_eq!(
+        of_first(&nodes).1,
+        NodeState::Left,
+        "nothing is lost with it"
+    );
 }
