@@ -54,7 +54,7 @@ impl NodeCore {
         let home = home.map(|options| PoolHome::new(layout.clone(), own(), options));
         let home = home.transpose()?;
         let endpoint = match &home {
-            None => NodeEndpoint::Own(own()),
+            None => NodeEndpoint::Own(Box::new(own())),
             Some(home) => {
                 let nodes: Arc<dyn NodeDirectory> = Arc::clone(home) as _;
                 NodeEndpoint::Pool(Box::new(TcpEndpoint::beside(own(), None, nodes)))

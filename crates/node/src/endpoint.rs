@@ -12,7 +12,7 @@ use farleaf_types::{NodeId, WordAddr};
 #[derive(Debug)]
 pub(crate) enum NodeEndpoint {
     /// To its own region.
-    Own(MappedEndpoint),
+    Own(Box<MappedEndpoint>),
     /// To those of the pool.
     Pool(Box<TcpEndpoint>),
 }

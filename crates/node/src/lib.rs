@@ -41,6 +41,7 @@ mod error;
 
 pub use embedded::MemNode;
 pub use error::NodeError;
+pub use farleaf_fabric::StopSignal;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
 pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions};
 pub use retrain::RetrainPolicy;

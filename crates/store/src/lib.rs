@@ -60,7 +60,9 @@ pub use farleaf_index::partial::PartialCounts;
 /// The smallest metadata budget of a session.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;
 pub use farleaf_index::{LayerKind, LoadError};
-pub use farleaf_region::members::MemberState as NodeState;
+pub use farleaf_region::members::{
+    MEMBER_ADDRESS_SIZE_BYTES_MAX as NODE_ADDRESS_SIZE_BYTES_MAX, MemberState as NodeState,
+};
 pub use farleaf_region::tally::RetrainTally;
 pub use nodes::NodeInfo;
 pub use options::{

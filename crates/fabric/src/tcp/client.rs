@@ -146,7 +146,7 @@ impl TcpClient {
         owner: Option<OwnerWord>,
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<TcpEndpoint, ControlError> {
-        let home = self.connection(owner)?;
+        let home = Box::new(self.connection(owner)?);
         Ok(TcpEndpoint::to_pool(Home::Connected(home), owner, nodes))
     }
 

@@ -34,7 +34,7 @@ pub struct TcpEndpoint {
     /// Above the greatest number that is connected.
     connected_end: Cell<usize>,
     /// Node 0, where this process has it mapped.
-    local: Option<MappedEndpoint>,
+    local: Option<Box<MappedEndpoint>>,
     /// How the others are found; `None`: there are none.
     others: Option<Others>,
     counters: Counters,
@@ -52,8 +52,8 @@ struct Others {
 
 /// How node 0 is reached.
 pub(super) enum Home {
-    Connected(Connection),
-    Mapped(MappedEndpoint),
+    Connected(Box<Connection>),
+    Mapped(Box<MappedEndpoint>),
 }
 
 impl TcpEndpoint {
@@ -92,7 +92,7 @@ impl TcpEndpoint {
         let mut endpoint = Self::with_room_for(usize::from(u8::MAX) + 1);
         endpoint.others = Some(Others { directory, owner });
         match home {
-            Home::Connected(connection) => endpoint.set(0, connection),
+            Home::Connected(connection) => endpoint.set(0, *connection),
             Home::Mapped(local) => endpoint.local = Some(local),
         }
         endpoint
@@ -104,7 +104,7 @@ impl TcpEndpoint {
         owner: Option<OwnerWord>,
         directory: Arc<dyn NodeDirectory>,
     ) -> Self {
-        Self::to_pool(Home::Mapped(home), owner, directory)
+        Self::to_pool(Home::Mapped(Box::new(home)), owner, directory)
     }
 
     /// What [`Endpoint::execute`] returns, as a type with a name.

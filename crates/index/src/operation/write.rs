@@ -100,13 +100,8 @@ impl<E: Endpoint> Index<'_, E> {
                 if is_removed && leaf.image().record_count() == self.underfull_count() {
                     self.post_underfull(batch, hint.parent);
                 }
-                let executed = self.access.endpoint.execute(batch).await;
-                if let Err(error) = executed {
-                    if error.lost_node() == Some(hint.addr.node()) {
-                        // U4: the lock is lost with the leaf.
-                        critical.passed();
-                    }
-                    return Err(error.into());
+                if let Err(error) = self.access.endpoint.execute(batch).await {
+                    return Err(self.lost_with(critical, hint.addr, error.into()));
                 }
             } else if let Decision::Set(value) = decision {
                 let full = Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
@@ -116,28 +111,31 @@ impl<E: Endpoint> Index<'_, E> {
                         critical.passed();
                         continue;
                     }
-                    // U4: the lock is lost with the leaf.
-                    Err(error) if error.lost_node() == Some(hint.addr.node()) => {
-                        self.state.forget_leases(hint.addr.node());
+                    Ok(Room::None(error)) if !matches!(error, RegionError::Fabric(_)) => {
                         critical.passed();
-                        return Err(error);
+                        return Err(error.into());
                     }
-                    Err(error) => return Err(error),
                     // A4, F5: a chunk may be this session's without its knowing.
-                    Ok(Room::None(error @ RegionError::Fabric(_)))
-                        if error.lost_node() != Some(hint.addr.node()) =>
-                    {
-                        return Err(error.into());
-                    }
                     Ok(Room::None(error)) => {
-                        critical.passed();
-                        return Err(error.into());
+                        return Err(self.lost_with(critical, hint.addr, error.into()));
                     }
+                    Err(error) => return Err(self.lost_with(critical, hint.addr, error)),
                 }
             }
             critical.passed();
             return Ok(result);
         }
+    }
+
+    /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and what
+    /// is leased there, and the session goes on.
+    #[cold]
+    fn lost_with(&self, critical: Critical<'_>, addr: RemoteAddr, error: IndexError) -> IndexError {
+        if error.lost_node() == Some(addr.node()) {
+            self.state.forget_leases(addr.node());
+            critical.passed();
+        }
+        error
     }
 
     /// Adds the verbs of a change that the leaf has room for; false when it has none.

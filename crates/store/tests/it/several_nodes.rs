@@ -65,7 +65,7 @@ impl Nodes {
 
 /// Waits for the pool's nodes to be as they should.
 fn wait_for(pool: &Pool, what: &str, are: impl Fn(&[NodeInfo]) -> bool) -> Vec<NodeInfo> {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_mins(1);
     loop {
         let nodes = pool.nodes().expect("the home is there");
         if are(&nodes) {
