@@ -43,6 +43,7 @@ pub use embedded::MemNode;
 pub use error::NodeError;
 pub use farleaf_fabric::StopSignal;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
+pub use farleaf_types::NodeId;
 pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

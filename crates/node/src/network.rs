@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::tcp::{
-    Grant, JoinRequest, Joined, Rights, TcpListenOptions, TcpListener, TcpService,
+    Grant, JoinRequest, Joined, MemberReply, Rights, TcpListenOptions, TcpListener, TcpService,
 };
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_region::RegionLayout;
@@ -205,16 +205,20 @@ impl TcpService for NetworkService {
         self.home()?.join(request)
     }
 
-    fn set_member(&mut self, node: NodeId, state: u64) -> Result<u64, String> {
-        self.home()?.set_state(node, state)
+    fn set_member(&mut self, node: NodeId, state: u64) -> Result<MemberReply, String> {
+        let home = self.home()?;
+        home.set_state(node, state)?;
+        Ok(home.member(node))
     }
 
-    fn member(&mut self, node: NodeId) -> u64 {
-        let Role::Home(_, home) = &self.role else {
-            return 0;
-        };
-        let state = home.layout().members().state(node);
-        state.map_or(0, |state| state as u64)
+    fn member(&mut self, node: NodeId) -> MemberReply {
+        match &self.role {
+            Role::Home(_, home) => home.member(node),
+            _ => MemberReply {
+                state: 0,
+                pool_id: 0,
+            },
+        }
     }
 }
 

@@ -147,6 +147,8 @@ impl Member {
 pub struct Members {
     known: Box<[OnceLock<Member>]>,
     states: Box<[AtomicU8]>,
+    /// Where the home is reached, if the pool has, or may have, several nodes.
+    home_address: OnceLock<String>,
     /// The version of the table that was read last.
     version: AtomicU64,
 }
@@ -158,6 +160,7 @@ impl Members {
         let members = Self {
             known: (0..count).map(|_| OnceLock::new()).collect(),
             states: (0..count).map(|_| AtomicU8::new(0)).collect(),
+            home_address: OnceLock::new(),
             version: AtomicU64::new(0),
         };
         let member = Member {
@@ -194,8 +197,18 @@ impl Members {
     /// Learns of a node, or of its new state.
     pub fn learn(&self, member: Member, state: MemberState) {
         let node = member.layout.node;
+        if node == NodeId(0) {
+            // Its region is known from the beginning.
+            let _ = self.home_address.set(member.address);
+            return;
+        }
         let _ = self.known[usize::from(node.0)].get_or_init(|| member);
         self.set_state(node, state);
+    }
+
+    /// Where the home is reached; empty in a pool of one node.
+    pub fn home_address(&self) -> &str {
+        self.home_address.get().map_or("", String::as_str)
     }
 
     /// The nodes that can be reached, home first.
@@ -248,7 +261,7 @@ impl Members {
         let read = endpoint.execute(&mut batch).await;
         if read.is_ok() {
             let entries = batch.words(table).chunks_exact(MEMBER_SIZE_WORDS);
-            for (node, words) in (0..=u8::MAX).map(NodeId).zip(entries).skip(1) {
+            for (node, words) in (0..=u8::MAX).map(NodeId).zip(entries) {
                 if let Some((member, state)) = Member::decode(node, words) {
                     self.learn(member, state);
                 }

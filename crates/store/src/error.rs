@@ -123,7 +123,7 @@ pub enum ErrorKind {
     /// before; what was asked of this one has done nothing that anybody will see.
     #[error(
         "node {number} of the pool has been lost, and what was on it; keys on other nodes can still \
-         be used (`farleaf pool nodes` shows the pool's nodes)"
+         be used (`farleaf nodes list` shows the pool's nodes)"
     )]
     NodeLost {
         /// Its number.

@@ -91,7 +91,7 @@ impl NodeDirectory for PoolNodes {
         let lost = MemberState::Lost as u64;
         while !self.is_lost(node) && Instant::now() < until {
             match self.home.member(node) {
-                Ok(state) if state == lost => {
+                Ok(member) if member.state == lost => {
                     if let Some(member) = self.layout.members().get(node) {
                         let members = self.layout.members();
                         members.learn(member.clone(), MemberState::Lost);

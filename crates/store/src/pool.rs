@@ -9,7 +9,7 @@ use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{NodeDirectory, TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
-use farleaf_node::{MemNode, ShmNode};
+use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
@@ -74,6 +74,8 @@ pub(crate) struct PoolInner {
     pub(crate) control: Arc<dyn Control>,
     /// A node in this process; stopped after everything above is gone.
     node: Option<ShmNode>,
+    /// And those beside it.
+    _guests: Vec<GuestNode>,
 }
 
 /// How the pool's memory is reached.
@@ -182,6 +184,7 @@ impl Pool {
                 let name = node.name().clone();
                 Self::open_shared(&name, Some(node))
             }
+            EmbeddedFabric::Nodes { node_count } => Self::embedded_nodes(*node_count, options),
             EmbeddedFabric::Tcp => {
                 let mut node = ShmNode::start(&private_name(), options.size_bytes, retraining)?;
                 let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -189,6 +192,39 @@ impl Pool {
                 Self::open_network(&address, &TcpConnectOptions::default(), Some(node))
             }
         }
+    }
+
+    fn embedded_nodes(node_count: u8, options: &PoolOptions) -> Result<Self, Error> {
+        let retraining = retrain_policy(options.retrain_thread_count)?;
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let connect = TcpConnectOptions::default();
+        let home = HomeOptions {
+            address: loopback.to_string(),
+            connect: connect.clone(),
+            lost_after: connect.answer_time_max,
+        };
+        let name = private_name();
+        let mut node = ShmNode::start_home(&name, options.size_bytes, retraining, home)?;
+        let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
+        let start = |number| {
+            GuestNode::start(&GuestOptions {
+                name: format!("{name}-{number}"),
+                size_bytes: options.size_bytes,
+                listen: TcpListenOptions::at(loopback),
+                address: loopback.to_string(),
+                wanted: NodeId(number),
+                home_address: address.clone(),
+                connect: connect.clone(),
+            })
+        };
+        let guests: Result<Vec<GuestNode>, _> = (1..node_count).map(start).collect();
+        let guests = guests?;
+        for guest in &guests {
+            guest.wait_until_joined()?;
+        }
+        let client = TcpClient::connect(&address, &connect)?;
+        let node = (Some(node), guests, Some(&connect));
+        Self::assemble_network(&address, client, node)
     }
 
     fn open_shared(name: &PoolName, node: Option<ShmNode>) -> Result<Self, Error> {
@@ -212,10 +248,17 @@ impl Pool {
             // What there is once in a pool is at its home (U1).
             client = TcpClient::connect(&home, options)?;
         }
+        Self::assemble_network(address, client, (node, Vec::new(), Some(options)))
+    }
+
+    fn assemble_network(
+        address: &str,
+        client: TcpClient,
+        nodes: (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
+    ) -> Result<Self, Error> {
         let client = Arc::new(client);
         let way = Way::Network(Arc::clone(&client));
-        let pool = format!("tcp:{address}");
-        Self::assemble_with(pool, way, client, (node, Some(options)))
+        Self::assemble_with(format!("tcp:{address}"), way, client, nodes)
     }
 
     fn assemble(
@@ -224,14 +267,14 @@ impl Pool {
         control: Arc<dyn Control>,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        Self::assemble_with(address, way, control, (node, None))
+        Self::assemble_with(address, way, control, (node, Vec::new(), None))
     }
 
     fn assemble_with(
         address: String,
         mut way: Way,
         control: Arc<dyn Control>,
-        (node, options): (Option<ShmNode>, Option<&TcpConnectOptions>),
+        (node, guests, options): (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
     ) -> Result<Self, Error> {
         let endpoint = way.endpoint(None)?;
         let mut batch = Batch::new();
@@ -280,6 +323,7 @@ impl Pool {
             control,
             _process: process,
             node,
+            _guests: guests,
         })))
     }
 
@@ -340,7 +384,10 @@ impl Pool {
         let chunks = drive(&endpoint, allocator.entries())?;
         let nodes = members.all().map(|(member, state)| NodeInfo {
             number: member.layout.node.0,
-            address: member.address.clone(),
+            address: match member.layout.node {
+                NodeId(0) => members.home_address().to_owned(),
+                _ => member.address.clone(),
+            },
             state,
             size_bytes: member.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
             used_bytes: chunks.used_count(member.layout.node) * CHUNK_SIZE_BYTES,

@@ -195,6 +195,8 @@ pub enum FabricKind {
     Shm,
     /// A memory node that listens on loopback, as one on another host would be reached.
     Tcp,
+    /// Three of them: a pool of several nodes.
+    Nodes,
 }
 
 impl FabricKind {
@@ -204,11 +206,12 @@ impl FabricKind {
             Self::Mem => EmbeddedFabric::Mem,
             Self::Shm => EmbeddedFabric::Shm { name: None },
             Self::Tcp => EmbeddedFabric::Tcp,
+            Self::Nodes => EmbeddedFabric::Nodes { node_count: 3 },
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Mem, Self::Shm, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes];
 
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -216,6 +219,7 @@ impl FabricKind {
             Self::Mem => "mem",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Nodes => "nodes",
         }
     }
 }
@@ -228,7 +232,7 @@ impl fmt::Display for FabricKind {
 
 /// A name that is no fabric's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem, shm or tcp")]
+#[error("unknown fabric `{0}`: expected mem, shm, tcp or nodes")]
 pub struct UnknownFabric(pub String);
 
 impl FromStr for FabricKind {

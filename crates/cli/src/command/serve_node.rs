@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf::{ConnectOptions, Pool};
 use farleaf_node::{
-    GuestEnd, GuestNode, GuestOptions, HomeOptions, NodeError, ShmNode, StopSignal,
+    GuestEnd, GuestNode, GuestOptions, HomeOptions, NodeError, NodeId, ShmNode, StopSignal,
 };
 
 use super::connection::connect_options;
@@ -115,6 +115,7 @@ impl Start<'_> {
             size_bytes: entry.size_bytes,
             listen: self.arguments.listen_at(entry.listen, secret)?,
             address: entry.address.clone(),
+            wanted: NodeId(u8::try_from(self.number).unwrap_or(0)),
             home_address: self.file.nodes[0].address.clone(),
             connect: self.connect.clone(),
         };

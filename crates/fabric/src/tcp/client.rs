@@ -13,7 +13,8 @@ use crate::control::{Control, ControlError, SessionLife};
 use crate::tcp::connection::Connection;
 use crate::tcp::endpoint::{Home, TcpEndpoint};
 use crate::tcp::greeting::{
-    FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, Nonce, Purpose, Reply, Request, Ticket,
+    FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce, Purpose, Reply, Request,
+    Ticket,
 };
 use crate::tcp::local_secret::find_local_secret;
 use crate::tcp::nodes::NodeDirectory;
@@ -191,20 +192,20 @@ impl TcpClient {
     ///
     /// # Errors
     /// The home cannot be reached, or does not want that.
-    pub fn set_member(&self, node: NodeId, state: u64) -> Result<u64, ControlError> {
+    pub fn set_member(&self, node: NodeId, state: u64) -> Result<MemberReply, ControlError> {
         match self.call(&Request::SetMember { node, state })? {
-            Reply::Member(state) => Ok(state),
+            Reply::Member(member) => Ok(member),
             reply => Err(self.unexpected(&reply)),
         }
     }
 
-    /// What is to become of a node, by the word of the pool's home; 0: there is none.
+    /// What is to become of a node, by the word of the pool's home.
     ///
     /// # Errors
     /// The home cannot be reached.
-    pub fn member(&self, node: NodeId) -> Result<u64, ControlError> {
+    pub fn member(&self, node: NodeId) -> Result<MemberReply, ControlError> {
         match self.call(&Request::Member(node))? {
-            Reply::Member(state) => Ok(state),
+            Reply::Member(member) => Ok(member),
             reply => Err(self.unexpected(&reply)),
         }
     }

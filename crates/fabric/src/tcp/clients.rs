@@ -209,7 +209,7 @@ impl Clients {
                 Err(reason) => Reply::Refused(reason),
             },
             Request::SetMember { node, state } => match service.set_member(*node, *state) {
-                Ok(state) => Reply::Member(state),
+                Ok(member) => Reply::Member(member),
                 Err(reason) => Reply::Refused(reason),
             },
             Request::Member(node) => Reply::Member(service.member(*node)),

@@ -18,9 +18,9 @@
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
 //! | 6 fence | 2 owner word | 6 fenced | |
 //! | 7 home | | 7 home | 7, 8..32 address of the pool's home node; empty: this is it |
-//! | 8 join | 2 number of the region, 3 its size in bytes, 7, 8..32 address | 8 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
-//! | 9 set member | 2 number, 3 state | 9 member | 2 state |
-//! | 10 member | 2 number | 9 member | 2 state; 0: there is none |
+//! | 8 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 7, 8..32 address | 8 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
+//! | 9 set member | 2 number, 3 state | 9 member | 2 state, 3 number of the home node's region |
+//! | 10 member | 2 number | 9 member | the same; state 0: there is none |
 //! | any | | 0 refused | why |
 
 use farleaf_types::{NodeId, OwnerWord};
@@ -94,6 +94,8 @@ pub struct JoinRequest {
     pub region_id: u64,
     /// Size of its region in bytes.
     pub size_bytes: u64,
+    /// The number in the pool that it would like to have.
+    pub wanted: NodeId,
     /// Where it is reached: `HOST:PORT`.
     pub address: String,
 }
@@ -103,6 +105,15 @@ pub struct JoinRequest {
 pub struct Joined {
     /// Its number in the pool; `None`: it is being taken in, and asks again.
     pub node: Option<NodeId>,
+    /// Which pool it is: the number of the home node's region.
+    pub pool_id: u64,
+}
+
+/// What a pool's home says of one of its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberReply {
+    /// What is to become of it; 0: there is no such node.
+    pub state: u64,
     /// Which pool it is: the number of the home node's region.
     pub pool_id: u64,
 }
@@ -124,7 +135,7 @@ pub(super) enum Reply {
     /// Empty: the node that was asked is it.
     Home(String),
     Joined(Joined),
-    Member(u64),
+    Member(MemberReply),
 }
 
 /// Why a frame is no message. The text completes "the peer sent ...".
@@ -162,7 +173,7 @@ impl Request {
             Self::Fence(owner) => writer.numbers(6, &[owner.word()]),
             Self::Home => writer.numbers(7, &[]),
             Self::Join(join) => {
-                writer.numbers(8, &[join.region_id, join.size_bytes]);
+                writer.numbers(8, &[join.region_id, join.size_bytes, join.wanted.0.into()]);
                 writer.text(&join.address);
             }
             Self::SetMember { node, state } => writer.numbers(9, &[node.0.into(), *state]),
@@ -204,6 +215,7 @@ impl Request {
             8 => Self::Join(JoinRequest {
                 region_id: word(frame, 2),
                 size_bytes: word(frame, 3),
+                wanted: NodeId(word(frame, 4) as u8),
                 address: text(frame),
             }),
             9 => Self::SetMember {
@@ -228,7 +240,9 @@ impl Reply {
             Self::Joined(Joined { node, pool_id }) => {
                 writer.numbers(8, &[node.map_or(0, |node| node.0.into()), *pool_id]);
             }
-            Self::Member(state) => writer.numbers(9, &[*state]),
+            Self::Member(MemberReply { state, pool_id }) => {
+                writer.numbers(9, &[*state, *pool_id]);
+            }
             Self::Challenge(nonce) => {
                 writer.numbers(1, &[]);
                 writer.bytes(8, nonce);
@@ -285,7 +299,10 @@ impl Reply {
                     pool_id: word(frame, 3),
                 })
             }
-            9 => Self::Member(word(frame, 2)),
+            9 => Self::Member(MemberReply {
+                state: word(frame, 2),
+                pool_id: word(frame, 3),
+            }),
             number => return Err(Malformed(format!("the unknown reply number {number}"))),
         })
     }
@@ -406,6 +423,7 @@ mod tests {
             Request::Join(JoinRequest {
                 region_id: 77,
                 size_bytes: 1 << 40,
+                wanted: NodeId(2),
                 address: "far.example:7470".to_owned(),
             }),
             Request::SetMember {
@@ -439,7 +457,10 @@ mod tests {
                 node: Some(NodeId(9)),
                 pool_id: u64::MAX,
             }),
-            Reply::Member(4),
+            Reply::Member(MemberReply {
+                state: 4,
+                pool_id: 77,
+            }),
             Reply::Refused("full".to_owned()),
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));

@@ -65,7 +65,7 @@ mod tls;
 pub use client::{TcpClient, TcpConnectOptions};
 pub use endpoint::{TcpEndpoint, TcpExecute};
 pub use gate::Grant;
-pub use greeting::{JoinRequest, Joined, TCP_VERSION};
+pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
 pub use nodes::{NodeDirectory, NodeWay};
 pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};

@@ -6,7 +6,7 @@ use farleaf_types::{NodeId, OwnerWord};
 
 use crate::service::SessionService;
 use crate::tcp::gate::Grant;
-use crate::tcp::greeting::{JoinRequest, Joined};
+use crate::tcp::greeting::{JoinRequest, Joined, MemberReply};
 use crate::tcp::secret::Rights;
 
 /// What the listener needs of the memory node.
@@ -49,14 +49,17 @@ pub trait TcpService: SessionService {
     ///
     /// # Errors
     /// Why not.
-    fn set_member(&mut self, node: NodeId, state: u64) -> Result<u64, String> {
+    fn set_member(&mut self, node: NodeId, state: u64) -> Result<MemberReply, String> {
         let _ = (node, state);
         Err("its pool has one node: it is served without --pool".to_owned())
     }
 
-    /// What is to become of a node; 0: there is none.
-    fn member(&mut self, node: NodeId) -> u64 {
+    /// What is to become of a node.
+    fn member(&mut self, node: NodeId) -> MemberReply {
         let _ = node;
-        0
+        MemberReply {
+            state: 0,
+            pool_id: 0,
+        }
     }
 }

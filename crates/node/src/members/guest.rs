@@ -23,6 +23,8 @@ const ASK_TICK: Duration = Duration::from_millis(500);
 const JOIN_TICK: Duration = Duration::from_millis(50);
 /// Time until a home that cannot be reached, or does not want it, is tried again.
 const HOME_TICK: Duration = Duration::from_secs(1);
+/// A home that is there has taken a node in long before.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(30);
 /// Sessions are fenced by the home's word, not for their silence here.
 const SILENCE_MAX: Duration = Duration::from_secs(u32::MAX as u64);
 
@@ -38,6 +40,9 @@ pub struct GuestOptions {
     /// Where it is reached by the home and by clients: `HOST:PORT`. With port 0, that of the
     /// address that it listens at.
     pub address: String,
+    /// The number in the pool that it would like to have; it gets another one if a region has had
+    /// that before. 0: any.
+    pub wanted: NodeId,
     /// Where the home is.
     pub home_address: String,
     /// How it connects to that.
@@ -92,6 +97,7 @@ pub struct GuestNode {
     size_bytes: u64,
     pages: PageKind,
     stop: StopSignal,
+    joined: Mutex<Receiver<NodeId>>,
     /// Dropped, it stops the thread below.
     stopping: Option<Sender<()>>,
     thread: Option<JoinHandle<GuestEnd>>,
@@ -124,15 +130,17 @@ impl GuestNode {
         let request = JoinRequest {
             region_id: layout.superblock.region_id,
             size_bytes,
+            wanted: options.wanted,
             address: with_port(&options.address, door.address),
         };
         let (stopping, stopped) = channel();
+        let (joining, joined) = channel();
         let (home, connect) = (options.home_address.clone(), options.connect.clone());
         let signal = stop.clone();
         let thread = std::thread::Builder::new().name("farleaf-guest".to_owned());
         let thread = thread
             .spawn(move || {
-                let end = keep_in_touch(&home, &connect, &request, &stopped);
+                let end = keep_in_touch((&home, &connect), &request, &stopped, &joining);
                 // V4.
                 signal.stop();
                 end
@@ -143,8 +151,21 @@ impl GuestNode {
             size_bytes,
             pages,
             stop,
+            joined: Mutex::new(joined),
             stopping: Some(stopping),
             thread: Some(thread),
+        })
+    }
+
+    /// Waits until its pool has taken it in; returns its number.
+    ///
+    /// # Errors
+    /// That took too long; the log says why.
+    pub fn wait_until_joined(&self) -> Result<NodeId, NodeError> {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.recv_timeout(JOIN_TIME_MAX).map_err(|_| {
+            let what = "the pool's home has not taken the node in";
+            NodeError::Thread(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
         })
     }
 
@@ -210,17 +231,17 @@ fn rest(stopped: &Receiver<()>, time: Duration) -> bool {
 
 /// V1 and V4, until it is stopped or given up.
 fn keep_in_touch(
-    home: &str,
-    connect: &TcpConnectOptions,
+    (home, connect): (&str, &TcpConnectOptions),
     request: &JoinRequest,
     stopped: &Receiver<()>,
+    joining: &Sender<NodeId>,
 ) -> GuestEnd {
     // The pool, and the number in it, once it has been taken in.
     let mut place: Option<(u64, NodeId)> = None;
     let mut is_told = false;
     loop {
         let ended = TcpClient::connect(home, connect)
-            .and_then(|client| stay(&client, request, &mut place, stopped));
+            .and_then(|client| stay(&client, request, &mut place, (stopped, joining)));
         match ended {
             Ok(end) => return end,
             Err(error) => {
@@ -241,55 +262,35 @@ fn stay(
     home: &TcpClient,
     request: &JoinRequest,
     place: &mut Option<(u64, NodeId)>,
-    stopped: &Receiver<()>,
+    (stopped, joining): (&Receiver<()>, &Sender<NodeId>),
 ) -> Result<GuestEnd, ControlError> {
     loop {
-        if let Some((_, node)) = *place {
-            // Whether it is still the same pool is asked first.
-            let joined = home.join(request)?;
-            if Some((joined.pool_id, Some(node))) != place.map(|(pool, node)| (pool, Some(node)))
-                || joined.node.is_none_or(|now| now != node)
-            {
-                return Ok(end_of(home.member(node)?, node));
-            }
-            return watch(home, node, stopped);
+        if let Some(place) = *place {
+            return watch(home, place, stopped);
         }
         let joined = home.join(request)?;
         if let Some(node) = joined.node {
             tracing::info!(node = node.0, "this node belongs to its pool now");
             *place = Some((joined.pool_id, node));
-            return watch(home, node, stopped);
-        }
-        if !rest(stopped, JOIN_TICK) {
+            // Who started it need not wait for it.
+            let _ = joining.send(node);
+        } else if !rest(stopped, JOIN_TICK) {
             return Ok(GuestEnd::Stopped);
         }
     }
 }
 
 /// V4.
-fn end_of(state: u64, node: NodeId) -> GuestEnd {
-    let left = MemberState::Left as u64;
-    if state == left {
-        tracing::info!(
-            node = node.0,
-            "this node has been drained, and has left its pool"
-        );
-    } else {
-        tracing::error!(
-            node = node.0,
-            "the pool has given this node up, or is another one now: what is here is lost"
-        );
-    }
-    GuestEnd::Lost
-}
-
-fn watch(home: &TcpClient, node: NodeId, stopped: &Receiver<()>) -> Result<GuestEnd, ControlError> {
+fn watch(
+    home: &TcpClient,
+    (pool_id, node): (u64, NodeId),
+    stopped: &Receiver<()>,
+) -> Result<GuestEnd, ControlError> {
     let mut is_told = false;
     loop {
-        if !rest(stopped, ASK_TICK) {
-            return Ok(GuestEnd::Stopped);
-        }
-        match MemberState::from_word(home.member(node)?) {
+        let member = home.member(node)?;
+        let state = MemberState::from_word(member.state);
+        match state.filter(|_| member.pool_id == pool_id) {
             Some(MemberState::Active | MemberState::Draining) => {}
             Some(MemberState::Left) => {
                 if !is_told {
@@ -301,7 +302,16 @@ fn watch(home: &TcpClient, node: NodeId, stopped: &Receiver<()>) -> Result<Guest
                 }
                 is_told = true;
             }
-            Some(MemberState::Lost) | None => return Ok(end_of(0, node)),
+            Some(MemberState::Lost) | None => {
+                tracing::error!(
+                    node = node.0,
+                    "the pool has given this node up, or is another one now: what is here is lost"
+                );
+                return Ok(GuestEnd::Lost);
+            }
+        }
+        if !rest(stopped, ASK_TICK) {
+            return Ok(GuestEnd::Stopped);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::tcp::{
-    JoinRequest, Joined, NodeDirectory, NodeWay, TcpClient, TcpConnectOptions,
+    JoinRequest, Joined, MemberReply, NodeDirectory, NodeWay, TcpClient, TcpConnectOptions,
 };
 use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
 use farleaf_region::layout::SUPERBLOCK_SIZE_WORDS;
@@ -66,10 +66,6 @@ impl PoolHome {
         };
         home.write(own, MemberState::Active)?;
         Ok(home)
-    }
-
-    pub(crate) fn layout(&self) -> &PoolLayout {
-        &self.layout
     }
 
     /// U3, and a sequence number, so that every process looks.
@@ -175,7 +171,11 @@ impl PoolHome {
             self.lose(node, "another region is served at its address");
         }
         let members = self.layout.members();
-        let mut numbers = (1..=u8::MAX).map(NodeId);
+        // U2. The one that it would like to have, if no region has had that.
+        let mut numbers = [request.wanted.0]
+            .into_iter()
+            .chain(1..=u8::MAX)
+            .map(NodeId);
         let node = numbers
             .find(|node| members.get(*node).is_none())
             .ok_or("the pool has given all its 255 node numbers; a new pool has them again")?;
@@ -252,7 +252,7 @@ impl PoolHome {
     }
 
     /// An operator's wish.
-    pub(crate) fn set_state(&self, node: NodeId, state: u64) -> Result<u64, String> {
+    pub(crate) fn set_state(&self, node: NodeId, state: u64) -> Result<(), String> {
         let members = self.layout.members();
         let (Some(member), Some(now)) = (members.get(node), members.state(node)) else {
             return Err(format!("the pool has no node {}", node.0));
@@ -273,7 +273,16 @@ impl PoolHome {
             }
             (now, _) => return Err(format!("node {} is {now}", node.0)),
         }
-        Ok(members.state(node).map_or(0, |state| state as u64))
+        Ok(())
+    }
+
+    /// How a node stands.
+    pub(crate) fn member(&self, node: NodeId) -> MemberReply {
+        let state = self.layout.members().state(node);
+        MemberReply {
+            state: state.map_or(0, |state| state as u64),
+            pool_id: self.layout.superblock.region_id,
+        }
     }
 }
 

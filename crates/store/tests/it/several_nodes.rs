@@ -52,6 +52,7 @@ impl Nodes {
             size_bytes: SIZE_BYTES,
             listen: listen(),
             address: "127.0.0.1:0".to_owned(),
+            wanted: farleaf_node::NodeId(0),
             home_address: self.address.clone(),
             connect: ConnectOptions::default(),
         };
