@@ -20,10 +20,8 @@ use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
 const MAPPED: [EmbeddedFabric; 2] = [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }];
 
 /// Fabrics on which a batch is a message, and on the last one several.
-const NETWORKED: [EmbeddedFabric; 2] = [
-    EmbeddedFabric::Tcp,
-    EmbeddedFabric::Nodes { node_count: 3 },
-];
+const NETWORKED: [EmbeddedFabric; 2] =
+    [EmbeddedFabric::Tcp, EmbeddedFabric::Nodes { node_count: 3 }];
 
 /// A pool of this process, over each fabric in turn. Nothing in it changes by itself.
 fn pools(size_mib: u64) -> Vec<Pool> {

@@ -45,10 +45,11 @@ impl Stage {
         let deal = plan.deal();
         let key_count = deal.class_count * deal.keys_per_class;
         // Half-full leaves of 24 bytes a slot, and as much again.
-        let node = Node::start(NodePlan {
+        let plan_of_node = NodePlan {
             retrain_threads,
             ..NodePlan::of_size(64 + (key_count * 96 >> 20))
-        });
+        };
+        let node = Node::start_over(trial.fabric, plan_of_node);
         let address = node.pool(trial.fabric);
         let pool = Pool::open(&address).expect("the node serves");
         let session = pool.session().expect("a session");
@@ -303,4 +304,12 @@ fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
         ..four_processes(Fabric::Shm)
     };
     run_retrained(name, &trial);
+}
+
+/// The same in a pool of several nodes, where a session is fenced at all of them before anybody takes
+/// over what it holds (V3), and leaves are moved from node to node (M4).
+#[test]
+fn killed_processes_lose_nothing_on_several_nodes() {
+    let name = "mixed::killed_processes_lose_nothing_on_several_nodes";
+    run_retrained(name, &four_processes(Fabric::Nodes));
 }
