@@ -13,10 +13,12 @@ use crate::control::{Control, ControlError, SessionLife};
 use crate::tcp::connection::Connection;
 use crate::tcp::endpoint::TcpEndpoint;
 use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Nonce, Purpose, Reply, Request, Ticket};
+use crate::tcp::lifeline::Lifeline;
 use crate::tcp::local_secret::find_local_secret;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsClient, TlsLayer};
+use crate::verbs::{NodeQueue, QueueParameters};
 
 /// How a node is connected to.
 #[derive(Clone, Debug)]
@@ -138,6 +140,25 @@ impl TcpClient {
         let region_word_count = welcome.region_size_bytes / 8;
         let connection = Connection::new(stream, region_word_count, self.answer_time_max);
         Ok(TcpEndpoint::new([connection]))
+    }
+
+    /// Exchanges the two ends of a session's queue pair. The connection stays open, and is the
+    /// node's way to say that it is over.
+    pub(crate) fn open_queue(
+        &self,
+        owner: OwnerWord,
+        own: QueueParameters,
+    ) -> Result<(Lifeline, NodeQueue), ControlError> {
+        let unreachable = |source| self.unanswered(source);
+        let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
+        let ticket = self.ticket;
+        let mut stream = self.stream(socket)?;
+        self.greet(&mut stream, Purpose::Queue { ticket, owner })?;
+        let answer = self.ask(&mut stream, &Request::Queue(own).encode())?;
+        match self.decode(&answer)? {
+            Reply::Queue(node) => Ok((Lifeline::new(stream), node)),
+            reply => Err(self.unexpected(&reply)),
+        }
     }
 
     fn stream(&self, socket: TcpStream) -> Result<Stream, ControlError> {
