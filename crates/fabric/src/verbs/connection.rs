@@ -193,6 +193,12 @@ impl Connection {
         self.may_change
     }
 
+    #[cfg(feature = "conformance")]
+    pub(super) fn take_key_of(&mut self, other: &Self) {
+        self.region.key = other.region.key;
+        self.region.addr = other.region.addr;
+    }
+
     pub(super) fn in_flight_count(&self) -> usize {
         self.in_flight_count
     }

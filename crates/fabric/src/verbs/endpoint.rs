@@ -27,6 +27,9 @@ pub struct VerbsEndpoint {
     /// Empty between calls; kept for its allocation.
     woken: RefCell<Vec<Waker>>,
     patience: RefCell<Patience>,
+    /// F7 is left to the card.
+    #[cfg(feature = "conformance")]
+    is_unchecked: bool,
 }
 
 impl VerbsEndpoint {
@@ -37,7 +40,17 @@ impl VerbsEndpoint {
             counters: Counters::default(),
             woken: RefCell::default(),
             patience: RefCell::new(Patience::new()),
+            #[cfg(feature = "conformance")]
+            is_unchecked: false,
         }
+    }
+
+    /// For tests: posts what this side would refuse, as a client that means harm does.
+    #[cfg(feature = "conformance")]
+    #[must_use]
+    pub fn unchecked(mut self) -> Self {
+        self.is_unchecked = true;
+        self
     }
 
     /// What [`Endpoint::execute`] returns, as a type with a name.
@@ -52,6 +65,16 @@ impl VerbsEndpoint {
         }
     }
 
+    /// For tests: goes to the region by another endpoint's key, as who has guessed it.
+    #[cfg(feature = "conformance")]
+    #[must_use]
+    pub fn with_key_of(self, other: &Self) -> Self {
+        for (node, other) in self.nodes.iter().zip(&other.nodes) {
+            node.borrow_mut().take_key_of(&other.borrow());
+        }
+        self
+    }
+
     fn node(&self, node: NodeId) -> Option<&RefCell<Connection>> {
         self.nodes.get(usize::from(node.0))
     }
@@ -59,6 +82,10 @@ impl VerbsEndpoint {
     /// F7: the first verb that would be refused, and why. The card checks again.
     #[inline]
     fn first_refused(&self, verbs: &[Verb]) -> Option<(usize, BatchErrorKind)> {
+        #[cfg(feature = "conformance")]
+        if self.is_unchecked {
+            return None;
+        }
         let refused = |verb: &Verb| {
             let (addr, word_count) = (verb.addr, u64::from(verb.word_count));
             let connection = self.node(addr.node()).map(RefCell::borrow);

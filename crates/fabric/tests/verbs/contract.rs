@@ -9,6 +9,9 @@ use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint, VerbsNode};
 
 use crate::node::{Node, node_options};
 
+/// Under software emulation a round trip takes some 50 us.
+const ROUND_DIVISOR: u64 = 20;
+
 /// Every endpoint is the queue pair of a session.
 struct Connected {
     client: VerbsClient,
@@ -17,6 +20,8 @@ struct Connected {
 
 impl Backend for Connected {
     type Endpoint = VerbsEndpoint;
+
+    const ROUND_DIVISOR: u64 = ROUND_DIVISOR;
 
     fn region_word_count(&self) -> u64 {
         self.node.region.word_count()
@@ -48,6 +53,8 @@ struct Own {
 
 impl Backend for Own {
     type Endpoint = VerbsEndpoint;
+
+    const ROUND_DIVISOR: u64 = ROUND_DIVISOR;
 
     fn region_word_count(&self) -> u64 {
         self.region.word_count()

@@ -32,16 +32,33 @@ use std::time::Instant;
 /// A test, and its name.
 type Test = (&'static str, fn());
 
-const TESTS: &[Test] = &[
-    (
-        "contract::verbs_keep_the_contract",
-        contract::verbs_keep_the_contract,
-    ),
-    (
-        "contract::a_loopback_keeps_the_contract",
-        contract::a_loopback_keeps_the_contract,
-    ),
-];
+/// A test by its path in this program.
+macro_rules! tests {
+    ($($module:ident::$name:ident,)*) => {
+        const TESTS: &[Test] = &[
+            $((concat!(stringify!($module), "::", stringify!($name)), $module::$name),)*
+        ];
+    };
+}
+
+tests! {
+    contract::verbs_keep_the_contract,
+    contract::a_loopback_keeps_the_contract,
+    devices::wrong_choices_are_told_what_there_is,
+    devices::good_choices_are_taken,
+    devices::packet_sizes_may_differ,
+    queues::long_batches_are_posted_in_parts,
+    queues::many_batches_share_a_queue_pair,
+    queues::dropped_futures_are_detached,
+    hostile::the_card_refuses_what_is_outside,
+    hostile::the_card_refuses_changes_by_readers,
+    hostile::a_full_key_is_of_no_use_to_a_reader,
+    hostile::words_are_changed_by_the_card_alone,
+    endings::a_fenced_session_does_nothing_more,
+    endings::a_closed_session_is_fenced,
+    endings::a_node_that_stops_is_noticed,
+    endings::a_client_that_goes_takes_its_queue_pairs_along,
+}
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

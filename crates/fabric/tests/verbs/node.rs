@@ -81,7 +81,6 @@ impl TcpService for Sessions {
 pub(crate) struct Node {
     pub(crate) address: String,
     pub(crate) region: Arc<MappedRegion>,
-    pub(crate) verbs: Arc<VerbsNode>,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -94,11 +93,10 @@ impl Node {
     pub(crate) fn start() -> Self {
         let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
         let verbs = VerbsNode::start(&region, &node_options()).expect("the node's device");
-        let verbs = Arc::new(verbs);
         let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
         options.secret = Some(secret());
         let mut listener = TcpListener::bind(&region, &options).expect("a free port");
-        listener.offer_verbs(Arc::clone(&verbs));
+        listener.offer_verbs(Arc::new(verbs));
         let address = listener.address().to_string();
         let stop = StopSignal::new().expect("a descriptor");
         let signal = stop.clone();
@@ -109,7 +107,6 @@ impl Node {
         Self {
             address,
             region,
-            verbs,
             stop,
             thread: Some(thread),
         }

@@ -64,6 +64,14 @@ library! {
 /// The library, loaded once for the process; the error is what the loader said.
 pub(super) fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    let loaded = LIBRARY.get_or_init(|| Library::load().map_err(|error| error.to_string()));
+    let loaded = LIBRARY.get_or_init(|| Library::load().map_err(|error| said(&error)));
     loaded.as_ref().map_err(Clone::clone)
+}
+
+/// The loader's own words, if it has any.
+fn said(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string)
 }
