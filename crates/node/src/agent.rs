@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::Endpoint;
 use farleaf_region::RegionLayout;
 use farleaf_types::OwnerWord;
 
+use crate::endpoint::NodeEndpoint;
 use crate::retrain::{RetrainPolicy, Retrainer};
 use crate::sessions::AgentEvent;
 use crate::sweep::Keeper;
@@ -29,7 +30,7 @@ const RETRY_TICK_COUNT: u32 = 50;
 /// # Errors
 /// The system has no thread left.
 pub fn start(
-    region: Arc<MappedRegion>,
+    endpoint: NodeEndpoint,
     layout: RegionLayout,
     owner: OwnerWord,
     events: Receiver<AgentEvent>,
@@ -40,7 +41,7 @@ pub fn start(
         .name("farleaf-agent".to_owned())
         .spawn(move || {
             let keeper = Keeper {
-                endpoint: MappedEndpoint::new(region),
+                endpoint,
                 layout,
                 owner,
             };
@@ -49,7 +50,7 @@ pub fn start(
 }
 
 fn run(
-    keeper: &Keeper,
+    keeper: &Keeper<NodeEndpoint>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
     policy: Option<RetrainPolicy>,
@@ -90,12 +91,12 @@ fn run(
 }
 
 /// What is due now; returns in how many ticks the next sweep is.
-fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
-    if let Err(error) = block_on(keeper.reclaim(), || 0) {
+fn tick(keeper: &Keeper<NodeEndpoint>, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
+    if let Err(error) = block_on(keeper.reclaim(), keeper.endpoint.completions()) {
         tracing::error!(%error, "cannot free dropped tables");
     }
     match sweep_in? {
-        0 => match block_on(keeper.sweep_until(stop), || 0) {
+        0 => match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
             Ok(report) => {
                 let (locks, chunks) = (report.lock_count, report.chunk_count);
                 tracing::info!(
@@ -118,15 +119,15 @@ fn tick(keeper: &Keeper, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32
 }
 
 /// A sweep that does not come to its end may wait for the room that this makes.
-fn reuse(retrainer: &Retrainer, keeper: &Keeper) {
-    if let Err(error) = block_on(retrainer.reuse(keeper), || 0) {
+fn reuse(retrainer: &Retrainer, keeper: &Keeper<NodeEndpoint>) {
+    if let Err(error) = block_on(retrainer.reuse(keeper), keeper.endpoint.completions()) {
         tracing::error!(%error, "cannot free what retraining has left");
     }
 }
 
 /// Whether more is due at once.
-fn retrain(retrainer: &Retrainer, keeper: &Keeper, stop: &AtomicBool) -> bool {
-    match block_on(retrainer.tick(keeper, stop), || 0) {
+fn retrain(retrainer: &Retrainer, keeper: &Keeper<NodeEndpoint>, stop: &AtomicBool) -> bool {
+    match block_on(retrainer.tick(keeper, stop), keeper.endpoint.completions()) {
         Ok(is_more_due) => is_more_due,
         Err(error) => {
             tracing::error!(%error, "cannot retrain; trying again");

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use farleaf_fabric::SessionService;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{Control, ControlError, SessionLife};
 use farleaf_region::RegionLayout;
 use farleaf_types::OwnerWord;
 
+use crate::endpoint::NodeEndpoint;
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
 use crate::{NodeError, agent};
@@ -18,7 +20,7 @@ use crate::{NodeError, agent};
 /// The core of every node: sessions and agent over one region.
 #[derive(Debug)]
 pub(crate) struct NodeCore {
-    pub(crate) sessions: Arc<Mutex<Sessions>>,
+    pub(crate) sessions: Arc<Mutex<Sessions<NodeEndpoint>>>,
     pub(crate) layout: RegionLayout,
     events: Sender<AgentEvent>,
     /// Tells the agent in the middle of a sweep, where it hears no events.
@@ -27,23 +29,22 @@ pub(crate) struct NodeCore {
 }
 
 impl NodeCore {
-    /// Makes a region of fresh memory and starts its agent.
+    /// Makes a region of fresh memory and starts its agent. With a device, words are changed by it
+    /// alone (F4).
     pub(crate) fn start(
         region: &Arc<MappedRegion>,
+        device: Option<&VerbsNode>,
         retraining: Option<RetrainPolicy>,
     ) -> Result<Self, NodeError> {
         let layout = format_region(region)?;
         let (events, heard) = channel();
-        let mut sessions = Sessions::new(
-            MappedEndpoint::new(Arc::clone(region)),
-            layout,
-            events.clone(),
-        );
+        let mut sessions =
+            Sessions::new(NodeEndpoint::new(region, device)?, layout, events.clone());
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (memory, told) = (Arc::clone(region), Arc::clone(&stop));
-        let agent = agent::start(memory, layout, owner, heard, told, retraining)
+        let (endpoint, told) = (NodeEndpoint::new(region, device)?, Arc::clone(&stop));
+        let agent = agent::start(endpoint, layout, owner, heard, told, retraining)
             .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
@@ -86,7 +87,7 @@ impl MemNode {
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
         let region = Arc::new(region);
         Ok(Self {
-            core: NodeCore::start(&region, retraining)?,
+            core: NodeCore::start(&region, None, retraining)?,
             region,
         })
     }

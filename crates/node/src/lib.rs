@@ -11,6 +11,7 @@
 //! | [`agent`] | the thread that does all of it |
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
+//! | `endpoint` | the node's own way into its region |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host, and of others |
 //! | `network` | its door to the network |
@@ -24,6 +25,7 @@ pub mod agent;
 pub mod audit;
 mod catalog;
 pub mod embedded;
+mod endpoint;
 mod network;
 mod patience;
 pub mod reclaim;
@@ -36,7 +38,9 @@ pub mod sweep;
 mod error;
 
 pub use embedded::MemNode;
+pub use endpoint::NodeEndpoint;
 pub use error::NodeError;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
+pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

@@ -1,5 +1,6 @@
 //! What can be chosen, and its limits.
 
+use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
 use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
@@ -50,6 +51,8 @@ pub enum EmbeddedFabric {
     },
     /// A memory node that listens on loopback, and is reached as one on another host would be.
     Tcp,
+    /// The same, whose memory an RDMA device of this host serves, over itself.
+    Verbs(VerbsOptions),
 }
 
 impl Default for PoolOptions {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN};
+use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, VerbsOptions};
 
 use super::BenchError;
 use crate::dataset::Dataset;
@@ -30,6 +30,8 @@ pub struct RunConfig {
     pub layer: LayerKind,
     /// The fabric.
     pub fabric: FabricKind,
+    /// What is used of this host's RDMA devices, if the fabric is verbs.
+    pub verbs: VerbsOptions,
     /// How many records are loaded.
     pub records: u64,
     /// How many operations each workload has, of all threads together.
@@ -65,6 +67,7 @@ impl Default for RunConfig {
             workloads: WorkloadLetter::ALL.to_vec(),
             layer: table.layer,
             fabric: FabricKind::Shm,
+            verbs: VerbsOptions::default(),
             records: 1_000_000,
             operations: 1_000_000,
             threads: 1,
@@ -195,20 +198,23 @@ pub enum FabricKind {
     Shm,
     /// A memory node that listens on loopback, as one on another host would be reached.
     Tcp,
+    /// The same, whose memory an RDMA device of this host serves, over itself.
+    Verbs,
 }
 
 impl FabricKind {
     /// A pool of this process over it.
-    pub(crate) fn embedded(self) -> EmbeddedFabric {
+    pub(crate) fn embedded(self, verbs: &VerbsOptions) -> EmbeddedFabric {
         match self {
             Self::Mem => EmbeddedFabric::Mem,
             Self::Shm => EmbeddedFabric::Shm { name: None },
             Self::Tcp => EmbeddedFabric::Tcp,
+            Self::Verbs => EmbeddedFabric::Verbs(verbs.clone()),
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Mem, Self::Shm, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::Mem, Self::Shm, Self::Tcp, Self::Verbs];
 
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -216,6 +222,7 @@ impl FabricKind {
             Self::Mem => "mem",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         }
     }
 }
@@ -228,7 +235,7 @@ impl fmt::Display for FabricKind {
 
 /// A name that is no fabric's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem, shm or tcp")]
+#[error("unknown fabric `{0}`: expected mem, shm, tcp or verbs")]
 pub struct UnknownFabric(pub String);
 
 impl FromStr for FabricKind {

@@ -13,11 +13,13 @@ pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
         return Err(BadArgument(message.to_owned()).into());
     }
     if let Some(rights) = pool.rights
-        && !pool.pool.starts_with("tcp:")
+        && !["tcp:", "verbs:"]
+            .iter()
+            .any(|kind| pool.pool.starts_with(kind))
     {
         let message = format!(
             "--rights {rights} cannot be used with {pool}: only a node that is reached by \
-             'tcp:HOST:PORT' can hold anybody to them"
+             'tcp:HOST:PORT' or 'verbs:HOST:PORT' can hold anybody to them"
         );
         return Err(BadArgument(message).into());
     }
@@ -29,6 +31,7 @@ pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
             .as_deref()
             .map(TlsClient::from_file)
             .transpose()?,
+        verbs: (&pool.rdma).into(),
         ..ConnectOptions::default()
     };
     Ok(Pool::open_with(&pool.pool, &options)?.session()?)

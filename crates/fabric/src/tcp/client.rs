@@ -18,7 +18,7 @@ use crate::tcp::local_secret::find_local_secret;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsClient, TlsLayer};
-use crate::verbs::{NodeQueue, QueueParameters};
+use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
 
 /// How a node is connected to.
 #[derive(Clone, Debug)]
@@ -32,16 +32,19 @@ pub struct TcpConnectOptions {
     pub tls: Option<TlsClient>,
     /// A node that does not answer for so long is lost. Not 0.
     pub answer_time_max: Duration,
+    /// Of `verbs` pools: what is used of this host's RDMA devices.
+    pub verbs: VerbsOptions,
 }
 
 impl Default for TcpConnectOptions {
-    /// No secret; all rights; no TLS; 10 s.
+    /// No secret; all rights; no TLS; 10 s; devices as they are found.
     fn default() -> Self {
         Self {
             secret: None,
             rights: None,
             tls: None,
             answer_time_max: Duration::from_secs(10),
+            verbs: VerbsOptions::default(),
         }
     }
 }

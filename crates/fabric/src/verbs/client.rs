@@ -14,11 +14,10 @@ use crate::verbs::connection::{Connection, Parts, RemoteRegion};
 use crate::verbs::device::Device;
 use crate::verbs::link::{OpenQueue, REQUEST_COUNT_MAX};
 use crate::verbs::sys::{Access, Domain};
-use crate::verbs::{VerbsEndpoint, VerbsError, VerbsOptions};
+use crate::verbs::{VerbsEndpoint, VerbsError};
 
 /// Why a pool cannot be reached by verbs.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum VerbsConnectError {
     /// This host has no verbs, or not as was asked for.
     #[error(transparent)]
@@ -46,19 +45,15 @@ impl VerbsClient {
     /// # Errors
     /// This host has no device that fits the options; no node listens there, or it does not let
     /// this process in.
-    pub fn connect(
-        address: &str,
-        control: &TcpConnectOptions,
-        options: &VerbsOptions,
-    ) -> Result<Self, VerbsConnectError> {
-        let device = Device::open(options)?;
+    pub fn connect(address: &str, options: &TcpConnectOptions) -> Result<Self, VerbsConnectError> {
+        let device = Device::open(&options.verbs)?;
         let domain = Domain::new(&device.context)
             .map_err(|source| device.error("make a protection domain", source))?;
         Ok(Self {
-            control: TcpClient::connect(address, control)?,
+            control: TcpClient::connect(address, options)?,
             device,
             domain,
-            answer_time_max: control.answer_time_max,
+            answer_time_max: options.answer_time_max,
         })
     }
 

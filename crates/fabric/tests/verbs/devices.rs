@@ -66,12 +66,9 @@ pub(crate) fn packet_sizes_may_differ() {
     use farleaf_types::{NodeId, WordAddr};
 
     let node = Node::start();
-    let options = VerbsOptions {
-        mtu_bytes: Some(256),
-        ..crate::node::client_options()
-    };
-    let control = Node::connect_options(None);
-    let client = VerbsClient::connect(&node.address, &control, &options).expect("it listens");
+    let mut options = Node::connect_options(None);
+    options.verbs.mtu_bytes = Some(256);
+    let client = VerbsClient::connect(&node.address, &options).expect("it listens");
     let owner = client.register_session().expect("a session");
     let endpoint = client.endpoint(owner).expect("a queue pair");
     let mut batch = Batch::new();

@@ -117,6 +117,7 @@ impl Node {
         TcpConnectOptions {
             secret: Some(secret()),
             rights,
+            verbs: client_options(),
             ..TcpConnectOptions::default()
         }
     }
@@ -124,7 +125,7 @@ impl Node {
     /// A client with these rights, or all.
     pub(crate) fn client(&self, rights: Option<Rights>) -> VerbsClient {
         let control = Self::connect_options(rights);
-        VerbsClient::connect(&self.address, &control, &client_options()).expect("it listens")
+        VerbsClient::connect(&self.address, &control).expect("it listens")
     }
 
     /// What a word of the region is now.

@@ -1,0 +1,110 @@
+//! The node's own way into its region (F4): its processor, or a queue pair of its RDMA device.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::sync::Arc;
+
+use farleaf_executor::Wait;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::verbs::{VerbsEndpoint, VerbsError, VerbsExecute, VerbsNode};
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, VerbKind};
+use farleaf_types::{NodeId, WordAddr};
+
+/// An endpoint of the node itself.
+#[derive(Debug)]
+pub struct NodeEndpoint {
+    processor: MappedEndpoint,
+    /// Where words are changed by the device, the node changes them by it, too. It still READs by
+    /// its processor, which sees what has completed.
+    device: Option<VerbsEndpoint>,
+}
+
+/// A batch of either kind.
+enum NodeExecute<'a> {
+    /// Done; `None` once that has been told.
+    Processor(Option<Result<(), BatchError>>),
+    Device(VerbsExecute<'a>),
+}
+
+impl Future for NodeExecute<'_> {
+    type Output = Result<(), BatchError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Processor(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Device(execute) => Pin::new(execute).poll(context),
+        }
+    }
+}
+
+impl NodeEndpoint {
+    /// Through the device if the node has one for its region.
+    ///
+    /// # Errors
+    /// The device has no queue pair left.
+    pub fn new(region: &Arc<MappedRegion>, device: Option<&VerbsNode>) -> Result<Self, VerbsError> {
+        Ok(Self {
+            processor: MappedEndpoint::new(Arc::clone(region)),
+            device: device.map(VerbsNode::loopback).transpose()?,
+        })
+    }
+}
+
+impl Endpoint for NodeEndpoint {
+    #[inline]
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        match &self.device {
+            Some(device) if batch.verbs().iter().any(|verb| verb.kind != VerbKind::Read) => {
+                NodeExecute::Device(device.start(batch))
+            }
+            _ => NodeExecute::Processor(Some(self.processor.execute_now(batch))),
+        }
+    }
+
+    #[inline]
+    fn reads_at_once(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
+        self.processor.read_at_once(from, to)
+    }
+
+    #[inline]
+    fn prepare(&self, from: WordAddr, word_count: usize) {
+        self.processor.prepare(from, word_count);
+    }
+
+    #[inline]
+    fn poll_completions(&self) -> usize {
+        self.device.as_ref().map_or(0, Endpoint::poll_completions)
+    }
+
+    #[inline]
+    fn wait_for_completions(&self, at_most: Duration) -> Wait {
+        let device = self.device.as_ref();
+        device.map_or(Wait::Unable, |device| device.wait_for_completions(at_most))
+    }
+
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        self.device.as_ref().map_or(0, Endpoint::in_flight_count)
+    }
+
+    #[inline]
+    fn counters(&self) -> &Counters {
+        self.processor.counters()
+    }
+
+    #[inline]
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.processor.region_word_count(node)
+    }
+}
