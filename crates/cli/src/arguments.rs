@@ -9,8 +9,10 @@ use anyhow::{Context, anyhow};
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
-use farleaf::{LayerKind, Rights, Secret, TableOptions};
+use farleaf::{LayerKind, Rights, Secret, TableOptions, VerbsOptions};
 use tracing::Level;
+
+use farleaf_bench::runner::FabricKind;
 
 use crate::command::Command;
 use crate::output::OutputFormat;
@@ -44,7 +46,8 @@ pub(crate) struct Arguments {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PoolArguments {
     /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves, or
-    /// `tcp:HOST:PORT`, which `farleaf serve --listen` does (not for commands that make their own)
+    /// `tcp:HOST:PORT`, which `farleaf serve --listen` does, or `verbs:HOST:PORT`, which `farleaf
+    /// serve --listen --verbs` does (not for commands that make their own)
     #[arg(
         long,
         global = true,
@@ -80,6 +83,74 @@ pub(crate) struct PoolArguments {
     /// What to be let in for: `read`, `write` or `admin`; if not given, all that the secret is for
     #[arg(long, global = true, display_order = 900)]
     pub(crate) rights: Option<Rights>,
+
+    #[command(flatten)]
+    pub(crate) rdma: RdmaArguments,
+}
+
+/// What is used of this host's RDMA devices.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RdmaArguments {
+    /// RDMA device of this host that `verbs` uses; the first one with an active port if not given
+    #[arg(
+        long,
+        global = true,
+        display_order = 902,
+        value_name = "DEVICE",
+        env = "FARLEAF_RDMA_DEVICE"
+    )]
+    pub(crate) rdma_device: Option<String>,
+
+    /// Port of that device, from 1 on; its first active one if not given
+    #[arg(
+        long,
+        global = true,
+        display_order = 902,
+        value_name = "NUMBER",
+        env = "FARLEAF_RDMA_PORT"
+    )]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..), allow_negative_numbers = true)]
+    pub(crate) rdma_port: Option<u8>,
+
+    /// Index in the port's table of addresses (GIDs); the first of `RoCE` v2 and IPv4 if not given
+    #[arg(
+        long,
+        global = true,
+        display_order = 902,
+        value_name = "INDEX",
+        env = "FARLEAF_RDMA_GID_INDEX",
+        allow_negative_numbers = true
+    )]
+    pub(crate) rdma_gid_index: Option<u8>,
+
+    /// Payload of a packet in bytes: 256, 512, 1024, 2048 or 4096; what the port has if not given
+    #[arg(
+        long,
+        global = true,
+        display_order = 902,
+        value_name = "BYTES",
+        env = "FARLEAF_RDMA_MTU"
+    )]
+    #[arg(value_parser = parse_mtu, allow_negative_numbers = true)]
+    pub(crate) rdma_mtu: Option<u16>,
+}
+
+fn parse_mtu(text: &str) -> Result<u16, &'static str> {
+    match text.parse() {
+        Ok(bytes @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(bytes),
+        _ => Err("a packet carries 256, 512, 1024, 2048 or 4096 bytes"),
+    }
+}
+
+impl From<&RdmaArguments> for VerbsOptions {
+    fn from(arguments: &RdmaArguments) -> Self {
+        Self {
+            device: arguments.rdma_device.clone(),
+            port: arguments.rdma_port,
+            gid_index: arguments.rdma_gid_index,
+            mtu_bytes: arguments.rdma_mtu,
+        }
+    }
 }
 
 /// The variable that holds the secret itself. Never an argument: those are for all to see.
@@ -114,6 +185,7 @@ impl fmt::Display for PoolArguments {
 pub(crate) fn read() -> Arguments {
     let matches = without_empty_variables(Arguments::command()).get_matches();
     refuse_needless_pool(&matches);
+    refuse_needless_rdma(&matches);
     refuse_needless_table_options(&matches);
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
@@ -186,6 +258,35 @@ fn refuse_needless_pool(matches: &ArgMatches) {
     };
     if is_given("pool") {
         refuse(format!("--pool cannot be used here: {instead}"));
+    }
+}
+
+/// Of RDMA devices only `verbs` has any use.
+fn refuse_needless_rdma(matches: &ArgMatches) {
+    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let options = ["rdma_device", "rdma_port", "rdma_gid_index", "rdma_mtu"];
+    let Some(option) = options.into_iter().find(is_given) else {
+        return;
+    };
+    let option = option.replace('_', "-");
+    let uses_verbs = match matches.subcommand() {
+        Some(("serve", serve)) => serve.get_flag("verbs"),
+        Some(("bench", bench)) => {
+            let name = bench.subcommand().map_or(bench, |(_, matches)| matches);
+            let fabric = name.try_get_one::<FabricKind>("fabric");
+            fabric.ok().flatten() == Some(&FabricKind::Verbs)
+        }
+        Some(("sim" | "figures" | "secret", _)) => false,
+        _ => {
+            let pool = matches.get_one::<String>("pool");
+            pool.is_some_and(|pool| pool.starts_with("verbs:"))
+        }
+    };
+    if !uses_verbs {
+        refuse(format!(
+            "--{option} cannot be used here: it is for `serve --verbs`, `bench --fabric verbs` and \
+             pools at verbs:HOST:PORT"
+        ));
     }
 }
 

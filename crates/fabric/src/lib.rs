@@ -18,6 +18,7 @@
 //! | `service` | what listeners need of a memory node, and how they are stopped |
 //! | [`shm`] | the `shm` backend's socket: how a mapping and a session reach another process |
 //! | [`tcp`] | the `tcp` backend: batches as frames, and a memory node that executes them |
+//! | [`verbs`] | the `verbs` backend: RDMA network cards |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
 //!
 //! What it is not: it knows nothing of leaves, tables or superblocks.
@@ -34,6 +35,7 @@ mod service;
 pub mod mapped;
 pub mod shm;
 pub mod tcp;
+pub mod verbs;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use farleaf_fabric::SessionService;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::tcp::{NodeDirectory, TcpEndpoint};
+use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{Control, ControlError, SessionLife};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
@@ -21,7 +22,7 @@ use crate::{NodeError, agent};
 /// The core of every node: sessions and agent over one region.
 #[derive(Debug)]
 pub(crate) struct NodeCore {
-    pub(crate) sessions: Arc<Mutex<Sessions>>,
+    pub(crate) sessions: Arc<Mutex<Sessions<NodeEndpoint>>>,
     pub(crate) layout: PoolLayout,
     events: Sender<AgentEvent>,
     /// Tells the agent in the middle of a sweep, where it hears no events.
@@ -32,34 +33,30 @@ pub(crate) struct NodeCore {
 }
 
 impl NodeCore {
-    /// Makes a region of fresh memory and starts its agent.
+    /// Makes a region of fresh memory and starts its agent. With a device, words are changed by it
+    /// alone (F4).
     pub(crate) fn start(
         region: &Arc<MappedRegion>,
+        device: Option<&VerbsNode>,
         retraining: Option<RetrainPolicy>,
         home: Option<HomeOptions>,
     ) -> Result<Self, NodeError> {
         let region_layout = format_region(region)?;
         let layout = PoolLayout::from(region_layout);
         let (events, heard) = channel();
-        let mut sessions = Sessions::new(
-            MappedEndpoint::new(Arc::clone(region)),
-            region_layout,
-            events.clone(),
-        );
+        let own = NodeEndpoint::new(region, device)?;
+        let mut sessions = Sessions::new(own, region_layout, events.clone());
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let own = || MappedEndpoint::new(Arc::clone(region));
-        let home = home.map(|options| PoolHome::new(layout.clone(), own(), options));
+        let (mut endpoint, told) = (NodeEndpoint::new(region, device)?, Arc::clone(&stop));
+        let mapped = || MappedEndpoint::new(Arc::clone(region));
+        let home = home.map(|options| PoolHome::new(layout.clone(), mapped(), options));
         let home = home.transpose()?;
-        let endpoint = match &home {
-            None => NodeEndpoint::Own(Box::new(own())),
-            Some(home) => {
-                let nodes: Arc<dyn NodeDirectory> = Arc::clone(home) as _;
-                NodeEndpoint::Pool(Box::new(TcpEndpoint::beside(own(), None, nodes)))
-            }
-        };
+        if let Some(home) = &home {
+            let nodes: Arc<dyn NodeDirectory> = Arc::clone(home) as _;
+            endpoint = endpoint.in_pool(TcpEndpoint::beside(mapped(), None, nodes));
+        }
         let agent = agent::start(endpoint, layout.clone(), owner, heard, told, retraining)
             .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
@@ -104,7 +101,7 @@ impl MemNode {
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
         let region = Arc::new(region);
         Ok(Self {
-            core: NodeCore::start(&region, retraining, None)?,
+            core: NodeCore::start(&region, None, retraining, None)?,
             region,
         })
     }

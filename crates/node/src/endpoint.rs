@@ -1,68 +1,136 @@
-//! What a node's agent works with: its memory, and in a pool of several nodes the others', too.
+//! The node's own way into its region (F4): its processor, or a queue pair of its RDMA device; and
+//! from the home of a pool of several nodes into those of the others.
 
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
 use core::time::Duration;
+use std::sync::Arc;
 
 use farleaf_executor::Wait;
-use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_fabric::tcp::TcpEndpoint;
-use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
+use farleaf_fabric::verbs::{VerbsEndpoint, VerbsError, VerbsExecute, VerbsNode};
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, VerbKind};
 use farleaf_types::{NodeId, WordAddr};
 
-/// An endpoint of the node itself (F4).
+/// An endpoint of the node itself.
 #[derive(Debug)]
-pub(crate) enum NodeEndpoint {
-    /// To its own region.
-    Own(Box<MappedEndpoint>),
-    /// To those of the pool.
-    Pool(Box<TcpEndpoint>),
+pub struct NodeEndpoint {
+    processor: MappedEndpoint,
+    /// Where words are changed by the device, the node changes them by it, too. It still READs by
+    /// its processor, which sees what has completed.
+    device: Option<VerbsEndpoint>,
+    /// To its own region and those of its pool's other nodes.
+    pool: Option<Box<TcpEndpoint>>,
+}
+
+/// A batch of either kind.
+enum NodeExecute<'a> {
+    /// Done; `None` once that has been told.
+    Processor(Option<Result<(), BatchError>>),
+    Device(VerbsExecute<'a>),
+    Pool(TcpExecute<'a>),
+}
+
+impl Future for NodeExecute<'_> {
+    type Output = Result<(), BatchError>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Processor(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Device(execute) => Pin::new(execute).poll(context),
+            Self::Pool(execute) => Pin::new(execute).poll(context),
+        }
+    }
+}
+
+impl NodeEndpoint {
+    /// Through the device if the node has one for its region.
+    ///
+    /// # Errors
+    /// The device has no queue pair left.
+    pub fn new(region: &Arc<MappedRegion>, device: Option<&VerbsNode>) -> Result<Self, VerbsError> {
+        Ok(Self {
+            processor: MappedEndpoint::new(Arc::clone(region)),
+            device: device.map(VerbsNode::loopback).transpose()?,
+            pool: None,
+        })
+    }
+
+    /// The same, with a way to all nodes of the pool.
+    pub(crate) fn in_pool(self, pool: TcpEndpoint) -> Self {
+        let pool = Some(Box::new(pool));
+        Self { pool, ..self }
+    }
 }
 
 impl Endpoint for NodeEndpoint {
-    async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
-        match self {
-            Self::Own(endpoint) => endpoint.execute_now(batch),
-            Self::Pool(endpoint) => endpoint.execute(batch).await,
+    #[inline]
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        if let Some(pool) = &self.pool {
+            return NodeExecute::Pool(pool.start(batch));
+        }
+        match &self.device {
+            Some(device) if batch.verbs().iter().any(|verb| verb.kind != VerbKind::Read) => {
+                NodeExecute::Device(device.start(batch))
+            }
+            _ => NodeExecute::Processor(Some(self.processor.execute_now(batch))),
         }
     }
 
-    fn poll_completions(&self) -> usize {
-        match self {
-            Self::Own(_) => 0,
-            Self::Pool(endpoint) => endpoint.poll_completions(),
-        }
+    #[inline]
+    fn reads_at_once(&self) -> bool {
+        true
     }
 
-    fn wait_for_completions(&self, at_most: Duration) -> Wait {
-        match self {
-            Self::Own(_) => Wait::Unable,
-            Self::Pool(endpoint) => endpoint.wait_for_completions(at_most),
-        }
+    #[inline]
+    fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
+        self.processor.read_at_once(from, to)
     }
 
-    fn in_flight_count(&self) -> usize {
-        match self {
-            Self::Own(_) => 0,
-            Self::Pool(endpoint) => endpoint.in_flight_count(),
-        }
-    }
-
+    #[inline]
     fn prepare(&self, from: WordAddr, word_count: usize) {
-        if let Self::Own(endpoint) = self {
-            endpoint.prepare(from, word_count);
-        }
+        self.processor.prepare(from, word_count);
     }
 
+    #[inline]
+    fn poll_completions(&self) -> usize {
+        let pool = self.pool.as_ref();
+        let pool = pool.map_or(0, |pool| pool.poll_completions());
+        pool + self.device.as_ref().map_or(0, Endpoint::poll_completions)
+    }
+
+    #[inline]
+    fn wait_for_completions(&self, at_most: Duration) -> Wait {
+        if let Some(pool) = &self.pool {
+            return pool.wait_for_completions(at_most);
+        }
+        let device = self.device.as_ref();
+        device.map_or(Wait::Unable, |device| device.wait_for_completions(at_most))
+    }
+
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        let pool = self.pool.as_ref();
+        let pool = pool.map_or(0, |pool| pool.in_flight_count());
+        pool + self.device.as_ref().map_or(0, Endpoint::in_flight_count)
+    }
+
+    #[inline]
     fn counters(&self) -> &Counters {
-        match self {
-            Self::Own(endpoint) => endpoint.counters(),
-            Self::Pool(endpoint) => endpoint.counters(),
-        }
+        self.processor.counters()
     }
 
+    #[inline]
     fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        match self {
-            Self::Own(endpoint) => endpoint.region_word_count(node),
-            Self::Pool(endpoint) => endpoint.region_word_count(node),
+        match &self.pool {
+            Some(pool) => pool.region_word_count(node),
+            None => self.processor.region_word_count(node),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use farleaf_fabric::BatchError;
 use farleaf_fabric::shm::{ListenError, NameError};
 use farleaf_fabric::tcp::TcpListenError;
+use farleaf_fabric::verbs::VerbsError;
 use farleaf_region::SuperblockError;
 use thiserror::Error;
 
@@ -35,6 +36,9 @@ pub enum NodeError {
     /// The network.
     #[error(transparent)]
     Network(#[from] TcpListenError),
+    /// The RDMA device.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
     /// A thread could not be started, or the system cannot wait.
     #[error("the memory node's thread failed: {0}")]
     Thread(io::Error),

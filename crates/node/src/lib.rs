@@ -11,6 +11,7 @@
 //! | [`agent`] | the thread that does all of it |
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
+//! | `endpoint` | the node's own way into its region |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host, and of others |
 //! | [`members`] | pools of several nodes: how nodes come in, are lost, and leave |
@@ -40,9 +41,11 @@ pub mod sweep;
 mod error;
 
 pub use embedded::MemNode;
+pub use endpoint::NodeEndpoint;
 pub use error::NodeError;
 pub use farleaf_fabric::StopSignal;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
+pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
 pub use farleaf_types::NodeId;
 pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions};
 pub use retrain::RetrainPolicy;

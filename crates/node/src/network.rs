@@ -9,6 +9,7 @@ use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::tcp::{
     Grant, JoinRequest, Joined, MemberReply, Rights, TcpListenOptions, TcpListener, TcpService,
 };
+use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::{TABLE_COUNT_MAX, root_addr};
@@ -35,9 +36,13 @@ impl NetworkDoor {
         role: Role,
         layout: RegionLayout,
         options: &TcpListenOptions,
+        verbs: Option<Arc<VerbsNode>>,
         stop: StopSignal,
     ) -> Result<Self, NodeError> {
-        let listener = TcpListener::bind(region, options)?;
+        let mut listener = TcpListener::bind(region, options)?;
+        if let Some(verbs) = verbs {
+            listener.offer_verbs(verbs);
+        }
         let address = listener.address();
         let heard = stop.clone();
         let mut service = NetworkService { role, layout };

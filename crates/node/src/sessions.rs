@@ -75,7 +75,10 @@ impl<E: Endpoint> Sessions<E> {
     fn record(&self, session: SessionId) -> Result<SessionRecord, BatchError> {
         let mut batch = Batch::new();
         let read = batch.read(self.layout.session(session), SESSION_SIZE_WORDS);
-        block_on(self.endpoint.execute(&mut batch), || 0)?;
+        block_on(
+            self.endpoint.execute(&mut batch),
+            self.endpoint.completions(),
+        )?;
         let mut words = [0; SESSION_SIZE_WORDS];
         words.copy_from_slice(batch.words(read));
         Ok(SessionRecord::decode(&words))
@@ -97,13 +100,21 @@ impl<E: Endpoint> Sessions<E> {
             self.next_index = index + 1;
             let mut batch = Batch::new();
             let number = batch.fetch_add(self.layout.incarnation_num(), 1);
-            block_on(self.endpoint.execute(&mut batch), || 0).map_err(refused)?;
+            block_on(
+                self.endpoint.execute(&mut batch),
+                self.endpoint.completions(),
+            )
+            .map_err(refused)?;
             let incarnation = Incarnation::new(batch.previous(number) + 1);
             let block = self.layout.session(session);
             batch.clear();
             batch.write(block.offset(1), &[0, 0, pid.into(), 0]);
             batch.write_word(block, alive_word(incarnation));
-            block_on(self.endpoint.execute(&mut batch), || 0).map_err(refused)?;
+            block_on(
+                self.endpoint.execute(&mut batch),
+                self.endpoint.completions(),
+            )
+            .map_err(refused)?;
             return Ok(OwnerWord::new(session, incarnation));
         }
         Err(format!(
@@ -148,7 +159,10 @@ impl<E: Endpoint> Sessions<E> {
         }
         let mut batch = Batch::new();
         batch.write_word(self.layout.session(session), fenced_word(incarnation));
-        let written = block_on(self.endpoint.execute(&mut batch), || 0);
+        let written = block_on(
+            self.endpoint.execute(&mut batch),
+            self.endpoint.completions(),
+        );
         if let Err(error) = written {
             tracing::error!(%owner, %error, "cannot fence a session");
             return;

@@ -1,5 +1,5 @@
 //! A node for other processes: of its host by the `shm` backend, and if it has a door to the
-//! network of others by `tcp`.
+//! network of others by `tcp`, or by `verbs` alone.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,11 +8,13 @@ use std::thread::JoinHandle;
 use farleaf_fabric::mapped::{MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmListener};
 use farleaf_fabric::tcp::TcpListenOptions;
+use farleaf_fabric::verbs::{VerbsNode, VerbsOptions};
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_types::OwnerWord;
 
 use crate::NodeError;
 use crate::embedded::NodeCore;
+use crate::endpoint::NodeEndpoint;
 use crate::members::{HomeOptions, MemberThread};
 use crate::network::{NetworkDoor, Role};
 use crate::retrain::RetrainPolicy;
@@ -31,7 +33,16 @@ pub struct ShmNode {
     members: Option<MemberThread>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
     core: NodeCore,
+    /// Forgets the region after everybody who reaches it so has ended.
+    verbs: Option<Arc<VerbsNode>>,
 }
+
+/// What those are told who would map memory that is another's to change.
+const NOT_BY_SHM: &str = "the memory of this node is changed by its RDMA device alone, whose \
+    atomics a processor's would break: open the pool as verbs:HOST:PORT";
+/// What processes of the host are told that look for one of several nodes.
+const NOT_ALONE: &str = "this is one of several nodes of a pool, which are reached over the \
+    network: open the pool by tcp:HOST:PORT of any of them";
 
 impl ShmNode {
     /// Takes the name, gets the memory, and serves from threads of its own until it is dropped.
@@ -44,7 +55,23 @@ impl ShmNode {
         size_bytes: u64,
         retraining: Option<RetrainPolicy>,
     ) -> Result<Self, NodeError> {
-        Self::start_with(name, size_bytes, retraining, None)
+        Self::start_on(name, size_bytes, retraining, (None, None))
+    }
+
+    /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes words
+    /// of it then (F4): processes of this host find the name taken and are told to use verbs, which
+    /// [`listen`](Self::listen) lets clients do.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start); there is no device that fits the options, or it cannot
+    /// register so much memory.
+    pub fn start_with_verbs(
+        name: &str,
+        size_bytes: u64,
+        retraining: Option<RetrainPolicy>,
+        options: &VerbsOptions,
+    ) -> Result<Self, NodeError> {
+        Self::start_on(name, size_bytes, retraining, (Some(options), None))
     }
 
     /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients come
@@ -58,14 +85,14 @@ impl ShmNode {
         retraining: Option<RetrainPolicy>,
         home: HomeOptions,
     ) -> Result<Self, NodeError> {
-        Self::start_with(name, size_bytes, retraining, Some(home))
+        Self::start_on(name, size_bytes, retraining, (None, Some(home)))
     }
 
-    fn start_with(
+    fn start_on(
         name: &str,
         size_bytes: u64,
         retraining: Option<RetrainPolicy>,
-        home: Option<HomeOptions>,
+        (verbs, home): (Option<&VerbsOptions>, Option<HomeOptions>),
     ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
         farleaf_region::Superblock::new(size_bytes, 0)?;
@@ -73,9 +100,16 @@ impl ShmNode {
         let created = MappedRegion::create_shared(name.as_str(), size_bytes);
         let (memory, size_bytes, pages) = created.map_err(memory_error)?;
         let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
-        let listener = ShmListener::bind(&name, memory, size_bytes)?;
+        let mut listener = ShmListener::bind(&name, memory, size_bytes)?;
         let region = Arc::new(region);
-        let core = NodeCore::start(&region, retraining, home)?;
+        let verbs = verbs.map(|options| VerbsNode::start(&region, options));
+        let verbs = verbs.transpose()?.map(Arc::new);
+        if verbs.is_some() {
+            listener.turn_away_all(NOT_BY_SHM);
+        } else if home.is_some() {
+            listener.turn_away_all(NOT_ALONE);
+        }
+        let core = NodeCore::start(&region, verbs.as_deref(), retraining, home)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -93,6 +127,7 @@ impl ShmNode {
             members: None,
             listener: Some(listener),
             core,
+            verbs,
         })
     }
 
@@ -108,7 +143,8 @@ impl ShmNode {
             Some(home) => Role::Home(sessions, Arc::clone(home)),
         };
         let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
-        let door = NetworkDoor::open(&self.region, role, layout, options, stop)?;
+        let verbs = self.verbs.clone();
+        let door = NetworkDoor::open(&self.region, role, layout, options, verbs, stop)?;
         if let Some(home) = &self.core.home {
             let thread = MemberThread::start(Arc::clone(home)).map_err(NodeError::Thread)?;
             self.members = Some(thread);
@@ -119,6 +155,11 @@ impl ShmNode {
     /// Where it listens for other hosts, if it does.
     pub fn network_address(&self) -> Option<SocketAddr> {
         self.door.as_ref().map(|door| door.address)
+    }
+
+    /// What serves its memory, if that is an RDMA device: device, port, address, packet size.
+    pub fn verbs(&self) -> Option<String> {
+        self.verbs.as_ref().map(|verbs| verbs.describe())
     }
 
     /// Its name.
@@ -170,10 +211,10 @@ impl Drop for ShmNode {
 
 /// The sessions, as several listeners share them.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedSessions(Arc<Mutex<Sessions>>);
+pub(crate) struct SharedSessions(Arc<Mutex<Sessions<NodeEndpoint>>>);
 
 impl SharedSessions {
-    fn with<R>(&self, work: impl FnOnce(&mut Sessions) -> R) -> R {
+    fn with<R>(&self, work: impl FnOnce(&mut Sessions<NodeEndpoint>) -> R) -> R {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -8,13 +8,14 @@ use core::time::Duration;
 use farleaf_executor::Wait;
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
+use farleaf_fabric::verbs::{VerbsEndpoint, VerbsExecute};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
 use farleaf_types::{NodeId, WordAddr};
 
-/// An endpoint of either kind: a comparison more than the kind itself, here and there.
+/// An endpoint of any kind: a comparison more than the kind itself, here and there.
 #[derive(Debug)]
 pub struct PoolEndpoint {
-    /// Of both kinds; those of the endpoint behind it stay at zero.
+    /// Of all kinds; those of the endpoint behind it stay at zero.
     counters: Counters,
     kind: Kind,
 }
@@ -25,6 +26,8 @@ enum Kind {
     Mapped(MappedEndpoint),
     /// A memory node executes the verbs (`tcp`).
     Network(TcpEndpoint),
+    /// An RDMA card does (`verbs`).
+    Verbs(Box<VerbsEndpoint>),
 }
 
 impl PoolEndpoint {
@@ -41,13 +44,21 @@ impl PoolEndpoint {
             kind: Kind::Network(endpoint),
         }
     }
+
+    pub(crate) fn verbs(endpoint: VerbsEndpoint) -> Self {
+        Self {
+            counters: Counters::default(),
+            kind: Kind::Verbs(Box::new(endpoint)),
+        }
+    }
 }
 
-/// A batch of either kind.
+/// A batch of any kind.
 enum PoolExecute<'a> {
     /// Done; `None` once that has been told.
     Mapped(Option<Result<(), BatchError>>),
     Network(TcpExecute<'a>),
+    Verbs(VerbsExecute<'a>),
 }
 
 impl Future for PoolExecute<'_> {
@@ -58,14 +69,24 @@ impl Future for PoolExecute<'_> {
         match self.get_mut() {
             Self::Mapped(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
             Self::Network(execute) => poll_network(execute, context),
+            Self::Verbs(execute) => poll_verbs(execute, context),
         }
     }
 }
 
-/// Out of line, so that the other kind, to which calls matter more, stays small.
+/// Out of line, so that the first kind, to which calls matter more, stays small.
 #[inline(never)]
 fn poll_network(
     execute: &mut TcpExecute<'_>,
+    context: &mut Context<'_>,
+) -> Poll<Result<(), BatchError>> {
+    Pin::new(execute).poll(context)
+}
+
+/// As [`poll_network`].
+#[inline(never)]
+fn poll_verbs(
+    execute: &mut VerbsExecute<'_>,
     context: &mut Context<'_>,
 ) -> Poll<Result<(), BatchError>> {
     Pin::new(execute).poll(context)
@@ -80,6 +101,7 @@ impl Endpoint for PoolEndpoint {
         match &self.kind {
             Kind::Mapped(endpoint) => PoolExecute::Mapped(Some(endpoint.execute_now(batch))),
             Kind::Network(endpoint) => PoolExecute::Network(endpoint.start(batch)),
+            Kind::Verbs(endpoint) => PoolExecute::Verbs(endpoint.start(batch)),
         }
     }
 
@@ -92,7 +114,7 @@ impl Endpoint for PoolEndpoint {
     fn read_at_once(&self, from: WordAddr, to: &mut [u64]) -> bool {
         match &self.kind {
             Kind::Mapped(endpoint) => endpoint.read_at_once(from, to),
-            Kind::Network(_) => false,
+            Kind::Network(_) | Kind::Verbs(_) => false,
         }
     }
 
@@ -108,6 +130,7 @@ impl Endpoint for PoolEndpoint {
         match &self.kind {
             Kind::Mapped(_) => 0,
             Kind::Network(endpoint) => endpoint.poll_completions(),
+            Kind::Verbs(endpoint) => endpoint.poll_completions(),
         }
     }
 
@@ -116,6 +139,7 @@ impl Endpoint for PoolEndpoint {
         match &self.kind {
             Kind::Mapped(_) => Wait::Unable,
             Kind::Network(endpoint) => endpoint.wait_for_completions(at_most),
+            Kind::Verbs(endpoint) => endpoint.wait_for_completions(at_most),
         }
     }
 
@@ -124,6 +148,7 @@ impl Endpoint for PoolEndpoint {
         match &self.kind {
             Kind::Mapped(_) => 0,
             Kind::Network(endpoint) => endpoint.in_flight_count(),
+            Kind::Verbs(endpoint) => endpoint.in_flight_count(),
         }
     }
 
@@ -137,6 +162,7 @@ impl Endpoint for PoolEndpoint {
         match &self.kind {
             Kind::Mapped(endpoint) => endpoint.region_word_count(node),
             Kind::Network(endpoint) => endpoint.region_word_count(node),
+            Kind::Verbs(endpoint) => endpoint.region_word_count(node),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use farleaf_fabric::verbs::{VerbsConnectError, VerbsError};
 use farleaf_fabric::{BatchError, ControlError};
 use farleaf_index::{IndexError, LoadError};
 use farleaf_leaf::LeafError;
@@ -22,7 +23,9 @@ pub struct Error(Box<ErrorKind>);
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The address of a pool is none.
-    #[error("'{address}' is no pool address: take 'shm:NAME', 'tcp:HOST:PORT' or 'mem:' ({why})")]
+    #[error(
+        "'{address}' is no pool address: take 'shm:NAME', 'tcp:HOST:PORT', 'verbs:HOST:PORT' or 'mem:' ({why})"
+    )]
     BadAddress {
         /// What was given.
         address: String,
@@ -32,6 +35,9 @@ pub enum ErrorKind {
     /// The memory node cannot be reached, or said no.
     #[error(transparent)]
     Control(ControlError),
+    /// This host has no verbs, or not as was asked for.
+    #[error(transparent)]
+    Verbs(VerbsError),
     /// A memory node inside this process cannot start.
     #[error(transparent)]
     Node(NodeError),
@@ -212,6 +218,17 @@ impl From<LoadError> for Error {
             LoadError::Index(error) => error.into(),
             other => ErrorKind::Load(other).into(),
         }
+    }
+}
+
+impl From<VerbsConnectError> for Error {
+    #[cold]
+    fn from(error: VerbsConnectError) -> Self {
+        let kind = match error {
+            VerbsConnectError::Verbs(error) => ErrorKind::Verbs(error),
+            VerbsConnectError::Control(error) => ErrorKind::Control(error),
+        };
+        kind.into()
     }
 }
 

@@ -52,6 +52,7 @@ pub use farleaf_fabric::mapped::PageKind;
 pub use farleaf_fabric::tcp::{
     Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions, TlsClient, TlsError,
 };
+pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
 pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport};

@@ -1,5 +1,6 @@
 //! What can be chosen, and its limits.
 
+use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
 use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
@@ -55,6 +56,8 @@ pub enum EmbeddedFabric {
         /// How many nodes there are, with the first one; from 1 to 255.
         node_count: u8,
     },
+    /// The same, whose memory an RDMA device of this host serves, over itself.
+    Verbs(VerbsOptions),
 }
 
 impl Default for PoolOptions {

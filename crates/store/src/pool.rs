@@ -8,6 +8,7 @@ use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{NodeDirectory, TcpClient, TcpConnectOptions, TcpListenOptions};
+use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
@@ -85,11 +86,12 @@ enum Way {
     Network(Arc<TcpClient>),
     /// The home, and the others.
     Nodes(Arc<TcpClient>, Arc<PoolNodes>),
+    Verbs(Arc<VerbsClient>),
 }
 
 impl Way {
     /// An endpoint for a session, or for the process as such.
-    fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, ControlError> {
+    fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
         Ok(match self {
             Self::Mapped(region) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(region))),
             Self::Network(client) => PoolEndpoint::network(client.endpoint(owner)?),
@@ -97,6 +99,10 @@ impl Way {
                 let nodes: Arc<dyn NodeDirectory> = Arc::clone(nodes) as _;
                 PoolEndpoint::network(home.pool_endpoint(owner, nodes)?)
             }
+            Self::Verbs(client) => match owner {
+                Some(owner) => PoolEndpoint::verbs(client.endpoint(owner)?),
+                None => PoolEndpoint::network(client.process_endpoint()?),
+            },
         })
     }
 
@@ -104,6 +110,7 @@ impl Way {
         match self {
             Self::Mapped(region) => region.word_count() * 8,
             Self::Network(client) | Self::Nodes(client, _) => client.region_size_bytes(),
+            Self::Verbs(client) => client.region_size_bytes(),
         }
     }
 }
@@ -125,8 +132,8 @@ impl Host for Pool {
 
 impl Pool {
     /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves; `tcp:HOST:PORT`, which
-    /// `farleaf serve --listen` on any host serves; or `mem:`, a new pool of 256 MiB in this
-    /// process's memory.
+    /// `farleaf serve --listen` on any host serves; `verbs:HOST:PORT`, which `farleaf serve --listen
+    /// --verbs` does; or `mem:`, a new pool of 256 MiB in this process's memory.
     ///
     /// # Errors
     /// The address is none; nobody serves the pool; it is of another version or no pool; it wants a
@@ -152,12 +159,17 @@ impl Pool {
                 &PoolName::new(name).map_err(|error| bad(error.to_string()))?,
                 None,
             ),
-            Some(("tcp", at)) if at.rsplit_once(':').is_some_and(is_host_and_port) => {
-                Self::open_network(at, options, None)
+            Some((kind @ ("tcp" | "verbs"), at)) => {
+                if !at.rsplit_once(':').is_some_and(is_host_and_port) {
+                    return Err(bad(format!(
+                        "after '{kind}:' comes HOST:PORT, with a port from 1 to 65535"
+                    )));
+                }
+                match kind {
+                    "tcp" => Self::open_network(at, options, None),
+                    _ => Self::open_verbs(at, options, None),
+                }
             }
-            Some(("tcp", _)) => Err(bad(
-                "after 'tcp:' comes HOST:PORT, with a port from 1 to 65535".to_owned(),
-            )),
             Some(("mem", "")) => Self::embedded(&PoolOptions::default()),
             Some(("mem", _)) => Err(bad("nothing may follow 'mem:'".to_owned())),
             Some((scheme, _)) => Err(bad(format!("there is no '{scheme}:'"))),
@@ -190,6 +202,17 @@ impl Pool {
                 let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
                 let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
                 Self::open_network(&address, &TcpConnectOptions::default(), Some(node))
+            }
+            EmbeddedFabric::Verbs(verbs) => {
+                let (name, size) = (private_name(), options.size_bytes);
+                let mut node = ShmNode::start_with_verbs(&name, size, retraining, verbs)?;
+                let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
+                let options = TcpConnectOptions {
+                    verbs: verbs.clone(),
+                    ..TcpConnectOptions::default()
+                };
+                Self::open_verbs(&address, &options, Some(node))
             }
         }
     }
@@ -259,6 +282,16 @@ impl Pool {
         let client = Arc::new(client);
         let way = Way::Network(Arc::clone(&client));
         Self::assemble_with(format!("tcp:{address}"), way, client, nodes)
+    }
+
+    fn open_verbs(
+        address: &str,
+        options: &TcpConnectOptions,
+        node: Option<ShmNode>,
+    ) -> Result<Self, Error> {
+        let client = Arc::new(VerbsClient::connect(address, options)?);
+        let way = Way::Verbs(Arc::clone(&client));
+        Self::assemble(format!("verbs:{address}"), way, client, node)
     }
 
     fn assemble(
@@ -344,7 +377,7 @@ impl Pool {
     }
 
     pub(crate) fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
-        Ok(self.0.way.endpoint(owner)?)
+        self.0.way.endpoint(owner)
     }
 
     /// What the pool is.

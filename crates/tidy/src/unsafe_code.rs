@@ -9,6 +9,7 @@ pub const UNSAFE_PATHS: &[&str] = &[
     "crates/executor/src/slab.rs",
     "crates/executor/src/waker.rs",
     "crates/fabric/src/mapped/region.rs",
+    "crates/fabric/src/verbs/sys/*",
 ];
 
 /// Finds the keyword outside the named files, and unsafe blocks and implementations anywhere that

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN};
+use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, VerbsOptions};
 
 use super::BenchError;
 use crate::dataset::Dataset;
@@ -30,6 +30,8 @@ pub struct RunConfig {
     pub layer: LayerKind,
     /// The fabric.
     pub fabric: FabricKind,
+    /// What is used of this host's RDMA devices, if the fabric is verbs.
+    pub verbs: VerbsOptions,
     /// How many records are loaded.
     pub records: u64,
     /// How many operations each workload has, of all threads together.
@@ -65,6 +67,7 @@ impl Default for RunConfig {
             workloads: WorkloadLetter::ALL.to_vec(),
             layer: table.layer,
             fabric: FabricKind::Shm,
+            verbs: VerbsOptions::default(),
             records: 1_000_000,
             operations: 1_000_000,
             threads: 1,
@@ -197,21 +200,24 @@ pub enum FabricKind {
     Tcp,
     /// Three of them: a pool of several nodes.
     Nodes,
+    /// The same, whose memory an RDMA device of this host serves, over itself.
+    Verbs,
 }
 
 impl FabricKind {
     /// A pool of this process over it.
-    pub(crate) fn embedded(self) -> EmbeddedFabric {
+    pub(crate) fn embedded(self, verbs: &VerbsOptions) -> EmbeddedFabric {
         match self {
             Self::Mem => EmbeddedFabric::Mem,
             Self::Shm => EmbeddedFabric::Shm { name: None },
             Self::Tcp => EmbeddedFabric::Tcp,
             Self::Nodes => EmbeddedFabric::Nodes { node_count: 3 },
+            Self::Verbs => EmbeddedFabric::Verbs(verbs.clone()),
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes];
+    pub const ALL: [Self; 5] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes, Self::Verbs];
 
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -220,6 +226,7 @@ impl FabricKind {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
             Self::Nodes => "nodes",
+            Self::Verbs => "verbs",
         }
     }
 }
@@ -232,7 +239,7 @@ impl fmt::Display for FabricKind {
 
 /// A name that is no fabric's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem, shm, tcp or nodes")]
+#[error("unknown fabric `{0}`: expected mem, shm, tcp, nodes or verbs")]
 pub struct UnknownFabric(pub String);
 
 impl FromStr for FabricKind {

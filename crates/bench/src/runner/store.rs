@@ -50,7 +50,7 @@ impl LoadedStore {
         let mut size_bytes = size::pool_size_bytes(config, config.insert_count_of(workload));
         let mut enlargement_count = 0;
         let pool = loop {
-            let fabric = config.fabric.embedded();
+            let fabric = config.fabric.embedded(&config.verbs);
             let pool = Pool::embedded(&PoolOptions {
                 fabric,
                 size_bytes,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farleaf::LayerKind;
+use farleaf::{LayerKind, VerbsOptions};
 
 use super::TimelineError;
 use crate::runner::{FabricKind, RECORD_COUNT_MAX, THREAD_COUNT_MAX};
@@ -16,6 +16,8 @@ pub struct TimelineConfig {
     pub layer: LayerKind,
     /// The fabric.
     pub fabric: FabricKind,
+    /// What is used of this host's RDMA devices, if the fabric is verbs.
+    pub verbs: VerbsOptions,
     /// Size of the pool; `None`: what the change needs, estimated.
     pub size_bytes: Option<u64>,
     /// Threads of the pool's node that retrain: 1, or 0 for none.
@@ -181,6 +183,7 @@ impl Default for TimelineConfig {
             },
             layer: table.layer,
             fabric: FabricKind::Shm,
+            verbs: VerbsOptions::default(),
             size_bytes: None,
             retrain_threads: 1,
             threads: 1,

@@ -17,7 +17,7 @@ pub(super) const TABLE_NAME: &str = "timeline";
 /// # Errors
 /// The host has not so much memory, or the size is none.
 pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
-    let fabric = config.fabric.embedded();
+    let fabric = config.fabric.embedded(&config.verbs);
     let size_bytes = config
         .size_bytes
         .unwrap_or_else(|| size::pool_bytes(config));

@@ -14,7 +14,7 @@ use farleaf_bench::runner::{self, FabricKind, Phase, ProgressSink, RunConfig};
 use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
 use indicatif::ProgressBar;
 
-use crate::arguments::{COMMIT, parse_epsilon, parse_fill, parse_slots};
+use crate::arguments::{COMMIT, RdmaArguments, parse_epsilon, parse_fill, parse_slots};
 use crate::command::bench_budget::{self, BudgetArguments};
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
@@ -151,17 +151,17 @@ fn parse_workload(text: &str) -> Result<WorkloadChoice, UnknownWorkload> {
 }
 
 /// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
-pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<Ending> {
+pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::Result<Ending> {
     let arguments = match &arguments.command {
-        Some(BenchCommand::Budget(arguments)) => return bench_budget::run(arguments),
-        Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(arguments),
+        Some(BenchCommand::Budget(arguments)) => return bench_budget::run(rdma, arguments),
+        Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(rdma, arguments),
         Some(BenchCommand::Ycsb(arguments)) => arguments,
         None => &arguments.ycsb,
     };
     let configs: Vec<RunConfig> = arguments
         .index
         .iter()
-        .map(|layer| config(arguments, *layer))
+        .map(|layer| config(rdma, arguments, *layer))
         .collect();
     for config in &configs {
         config
@@ -190,7 +190,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> anyhow::Result<Ending> {
     })
 }
 
-fn config(arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
+fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
     let letters = arguments.workload.iter().flat_map(|choice| match choice {
         WorkloadChoice::All => WorkloadLetter::ALL.to_vec(),
         WorkloadChoice::One(letter) => vec![*letter],
@@ -203,6 +203,7 @@ fn config(arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
         workloads: letters.collect(),
         layer,
         fabric: arguments.fabric,
+        verbs: rdma.into(),
         records: arguments.records,
         operations: arguments.operations,
         // More than can be counted is refused like anything else that is too many.

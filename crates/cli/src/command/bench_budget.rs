@@ -14,7 +14,9 @@ use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
 use farleaf_chart::folder::Folder;
 use indicatif::ProgressBar;
 
-use crate::arguments::{COMMIT, OutputArgument, parse_epsilon, parse_fill, parse_slots};
+use crate::arguments::{
+    COMMIT, OutputArgument, RdmaArguments, parse_epsilon, parse_fill, parse_slots,
+};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::{OutputFormat, print};
@@ -97,8 +99,9 @@ fn parse_percent(text: &str) -> Result<f64, &'static str> {
 }
 
 /// Measures every budget. Wrong and missing answers end with status 1.
-pub(super) fn run(arguments: &BudgetArguments) -> anyhow::Result<Ending> {
-    let config = config(arguments);
+pub(super) fn run(rdma: &RdmaArguments, arguments: &BudgetArguments) -> anyhow::Result<Ending> {
+    let mut config = config(arguments);
+    config.table.verbs = rdma.into();
     config
         .validate()
         .map_err(|error| BadArgument(error.to_string()))?;

@@ -16,7 +16,9 @@ use farleaf_chart::folder::Folder;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::arguments::{COMMIT, OutputArgument, parse_epsilon, parse_fill, parse_slots};
+use crate::arguments::{
+    COMMIT, OutputArgument, RdmaArguments, parse_epsilon, parse_fill, parse_slots,
+};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::{OutputFormat, print};
@@ -162,11 +164,11 @@ fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
 
 /// Watches one table for each search layer. Wrong and missing answers and refused puts end with
 /// status 1.
-pub(super) fn run(arguments: &TimelineArguments) -> anyhow::Result<Ending> {
+pub(super) fn run(rdma: &RdmaArguments, arguments: &TimelineArguments) -> anyhow::Result<Ending> {
     let change = change(arguments)?;
     let layers = arguments.index.iter();
     let configs: Vec<TimelineConfig> = layers
-        .map(|layer| config(arguments, change, *layer))
+        .map(|layer| config(rdma, arguments, change, *layer))
         .collect();
     for config in &configs {
         config
@@ -243,11 +245,17 @@ fn change(arguments: &TimelineArguments) -> Result<Change, BadArgument> {
     })
 }
 
-fn config(arguments: &TimelineArguments, change: Change, layer: LayerKind) -> TimelineConfig {
+fn config(
+    rdma: &RdmaArguments,
+    arguments: &TimelineArguments,
+    change: Change,
+    layer: LayerKind,
+) -> TimelineConfig {
     TimelineConfig {
         change,
         layer,
         fabric: arguments.fabric,
+        verbs: rdma.into(),
         size_bytes: arguments.size,
         retrain_threads: arguments.retrain_threads,
         // More than can be counted is refused like anything else that is too many.

@@ -18,11 +18,13 @@ pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
         return Err(BadArgument(message.to_owned()).into());
     }
     if let Some(rights) = pool.rights
-        && !pool.pool.starts_with("tcp:")
+        && !["tcp:", "verbs:"]
+            .iter()
+            .any(|kind| pool.pool.starts_with(kind))
     {
         let message = format!(
             "--rights {rights} cannot be used with {pool}: only a node that is reached by \
-             'tcp:HOST:PORT' can hold anybody to them"
+             'tcp:HOST:PORT' or 'verbs:HOST:PORT' can hold anybody to them"
         );
         return Err(BadArgument(message).into());
     }
@@ -36,6 +38,7 @@ pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOpt
         secret: pool.secret()?,
         rights: pool.rights,
         tls: tls.transpose()?,
+        verbs: (&pool.rdma).into(),
         ..ConnectOptions::default()
     })
 }

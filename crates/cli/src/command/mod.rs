@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Stats(stats) => stats::run(pool, stats),
         Command::Nodes(nodes) => nodes::run(pool, nodes),
         Command::Secret(secret) => secret::run(pool, secret),
-        Command::Bench(bench) => bench::run(bench),
+        Command::Bench(bench) => bench::run(&pool.rdma, bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Figures(figures) => figures::run(figures),
     }

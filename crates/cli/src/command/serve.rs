@@ -57,6 +57,11 @@ pub(crate) struct ServeArguments {
     #[arg(allow_negative_numbers = true)]
     listen: Option<SocketAddr>,
 
+    /// Serve the memory by an RDMA device (RoCE, InfiniBand, Soft-RoCE), to clients with one; nobody
+    /// else can change it then, so that `shm` and `tcp` pools are turned away
+    #[arg(long, requires = "listen")]
+    verbs: bool,
+
     /// The most connections from the network: two for a process, and one for each of its sessions
     #[arg(
         long,
@@ -120,22 +125,38 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     // Before the node, so that no signal falls between.
     let signals = take_signals()?;
     let retraining = arguments.retraining()?;
-    let node = ShmNode::start(&arguments.name, arguments.size, retraining);
+    let (name, size_bytes) = (&arguments.name, arguments.size);
+    let node = if arguments.verbs {
+        ShmNode::start_with_verbs(name, size_bytes, retraining, &(&pool.rdma).into())
+    } else {
+        ShmNode::start(name, size_bytes, retraining)
+    };
     let mut node = node.map_err(|error| refused(&arguments.name, error))?;
     let network = listen(pool, arguments, &mut node)?;
     warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
     let stop = node.stop_signal();
     stop_on(signals, move || stop.stop())?;
-    let (address, size) = (node.name().to_string(), size(node.size_bytes()));
-    let network_text = network.map(|at| format!("tcp:{at}"));
+    let size = size(node.size_bytes());
+    let kind = if arguments.verbs { "verbs" } else { "tcp" };
+    let network_text = network.map(|at| format!("{kind}:{at}"));
+    let address = match &network_text {
+        Some(text) if arguments.verbs => text.clone(),
+        _ => node.name().to_string(),
+    };
+    let device = node.verbs();
     tracing::info!(
         pool = address,
         network = network_text,
+        device,
         size,
         pid = std::process::id(),
         "serving"
     );
     let (also, from_network) = match network {
+        Some(_) if arguments.verbs => {
+            let device = device.unwrap_or_default();
+            (format!(" by {device}"), String::new())
+        }
         Some(at) => (
             format!(" and tcp:{at}"),
             format!(", and `--pool {}` from the network", from_elsewhere(at)),

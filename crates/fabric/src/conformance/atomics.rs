@@ -56,12 +56,13 @@ fn alone<B: Backend>(backend: &B) {
 }
 
 fn sums<B: Backend>(backend: &B) {
+    let round_count = ROUND_COUNT / B::ROUND_DIVISOR;
     let taken = Mutex::new(Vec::new());
     let taken_by_all = &taken;
     let adder = |_| {
         client(async move |endpoint| {
             let mut mine = Vec::new();
-            for _ in 0..ROUND_COUNT {
+            for _ in 0..round_count {
                 mine.push(fetch_add(&*endpoint, 40, 1).await);
             }
             assert!(mine.is_sorted(), "a counter that only grows went back");
@@ -75,19 +76,20 @@ fn sums<B: Backend>(backend: &B) {
     let mut taken = taken.into_inner().expect("no client panicked");
     taken.sort_unstable();
     assert!(
-        taken.into_iter().eq(0..CLIENT_COUNT * ROUND_COUNT),
+        taken.into_iter().eq(0..CLIENT_COUNT * round_count),
         "a number is missing or doubled"
     );
 }
 
 fn exclusive<B: Backend>(backend: &B) {
+    let round_count = ROUND_COUNT / B::ROUND_DIVISOR;
     let won = Mutex::new(Vec::new());
     let won_by_all = &won;
     let swapper = |number: u64| {
         client(async move |endpoint| {
             let mut mine = Vec::new();
             let mut current = 0;
-            while current >> 8 < ROUND_COUNT {
+            while current >> 8 < round_count {
                 let next = (((current >> 8) + 1) << 8) | number;
                 match compare_swap(&*endpoint, 40, current, next).await {
                     Ok(()) => {
@@ -110,15 +112,16 @@ fn exclusive<B: Backend>(backend: &B) {
     let mut won = won.into_inner().expect("no client panicked");
     won.sort_unstable();
     assert!(
-        won.into_iter().eq(0..ROUND_COUNT),
+        won.into_iter().eq(0..round_count),
         "a round had no winner, or two"
     );
 }
 
 fn cas_against_faa<B: Backend>(backend: &B) {
+    let round_count = ROUND_COUNT / B::ROUND_DIVISOR;
     let adder = || {
         client(async |endpoint| {
-            for _ in 0..ROUND_COUNT {
+            for _ in 0..round_count {
                 fetch_add(&*endpoint, 40, 1).await;
             }
         })
@@ -126,7 +129,7 @@ fn cas_against_faa<B: Backend>(backend: &B) {
     let swapper = || {
         client(async |endpoint| {
             let mut current = 0;
-            for _ in 0..ROUND_COUNT {
+            for _ in 0..round_count {
                 while let Err(other) =
                     compare_swap(&*endpoint, 40, current, current.wrapping_add(1 << 32)).await
                 {
@@ -140,7 +143,7 @@ fn cas_against_faa<B: Backend>(backend: &B) {
         let word = read_word(&*endpoint, 40).await;
         assert_eq!(
             (word >> 32, word & 0xFFFF_FFFF),
-            (2 * ROUND_COUNT, 2 * ROUND_COUNT)
+            (2 * round_count, 2 * round_count)
         );
     })]);
 }
@@ -149,11 +152,11 @@ fn cas_against_faa<B: Backend>(backend: &B) {
 fn lock<B: Backend>(backend: &B) {
     const LOCK: u64 = 40;
     const BALANCE: u64 = 48;
-    const TURN_COUNT: u64 = 500;
+    let turn_count = 500 / B::ROUND_DIVISOR;
     let holder = |number: u64| {
         client(async move |endpoint| {
             let endpoint: &B::Endpoint = &endpoint;
-            for _ in 0..TURN_COUNT {
+            for _ in 0..turn_count {
                 while compare_swap(endpoint, LOCK, 0, number).await.is_err() {
                     std::thread::yield_now();
                 }
@@ -172,7 +175,7 @@ fn lock<B: Backend>(backend: &B) {
     backend.run(vec![client(async |endpoint| {
         assert_eq!(
             read_word(&*endpoint, BALANCE).await,
-            CLIENT_COUNT * TURN_COUNT
+            CLIENT_COUNT * turn_count
         );
     })]);
 }

@@ -50,6 +50,9 @@ pub trait Backend {
     /// What one client uses.
     type Endpoint: Endpoint + 'static;
 
+    /// Cases of many rounds do so many times fewer: for a backend whose round trips take long.
+    const ROUND_DIVISOR: u64 = 1;
+
     /// Size of node 0's region in words, at least [`REGION_WORD_COUNT_MIN`] and small enough to be
     /// read with one verb. There is no node 255.
     fn region_word_count(&self) -> u64;

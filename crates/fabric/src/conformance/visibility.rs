@@ -40,10 +40,10 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 
 /// The news travels outside of the fabric, as a reply to some request would.
 fn told<B: Backend>(backend: &B) {
-    const ROUND_COUNT: u64 = 20_000;
+    let round_count = 20_000 / B::ROUND_DIVISOR;
     let completed = AtomicU64::new(0);
     let writer = client(async |endpoint| {
-        for round in 1..=ROUND_COUNT {
+        for round in 1..=round_count {
             write(&*endpoint, 100, &[round]).await;
             completed.store(round, Ordering::Release);
         }
@@ -56,7 +56,7 @@ fn told<B: Backend>(backend: &B) {
                 seen >= told,
                 "round {told} was complete, but a later READ saw {seen}"
             );
-            if told == ROUND_COUNT {
+            if told == round_count {
                 break;
             }
         }
@@ -65,11 +65,11 @@ fn told<B: Backend>(backend: &B) {
 }
 
 fn message<B: Backend>(backend: &B) {
-    const ROUND_COUNT: u64 = 20_000;
     const DATA: u64 = 100;
     const FLAG: u64 = 108;
+    let round_count = 20_000 / B::ROUND_DIVISOR;
     let writer = client(async |endpoint| {
-        for round in 1..=ROUND_COUNT {
+        for round in 1..=round_count {
             write(&*endpoint, DATA, &[round; 3]).await;
             write(&*endpoint, FLAG, &[round]).await;
         }
@@ -82,7 +82,7 @@ fn message<B: Backend>(backend: &B) {
                 let data = read_word(endpoint, place).await;
                 assert!(data >= flag, "saw flag {flag}, and then data {data}");
             }
-            if flag == ROUND_COUNT {
+            if flag == round_count {
                 break;
             }
         }
@@ -95,15 +95,15 @@ fn message<B: Backend>(backend: &B) {
 /// neither visible. The two meet every few rounds, so that they run side by side. A round's words
 /// count the meetings: a word that is behind the meeting was not yet changed.
 fn dekker<B: Backend>(backend: &B, post: fn(&mut Batch, u64, u64)) {
-    const MEETING_COUNT: u64 = 8_000;
     const ROUND_COUNT: u64 = 6;
     const LINE_SIZE_WORDS: u64 = 8;
     /// Both words of a round are in cache lines of their own.
     const fn place(round: u64, side: u64) -> u64 {
         LINE_SIZE_WORDS * (1 + 2 * round + side)
     }
+    let meeting_count = 8_000 / B::ROUND_DIVISOR;
     let missed: [Vec<AtomicBool>; 2] = [0, 1].map(|_| {
-        (0..MEETING_COUNT * ROUND_COUNT)
+        (0..meeting_count * ROUND_COUNT)
             .map(|_| AtomicBool::default())
             .collect()
     });
@@ -112,7 +112,7 @@ fn dekker<B: Backend>(backend: &B, post: fn(&mut Batch, u64, u64)) {
         client(async move |endpoint| {
             let endpoint: &B::Endpoint = &endpoint;
             let mut batch = Batch::new();
-            for meeting in 0..MEETING_COUNT {
+            for meeting in 0..meeting_count {
                 rendezvous(endpoint, BARRIER, 2, meeting).await;
                 for round in 0..ROUND_COUNT {
                     batch.clear();

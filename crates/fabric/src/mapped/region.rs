@@ -63,6 +63,29 @@ impl MappedRegion {
         Ok(region)
     }
 
+    /// Zeroed memory of this process alone, in whole pages, which a forked child does not inherit:
+    /// for what a network card reads from and writes to.
+    ///
+    /// # Errors
+    /// The host has not so much memory to give, or not so much address space.
+    pub(crate) fn for_card(size_bytes: u64) -> io::Result<Self> {
+        let length = round_up(size_bytes, rustix::param::page_size() as u64)?;
+        let flags = MapFlags::PRIVATE;
+        // SAFETY: a null hint lets the kernel choose a place that nothing else uses.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }?;
+        let region = Self::adopt(base, length)?;
+        // A child that shared the pages would make them another's than the card's on a write.
+        region.advise(Advice::LinuxDontFork)?;
+        Ok(region)
+    }
+
     /// Creates the memory that other processes will map: a sealed memfd of `size_bytes`, all of it
     /// allocated at once, so that a full host is an error here and not a signal later. Huge pages
     /// when the host has enough of them reserved.

@@ -63,6 +63,8 @@ pub struct ShmListener {
     memory: OwnedFd,
     memory_size_bytes: u64,
     clients: Vec<Client>,
+    /// Why nobody is given the memory, if nobody is.
+    refusal: Option<&'static str>,
     /// Given up for a moment when the process has no descriptor left, so that a client can still
     /// be told; `accept` would fail for ever otherwise, and `run` would spin.
     reserve: Option<OwnedFd>,
@@ -92,9 +94,15 @@ impl ShmListener {
             memory,
             memory_size_bytes: size_bytes,
             clients: Vec::new(),
+            refusal: None,
             reserve: Some(reserve),
             _claim: claim,
         })
+    }
+
+    /// Gives the memory to nobody, and tells them why.
+    pub fn turn_away_all(&mut self, reason: &'static str) {
+        self.refusal = Some(reason);
     }
 
     /// Serves until it is stopped. Sessions of processes that die are fenced within the time the
@@ -110,7 +118,11 @@ impl ShmListener {
             }
             for (client, (socket, died)) in self.clients.iter_mut().zip(ready.clients) {
                 if socket {
-                    client.serve(&self.memory, self.memory_size_bytes, service);
+                    let memory = match self.refusal {
+                        Some(reason) => Err(reason),
+                        None => Ok((&self.memory, self.memory_size_bytes)),
+                    };
+                    client.serve(memory, service);
                 }
                 if died {
                     tracing::info!(
@@ -229,7 +241,7 @@ struct Ready {
 }
 
 impl Client {
-    fn serve(&mut self, memory: &OwnedFd, size_bytes: u64, service: &mut dyn SessionService) {
+    fn serve(&mut self, memory: Result<(&OwnedFd, u64), &str>, service: &mut dyn SessionService) {
         let Some(socket) = &self.socket else { return };
         let mut frame = [0; FRAME_SIZE_BYTES];
         let size = match rustix::net::recv(socket, &mut frame, RecvFlags::DONTWAIT) {
@@ -242,7 +254,10 @@ impl Client {
         };
         let request = Request::decode(&frame[..size]);
         let reply = match request {
-            Ok(Request::Hello) => Reply::Memory { size_bytes },
+            Ok(Request::Hello) => match memory {
+                Ok((_, size_bytes)) => Reply::Memory { size_bytes },
+                Err(reason) => Reply::Refused(reason.to_owned()),
+            },
             Ok(Request::Register) => match service.register(self.pid) {
                 Ok(owner) => {
                     self.sessions.push(owner);
@@ -261,7 +276,10 @@ impl Client {
             Ok(Request::Life(owner)) => Reply::Life(service.process_of(owner)),
             Err(ref malformed) => Reply::Refused(format!("this node was sent {}", malformed.0)),
         };
-        let descriptor = matches!(request, Ok(Request::Hello)).then(|| memory.as_fd());
+        let memory = memory
+            .ok()
+            .filter(|_| matches!(request, Ok(Request::Hello)));
+        let descriptor = memory.map(|(memory, _)| memory.as_fd());
         if send(socket, &reply.encode(), descriptor).is_err() {
             self.socket = None;
         }

@@ -16,11 +16,13 @@ use crate::tcp::greeting::{
     FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce, Purpose, Reply, Request,
     Ticket,
 };
+use crate::tcp::lifeline::Lifeline;
 use crate::tcp::local_secret::find_local_secret;
 use crate::tcp::nodes::NodeDirectory;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsClient, TlsLayer};
+use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
 
 /// How a node is connected to.
 #[derive(Clone, Debug)]
@@ -34,16 +36,19 @@ pub struct TcpConnectOptions {
     pub tls: Option<TlsClient>,
     /// A node that does not answer for so long is lost. Not 0.
     pub answer_time_max: Duration,
+    /// Of `verbs` pools: what is used of this host's RDMA devices.
+    pub verbs: VerbsOptions,
 }
 
 impl Default for TcpConnectOptions {
-    /// No secret; all rights; no TLS; 10 s.
+    /// No secret; all rights; no TLS; 10 s; devices as they are found.
     fn default() -> Self {
         Self {
             secret: None,
             rights: None,
             tls: None,
             answer_time_max: Duration::from_secs(10),
+            verbs: VerbsOptions::default(),
         }
     }
 }
@@ -213,6 +218,25 @@ impl TcpClient {
     /// How long a node may take for an answer before it counts as lost.
     pub fn answer_time_max(&self) -> Duration {
         self.answer_time_max
+    }
+
+    /// Exchanges the two ends of a session's queue pair. The connection stays open, and is the
+    /// node's way to say that it is over.
+    pub(crate) fn open_queue(
+        &self,
+        owner: OwnerWord,
+        own: QueueParameters,
+    ) -> Result<(Lifeline, NodeQueue), ControlError> {
+        let unreachable = |source| self.unanswered(source);
+        let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
+        let ticket = self.ticket;
+        let mut stream = self.stream(socket)?;
+        self.greet(&mut stream, Purpose::Queue { ticket, owner })?;
+        let answer = self.ask(&mut stream, &Request::Queue(own).encode())?;
+        match self.decode(&answer)? {
+            Reply::Queue(node) => Ok((Lifeline::new(stream), node)),
+            reply => Err(self.unexpected(&reply)),
+        }
     }
 
     fn stream(&self, socket: TcpStream) -> Result<Stream, ControlError> {

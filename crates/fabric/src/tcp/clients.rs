@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use farleaf_types::OwnerWord;
 
-use crate::tcp::gate::{ClientState, Gate};
+use crate::tcp::gate::{ClientState, Gate, Grant};
 use crate::tcp::greeter::{Guest, MessageInbox, send};
 use crate::tcp::greeting::{Purpose, Reply, Request, Ticket};
 use crate::tcp::nic::{DataConnection, SoftNic};
 use crate::tcp::permit::Permit;
+use crate::tcp::queues::QueueLine;
 use crate::tcp::secret::{Rights, fill_randomly};
 use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
+use crate::verbs::VerbsNode;
 
 /// Connections of a process that are none of its sessions'. One looks after the sessions; a call
 /// that asks for statistics has one for as long as it lasts.
@@ -24,8 +26,45 @@ const OWN_CONNECTION_COUNT_MAX: usize = 64;
 #[derive(Debug)]
 struct ClientSession {
     owner: OwnerWord,
-    /// Before its connection, once it has one.
-    gate: Option<Arc<Gate>>,
+    way: SessionWay,
+}
+
+/// How a session's verbs come.
+#[derive(Debug)]
+enum SessionWay {
+    /// It has no connection yet.
+    None,
+    /// This is before its connection.
+    Gate(Arc<Gate>),
+    /// It has a queue pair, and this connection beside it.
+    Queue(Box<QueueLine>),
+    /// Its queue pair has ended; there is no other.
+    Ended,
+}
+
+impl ClientSession {
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        match &self.way {
+            SessionWay::Gate(gate) => Some(gate),
+            _ => None,
+        }
+    }
+
+    fn line(&self) -> Option<&QueueLine> {
+        match &self.way {
+            SessionWay::Queue(line) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// F6: returns when no verb comes this way any more.
+    fn end(&mut self) {
+        match std::mem::replace(&mut self.way, SessionWay::Ended) {
+            SessionWay::Gate(gate) => gate.close(),
+            SessionWay::Queue(line) => line.end(),
+            SessionWay::None | SessionWay::Ended => {}
+        }
+    }
 }
 
 /// A process that has connected.
@@ -47,6 +86,8 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     nic: SoftNic,
+    /// What changes the region's words, where it is not this processor.
+    verbs: Option<Arc<VerbsNode>>,
     region_size_bytes: u64,
     silence_max: Duration,
     connected: Vec<Client>,
@@ -56,14 +97,24 @@ impl Clients {
     pub(super) fn new(nic: SoftNic, region_size_bytes: u64, silence_max: Duration) -> Self {
         Self {
             nic,
+            verbs: None,
             region_size_bytes,
             silence_max,
             connected: Vec::new(),
         }
     }
 
+    /// From now on sessions may have queue pairs, and nobody changes words otherwise (F4).
+    pub(super) fn offer_verbs(&mut self, verbs: Arc<VerbsNode>) {
+        self.verbs = Some(verbs);
+    }
+
+    /// Of the control connections, and then of those beside queue pairs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.connected.iter().map(|client| client.stream.as_fd())
+        let control = self.connected.iter().map(|client| client.stream.as_fd());
+        let sessions = self.connected.iter().flat_map(|client| &client.sessions);
+        let lines = sessions.filter_map(ClientSession::line);
+        control.chain(lines.map(QueueLine::descriptor))
     }
 
     /// Takes somebody in who has shown that he knows the secret.
@@ -72,6 +123,7 @@ impl Clients {
         let welcomed = match guest.purpose {
             Purpose::Control => self.welcome_client(guest, service),
             Purpose::Data { ticket, owner } => self.welcome_data(guest, (ticket, owner), service),
+            Purpose::Queue { ticket, owner } => self.welcome_queue(guest, ticket, owner),
         };
         if let Err(error) = welcomed {
             tracing::debug!(%peer, %error, "hung up");
@@ -95,6 +147,11 @@ impl Clients {
         let mut ticket = Ticket([0; 16]);
         fill_randomly(&mut ticket.0)?;
         let (rights, pid, peer) = (guest.rights, guest.pid, guest.peer);
+        // F4: where a card changes words, threads of this processor change none.
+        let grant = match &self.verbs {
+            Some(_) => Grant::nothing(),
+            None => service.grant(rights),
+        };
         self.send_welcome(&mut guest, ticket)?;
         tracing::info!(%peer, pid, %rights, "client connected");
         self.connected.push(Client {
@@ -103,7 +160,7 @@ impl Clients {
             peer,
             pid,
             ticket,
-            state: Arc::new(ClientState::new(rights, service.grant(rights))),
+            state: Arc::new(ClientState::new(rights, grant)),
             sessions: Vec::new(),
             own_gates: Vec::new(),
             _permit: guest.permit,
@@ -117,18 +174,17 @@ impl Clients {
         (ticket, owner): (Ticket, Option<OwnerWord>),
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        // Only who has proven the secret gets here; the ticket tells clients apart.
-        let client = self
-            .connected
-            .iter_mut()
-            .find(|client| client.ticket == ticket);
-        let begun = match client {
-            None => Err("the client of this connection is not connected any more".to_owned()),
-            Some(client) if client.state.rights != guest.rights => {
-                Err("the client has connected with other rights".to_owned())
+        let serves_verbs = self.verbs.is_some();
+        let begun = self.client_of(&guest, ticket).and_then(|client| {
+            if serves_verbs && owner.is_some() && guest.rights > Rights::Read {
+                return Err(
+                    "the memory of this node is changed by its RDMA device alone: open the \
+                     pool as verbs:HOST:PORT, or with the right to read only"
+                        .to_owned(),
+                );
             }
-            Some(client) => client.begin_data(owner, service),
-        };
+            client.begin_data(owner, service)
+        });
         let (gate, client) = match begun {
             Ok(begun) => begun,
             Err(reason) => return send(&mut guest.stream, &Reply::Refused(reason)),
@@ -143,8 +199,70 @@ impl Clients {
         Ok(())
     }
 
+    /// The client that a further connection belongs to. Only who has proven the secret gets here;
+    /// the ticket tells clients apart.
+    fn client_of(&mut self, guest: &Guest, ticket: Ticket) -> Result<&mut Client, String> {
+        let mut clients = self.connected.iter_mut();
+        match clients.find(|client| client.ticket == ticket) {
+            None => Err("the client of this connection is not connected any more".to_owned()),
+            Some(client) if client.state.rights != guest.rights => {
+                Err("the client has connected with other rights".to_owned())
+            }
+            Some(client) => Ok(client),
+        }
+    }
+
+    fn welcome_queue(
+        &mut self,
+        mut guest: Guest,
+        ticket: Ticket,
+        owner: OwnerWord,
+    ) -> std::io::Result<()> {
+        let serves_verbs = self.verbs.is_some();
+        let begun = self.client_of(&guest, ticket).and_then(|client| {
+            if !serves_verbs {
+                return Err("this node serves no verbs: open the pool as tcp:HOST:PORT".to_owned());
+            }
+            client.unconnected(owner).map(|_| ())
+        });
+        if let Err(reason) = begun {
+            return send(&mut guest.stream, &Reply::Refused(reason));
+        }
+        self.send_welcome(&mut guest, ticket)?;
+        let session = self.client_of(&guest, ticket);
+        if let Ok(session) = session.and_then(|client| client.unconnected(owner)) {
+            let line = QueueLine::new(guest.stream, guest.permit);
+            session.way = SessionWay::Queue(Box::new(line));
+        }
+        Ok(())
+    }
+
+    /// Answers on the connections beside queue pairs from which something has come, by their
+    /// places; ends the pairs whose connection has ended.
+    fn hear_lines(&mut self, ready: &[bool]) {
+        let mut ready = ready.iter();
+        for client in &mut self.connected {
+            let rights = client.state.rights;
+            for session in &mut client.sessions {
+                let SessionWay::Queue(line) = &mut session.way else {
+                    continue;
+                };
+                if !ready.next().copied().unwrap_or(false) {
+                    continue;
+                }
+                client.state.hear();
+                if let Err(error) = line.hear(self.verbs.as_deref(), rights) {
+                    tracing::debug!(owner = %session.owner, %error, "a queue pair ended");
+                    session.end();
+                }
+            }
+        }
+    }
+
     /// Answers those from whom something has come, by their places.
     pub(super) fn hear(&mut self, ready: &[bool], service: &mut dyn TcpService) {
+        let lines_start = ready.len().min(self.connected.len());
+        self.hear_lines(&ready[lines_start..]);
         let count = ready.len().min(self.connected.len());
         // From the last to the first, as a client that ends gives its place to the last.
         for index in (0..count).rev().filter(|index| ready[*index]) {
@@ -183,7 +301,8 @@ impl Clients {
             Request::Register => match service.register(client.process_here()) {
                 Ok(owner) => {
                     client.state.add_own(service.own_words(owner));
-                    client.sessions.push(ClientSession { owner, gate: None });
+                    let way = SessionWay::None;
+                    client.sessions.push(ClientSession { owner, way });
                     Reply::Session(owner)
                 }
                 Err(reason) => Reply::Refused(reason),
@@ -215,6 +334,9 @@ impl Clients {
             Request::Member(node) => Reply::Member(service.member(*node)),
             Request::Hello { .. } | Request::Proof(_) => {
                 Reply::Refused("the greeting is over".to_owned())
+            }
+            Request::Queue(_) => {
+                Reply::Refused("a queue pair has a connection of its own".to_owned())
             }
         }
     }
@@ -266,11 +388,7 @@ impl Clients {
     fn end(&self, mut client: Client, service: &mut dyn TcpService) {
         // All gates first: whatever is fenced, nothing of this client is executed any more.
         client.own_gates.iter().for_each(|gate| gate.close());
-        let gates = client
-            .sessions
-            .iter()
-            .filter_map(|session| session.gate.as_ref());
-        gates.for_each(|gate| gate.close());
+        client.sessions.iter_mut().for_each(ClientSession::end);
         for session in client.sessions.drain(..) {
             service.fence(session.owner);
         }
@@ -290,18 +408,10 @@ impl Client {
         if let Some(owner) = owner {
             if !self.has(owner) {
                 service.admit(owner)?;
-                self.sessions.push(ClientSession { owner, gate: None });
+                let way = SessionWay::None;
+                self.sessions.push(ClientSession { owner, way });
             }
-            let session = self
-                .sessions
-                .iter_mut()
-                .find(|session| session.owner == owner);
-            let session =
-                session.ok_or_else(|| format!("{owner} is none of this client's sessions"))?;
-            if session.gate.is_some() {
-                return Err(format!("{owner} has its connection already"));
-            }
-            session.gate = Some(Arc::clone(&gate));
+            self.unconnected(owner)?.way = SessionWay::Gate(Arc::clone(&gate));
         } else {
             // Who holds the last one is not served any more.
             self.own_gates.retain(|gate| Arc::strong_count(gate) > 1);
@@ -311,6 +421,18 @@ impl Client {
             self.own_gates.push(Arc::clone(&gate));
         }
         Ok((gate, Arc::clone(&self.state)))
+    }
+
+    /// A session that has no connection yet.
+    fn unconnected(&mut self, owner: OwnerWord) -> Result<&mut ClientSession, String> {
+        let mut sessions = self.sessions.iter_mut();
+        let session = sessions.find(|session| session.owner == owner);
+        let session =
+            session.ok_or_else(|| format!("{owner} is none of this client's sessions"))?;
+        match session.way {
+            SessionWay::None => Ok(session),
+            _ => Err(format!("{owner} has its connection already")),
+        }
     }
 
     /// Its process, if that is one of this host; 0 otherwise.
@@ -335,17 +457,11 @@ impl Client {
         else {
             return false;
         };
-        let session = self.sessions.swap_remove(index);
-        if let Some(gate) = session.gate {
-            gate.close();
-        }
+        self.sessions.swap_remove(index).end();
         // Its block is another's soon: no connection of this client may write to it then, nor be
         // about to.
         self.state.remove_own(&service.own_words(owner));
-        let others = self
-            .sessions
-            .iter()
-            .filter_map(|session| session.gate.as_ref());
+        let others = self.sessions.iter().filter_map(ClientSession::gate);
         self.own_gates
             .iter()
             .chain(others)

@@ -12,20 +12,23 @@
 //! | client says | words | node answers | words |
 //! |---|---|---|---|
 //! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, 5 owner word, 8..12 random, 12..14 ticket | 1 challenge | 8..12 random |
+//! | | 2 purpose 3 (queue pair): as 2 | | |
 //! | 2 proof | 8..12 proof | 2 welcome | 2 region size in bytes, 8..12 proof, 12..14 ticket |
 //! | 3 register | | 3 session | 2 owner word |
 //! | 4 close | 2 owner word | 4 closed | |
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
 //! | 6 fence | 2 owner word | 6 fenced | |
-//! | 7 home | | 7 home | 7, 8..32 address of the pool's home node; empty: this is it |
-//! | 8 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 7, 8..32 address | 8 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
-//! | 9 set member | 2 number, 3 state | 9 member | 2 state, 3 number of the home node's region |
-//! | 10 member | 2 number | 9 member | the same; state 0: there is none |
+//! | 7 queue pair | 2 its number, 3 first packet, 4 MTU in bytes, 5 READs and atomics at a time, 6 LID, 8..10 GID | 7 queue pair | the node's, and 12 address of the region, 13 key |
+//! | 8 home | | 8 home | 7, 8..32 address of the pool's home node; empty: this is it |
+//! | 9 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 7, 8..32 address | 9 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
+//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home node's region |
+//! | 11 member | 2 number | 10 member | the same; state 0: there is none |
 //! | any | | 0 refused | why |
 
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::tcp::secret::{Proof, Rights};
+use crate::verbs::{NodeQueue, QueueParameters};
 
 /// Version of all that a connection carries; a client and a node must have the same.
 pub const TCP_VERSION: u64 = 2;
@@ -62,6 +65,8 @@ pub(super) enum Purpose {
         ticket: Ticket,
         owner: Option<OwnerWord>,
     },
+    /// The two ends of a session's queue pair, and after that the end of it.
+    Queue { ticket: Ticket, owner: OwnerWord },
 }
 
 /// What a client says.
@@ -78,6 +83,8 @@ pub(super) enum Request {
     Close(OwnerWord),
     Life(OwnerWord),
     Fence(OwnerWord),
+    /// The client's end of a queue pair.
+    Queue(QueueParameters),
     Home,
     Join(JoinRequest),
     SetMember {
@@ -131,7 +138,10 @@ pub(super) enum Reply {
     Session(OwnerWord),
     Closed,
     Life(Option<u32>),
+    /// To a request; and beside a queue pair the node's last word.
     Fenced,
+    /// The node's end of a queue pair.
+    Queue(NodeQueue),
     /// Empty: the node that was asked is it.
     Home(String),
     Joined(Joined),
@@ -160,6 +170,10 @@ impl Request {
                         writer.numbers(1, &[2, rights, u64::from(*pid), owner]);
                         writer.bytes(12, &ticket.0);
                     }
+                    Purpose::Queue { ticket, owner } => {
+                        writer.numbers(1, &[3, rights, u64::from(*pid), owner.word()]);
+                        writer.bytes(12, &ticket.0);
+                    }
                 }
                 writer.bytes(8, nonce);
             }
@@ -171,13 +185,14 @@ impl Request {
             Self::Close(owner) => writer.numbers(4, &[owner.word()]),
             Self::Life(owner) => writer.numbers(5, &[owner.word()]),
             Self::Fence(owner) => writer.numbers(6, &[owner.word()]),
-            Self::Home => writer.numbers(7, &[]),
+            Self::Queue(parameters) => writer.queue(parameters),
+            Self::Home => writer.numbers(8, &[]),
             Self::Join(join) => {
-                writer.numbers(8, &[join.region_id, join.size_bytes, join.wanted.0.into()]);
+                writer.numbers(9, &[join.region_id, join.size_bytes, join.wanted.0.into()]);
                 writer.text(&join.address);
             }
-            Self::SetMember { node, state } => writer.numbers(9, &[node.0.into(), *state]),
-            Self::Member(node) => writer.numbers(10, &[node.0.into()]),
+            Self::SetMember { node, state } => writer.numbers(10, &[node.0.into(), *state]),
+            Self::Member(node) => writer.numbers(11, &[node.0.into()]),
         }
         writer.0
     }
@@ -197,6 +212,10 @@ impl Request {
                         ticket: Ticket(bytes(frame, 12)),
                         owner: (!session.is_free()).then_some(session),
                     },
+                    3 => Purpose::Queue {
+                        ticket: Ticket(bytes(frame, 12)),
+                        owner: session,
+                    },
                     _ => return Err(Malformed("an unknown purpose".to_owned())),
                 };
                 Self::Hello {
@@ -211,18 +230,19 @@ impl Request {
             4 => Self::Close(owner),
             5 => Self::Life(owner),
             6 => Self::Fence(owner),
-            7 => Self::Home,
-            8 => Self::Join(JoinRequest {
+            7 => Self::Queue(queue(frame)?),
+            8 => Self::Home,
+            9 => Self::Join(JoinRequest {
                 region_id: word(frame, 2),
                 size_bytes: word(frame, 3),
                 wanted: NodeId(word(frame, 4) as u8),
                 address: text(frame),
             }),
-            9 => Self::SetMember {
+            10 => Self::SetMember {
                 node: node_number(frame)?,
                 state: word(frame, 3),
             },
-            10 => Self::Member(node_number(frame)?),
+            11 => Self::Member(node_number(frame)?),
             number => return Err(Malformed(format!("the unknown request number {number}"))),
         })
     }
@@ -234,14 +254,14 @@ impl Reply {
         match self {
             Self::Refused(reason) => writer.text(reason),
             Self::Home(address) => {
-                writer.numbers(7, &[]);
+                writer.numbers(8, &[]);
                 writer.text(address);
             }
             Self::Joined(Joined { node, pool_id }) => {
-                writer.numbers(8, &[node.map_or(0, |node| node.0.into()), *pool_id]);
+                writer.numbers(9, &[node.map_or(0, |node| node.0.into()), *pool_id]);
             }
             Self::Member(MemberReply { state, pool_id }) => {
-                writer.numbers(9, &[*state, *pool_id]);
+                writer.numbers(10, &[*state, *pool_id]);
             }
             Self::Challenge(nonce) => {
                 writer.numbers(1, &[]);
@@ -263,6 +283,11 @@ impl Reply {
                 writer.numbers(5, &[u64::from(pid.is_some()), pid.unwrap_or(0)]);
             }
             Self::Fenced => writer.numbers(6, &[]),
+            Self::Queue(node) => {
+                writer.queue(&node.parameters);
+                writer.bytes(12, &node.region_addr.to_le_bytes());
+                writer.bytes(13, &u64::from(node.region_key).to_le_bytes());
+            }
         }
         writer.0
     }
@@ -291,15 +316,21 @@ impl Reply {
                 _ => return Err(Malformed("an impossible life".to_owned())),
             },
             6 => Self::Fenced,
-            7 => Self::Home(text(frame)),
-            8 => {
+            7 => Self::Queue(NodeQueue {
+                parameters: queue(frame)?,
+                region_addr: word(frame, 12),
+                region_key: u32::try_from(word(frame, 13))
+                    .map_err(|_| Malformed("an impossible key".to_owned()))?,
+            }),
+            8 => Self::Home(text(frame)),
+            9 => {
                 let node = node_number(frame)?;
                 Self::Joined(Joined {
                     node: (node != NodeId(0)).then_some(node),
                     pool_id: word(frame, 3),
                 })
             }
-            9 => Self::Member(MemberReply {
+            10 => Self::Member(MemberReply {
                 state: word(frame, 2),
                 pool_id: word(frame, 3),
             }),
@@ -328,6 +359,11 @@ impl Writer {
         self.0[index * 8..index * 8 + bytes.len()].copy_from_slice(bytes);
     }
 
+    fn queue(&mut self, parameters: &QueueParameters) {
+        self.numbers(7, &parameters.words());
+        self.bytes(8, &parameters.gid);
+    }
+
     fn text(&mut self, text: &str) {
         let end = text.floor_char_boundary(TEXT_SIZE_BYTES_MAX);
         self.bytes(7, &(end as u64).to_le_bytes());
@@ -344,6 +380,12 @@ fn check_version(frame: &Frame) -> Result<(), Malformed> {
         ))),
         _ => Err(Malformed("something that is no farleaf message".to_owned())),
     }
+}
+
+fn queue(frame: &Frame) -> Result<QueueParameters, Malformed> {
+    let words = [2, 3, 4, 5, 6].map(|index| word(frame, index));
+    QueueParameters::from_words(words, bytes(frame, 8))
+        .ok_or_else(|| Malformed("an impossible queue pair".to_owned()))
 }
 
 fn text(frame: &Frame) -> String {
@@ -393,6 +435,48 @@ mod tests {
         }
     }
 
+    fn parameters() -> QueueParameters {
+        QueueParameters {
+            number: 0x12_3456,
+            first_packet: 0xAB_CDEF,
+            mtu_bytes: 1024,
+            answered_reads_max: 16,
+            lid: 7,
+            gid: core::array::from_fn(|index| index as u8 + 1),
+        }
+    }
+
+    fn node_queue() -> NodeQueue {
+        NodeQueue {
+            parameters: parameters(),
+            region_addr: 0x7F00_0000_1000,
+            region_key: 0x0BAD_CAFE,
+        }
+    }
+
+    /// Promise: so are those about queue pairs.
+    #[test]
+    fn frames_of_queue_pairs_are_golden() {
+        let words = |frame: &Frame, range: core::ops::Range<usize>| -> Vec<u64> {
+            range.map(|index| word(frame, index)).collect()
+        };
+        let frame = hello(Purpose::Queue {
+            ticket: Ticket([9; 16]),
+            owner: owner(),
+        });
+        let frame = frame.encode();
+        assert_eq!(words(&frame, 1..6), [1, 3, 2, 4_000_000, owner().word()]);
+        assert_eq!((frame[96], frame[111], frame[112]), (9, 9, 0));
+        let frame = Request::Queue(parameters()).encode();
+        let numbers = [7, 0x12_3456, 0xAB_CDEF, 1024, 16, 7, 0];
+        assert_eq!(words(&frame, 1..8), numbers);
+        assert_eq!(frame[64..80], parameters().gid);
+        assert_eq!(words(&frame, 10..32), [0; 22]);
+        let frame = Reply::Queue(node_queue()).encode();
+        assert_eq!(words(&frame, 1..8), numbers);
+        assert_eq!(words(&frame, 12..15), [0x7F00_0000_1000, 0x0BAD_CAFE, 0]);
+    }
+
     /// Promise: messages are these bytes; a change of them is a change of the version.
     #[test]
     fn frames_are_golden() {
@@ -431,6 +515,11 @@ mod tests {
                 state: 2,
             },
             Request::Member(NodeId(3)),
+            Request::Queue(parameters()),
+            hello(Purpose::Queue {
+                ticket: Ticket([9; 16]),
+                owner: owner(),
+            }),
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
@@ -461,6 +550,7 @@ mod tests {
                 state: 4,
                 pool_id: 77,
             }),
+            Reply::Queue(node_queue()),
             Reply::Refused("full".to_owned()),
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
@@ -489,7 +579,7 @@ mod tests {
         fn any_bytes_decode_or_are_refused(
             random in proptest::collection::vec(any::<u8>(), FRAME_SIZE_BYTES),
             ours: bool,
-            number in 0..12_u8,
+            number in 0..13_u8,
         ) {
             let mut frame = [0; FRAME_SIZE_BYTES];
             frame.copy_from_slice(&random);

@@ -27,6 +27,7 @@ use crate::tcp::secret::Secret;
 use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsLayer, TlsServer};
+use crate::verbs::VerbsNode;
 
 /// How long the listener rests when the process has no descriptor left.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
@@ -154,6 +155,12 @@ impl TcpListener {
             reserve: Some(reserve),
             _local_secret: local_secret,
         })
+    }
+
+    /// From now on sessions may have queue pairs of the node's RDMA device, and nobody changes the
+    /// region otherwise (F4). To be called before it runs.
+    pub fn offer_verbs(&mut self, verbs: Arc<VerbsNode>) {
+        self.clients.offer_verbs(verbs);
     }
 
     /// Where it listens.

@@ -13,14 +13,14 @@ const AWAKE_TIME: Duration = Duration::from_micros(50);
 
 /// Counts the time since something last happened.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     /// `None`: since then nobody has waited, or it is over.
     since: Option<Instant>,
     is_awake: bool,
 }
 
 impl Patience {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             since: None,
             is_awake: false,
@@ -29,20 +29,20 @@ impl Patience {
 
     /// Something has happened.
     #[inline]
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.since = None;
         self.is_awake = true;
     }
 
     /// Whether to ask again, and not to sleep.
     #[inline]
-    pub(super) fn is_awake(&self) -> bool {
+    pub(crate) fn is_awake(&self) -> bool {
         self.is_awake
     }
 
     /// Nothing has happened: lets other threads run.
     #[inline]
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         self.is_awake = now.duration_since(since) < AWAKE_TIME;

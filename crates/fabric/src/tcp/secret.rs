@@ -275,7 +275,7 @@ fn started(key: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
 }
 
 /// Fills with numbers that nobody can guess.
-pub(super) fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
     let flags = rustix::rand::GetRandomFlags::empty();
     // Up to 256 bytes the system gives all or nothing.
     let count = rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut *bytes, flags))?;

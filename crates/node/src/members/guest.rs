@@ -126,7 +126,14 @@ impl GuestNode {
             silence_max: SILENCE_MAX,
             ..options.listen.clone()
         };
-        let door = NetworkDoor::open(&region, Role::Guest(guest), layout, &listen, stop.clone())?;
+        let door = NetworkDoor::open(
+            &region,
+            Role::Guest(guest),
+            layout,
+            &listen,
+            None,
+            stop.clone(),
+        )?;
         let request = JoinRequest {
             region_id: layout.superblock.region_id,
             size_bytes,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use core::cell::Cell;
 
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_index::load::finish_root;
+use farleaf_node::NodeEndpoint;
 use farleaf_node::agent;
 use farleaf_node::sessions::AgentEvent;
 use farleaf_region::catalog::CatalogEntry;
@@ -109,15 +109,9 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let node = case.pool.register();
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let (region, layout) = (Arc::clone(&case.pool.region), case.pool.layout.clone());
-        let agent = agent::start(
-            MappedEndpoint::new(region),
-            layout,
-            node,
-            heard,
-            Arc::clone(&stop),
-            None,
-        );
+        let endpoint = NodeEndpoint::new(&case.pool.region, None).expect("no device");
+        let layout = case.pool.layout.clone();
+        let agent = agent::start(endpoint, layout, node, heard, Arc::clone(&stop), None);
         let agent = agent.expect("a thread is left");
         events
             .send(AgentEvent::Fenced(case.dead))

@@ -14,20 +14,24 @@ use crate::tcp::frame::{
 use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::greeting::{FRAME_SIZE_BYTES, Purpose, Reply, Request, Ticket};
 use crate::tcp::secret::{Proof, Rights};
+use crate::verbs::{NodeQueue, QueueParameters};
 
 const REGION_SIZE_WORDS: usize = 2048;
 
 fn request(random: &mut Random) -> Request {
     let owner = OwnerWord::from_word(random.next());
-    match random.below(7) {
+    match random.below(8) {
         0 | 1 => Request::Hello {
-            purpose: if random.one_in(2) {
-                Purpose::Control
-            } else {
-                Purpose::Data {
+            purpose: match random.below(3) {
+                0 => Purpose::Control,
+                1 => Purpose::Data {
                     ticket: Ticket(random.bytes()),
                     owner: (!owner.is_free()).then_some(owner),
-                }
+                },
+                _ => Purpose::Queue {
+                    ticket: Ticket(random.bytes()),
+                    owner,
+                },
             },
             rights: Rights::ALL[random.index(3)],
             pid: random.next() as u32,
@@ -37,12 +41,24 @@ fn request(random: &mut Random) -> Request {
         3 => Request::Register,
         4 => Request::Close(owner),
         5 => Request::Life(owner),
+        6 => Request::Queue(queue(random)),
         _ => Request::Fence(owner),
     }
 }
 
+fn queue(random: &mut Random) -> QueueParameters {
+    QueueParameters {
+        number: random.below(1 << 24) as u32,
+        first_packet: random.below(1 << 24) as u32,
+        mtu_bytes: 256 << random.below(5),
+        answered_reads_max: 1 + random.below(255) as u8,
+        lid: random.next() as u16,
+        gid: random.bytes(),
+    }
+}
+
 fn reply(random: &mut Random) -> Reply {
-    match random.below(7) {
+    match random.below(8) {
         0 => Reply::Challenge(random.bytes()),
         1 => Reply::Welcome {
             region_size_bytes: random.next(),
@@ -53,6 +69,11 @@ fn reply(random: &mut Random) -> Reply {
         3 => Reply::Closed,
         4 => Reply::Life(random.one_in(2).then_some(random.next() as u32)),
         5 => Reply::Fenced,
+        6 => Reply::Queue(NodeQueue {
+            parameters: queue(random),
+            region_addr: random.next(),
+            region_key: random.next() as u32,
+        }),
         _ => Reply::Refused("ä".repeat(random.index(120))),
     }
 }

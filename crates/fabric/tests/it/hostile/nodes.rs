@@ -56,6 +56,7 @@ impl FakeNode {
             rights: None,
             answer_time_max,
             tls: None,
+            ..TcpConnectOptions::default()
         };
         TcpClient::connect(&self.address, &options)
     }

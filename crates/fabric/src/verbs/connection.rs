@@ -1,0 +1,636 @@
+//! The client's end of a queue pair: operations that are under way, and their completions.
+//!
+//! - **V1.** A batch's verbs are posted with one doorbell, the last one signalled, as far as the send
+//!   queue has room; the rest follows when completions make room, in order, each post's last verb
+//!   signalled.
+//! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that the
+//!   changes have reached memory (F8): an acknowledgement alone does not.
+//! - **V3.** What verbs bring lands in a piece of registered memory that belongs to the operation
+//!   until its last verb has completed, whether anybody still wants it or not.
+//! - **V4.** Completions come in posting order, so one that succeeded tells of all before it. After
+//!   the first failure the connection is lost, and nothing more is posted.
+
+use core::mem;
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::batch::{Verb, VerbKind};
+use crate::mapped::MappedRegion;
+use crate::tcp::{Lifeline, Loss};
+use crate::verbs::buffers::{Buffer, Buffers};
+use crate::verbs::sys::{Completion, Place, QueuePair, RequestKind, SendRequest};
+
+/// In vain polls between two looks at the clock and the control channel.
+const CLOCK_POLL_COUNT: u32 = 256;
+/// A connection that has been idle for longer looks whether it still is one before it posts.
+const IDLE_TIME_MAX: Duration = Duration::from_millis(50);
+/// Larger verbs are cut.
+const MESSAGE_SIZE_BYTES_MAX: u32 = 1 << 20;
+
+const STATUS_SUCCESS: u32 = 0;
+const STATUS_REMOTE_INVALID_REQUEST: u32 = 9;
+const STATUS_REMOTE_ACCESS: u32 = 10;
+const STATUS_NAMES: [&str; 22] = [
+    "success",
+    "local length error",
+    "local queue pair operation error",
+    "local EE context operation error",
+    "local protection error",
+    "flushed",
+    "memory window bind error",
+    "bad response",
+    "local access error",
+    "remote invalid request error",
+    "remote access error",
+    "remote operation error",
+    "no acknowledgement after all retries",
+    "receiver not ready after all retries",
+    "local RDD violation",
+    "remote invalid RD request",
+    "remote aborted",
+    "invalid EE context number",
+    "invalid EE context state",
+    "fatal error",
+    "response timed out",
+    "general error",
+];
+
+/// Where an operation's outcome will be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OperationSlot(u32);
+
+/// A batch's verbs to one node.
+#[derive(Debug, Default)]
+struct Operation {
+    is_used: bool,
+    /// Its future was dropped: nobody wants the outcome.
+    is_detached: bool,
+    is_over: bool,
+    failure: Option<Failure>,
+    buffer: Option<Buffer>,
+    waker: Option<Waker>,
+}
+
+/// The verb of a batch that the node's card refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// Its place among the verbs that were posted to the node.
+    pub(super) ordinal: u32,
+    /// Pieces of it had been executed.
+    pub(super) is_torn: bool,
+}
+
+/// How a batch's verbs to one node ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// All of them were executed.
+    Done,
+    /// The node's card refused one, and executed none after it.
+    Refused(Failure),
+    /// Nobody knows.
+    Lost(Loss),
+}
+
+/// A request that waits to be posted, or is under way.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    slot: u32,
+    ordinal: u32,
+    is_first_of_verb: bool,
+    is_last_of_operation: bool,
+    fence: bool,
+    kind: RequestKind,
+    place: Place,
+    word_count: u32,
+    /// Of the region's words.
+    remote_index: u64,
+}
+
+/// Where the node's memory is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemoteRegion {
+    pub(super) addr: u64,
+    pub(super) key: u32,
+    pub(super) word_count: u64,
+}
+
+/// An open connection, or one that was.
+#[derive(Debug)]
+pub(super) struct Connection {
+    queue: QueuePair,
+    buffers: Buffers,
+    region: RemoteRegion,
+    /// The rights: whether the card lets WRITEs and atomics through.
+    may_change: bool,
+    /// How the node says that it is over; none where both ends are one process's.
+    lifeline: Option<Lifeline>,
+    operations: Vec<Operation>,
+    free: Vec<u32>,
+    in_flight_count: usize,
+    /// V1: not posted yet.
+    waiting: VecDeque<Piece>,
+    /// Under way; the first one has this number.
+    posted: VecDeque<Piece>,
+    first_posted_number: u64,
+    taken: Vec<Completion>,
+    is_armed: bool,
+    /// Told to those who wait with the next poll.
+    failed_post: Option<String>,
+    lost: Option<Loss>,
+    message_word_count_max: u32,
+    answer_time_max: Duration,
+    heard_at: Instant,
+    idle_poll_count: u32,
+}
+
+/// What a connection is made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) queue: QueuePair,
+    pub(super) buffers: Buffers,
+    pub(super) region: RemoteRegion,
+    pub(super) may_change: bool,
+    pub(super) lifeline: Option<Lifeline>,
+    pub(super) message_size_bytes_max: u32,
+    pub(super) answer_time_max: Duration,
+}
+
+impl Connection {
+    pub(super) fn new(parts: Parts) -> Self {
+        let message_size_bytes = parts.message_size_bytes_max.min(MESSAGE_SIZE_BYTES_MAX);
+        Self {
+            queue: parts.queue,
+            buffers: parts.buffers,
+            region: parts.region,
+            may_change: parts.may_change,
+            lifeline: parts.lifeline,
+            operations: Vec::new(),
+            free: Vec::new(),
+            in_flight_count: 0,
+            waiting: VecDeque::new(),
+            posted: VecDeque::new(),
+            first_posted_number: 0,
+            taken: Vec::new(),
+            is_armed: false,
+            failed_post: None,
+            lost: None,
+            message_word_count_max: (message_size_bytes / 8).max(1),
+            answer_time_max: parts.answer_time_max,
+            heard_at: Instant::now(),
+            idle_poll_count: 0,
+        }
+    }
+
+    pub(super) fn region_word_count(&self) -> u64 {
+        self.region.word_count
+    }
+
+    pub(super) fn may_change(&self) -> bool {
+        self.may_change
+    }
+
+    #[cfg(feature = "conformance")]
+    pub(super) fn take_key_of(&mut self, other: &Self) {
+        self.region.key = other.region.key;
+        self.region.addr = other.region.addr;
+    }
+
+    pub(super) fn in_flight_count(&self) -> usize {
+        self.in_flight_count
+    }
+
+    /// Why it is of no use any more, if it is not. One that has been idle is looked at first.
+    #[inline]
+    pub(super) fn lost(&mut self) -> Option<&Loss> {
+        if self.in_flight_count == 0 && self.lost.is_none() {
+            self.look_after_idling();
+        }
+        self.lost.as_ref()
+    }
+
+    fn look_after_idling(&mut self) {
+        if self.lifeline.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if now.duration_since(self.heard_at) > IDLE_TIME_MAX {
+            self.heard_at = now;
+            if let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check) {
+                self.lose(loss, &mut Vec::new());
+            }
+        }
+    }
+
+    /// Whether something is under way.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight_count > 0 && self.lost.is_none()
+    }
+
+    /// Posts a batch's verbs to this node, or as many as there is room for.
+    #[inline]
+    pub(super) fn post<'a>(
+        &mut self,
+        verbs: impl Iterator<Item = &'a Verb> + Clone,
+        data: &[u64],
+    ) -> OperationSlot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(Operation::default());
+            (self.operations.len() - 1) as u32
+        });
+        if self.in_flight_count == 0 {
+            self.idle_poll_count = 0;
+        }
+        self.in_flight_count += 1;
+        let operation = &mut self.operations[slot as usize];
+        operation.is_used = true;
+        let word_count = buffer_word_count(verbs.clone());
+        let prepared = match self.buffers.take(&mut self.queue, word_count) {
+            Ok(buffer) => {
+                self.cut(slot, buffer.place, verbs, data);
+                self.operations[slot as usize].buffer = Some(buffer);
+                self.post_waiting()
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = prepared {
+            self.failed_post = Some(format!("this host's RDMA device took no verbs: {error}"));
+        }
+        OperationSlot(slot)
+    }
+
+    /// Makes requests of verbs, and copies what they write to where the card finds it.
+    #[inline]
+    fn cut<'a>(
+        &mut self,
+        slot: u32,
+        mut place: Place,
+        verbs: impl Iterator<Item = &'a Verb>,
+        data: &[u64],
+    ) {
+        let first_new = self.waiting.len();
+        let mut ordinal = 0;
+        let mut change = None;
+        for verb in verbs {
+            let start = verb.start as usize;
+            let count = verb.word_count;
+            let kind = match verb.kind {
+                VerbKind::Read => RequestKind::Read,
+                VerbKind::Write => {
+                    let words = &data[start..start + count as usize];
+                    copy_in(&self.queue, place, words);
+                    RequestKind::Write
+                }
+                VerbKind::CompareSwap => RequestKind::CompareSwap {
+                    expected: data[start],
+                    desired: data[start + 1],
+                },
+                VerbKind::FetchAdd => RequestKind::FetchAdd { delta: data[start] },
+            };
+            if count > 0 {
+                change = (kind != RequestKind::Read).then_some(verb.addr.index());
+            }
+            let mut done = 0;
+            while done < count {
+                let word_count = (count - done).min(self.message_word_count_max);
+                self.waiting.push_back(Piece {
+                    slot,
+                    ordinal,
+                    is_first_of_verb: done == 0,
+                    is_last_of_operation: false,
+                    fence: verb.fence && done == 0,
+                    kind,
+                    place,
+                    word_count,
+                    remote_index: verb.addr.index() + u64::from(done),
+                });
+                place.first_word += word_count;
+                done += word_count;
+            }
+            ordinal += 1;
+        }
+        if let Some(remote_index) = change {
+            // V2.
+            self.waiting.push_back(Piece {
+                slot,
+                ordinal,
+                is_first_of_verb: true,
+                is_last_of_operation: false,
+                fence: false,
+                kind: RequestKind::Read,
+                place,
+                word_count: 1,
+                remote_index,
+            });
+        }
+        match self.waiting.range_mut(first_new..).last() {
+            Some(last) => last.is_last_of_operation = true,
+            // Verbs of no words: there is nothing to wait for.
+            None => self.operations[slot as usize].is_over = true,
+        }
+    }
+
+    /// V1.
+    #[inline]
+    fn post_waiting(&mut self) -> io::Result<()> {
+        let room = self.queue.capacity.request_count as usize - self.posted.len();
+        let count = self.waiting.len().min(room);
+        if count == 0 {
+            return Ok(());
+        }
+        let first_number = self.first_posted_number + self.posted.len() as u64;
+        let region = self.region;
+        let pieces = self.waiting.iter().take(count).enumerate();
+        let requests = pieces.map(|(index, piece)| SendRequest {
+            number: first_number + index as u64,
+            kind: piece.kind,
+            place: piece.place,
+            word_count: piece.word_count,
+            remote_addr: region.addr + piece.remote_index * 8,
+            remote_key: region.key,
+            fence: piece.fence,
+            signaled: piece.is_last_of_operation || index + 1 == count,
+        });
+        let posted = self.queue.post(requests);
+        self.posted.extend(self.waiting.drain(..count));
+        posted
+    }
+
+    /// The outcome, once it is there. The slot is still the operation's: what the verbs brought is
+    /// read by [`brought`](Self::brought), and [`release`](Self::release) ends it.
+    #[inline]
+    pub(super) fn poll_outcome(
+        &mut self,
+        slot: OperationSlot,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        let operation = &mut self.operations[slot.0 as usize];
+        if operation.is_over {
+            return Poll::Ready(operation.failure.map_or(Outcome::Done, Outcome::Refused));
+        }
+        if let Some(loss) = &self.lost {
+            return Poll::Ready(Outcome::Lost(loss.clone()));
+        }
+        match &mut operation.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => operation.waker = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Copies words out that an operation's verbs have brought, from the `first`-th on.
+    #[inline]
+    pub(super) fn brought(&self, slot: OperationSlot, first: usize, to: &mut [u64]) {
+        let operation = &self.operations[slot.0 as usize];
+        if let Some(buffer) = &operation.buffer {
+            let memory = self.queue.memory(buffer.place.memory_index).memory();
+            let start = buffer.place.first_word as usize + first;
+            MappedRegion::copy_out(&memory.words()[start..start + to.len()], to);
+        }
+    }
+
+    /// Nobody asks for the outcome any more.
+    pub(super) fn detach(&mut self, slot: OperationSlot) {
+        let operation = &mut self.operations[slot.0 as usize];
+        if operation.is_over || self.lost.is_some() {
+            self.release(slot);
+        } else {
+            operation.is_detached = true;
+            operation.waker = None;
+        }
+    }
+
+    /// Frees the slot of an operation that is over, or whose connection is lost.
+    #[inline]
+    pub(super) fn release(&mut self, slot: OperationSlot) {
+        let operation = &mut self.operations[slot.0 as usize];
+        let buffer = operation.buffer.take();
+        *operation = Operation::default();
+        self.free.push(slot.0);
+        self.in_flight_count -= 1;
+        // V3: of a lost connection nobody knows what is under way; nothing is posted any more.
+        if let Some(buffer) = buffer.filter(|_| self.lost.is_none()) {
+            self.buffers.give_back(&mut self.queue, &buffer);
+        }
+    }
+
+    /// Takes what has completed; who waited for it is put into `woken`. Returns how many operations
+    /// ended.
+    #[inline]
+    pub(super) fn poll(&mut self, woken: &mut Vec<Waker>) -> usize {
+        if !self.is_busy() {
+            return 0;
+        }
+        if let Some(reason) = self.failed_post.take() {
+            return self.lose(Loss::Broken(reason), woken);
+        }
+        let mut taken = mem::take(&mut self.taken);
+        taken.clear();
+        let polled = self.queue.completions.poll();
+        let polled = polled.map(|completions| taken.extend(completions));
+        let mut ended_count = 0;
+        let mut outcome = polled.map_err(|error| Loss::Broken(error.to_string()));
+        for completion in &taken {
+            if outcome.is_ok() {
+                outcome = self.take_completion(completion, woken, &mut ended_count);
+            }
+        }
+        if outcome.is_ok() {
+            outcome = if taken.is_empty() {
+                self.note_idle_poll()
+            } else {
+                self.idle_poll_count = 0;
+                let posted = self.post_waiting();
+                posted.map_err(|error| Loss::Broken(error.to_string()))
+            };
+        }
+        self.taken = taken;
+        match outcome {
+            Ok(()) => ended_count,
+            Err(loss) => ended_count + self.lose(loss, woken),
+        }
+    }
+
+    /// V4.
+    #[inline]
+    fn take_completion(
+        &mut self,
+        completion: &Completion,
+        woken: &mut Vec<Waker>,
+        ended_count: &mut usize,
+    ) -> Result<(), Loss> {
+        let number = completion.number;
+        let end = self.first_posted_number + self.posted.len() as u64;
+        if !(self.first_posted_number..end).contains(&number) {
+            return Err(Loss::Broken("a completion of no verb came".to_owned()));
+        }
+        let succeeded = completion.status == STATUS_SUCCESS;
+        let retired_count = number - self.first_posted_number + u64::from(succeeded);
+        for _ in 0..retired_count {
+            let Some(piece) = self.posted.pop_front() else {
+                break;
+            };
+            self.first_posted_number += 1;
+            if piece.is_last_of_operation {
+                *ended_count += 1;
+                self.finish(piece.slot, None, woken);
+            }
+        }
+        if succeeded {
+            return Ok(());
+        }
+        Err(self.fail(completion, woken, ended_count))
+    }
+
+    fn finish(&mut self, slot: u32, failure: Option<Failure>, woken: &mut Vec<Waker>) {
+        let operation = &mut self.operations[slot as usize];
+        operation.is_over = true;
+        operation.failure = failure;
+        woken.extend(operation.waker.take());
+        if operation.is_detached {
+            self.release(OperationSlot(slot));
+        }
+    }
+
+    /// The first request that did not complete is the one that failed.
+    #[cold]
+    fn fail(
+        &mut self,
+        completion: &Completion,
+        woken: &mut Vec<Waker>,
+        ended_count: &mut usize,
+    ) -> Loss {
+        let status = completion.status;
+        let refusals = [STATUS_REMOTE_INVALID_REQUEST, STATUS_REMOTE_ACCESS];
+        let name = STATUS_NAMES
+            .get(status as usize)
+            .unwrap_or(&"unknown error");
+        let told = self.lifeline.as_mut().and_then(Lifeline::check);
+        if let Some(piece) = self.posted.front().copied()
+            && refusals.contains(&status)
+            && told.is_none()
+        {
+            let failure = Failure {
+                ordinal: piece.ordinal,
+                is_torn: !piece.is_first_of_verb,
+            };
+            *ended_count += 1;
+            self.finish(piece.slot, Some(failure), woken);
+            return Loss::Broken(format!(
+                "the memory node's RDMA device refused a verb ({name}), which ends a connection"
+            ));
+        }
+        told.unwrap_or_else(|| {
+            let vendor_error = completion.vendor_error;
+            Loss::Broken(format!(
+                "the RDMA connection to the memory node broke: {name} (status {status}, vendor \
+                 error {vendor_error})"
+            ))
+        })
+    }
+
+    /// Nothing has come: looks now and then for how long that has been so, and whether the node has
+    /// ended it.
+    #[inline]
+    fn note_idle_poll(&mut self) -> Result<(), Loss> {
+        self.idle_poll_count += 1;
+        if self.idle_poll_count == 1 {
+            self.heard_at = Instant::now();
+        }
+        if self.idle_poll_count.is_multiple_of(CLOCK_POLL_COUNT) {
+            return self.look();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<(), Loss> {
+        if let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check) {
+            return Err(loss);
+        }
+        if self.heard_at.elapsed() > self.answer_time_max {
+            let seconds = self.answer_time_max.as_secs_f64();
+            let reason = format!("the memory node has not answered for {seconds} s");
+            return Err(Loss::Broken(reason));
+        }
+        Ok(())
+    }
+
+    /// The connection is of no use any more: everybody who waits for a completion learns it. The
+    /// queue pair posts and takes nothing after this.
+    #[cold]
+    fn lose(&mut self, loss: Loss, woken: &mut Vec<Waker>) -> usize {
+        tracing::debug!(
+            ?loss,
+            in_flight = self.in_flight_count,
+            "RDMA connection lost"
+        );
+        if let Err(error) = self.queue.stop() {
+            tracing::error!(%error, "cannot stop a queue pair");
+        }
+        self.lost = Some(loss);
+        self.waiting.clear();
+        self.posted.clear();
+        let mut ended_count = 0;
+        for slot in 0..self.operations.len() {
+            let operation = &mut self.operations[slot];
+            if !operation.is_used || operation.is_over {
+                continue;
+            }
+            ended_count += 1;
+            woken.extend(operation.waker.take());
+            if operation.is_detached {
+                self.release(OperationSlot(slot as u32));
+            }
+        }
+        ended_count
+    }
+
+    /// Before sleeping: asks to be woken by the next completion. False: it was not asked for yet,
+    /// so one may have come unnoticed, and has to be polled for.
+    pub(super) fn arm(&mut self) -> bool {
+        // An error shows when the next completion does not come: the sleep has an end.
+        mem::replace(&mut self.is_armed, true) || self.queue.completions.arm().is_err()
+    }
+
+    /// What a sleeper waits for: completions, and the node's last word.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let completions = self.queue.completions.descriptor();
+        let completions = PollFd::from_borrowed_fd(completions, PollFlags::IN);
+        let lifeline = self.lifeline.as_ref().map(Lifeline::awaited);
+        core::iter::once(completions).chain(lifeline)
+    }
+
+    /// After a sleep; by what [`awaited`](Self::awaited) named, what woke the sleeper.
+    pub(super) fn wake(&mut self, completed: bool, told: bool) {
+        if completed {
+            self.is_armed = false;
+            if let Err(error) = self.queue.completions.take_notice() {
+                tracing::error!(%error, "cannot take a notice of completions");
+            }
+        }
+        if told {
+            // The next poll in vain looks.
+            self.idle_poll_count = CLOCK_POLL_COUNT - 1;
+        }
+    }
+}
+
+/// What a batch's verbs to a node bring and take, in words, and one for V2.
+#[inline]
+fn buffer_word_count<'a>(verbs: impl Iterator<Item = &'a Verb>) -> usize {
+    verbs.map(|verb| verb.word_count as usize).sum::<usize>() + 1
+}
+
+#[inline]
+fn copy_in(queue: &QueuePair, place: Place, words: &[u64]) {
+    let memory = queue.memory(place.memory_index).memory();
+    let start = place.first_word as usize;
+    for (to, word) in memory.words()[start..].iter().zip(words) {
+        to.store(*word, core::sync::atomic::Ordering::Relaxed);
+    }
+}

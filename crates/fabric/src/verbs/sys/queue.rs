@@ -1,0 +1,453 @@
+//! Queue pairs, and the queues in which their completions come.
+
+use core::ffi::c_int;
+use core::ptr::{self, NonNull};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use super::abi::{
+    self, AddressVector, Cq, Gid, Qp, QpAttributes, QpCapacity, QpInit, SendWr, Sge, Wc,
+};
+use super::context::{Access, Context, Domain, RegisteredMemory, check};
+
+/// Completions that are taken at a time.
+const POLL_COUNT_MAX: usize = 32;
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct Completion {
+    /// The request's number.
+    pub(in crate::verbs) number: u64,
+    /// As the library numbers outcomes; 0: success.
+    pub(in crate::verbs) status: u32,
+    pub(in crate::verbs) vendor_error: u32,
+}
+
+/// A completion queue with a channel, on which one can sleep until something comes.
+#[derive(Debug)]
+pub(in crate::verbs) struct CompletionQueue {
+    context: Arc<Context>,
+    channel: NonNull<abi::Channel>,
+    raw: NonNull<Cq>,
+    poll_cq: abi::PollCq,
+    request_notify: abi::RequestNotify,
+    room: Vec<Wc>,
+}
+
+// SAFETY: handles that no other value has; the library's functions may be called from any thread.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(in crate::verbs) fn new(context: &Arc<Context>, entry_count: u32) -> io::Result<Self> {
+        let (library, ops) = (context.library, context.ops());
+        let (Some(poll_cq), Some(request_notify)) = (ops.poll_cq, ops.request_notify) else {
+            return Err(io::Error::other("the driver cannot poll"));
+        };
+        // SAFETY: the device is open.
+        let channel = unsafe { (library.ibv_create_comp_channel)(context.raw.as_ptr()) };
+        let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the device is open, and the channel is one of it.
+        let raw = unsafe {
+            (library.ibv_create_cq)(
+                context.raw.as_ptr(),
+                entry_count as c_int,
+                ptr::null_mut(),
+                channel.as_ptr(),
+                0,
+            )
+        };
+        let Some(raw) = NonNull::new(raw) else {
+            let error = io::Error::last_os_error();
+            // SAFETY: the channel has just been made, and no queue is on it.
+            unsafe { (library.ibv_destroy_comp_channel)(channel.as_ptr()) };
+            return Err(error);
+        };
+        Ok(Self {
+            context: Arc::clone(context),
+            channel,
+            raw,
+            poll_cq,
+            request_notify,
+            room: vec![Wc::default(); POLL_COUNT_MAX],
+        })
+    }
+
+    /// Takes some of the completions that have come.
+    #[inline]
+    pub(in crate::verbs) fn poll(&mut self) -> io::Result<impl Iterator<Item = Completion> + '_> {
+        let (room, count_max) = (self.room.as_mut_ptr(), self.room.len() as c_int);
+        // SAFETY: the queue exists, and there is room for so many completions.
+        let count = unsafe { (self.poll_cq)(self.raw.as_ptr(), count_max, room) };
+        let count = usize::try_from(count).map_err(|_| io::Error::other("the queue overran"))?;
+        Ok(self.room[..count].iter().map(|wc| Completion {
+            number: wc.wr_id,
+            status: wc.status,
+            vendor_error: wc.vendor_error,
+        }))
+    }
+
+    /// Lets [`descriptor`](Self::descriptor) tell of the next completion. One that has come
+    /// meanwhile is not told of: who arms it polls once more before sleeping.
+    pub(in crate::verbs) fn arm(&mut self) -> io::Result<()> {
+        // SAFETY: the queue exists.
+        check(unsafe { (self.request_notify)(self.raw.as_ptr(), 0) })
+    }
+
+    /// Readable when what was asked for by [`arm`](Self::arm) has come.
+    pub(in crate::verbs) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel exists as long as this value, and begins as `abi::Channel` says.
+        let number = unsafe { (*self.channel.as_ptr()).fd };
+        // SAFETY: the descriptor is the channel's, and open as long as this value lives.
+        unsafe { BorrowedFd::borrow_raw(number) }
+    }
+
+    /// Takes what [`descriptor`](Self::descriptor) told of; to be called when it is readable.
+    pub(in crate::verbs) fn take_notice(&mut self) -> io::Result<()> {
+        let library = self.context.library;
+        let (mut queue, mut told) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel exists, and there is room for both results.
+        let status = unsafe {
+            (library.ibv_get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut told)
+        };
+        check(status)?;
+        // SAFETY: one event of this queue was taken, the only one on its channel.
+        unsafe { (library.ibv_ack_cq_events)(self.raw.as_ptr(), 1) };
+        Ok(())
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let library = self.context.library;
+        // SAFETY: the queue pair that used it is gone (`QueuePair` drops it first), and every
+        // event that was taken was acknowledged.
+        let destroyed = unsafe { (library.ibv_destroy_cq)(self.raw.as_ptr()) };
+        debug_assert_eq!(destroyed, 0, "no queue pair uses it");
+        // SAFETY: no queue is on the channel any more.
+        unsafe { (library.ibv_destroy_comp_channel)(self.channel.as_ptr()) };
+    }
+}
+
+/// What is asked of a new queue pair, and what it has.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Capacity {
+    pub(in crate::verbs) request_count: u32,
+    pub(in crate::verbs) inline_size_bytes: u32,
+}
+
+/// Whom a queue pair talks to, and how.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Peer {
+    pub(in crate::verbs) number: u32,
+    pub(in crate::verbs) gid: [u8; 16],
+    pub(in crate::verbs) lid: u16,
+    pub(in crate::verbs) first_packet: u32,
+    /// Of our own packets.
+    pub(in crate::verbs) own_first_packet: u32,
+    pub(in crate::verbs) own_port: u8,
+    pub(in crate::verbs) own_gid_index: u8,
+    /// As the library numbers MTUs.
+    pub(in crate::verbs) mtu_number: u32,
+    /// READs and atomics that we have under way at a time.
+    pub(in crate::verbs) started_reads_max: u8,
+    /// READs and atomics of the peer that we answer at a time.
+    pub(in crate::verbs) answered_reads_max: u8,
+    /// Time to an acknowledgement, 4.096 us times two to this.
+    pub(in crate::verbs) timeout_exponent: u8,
+}
+
+/// Words in one of the queue pair's own pieces of registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct Place {
+    pub(in crate::verbs) memory_index: u32,
+    pub(in crate::verbs) first_word: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) enum RequestKind {
+    Read,
+    Write,
+    CompareSwap { expected: u64, desired: u64 },
+    FetchAdd { delta: u64 },
+}
+
+/// A verb, as the card is told.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct SendRequest {
+    pub(in crate::verbs) number: u64,
+    pub(in crate::verbs) kind: RequestKind,
+    pub(in crate::verbs) place: Place,
+    pub(in crate::verbs) word_count: u32,
+    pub(in crate::verbs) remote_addr: u64,
+    pub(in crate::verbs) remote_key: u32,
+    pub(in crate::verbs) fence: bool,
+    pub(in crate::verbs) signaled: bool,
+}
+
+/// A reliable connection, with the memory that its requests name.
+#[derive(Debug)]
+pub(in crate::verbs) struct QueuePair {
+    raw: NonNull<Qp>,
+    post_send: abi::PostSend,
+    pub(in crate::verbs) capacity: Capacity,
+    domain: Arc<Domain>,
+    requests: Vec<SendWr>,
+    pieces: Vec<Sge>,
+    /// After `drop` has destroyed the queue pair, nothing uses these any more.
+    pub(in crate::verbs) completions: CompletionQueue,
+    memories: Vec<Option<RegisteredMemory>>,
+}
+
+// SAFETY: handles that no other value has, and buffers whose pointers are made anew for each post.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// One with room for at most so many requests, and inline data of at most so many bytes; with
+    /// less where the device has less. Peers may do to this side's memory what `access` says.
+    pub(in crate::verbs) fn new(
+        domain: &Arc<Domain>,
+        port: u8,
+        wanted: Capacity,
+        access: Access,
+    ) -> io::Result<Self> {
+        let context = &domain.context;
+        let post_send = context.ops().post_send;
+        let post_send = post_send.ok_or_else(|| io::Error::other("the driver cannot post"))?;
+        // With a failure, every request may have a completion.
+        let completions = CompletionQueue::new(context, wanted.request_count + 1)?;
+        let mut inline_size_bytes = wanted.inline_size_bytes;
+        let (raw, capacity) = loop {
+            let mut init = QpInit {
+                qp_context: ptr::null_mut(),
+                send_cq: completions.raw.as_ptr(),
+                receive_cq: completions.raw.as_ptr(),
+                shared_receive: ptr::null_mut(),
+                capacity: QpCapacity {
+                    send_request_count: wanted.request_count,
+                    receive_request_count: 1,
+                    send_sge_count: 1,
+                    receive_sge_count: 1,
+                    inline_size_bytes,
+                },
+                kind: abi::QP_RELIABLE_CONNECTION,
+                signals_all: 0,
+            };
+            // SAFETY: domain and queue exist and are of one device; the library writes back into
+            // the structure.
+            let raw =
+                unsafe { (context.library.ibv_create_qp)(domain.raw.as_ptr(), &raw mut init) };
+            match NonNull::new(raw) {
+                Some(raw) => break (raw, init.capacity),
+                None if inline_size_bytes > 0 => inline_size_bytes /= 2,
+                None => return Err(io::Error::last_os_error()),
+            }
+        };
+        let mut made = Self {
+            raw,
+            post_send,
+            capacity: Capacity {
+                request_count: wanted.request_count.min(capacity.send_request_count),
+                inline_size_bytes: capacity.inline_size_bytes,
+            },
+            domain: Arc::clone(domain),
+            requests: Vec::new(),
+            pieces: Vec::new(),
+            completions,
+            memories: Vec::new(),
+        };
+        let mut attributes = QpAttributes {
+            state: abi::STATE_INIT,
+            port,
+            access: access.flags() as u32,
+            ..QpAttributes::default()
+        };
+        let mask = abi::MASK_STATE | abi::MASK_PKEY_INDEX | abi::MASK_PORT | abi::MASK_ACCESS;
+        made.modify(&mut attributes, mask)?;
+        Ok(made)
+    }
+
+    pub(in crate::verbs) fn number(&self) -> u32 {
+        // SAFETY: the queue pair exists as long as this value, and begins as `abi::Qp` says.
+        unsafe { (*self.raw.as_ptr()).number }
+    }
+
+    fn modify(&mut self, attributes: &mut QpAttributes, mask: c_int) -> io::Result<()> {
+        let library = self.domain.context.library;
+        // SAFETY: the queue pair exists, and the library only reads what the mask names.
+        check(unsafe { (library.ibv_modify_qp)(self.raw.as_ptr(), attributes, mask) })
+    }
+
+    /// Connects it: it answers the peer's verbs from now on, and may post its own.
+    pub(in crate::verbs) fn connect(&mut self, peer: &Peer) -> io::Result<()> {
+        let mut attributes = QpAttributes {
+            state: abi::STATE_READY_TO_RECEIVE,
+            path_mtu: peer.mtu_number,
+            peer_number: peer.number,
+            receive_psn: peer.first_packet,
+            peer_rd_atomic_max: peer.answered_reads_max,
+            not_ready_timer: 12,
+            address: AddressVector {
+                gid: Gid(peer.gid),
+                own_gid_index: peer.own_gid_index,
+                hop_limit: 64,
+                lid: peer.lid,
+                is_global: 1,
+                port: peer.own_port,
+                ..AddressVector::default()
+            },
+            ..QpAttributes::default()
+        };
+        let mask = abi::MASK_STATE
+            | abi::MASK_ADDRESS
+            | abi::MASK_PATH_MTU
+            | abi::MASK_PEER_NUMBER
+            | abi::MASK_RECEIVE_PSN
+            | abi::MASK_PEER_RD_ATOMIC
+            | abi::MASK_NOT_READY_TIMER;
+        self.modify(&mut attributes, mask)?;
+        let mut attributes = QpAttributes {
+            state: abi::STATE_READY_TO_SEND,
+            send_psn: peer.own_first_packet,
+            timeout: peer.timeout_exponent,
+            retry_count: 7,
+            not_ready_retry: 7,
+            rd_atomic_max: peer.started_reads_max,
+            ..QpAttributes::default()
+        };
+        let mask = abi::MASK_STATE
+            | abi::MASK_TIMEOUT
+            | abi::MASK_RETRY_COUNT
+            | abi::MASK_NOT_READY_RETRY
+            | abi::MASK_SEND_PSN
+            | abi::MASK_RD_ATOMIC;
+        self.modify(&mut attributes, mask)
+    }
+
+    /// Nothing is sent and nothing is answered over it any more, for ever.
+    pub(in crate::verbs) fn stop(&mut self) -> io::Result<()> {
+        let mut attributes = QpAttributes {
+            state: abi::STATE_ERROR,
+            ..QpAttributes::default()
+        };
+        self.modify(&mut attributes, abi::MASK_STATE)
+    }
+
+    /// Gives the queue pair a piece of memory for its requests; returns its index.
+    pub(in crate::verbs) fn add_memory(&mut self, memory: RegisteredMemory) -> u32 {
+        let free = self.memories.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.memories.len());
+        if index == self.memories.len() {
+            self.memories.push(None);
+        }
+        self.memories[index] = Some(memory);
+        index as u32
+    }
+
+    /// Takes a piece of memory back of which no request is under way; what the card would still do
+    /// with it fails, as it does not know it any more.
+    pub(in crate::verbs) fn remove_memory(&mut self, index: u32) {
+        self.memories[index as usize] = None;
+    }
+
+    #[inline]
+    pub(in crate::verbs) fn memory(&self, index: u32) -> &RegisteredMemory {
+        let memory = self.memories[index as usize].as_ref();
+        memory.expect("memory that is named has not been taken back")
+    }
+
+    /// Posts requests with one doorbell. Their memory must not be touched before they complete,
+    /// which is not a matter of safety: it is all atomics.
+    ///
+    /// # Errors
+    /// The driver has not taken all of them; how many it has taken is not known.
+    #[inline]
+    pub(in crate::verbs) fn post(
+        &mut self,
+        requests: impl Iterator<Item = SendRequest>,
+    ) -> io::Result<()> {
+        self.requests.clear();
+        self.pieces.clear();
+        for request in requests {
+            self.push(&request);
+        }
+        let pieces = self.pieces.as_mut_ptr();
+        let first = self.requests.as_mut_ptr();
+        let count = self.requests.len();
+        for (index, request) in self.requests.iter_mut().enumerate() {
+            request.sg_list = pieces.wrapping_add(index);
+            if index + 1 < count {
+                request.next = first.wrapping_add(index + 1);
+            }
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let mut refused = ptr::null_mut();
+        // SAFETY: the queue pair exists. The requests are linked to a list that ends, each with one
+        // piece of memory that `push` found to be inside of registered memory, which this value
+        // keeps until it has destroyed the queue pair. The driver reads the list during the call
+        // only.
+        check(unsafe { (self.post_send)(self.raw.as_ptr(), first, &raw mut refused) })
+    }
+
+    #[inline]
+    fn push(&mut self, request: &SendRequest) {
+        let memory = self.memory(request.place.memory_index);
+        let words = memory.memory().words();
+        let start = request.place.first_word as usize;
+        let words = &words[start..start + request.word_count as usize];
+        let length = request.word_count * 8;
+        let piece = Sge {
+            addr: words.as_ptr().addr() as u64,
+            length,
+            lkey: memory.local_key(),
+        };
+        let key = u64::from(request.remote_key);
+        let mut flags = 0;
+        let (opcode, first, second) = match request.kind {
+            RequestKind::Read => (abi::OPCODE_READ, key, 0),
+            RequestKind::Write => {
+                if length <= self.capacity.inline_size_bytes {
+                    flags |= abi::SEND_INLINE;
+                }
+                (abi::OPCODE_WRITE, key, 0)
+            }
+            RequestKind::CompareSwap { expected, desired } => {
+                (abi::OPCODE_COMPARE_SWAP, expected, desired)
+            }
+            RequestKind::FetchAdd { delta } => (abi::OPCODE_FETCH_ADD, delta, 0),
+        };
+        if request.fence {
+            flags |= abi::SEND_FENCE;
+        }
+        if request.signaled {
+            flags |= abi::SEND_SIGNALED;
+        }
+        self.pieces.push(piece);
+        self.requests.push(SendWr {
+            wr_id: request.number,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            sge_count: 1,
+            opcode,
+            send_flags: flags,
+            immediate: 0,
+            remote_addr: request.remote_addr,
+            compare_add_or_rkey: first,
+            swap: second,
+            rkey: key,
+            rest: [0; 7],
+        });
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let library = self.domain.context.library;
+        // SAFETY: the handle came from the library and is given back once. After this the card
+        // uses neither the completion queue nor the memory, which are dropped after it.
+        let destroyed = unsafe { (library.ibv_destroy_qp)(self.raw.as_ptr()) };
+        debug_assert_eq!(destroyed, 0, "nothing else uses the queue pair");
+    }
+}

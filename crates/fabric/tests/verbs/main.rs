@@ -1,0 +1,96 @@
+//! The fabric contract, and what the `verbs` backend promises besides, on the RDMA device of this
+//! host. Without one every test is skipped, and said so; the `guest` folder of the project starts a
+//! virtual machine that has two.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `FARLEAF_RDMA_DEVICE` | the clients' device; the first one with an active port if not set |
+//! | `FARLEAF_TEST_NODE_RDMA_DEVICE` | the node's; the same as the clients' if not set |
+//!
+//! Arguments are parts of names of tests to run; without one, all run.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `node` | a memory node with nothing but sessions and a device |
+//! | `contract` | the conformance suite |
+//! | `devices` | devices, ports, addresses and packet sizes that are chosen, rightly and wrongly |
+//! | `endings` | F6: how sessions and nodes end, and who learns it |
+//! | `hostile` | clients that know the secret and ask the card for more than they may have |
+//! | `queues` | more verbs than a queue pair has room for |
+
+mod contract;
+mod devices;
+mod endings;
+mod hostile;
+mod node;
+mod queues;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// A test, and its name.
+type Test = (&'static str, fn());
+
+/// A test by its path in this program.
+macro_rules! tests {
+    ($($module:ident::$name:ident,)*) => {
+        const TESTS: &[Test] = &[
+            $((concat!(stringify!($module), "::", stringify!($name)), $module::$name),)*
+        ];
+    };
+}
+
+tests! {
+    contract::verbs_keep_the_contract,
+    contract::a_loopback_keeps_the_contract,
+    devices::wrong_choices_are_told_what_there_is,
+    devices::good_choices_are_taken,
+    devices::packet_sizes_may_differ,
+    queues::long_batches_are_posted_in_parts,
+    queues::many_batches_share_a_queue_pair,
+    queues::dropped_futures_are_detached,
+    hostile::the_card_refuses_what_is_outside,
+    hostile::the_card_refuses_changes_by_readers,
+    hostile::a_full_key_is_of_no_use_to_a_reader,
+    hostile::words_are_changed_by_the_card_alone,
+    endings::a_fenced_session_does_nothing_more,
+    endings::a_closed_session_is_fenced,
+    endings::a_node_that_stops_is_noticed,
+    endings::a_client_that_goes_takes_its_queue_pairs_along,
+}
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: Vec<_> = wanted.iter().filter(|it| !it.starts_with("--")).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| name.contains(*it));
+    let tests: Vec<&Test> = TESTS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    println!("\nrunning {} tests", tests.len());
+    let missing = node::missing_device();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in tests {
+        if let Some(why) = &missing {
+            println!("test {name} ... ignored, skipped: {why}");
+            skipped += 1;
+            continue;
+        }
+        let begun = Instant::now();
+        let outcome = if catch_unwind(*test).is_ok() {
+            passed += 1;
+            "ok"
+        } else {
+            failed += 1;
+            "FAILED"
+        };
+        println!(
+            "test {name} ... {outcome} ({:.1} s)",
+            begun.elapsed().as_secs_f64()
+        );
+    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {result}. {passed} passed; {failed} failed; {skipped} ignored; 0 measured; \
+         0 filtered out\n"
+    );
+    ExitCode::from(u8::from(failed > 0))
+}
