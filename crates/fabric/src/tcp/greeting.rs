@@ -236,7 +236,7 @@ impl Request {
                 region_id: word(frame, 2),
                 size_bytes: word(frame, 3),
                 wanted: NodeId(word(frame, 4) as u8),
-                address: text(frame),
+                address: address(frame)?,
             }),
             10 => Self::SetMember {
                 node: node_number(frame)?,
@@ -322,7 +322,7 @@ impl Reply {
                 region_key: u32::try_from(word(frame, 13))
                     .map_err(|_| Malformed("an impossible key".to_owned()))?,
             }),
-            8 => Self::Home(text(frame)),
+            8 => Self::Home(address(frame)?),
             9 => {
                 let node = node_number(frame)?;
                 Self::Joined(Joined {
@@ -392,6 +392,16 @@ fn text(frame: &Frame) -> String {
     let size = usize::try_from(word(frame, 7)).unwrap_or(usize::MAX);
     let end = TEXT_START_BYTES + size.min(TEXT_SIZE_BYTES_MAX);
     String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]).into_owned()
+}
+
+/// A text that is not only for people.
+fn address(frame: &Frame) -> Result<String, Malformed> {
+    let size = usize::try_from(word(frame, 7)).ok();
+    let size = size.filter(|size| *size <= TEXT_SIZE_BYTES_MAX);
+    let bytes = size.map(|size| &frame[TEXT_START_BYTES..TEXT_START_BYTES + size]);
+    let text = bytes.and_then(|bytes| core::str::from_utf8(bytes).ok());
+    let text = text.ok_or_else(|| Malformed("an impossible address".to_owned()))?;
+    Ok(text.to_owned())
 }
 
 fn node_number(frame: &Frame) -> Result<NodeId, Malformed> {

@@ -6,9 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farleaf::{
-    ConnectOptions, ErrorKind, NodeInfo, NodeState, Pool, Table, TableOptions, retrain_policy,
+    ConnectOptions, EmbeddedFabric, ErrorKind, NodeInfo, NodeState, Pool, PoolOptions, Rights,
+    Table, TableOptions, retrain_policy,
 };
+use farleaf_executor::block_on;
+use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpEndpoint};
+use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
+use farleaf_types::{NodeId, WordAddr};
 
 /// Of the home and each guest.
 const SIZE_BYTES: u64 = 48 << 20;
@@ -52,7 +57,7 @@ impl Nodes {
             size_bytes: SIZE_BYTES,
             listen: listen(),
             address: "127.0.0.1:0".to_owned(),
-            wanted: farleaf_node::NodeId(0),
+            wanted: NodeId(0),
             home_address: self.address.clone(),
             connect: ConnectOptions::default(),
         };
@@ -277,5 +282,119 @@ fn a_node_is_drained_under_load() {
         of_first(&nodes).1,
         NodeState::Left,
         "nothing is lost with it"
+    );
+}
+
+fn client(address: &str) -> TcpClient {
+    TcpClient::connect(address, &ConnectOptions::default()).expect("a node")
+}
+
+/// Adds to a word behind what a region needs for itself, over an endpoint to one node; what it was.
+fn add_far(endpoint: &TcpEndpoint) -> Result<u64, BatchError> {
+    let mut batch = Batch::new();
+    let last = endpoint.region_word_count(NodeId(0)).expect("there is one") - 1;
+    let slot = batch.fetch_add(WordAddr::new(NodeId(0), last), 1);
+    block_on(endpoint.execute(&mut batch), endpoint.completions())?;
+    Ok(batch.previous(slot))
+}
+
+/// Promise (V3, F6): a session that the home has fenced writes nothing at a guest any more, neither
+/// over a connection that it has nor over a new one; a guest registers none.
+#[test]
+fn a_guest_bars_whom_the_home_has_fenced() {
+    let nodes = Nodes::home_alone();
+    let guest = nodes.guest();
+    guest.wait_until_joined().expect("it joins");
+    let home = client(&nodes.address);
+    let at_guest = client(&guest.network_address().to_string());
+    assert_eq!(
+        at_guest.home_address().expect("an answer"),
+        Some(nodes.address.clone())
+    );
+    let refused = at_guest.register_session().expect_err("not here");
+    assert!(refused.to_string().contains("home"), "{refused}");
+    let [first, second] = [(); 2].map(|()| home.register_session().expect("a session"));
+    let endpoint = at_guest.endpoint(Some(first)).expect("it is let in");
+    assert_eq!(add_far(&endpoint).expect("it may"), 0);
+    home.close_session(first).expect("closed");
+    add_far(&endpoint).expect_err("it is fenced");
+    let refused = at_guest.endpoint(Some(first)).expect_err("for ever");
+    assert!(refused.to_string().contains("fenced"), "{refused}");
+    // One that never had a connection there is barred, too, and others are not.
+    let third = home.register_session().expect("a session");
+    home.close_session(second).expect("closed");
+    assert!(at_guest.endpoint(Some(second)).is_err());
+    let endpoint = at_guest.endpoint(Some(third)).expect("it is let in");
+    assert_eq!(add_far(&endpoint).expect("it may"), 1, "once");
+}
+
+/// Promise: only administrators take nodes in, let them drain, or give them up; and only what can
+/// be is done.
+#[test]
+fn nodes_are_administered_by_administrators() {
+    let nodes = Nodes::home_alone();
+    let _guest = nodes.guest();
+    let pool = nodes.open();
+    wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
+    let options = ConnectOptions {
+        rights: Some(Rights::Write),
+        ..ConnectOptions::default()
+    };
+    let writer = Pool::open_with(&format!("tcp:{}", nodes.address), &options);
+    let writer = writer.expect("it may write");
+    let refused = writer
+        .set_node_state(1, NodeState::Lost)
+        .expect_err("it may not");
+    assert!(
+        refused.to_string().contains("right to administer"),
+        "{refused}"
+    );
+    let said = |number, state| {
+        let refused = pool
+            .set_node_state(number, state)
+            .expect_err("it cannot be");
+        refused.to_string()
+    };
+    assert!(said(9, NodeState::Draining).contains("no node 9"));
+    assert!(said(0, NodeState::Lost).contains("home"));
+    assert!(said(1, NodeState::Left).contains("node 1 is active"));
+    pool.set_node_state(1, NodeState::Draining)
+        .expect("it drains");
+    pool.set_node_state(1, NodeState::Active).expect("or not");
+    let join = |region_id, size_bytes, address: &str| {
+        let request = JoinRequest {
+            region_id,
+            size_bytes,
+            wanted: NodeId(0),
+            address: address.to_owned(),
+        };
+        let home = client(&nodes.address);
+        loop {
+            match home.join(&request) {
+                Ok(joined) if joined.node.is_none() => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Ok(joined) => panic!("it cannot be: {joined:?}"),
+                Err(refused) => return refused.to_string(),
+            }
+        }
+    };
+    assert!(join(1, 1, "127.0.0.1:9").contains("too small"));
+    assert!(join(2, SIZE_BYTES, "").contains("1 to 88 bytes"));
+    assert!(join(3, SIZE_BYTES, "127.0.0.1:9").contains("cannot reach it"));
+    assert!(join(4, SIZE_BYTES, &nodes.address).contains("another region answers"));
+    let alone = Pool::embedded(&PoolOptions {
+        fabric: EmbeddedFabric::Tcp,
+        size_bytes: 8 << 20,
+        retrain_thread_count: 0,
+    });
+    let refused = alone
+        .expect("a pool")
+        .set_node_state(1, NodeState::Draining);
+    assert!(
+        refused
+            .expect_err("it has one node")
+            .to_string()
+            .contains("--pool")
     );
 }
