@@ -67,8 +67,11 @@ impl PoolFile {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let bad = |what: String| BadArgument(format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-        let written: Written =
-            toml::from_str(&text).map_err(|error| bad(error.to_string().trim().to_owned()))?;
+        let written: Written = toml::from_str(&text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text[..start].lines().count().max(1);
+            bad(format!("line {line}: {}", error.message()))
+        })?;
         let mut file = Self::from_written(written).map_err(bad)?;
         // As it is written, it is meant from where the file is.
         if let (Some(secret), Some(folder)) = (&mut file.secret_file, path.parent()) {

@@ -25,7 +25,7 @@ const NETWORKED: [EmbeddedFabric; 2] =
 
 /// A pool of this process, over each fabric in turn. Nothing in it changes by itself.
 fn pools(size_mib: u64) -> Vec<Pool> {
-    let fabrics = MAPPED.into_iter().chain(NETWORKED);
+    let fabrics = MAPPED.into_iter().chain([EmbeddedFabric::Tcp]);
     pools_over(fabrics, size_mib, 0)
 }
 
@@ -37,7 +37,7 @@ fn mapped_pools(size_mib: u64) -> Vec<Pool> {
 
 /// [`pools`] whose tables are retrained.
 fn retraining_pools(size_mib: u64) -> Vec<Pool> {
-    let fabrics = MAPPED.into_iter().chain(NETWORKED);
+    let fabrics = MAPPED.into_iter().chain([EmbeddedFabric::Tcp]);
     pools_over(fabrics, size_mib, 1)
 }
 
