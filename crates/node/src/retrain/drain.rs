@@ -54,11 +54,17 @@ impl Retrainer {
             return Ok(None);
         };
         let leaves = |model: usize| u64::from(models[model].leaf_count) + counted[model].splits;
+        // Each retraining writes a snapshot of the whole table, which every session reads.
+        let all: u64 = (0..models.len()).map(leaves).sum();
+        let leaf_count_max = self
+            .policy
+            .leaf_count_max
+            .max(all / self.policy.table_share);
         let mut leaf_count = leaves(first);
         let mut end = first + 1;
         while end < models.len()
             && is_draining(models[end].base.node())
-            && leaf_count + leaves(end) <= self.policy.leaf_count_max
+            && leaf_count + leaves(end) <= leaf_count_max
         {
             leaf_count += leaves(end);
             end += 1;
