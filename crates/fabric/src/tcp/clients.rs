@@ -347,7 +347,13 @@ impl Clients {
         if let Some(client) = holder
             && client.close(owner, service)
         {
-            tracing::warn!(%owner, peer = %client.peer, pid = client.pid, "fenced on request");
+            let (peer, pid) = (client.peer, client.pid);
+            if service.home_address().is_some() {
+                // V3: by the home, for whatever reason.
+                tracing::debug!(%owner, %peer, pid, "fenced by the pool's home");
+            } else {
+                tracing::warn!(%owner, %peer, pid, "fenced on request");
+            }
             self.nic.sweep();
             return Reply::Fenced;
         }
