@@ -24,7 +24,7 @@ use crate::fabric::executor::sleep;
 use crate::fabric::world::{ClientId, Nanos, SharedWorld};
 use crate::plant::Plant;
 
-/// Enough for every table that a run makes.
+/// Of each node: enough for every table that a run makes.
 pub const REGION_SIZE_BYTES: u64 = 4 << 20;
 /// Name of the table that a run begins with.
 pub const TABLE_NAME: &str = "simulated";
@@ -104,6 +104,21 @@ impl Node {
             batch.write_word(region.alloc_num(), region.superblock.chunk_count);
         }
         block_on(still.execute(&mut batch), || 0).expect("inside the region");
+    }
+
+    /// What a process that opens the pool now knows of it. Each learns by itself what becomes of the
+    /// nodes.
+    ///
+    /// # Panics
+    /// The region has no table of nodes, which it has.
+    pub fn open(&self) -> PoolLayout {
+        let layout = PoolLayout::from(*self.layout.home());
+        if self.world.borrow().node_count() > 1 {
+            let still = StillEndpoint::new(&self.world);
+            let refreshed = layout.members().refresh(&still, &layout);
+            block_on(refreshed, || 0).expect("inside the region");
+        }
+        layout
     }
 
     /// A session for a client.
@@ -247,7 +262,7 @@ impl Node {
 
     fn begin_agent(&self, client: ClientId, owner: OwnerWord) {
         self.agent.set(Some((client, owner)));
-        let leaves_from = self.layout.chunk_start(ChunkIndex(0)).word_at(0);
+        let leaves_from = self.layout.chunk_start(ChunkIndex(0)).word_at(0).index();
         let mut world = self.world.borrow_mut();
         world.watch_locks(client, owner, leaves_from);
     }

@@ -50,6 +50,8 @@ pub struct Plan {
     pub seed: u64,
     /// How freely.
     pub freedoms: Freedoms,
+    /// Memory nodes of the pool, the home among them.
+    pub node_count: u8,
     /// The table.
     pub table: TablePlan,
     /// The clients.
@@ -121,6 +123,7 @@ impl Plan {
         Self {
             seed: random.bits(),
             freedoms,
+            node_count: draw_node_count(&mut Random::new(seed ^ OF_NODES), profile),
             table,
             clients,
             faults,
@@ -171,6 +174,18 @@ const EAGER: RetrainPolicy = RetrainPolicy {
     tick_ns: RETRAINER_TICK,
     ..RetrainPolicy::DEFAULT
 };
+
+/// What is drawn of nodes is of a stream of its own: what a seed says of everything else does not
+/// depend on it.
+const OF_NODES: u64 = 0x6e6f_6465_735f_6f66;
+
+/// Where mishaps are drawn that nodes have a part in, half of the pools have several.
+fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
+    match profile {
+        Profile::Crashes | Profile::Retraining => *random.choose(&[1, 1, 2, 3]),
+        Profile::Calm | Profile::NodeLoss => 1,
+    }
+}
 
 fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
     let mut value = 1 << 32;
@@ -238,6 +253,9 @@ mod tests {
             "Rolex",
             "Learned",
             "metadata_budget_bytes: Some(",
+            "node_count: 1",
+            "node_count: 2",
+            "node_count: 3",
         ];
         for word in words {
             let count = texts.iter().filter(|text| text.contains(word)).count();

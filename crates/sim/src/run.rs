@@ -101,7 +101,7 @@ struct Actor {
 /// The plan's table does not fit the region, which no drawn plan's does.
 pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     let world = World::new(
-        &[REGION_SIZE_BYTES as usize / 8],
+        &vec![REGION_SIZE_BYTES as usize / 8; plan.node_count.into()],
         plan.freedoms,
         Random::new(plan.seed),
     );

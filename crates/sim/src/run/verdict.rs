@@ -33,7 +33,7 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
         stage.complain(Violation::new("region", how));
     }
     let history = stage.history.borrow();
-    let mut found = check::steps::check(&stage.node.world.borrow().holding());
+    let mut found = check::steps::check(&stage.node.world.borrow().holding(), plan.node_count);
     found.extend(check::names::check(&history));
     found.extend(check::lists::check(&history));
     found.extend(check::refusals::check(&history, |table| {

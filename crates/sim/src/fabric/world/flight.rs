@@ -1,6 +1,9 @@
 //! Batches in flight: posted, taking effect piece by piece, cut off, complete.
 
+use std::collections::BTreeMap;
+
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
+use farleaf_types::NodeId;
 
 use super::client::{cost_of, count_effect};
 use super::memory::execute;
@@ -128,24 +131,30 @@ impl World {
         });
     }
 
-    /// F5: what took effect is a prefix of the WRITEs and atomics, plus any words of the next
-    /// WRITE. Atomics that later verbs have overtaken belong to the prefix and take effect now.
+    /// F5: what took effect is, on each node, a prefix of the WRITEs and atomics, plus any words of
+    /// the next WRITE. Atomics that later verbs to their node have overtaken belong to the prefix
+    /// and take effect now.
     pub(super) fn cut(&mut self, batch: u64) {
         let Some(flight) = self.flights.get(&batch) else {
             return;
         };
         let has_effect = |piece: &Piece| flight.verbs[piece.verb_index].kind != VerbKind::Read;
-        let done = flight.pieces.iter().zip(&flight.is_done);
-        let last = done
-            .filter(|(piece, is_done)| **is_done && has_effect(piece))
-            .map(|(piece, _)| piece.verb_index)
-            .max();
+        let node_of = |piece: &Piece| flight.verbs[piece.verb_index].addr.node();
+        let mut last: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for (piece, is_done) in flight.pieces.iter().zip(&flight.is_done) {
+            if *is_done && has_effect(piece) {
+                let last = last.entry(node_of(piece)).or_default();
+                *last = piece.verb_index.max(*last);
+            }
+        }
         let overdue: Vec<usize> = (0..flight.pieces.len())
             .filter(|index| {
                 let piece = &flight.pieces[*index];
                 has_effect(piece)
                     && !flight.is_done[*index]
-                    && last.is_some_and(|last| piece.verb_index < last)
+                    && last
+                        .get(&node_of(piece))
+                        .is_some_and(|last| piece.verb_index < *last)
             })
             .collect();
         for piece_index in overdue {
