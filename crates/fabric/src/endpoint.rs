@@ -159,6 +159,12 @@ pub enum ProtocolCheck {
     PagesBelongToRoot,
     /// D5: who has got a lock looks again whether the key belongs to the leaf.
     KeyBelongsToLockedLeaf,
+    /// M4: a leaf is whole on its new node before it is retired on the old one.
+    MovedIsWholeElsewhere,
+    /// D3: a sibling is whole on its node before a leaf on another one links to it.
+    SiblingIsWholeElsewhere,
+    /// V5: a node is left only when every session has published a late enough number.
+    LeaversAreUnknown,
 }
 
 /// Why a batch failed, and how far it came.

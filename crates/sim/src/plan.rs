@@ -9,7 +9,7 @@ use farleaf_index::LayerKind;
 use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
-use mishap::{draw_faults, draw_retraining_faults, draw_when};
+use mishap::{draw_faults, draw_node_faults, draw_retraining_faults, draw_when};
 use operations::{Weights, draw_budgets, draw_client, draw_keys, some_records, visit_other_table};
 
 use crate::fabric::Freedoms;
@@ -103,7 +103,9 @@ impl Plan {
         if table.layer == LayerKind::Learned && random.chance(400) {
             draw_budgets(&mut random, &mut clients);
         }
-        let faults = match profile {
+        let mut of_nodes = Random::new(seed ^ OF_NODES);
+        let node_count = draw_node_count(&mut of_nodes, profile);
+        let mut faults = match profile {
             Profile::Calm => Vec::new(),
             Profile::Crashes => draw_faults(&mut random, clients.len()),
             Profile::Retraining => {
@@ -120,10 +122,13 @@ impl Plan {
                 faults
             }
         };
+        let is_drained = profile == Profile::Retraining && table.layer == LayerKind::Learned;
+        let befalling = (clients.len(), is_drained);
+        faults.extend(draw_node_faults(&mut of_nodes, node_count, befalling));
         Self {
             seed: random.bits(),
             freedoms,
-            node_count: draw_node_count(&mut Random::new(seed ^ OF_NODES), profile),
+            node_count,
             table,
             clients,
             faults,
@@ -256,6 +261,7 @@ mod tests {
             "node_count: 1",
             "node_count: 2",
             "node_count: 3",
+            "MemberLoss",
         ];
         for word in words {
             let count = texts.iter().filter(|text| text.contains(word)).count();

@@ -321,11 +321,13 @@ fn classify(error: &Error) -> Result<Answer, String> {
     };
     if let Some(failure) = failure {
         return match failure.kind() {
+            BatchErrorKind::NodeLost { .. } => Ok(Answer::NodeLost),
             BatchErrorKind::Unknown { .. } => Ok(Answer::Unknown(text)),
             _ => Err(text),
         };
     }
     let refusal = match error.kind() {
+        ErrorKind::NodeLost { .. } => return Ok(Answer::NodeLost),
         ErrorKind::TableNotFound { .. } => return Ok(Answer::Absent),
         ErrorKind::TableDropped { .. } => Refusal::TableDropped,
         ErrorKind::SessionBroken => Refusal::SessionBroken,

@@ -257,9 +257,16 @@ impl<E: Endpoint> Index<'_, E> {
         };
         batch.clear();
         let change = self.access.change(hint.addr);
-        if sibling.node() != node {
+        let is_elsewhere = sibling.node() != node;
+        if is_elsewhere {
             // D3: complete before anything links to it.
             change.write_sibling_of(batch, leaf, &request);
+        }
+        let is_first = !self
+            .access
+            .endpoint
+            .leaves_out(ProtocolCheck::SiblingIsWholeElsewhere);
+        if is_elsewhere && is_first {
             match self.access.endpoint.execute(batch).await {
                 Err(error) if error.lost_node() == Some(sibling.node()) => {
                     // U4. There is room elsewhere, or somebody is told that there is none.

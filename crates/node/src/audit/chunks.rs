@@ -34,6 +34,12 @@ impl<E: Endpoint> Auditor<'_, E> {
             all.map(|(index, chunk)| (index, *chunk)).collect()
         };
         for (index, chunk) in chunks {
+            let of = by_id.get(&chunk.table);
+            let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
+            if is_run && of.is_some_and(|table| table.is_cut_off) {
+                // U4: what was moved into it may be known only where nobody can read it.
+                continue;
+            }
             if !chunk.owner.is_free() {
                 let owner = chunk.owner;
                 self.findings.push(Finding::ChunkLeased {
@@ -43,7 +49,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             if chunk.purpose == Some(ChunkPurpose::Free) {
                 self.look_at_free(index).await?;
-            } else if let Some(table) = by_id.get(&chunk.table) {
+            } else if let Some(table) = of {
                 self.look_at_used(table, (index, &chunk), &used).await?;
             } else if !known.contains(&chunk.table) {
                 // A dropped table's chunks wait for its grace period.
@@ -187,7 +193,9 @@ impl<E: Endpoint> Auditor<'_, E> {
                 chunk.table == id && is_used
             })
         };
-        let (found, expected) = (named.iter().filter(is_own).count(), named.len());
+        let is_there = |index: &&ChunkIndex| !self.is_lost(index.node());
+        let named = || named.iter().filter(is_there);
+        let (found, expected) = (named().filter(is_own).count(), named().count());
         if found != expected {
             self.findings.push(Finding::NamedChunkMissing {
                 table: id,

@@ -85,6 +85,9 @@ impl<E: Endpoint> Auditor<'_, E> {
         let id = table.entry.record.id;
         let trained = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
         for (number, leaf) in trained.map(|hint| hint.addr.place()).enumerate() {
+            if self.is_lost(leaf.node()) {
+                continue;
+            }
             let is_first = number > 0 || table.chain.first() == Some(&leaf);
             if !is_first || !table.linked.contains(&leaf) {
                 self.findings

@@ -1,6 +1,6 @@
 //! V5: when a node that is draining has left.
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::members::{MemberState, write_member};
@@ -9,20 +9,21 @@ use farleaf_types::{NodeId, SequenceNumber};
 use crate::sweep::Keeper;
 
 /// The nodes that are draining, each with the number that every session has to publish.
+///
+/// The home's agent has one, and asks it at every tick. What it knows is lost with the agent: the
+/// next one begins anew, and waits a little longer.
 #[derive(Debug, Default)]
-pub(crate) struct Draining {
+pub struct Draining {
     since: Vec<(NodeId, SequenceNumber)>,
 }
 
 impl Draining {
-    /// Lets nodes leave that hold nothing any more (V5). No round trip while none is draining.
+    /// Lets nodes leave that hold nothing any more (V5). No round trip while none is draining; else
+    /// one that reads all session blocks, and two for each of its nodes when those have passed.
     ///
     /// # Errors
     /// The fabric failed.
-    pub(crate) async fn tick<E: Endpoint>(
-        &mut self,
-        keeper: &Keeper<E>,
-    ) -> Result<(), RegionError> {
+    pub async fn tick<E: Endpoint>(&mut self, keeper: &Keeper<E>) -> Result<(), RegionError> {
         let members = keeper.layout.members();
         let is_draining = |node| members.state(node) == Some(MemberState::Draining);
         self.since.retain(|(node, _)| is_draining(*node));
@@ -44,7 +45,9 @@ impl Draining {
                 self.since.push((node, number));
                 continue;
             };
-            if keeper.published_by_all().await? < since {
+            let is_over = keeper.published_by_all().await? >= since;
+            let is_waited_for = !keeper.endpoint.leaves_out(ProtocolCheck::LeaversAreUnknown);
+            if !is_over && is_waited_for {
                 continue;
             }
             let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);

@@ -348,7 +348,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
         free: FreeLeaves,
     ) -> Result<(), RegionError> {
-        let given = self.give_back_with(range, purpose, table, free).await;
+        let mut batch = Batch::new();
+        let with = (purpose, table, free);
+        let given = self.give_back_with(&mut batch, range, with).await;
+        self.count(&mut batch);
         match given {
             Err(RegionError::Fabric(error)) if error.lost_node() == Some(range.first.node()) => {
                 Ok(())
@@ -359,12 +362,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
 
     async fn give_back_with(
         &self,
+        batch: &mut Batch,
         range: ChunkRange,
-        purpose: ChunkPurpose,
-        table: TableId,
-        free: FreeLeaves,
+        (purpose, table, free): (ChunkPurpose, TableId, FreeLeaves),
     ) -> Result<(), RegionError> {
-        let mut batch = Batch::new();
         let table = if purpose == ChunkPurpose::Free {
             TableId(0)
         } else {
@@ -380,14 +381,13 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             batch.write(entry.offset(1), &body);
             batch.write_word(entry, OwnerWord::FREE.word());
             if batch.verb_count() as u64 >= GIVE_BACK_VERB_COUNT {
-                self.endpoint.execute(&mut batch).await?;
+                self.endpoint.execute(batch).await?;
                 batch.clear();
             }
         }
         if !batch.is_empty() {
-            self.endpoint.execute(&mut batch).await?;
+            self.endpoint.execute(batch).await?;
         }
-        self.count(&mut batch);
         Ok(())
     }
 

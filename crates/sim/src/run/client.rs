@@ -36,6 +36,9 @@ pub(super) fn start_client(
         let owner = node.register(client);
         opening.actors.borrow_mut()[number].owner = Some(owner);
         let host = SimHost::new(node, client, &opening.findings);
+        let members = host.share().layout().members();
+        endpoint.belongs_to(members);
+        process.belongs_to(members);
         let keeper = ProcessKeeper::new(process, host.share(), Barrier::OneThread);
         start_process(&crew, &opening, number, keeper);
         let options = SessionOptions {
@@ -182,10 +185,17 @@ async fn perform(
     });
     stage.note(|| format!("client {number} is told {answer:x?}"));
     stage.print(&answer);
-    let is_made_up = !matches!(answer, Answer::Unknown(_) | Answer::Nothing(_));
+    let is_made_up = !matches!(
+        answer,
+        Answer::Unknown(_) | Answer::Nothing(_) | Answer::NodeLost
+    );
     if was_lost && is_made_up {
         let how = format!("{operation:x?} was answered from empty memory: {answer:x?}");
         stage.complain(Violation::new("made up", how));
+    }
+    if answer == Answer::NodeLost && !stage.has_lost_member.get() {
+        let how = format!("client {number}: {operation:x?} met a lost node, and none is");
+        stage.complain(Violation::new("errors", how));
     }
     stage.history.borrow_mut().answer(call, answer.clone());
     if let Some(is_busy) = broken {

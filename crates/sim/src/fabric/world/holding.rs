@@ -94,6 +94,13 @@ impl LockWatch {
         self.watched.take_if(|watched| watched.client == client);
     }
 
+    /// U4: locks are lost with their leaves.
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        if let Some(watched) = &mut self.watched {
+            watched.held.retain(|(other, _), _| *other != node);
+        }
+    }
+
     pub(super) fn note_posted(&mut self, now: Nanos, client: ClientId) {
         if let Some(watched) = self.watched_as(client) {
             if watched.posted_count == watched.picked_up_count {
