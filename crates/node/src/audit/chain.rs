@@ -55,7 +55,6 @@ impl<E: Endpoint> Auditor<'_, E> {
             if self.is_lost(place.node()) {
                 // Who moved it there could not link past what it retired.
                 self.findings.retain(|finding| !retired.contains(finding));
-                table.is_cut_off = true;
                 return Ok(());
             }
             if !self.is_place(table, place) {
@@ -76,7 +75,6 @@ impl<E: Endpoint> Auditor<'_, E> {
             // Whom it takes over from the dead looks at what it links to (D8), if that is there.
             let is_cut_off = self.is_lost(leaf.link.node());
             if is_cut_off && !leaf.is_intact {
-                table.is_cut_off = true;
                 return Ok(());
             }
             if leaf.lock != 0 && !is_cut_off {

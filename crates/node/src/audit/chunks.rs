@@ -35,9 +35,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         };
         for (index, chunk) in chunks {
             let of = by_id.get(&chunk.table);
-            let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
-            if is_run && of.is_some_and(|table| table.is_cut_off) {
-                // U4: what was moved into it may be known only where nobody can read it.
+            if of.is_some() && !chunk.owner.is_free() && self.has_lost() {
+                // What of it is in use is said where nobody can read it: the node keeps it.
                 continue;
             }
             if !chunk.owner.is_free() {

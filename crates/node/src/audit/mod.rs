@@ -105,8 +105,6 @@ struct AuditedTable {
     /// The same, to ask for one.
     linked: BTreeSet<RemoteAddr>,
     record_count: u64,
-    /// The walk ended at a node that is lost.
-    is_cut_off: bool,
     /// The walk came to all keys below this one.
     seen_below: u64,
     /// A load has retired the first leaf.
@@ -172,6 +170,12 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(catalog)
     }
 
+    /// U4: whether a node is lost. Then it may be that nobody can tell what is in use elsewhere.
+    fn has_lost(&self) -> bool {
+        let mut all = self.layout.members().all();
+        all.any(|(_, state)| state == MemberState::Lost)
+    }
+
     /// U4: what was there is gone with its node.
     fn is_lost(&self, node: NodeId) -> bool {
         self.layout.members().state(node) == Some(MemberState::Lost)
@@ -194,7 +198,6 @@ impl AuditedTable {
             chain: Vec::new(),
             linked: BTreeSet::new(),
             record_count: 0,
-            is_cut_off: false,
             seen_below: 0,
             is_first_retired: false,
             is_whole: false,

@@ -1,5 +1,6 @@
 //! U5, V5: when there is nothing left to retrain, a node that is to be left has been, and nothing
-//! of the pool is on it. A table that moves no leaf (rolex) keeps its node.
+//! of the pool is on it. A table that moves no leaf (rolex) keeps its node, and so may one of which
+//! something is lost with another node (U4).
 
 use farleaf_index::LayerKind;
 use farleaf_node::audit::Audit;
@@ -14,9 +15,11 @@ use crate::node::Node;
 /// Looks for nodes that are still draining, when nobody works any more.
 pub fn check(node: &Node, entries: &[CatalogEntry], audit: &Audit) -> Vec<Violation> {
     let mut found = Vec::new();
-    for (member, state) in node.layout.members().all() {
+    let members = node.layout.members();
+    let has_lost = members.all().any(|(_, state)| state == MemberState::Lost);
+    for (member, state) in members.all() {
         let draining = member.layout.node;
-        if state != MemberState::Draining {
+        if state != MemberState::Draining || has_lost {
             continue;
         }
         let used = audit.chunks.iter();
