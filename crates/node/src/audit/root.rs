@@ -23,6 +23,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         let pending = table.entry.pending_root;
         // Who retrains zeroes the pending root (R1), and may not have come to the first leaf (R6).
         let is_retrained = generation != 0 && pending.is_null();
+        // U4: who moved the first leaf to a lost node could not commit that.
+        let is_known = is_known && !(is_retired && table.chain.is_empty() && self.has_lost());
         if is_known && !is_retrained && is_retired != (generation != 0) {
             self.findings.push(Finding::RootContradictsFirstLeaf {
                 table: id,
