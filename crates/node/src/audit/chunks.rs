@@ -109,7 +109,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 self.findings.push(of_no_load(generation));
             }
             Some(ChunkPurpose::Run { .. }) => {
-                if table.is_whole && !used.contains(&index) {
+                if table.is_whole && !used.contains(&index) && !self.has_lost() {
                     self.findings.push(Finding::RunChunkUnused {
                         chunk: index,
                         table: id,
@@ -170,7 +170,8 @@ impl<E: Endpoint> Auditor<'_, E> {
                     self.findings
                         .push(Finding::LeafFreeAndUsed { table: id, leaf });
                 }
-                (false, false) if table.is_whole => {
+                // U4: a split whose leaf was lost in the middle of it has used one.
+                (false, false) if table.is_whole && !self.has_lost() => {
                     self.findings.push(Finding::LeafLost { table: id, leaf });
                 }
                 _ => {}

@@ -61,7 +61,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         };
         table.named = Some(contents.named_chunks(self.layout, table.geometry, root));
         let directory = contents.into_directory(table.geometry);
-        if table.is_whole {
+        // U4: a retraining that a loss kept from being committed left all of it to links.
+        if table.is_whole && !self.has_lost() {
             self.look_at_trained(table, &directory);
         }
         Ok(())

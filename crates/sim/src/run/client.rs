@@ -288,9 +288,14 @@ async fn close_once(stage: &Stage, number: usize, session: &Session<SimEndpoint>
 }
 
 impl Stage {
-    /// F9, for a client that nothing has happened to.
+    /// F9, for a client that nothing has happened to, and that no lost node has failed: a load that
+    /// one ends is not counted to its last batch.
     fn count(&self, number: usize, endpoint: &SimEndpoint) {
-        if !self.actors.borrow()[number].was_spared {
+        let met_loss =
+            self.history.borrow().events.iter().any(|event| {
+                event.client == number as u32 && event.answer == Some(Answer::NodeLost)
+            });
+        if !self.actors.borrow()[number].was_spared || met_loss {
             return;
         }
         let executed = self.node.world.borrow().executed(endpoint.client());
