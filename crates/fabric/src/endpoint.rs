@@ -163,8 +163,6 @@ pub enum ProtocolCheck {
     MovedIsWholeElsewhere,
     /// D3: a sibling is whole on its node before a leaf on another one links to it.
     SiblingIsWholeElsewhere,
-    /// V5: a node is left only when every session has published a late enough number.
-    LeaversAreUnknown,
 }
 
 /// Why a batch failed, and how far it came.

@@ -62,13 +62,11 @@ pub enum Plant {
     MovedAtOnce,
     /// A sibling on another node is written by the batch that links to it (D3).
     SiblingAtOnce,
-    /// A node that holds nothing is left, whoever is about to claim something there (V5).
-    LeftTooEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -90,7 +88,6 @@ impl Plant {
         Self::SnapshotBeforeRuns,
         Self::MovedAtOnce,
         Self::SiblingAtOnce,
-        Self::LeftTooEarly,
     ];
 
     /// The name for users.
@@ -117,7 +114,6 @@ impl Plant {
             Self::SnapshotBeforeRuns => "snapshot-before-runs",
             Self::MovedAtOnce => "moved-at-once",
             Self::SiblingAtOnce => "sibling-at-once",
-            Self::LeftTooEarly => "left-too-early",
         }
     }
 
@@ -135,8 +131,7 @@ impl Plant {
             | Self::LockHeldWhileTraining
             | Self::SnapshotBeforeRuns
             | Self::MovedAtOnce
-            | Self::SiblingAtOnce
-            | Self::LeftTooEarly => Profile::Retraining,
+            | Self::SiblingAtOnce => Profile::Retraining,
             _ => Profile::Crashes,
         }
     }
@@ -161,7 +156,6 @@ impl Plant {
             Self::SnapshotBeforeRuns => Some(ProtocolCheck::RunIsFilledFirst),
             Self::MovedAtOnce => Some(ProtocolCheck::MovedIsWholeElsewhere),
             Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
-            Self::LeftTooEarly => Some(ProtocolCheck::LeaversAreUnknown),
             _ => None,
         }
     }

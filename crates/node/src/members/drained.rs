@@ -1,6 +1,6 @@
 //! V5: when a node that is draining has left.
 
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::members::{MemberState, write_member};
@@ -45,9 +45,7 @@ impl Draining {
                 self.since.push((node, number));
                 continue;
             };
-            let is_over = keeper.published_by_all().await? >= since;
-            let is_waited_for = !keeper.endpoint.leaves_out(ProtocolCheck::LeaversAreUnknown);
-            if !is_over && is_waited_for {
+            if keeper.published_by_all().await? < since {
                 continue;
             }
             let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);

@@ -141,6 +141,9 @@ impl LockWatch {
             VerbKind::CompareSwap if data[..3] == [0, watched.owner, 0] => {
                 watched.take(place(0), false, now);
             }
+            VerbKind::CompareSwap if data[..3] == [watched.owner, 0, watched.owner] => {
+                watched.give_back(place(0), now, worst);
+            }
             VerbKind::Write => {
                 let is_leaf = verb.word_count >= LEAF_SIZE_WORDS_MIN;
                 for word in words.clone() {
