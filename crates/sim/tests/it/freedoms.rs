@@ -209,7 +209,9 @@ fn writes_to_two_nodes_take_effect_in_any_order() {
         );
         tasks.spawn(async move {
             let mut batch = Batch::new();
-            places.map(|place| batch.write_word(place, 1));
+            for place in places {
+                batch.write_word(place, 1);
+            }
             // Half of them are cut off, which leaves a prefix on each node (F5).
             let is_whole = writer.execute(&mut batch).await.is_ok();
             assert!(is_whole || seed % 2 == 0, "nobody cut it off");
