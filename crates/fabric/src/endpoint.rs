@@ -159,6 +159,10 @@ pub enum ProtocolCheck {
     PagesBelongToRoot,
     /// D5: who has got a lock looks again whether the key belongs to the leaf.
     KeyBelongsToLockedLeaf,
+    /// M4: a leaf is whole on its new node before it is retired on the old one.
+    MovedIsWholeElsewhere,
+    /// D3: a sibling is whole on its node before a leaf on another one links to it.
+    SiblingIsWholeElsewhere,
 }
 
 /// Why a batch failed, and how far it came.

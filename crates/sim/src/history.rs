@@ -112,6 +112,15 @@ pub enum Answer {
     Nothing(Refusal),
     /// It failed, and nobody knows what it did.
     Unknown(String),
+    /// It met a node that is lost (U4): nobody knows what it did, and it has told nothing.
+    NodeLost,
+}
+
+impl Answer {
+    /// Whether nobody knows what the operation did.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::NodeLost)
+    }
 }
 
 /// Why an operation was refused.
@@ -159,7 +168,7 @@ impl Event {
     pub fn may_have_made(&self, table: u32) -> bool {
         match (&self.operation, &self.answer) {
             (_, Some(Answer::Created(created))) => *created == table,
-            (Operation::Create(_), None | Some(Answer::Unknown(_))) => true,
+            (Operation::Create(_), None | Some(Answer::Unknown(_) | Answer::NodeLost)) => true,
             _ => false,
         }
     }

@@ -10,6 +10,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_node::members::Draining;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::{AgentEvent, Sessions};
 use farleaf_node::sweep::Keeper;
@@ -21,10 +22,10 @@ use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
-use crate::fabric::world::{ClientId, Nanos, SharedWorld};
+use crate::fabric::world::{ClientId, Nanos, NodeLife, SharedWorld};
 use crate::plant::Plant;
 
-/// Enough for every table that a run makes.
+/// Of each node: enough for every table that a run makes.
 pub const REGION_SIZE_BYTES: u64 = 4 << 20;
 /// Name of the table that a run begins with.
 pub const TABLE_NAME: &str = "simulated";
@@ -104,6 +105,75 @@ impl Node {
             batch.write_word(region.alloc_num(), region.superblock.chunk_count);
         }
         block_on(still.execute(&mut batch), || 0).expect("inside the region");
+    }
+
+    /// What a process that opens the pool now knows of it. Each learns by itself what becomes of the
+    /// nodes.
+    ///
+    /// # Panics
+    /// The region has no table of nodes, which it has.
+    pub fn open(&self) -> PoolLayout {
+        let layout = PoolLayout::from(*self.layout.home());
+        if self.world.borrow().node_count() > 1 {
+            let still = StillEndpoint::new(&self.world);
+            let refreshed = layout.members().refresh(&still, &layout);
+            block_on(refreshed, || 0).expect("inside the region");
+        }
+        layout
+    }
+
+    /// U5, the home's part: the node is to be left. Not if it is lost or draining already.
+    pub async fn drain(&self, node: NodeId) {
+        let members = self.layout.members();
+        let Some(member) = members.get(node).cloned() else {
+            return;
+        };
+        if members.state(node) == Some(MemberState::Active) {
+            self.set_state(member, MemberState::Draining).await;
+        }
+    }
+
+    /// U4: the node is gone, and the home says so at once. False: there is no such node, or nothing
+    /// is on it any more.
+    pub fn lose_member(&self, node: NodeId) -> bool {
+        let members = self.layout.members();
+        let (Some(member), Some(state)) = (members.get(node).cloned(), members.state(node)) else {
+            return false;
+        };
+        if !state.is_reachable() {
+            return false;
+        }
+        self.world.borrow_mut().lose_member(node);
+        block_on(self.set_state(member, MemberState::Lost), || 0);
+        true
+    }
+
+    /// U3: the entry, then the home's own knowledge, then a number that processes see.
+    async fn set_state(&self, member: Member, state: MemberState) {
+        let still = StillEndpoint::new(&self.world);
+        let written = write_member(&still, &self.layout, &member, state).await;
+        written.expect("the home is there");
+        self.layout.members().learn(member, state);
+        let mut batch = Batch::new();
+        batch.fetch_add(self.layout.sequence(), 1);
+        still.execute(&mut batch).await.expect("the home is there");
+    }
+
+    /// Whether a node is to be left, and has not been.
+    pub fn is_draining(&self) -> bool {
+        let mut all = self.layout.members().all();
+        all.any(|(_, state)| state == MemberState::Draining)
+    }
+
+    /// V5: nodes that have left are stopped.
+    pub fn stop_left(&self) {
+        for (member, state) in self.layout.members().all() {
+            let node = member.layout.node;
+            let mut world = self.world.borrow_mut();
+            if state == MemberState::Left && world.node_life(node) == NodeLife::Here {
+                world.stop_member(node);
+            }
+        }
     }
 
     /// A session for a client.
@@ -215,6 +285,7 @@ impl Node {
         let stop = AtomicBool::new(false);
         // T5: another agent may have died before this one.
         let (mut is_due, mut failed) = (retrainer.is_some(), None);
+        let mut draining = Draining::default();
         while !is_over() {
             let tick = if retrainer.is_some() {
                 RETRAINER_TICK
@@ -222,6 +293,10 @@ impl Node {
                 AGENT_TICK
             };
             sleep(&self.world, tick).await;
+            if let Err(error) = draining.tick(&keeper).await {
+                failed = Some(error.into());
+            }
+            self.stop_left();
             if let Err(error) = keeper.reclaim().await {
                 failed = Some(error.into());
             }
@@ -247,7 +322,7 @@ impl Node {
 
     fn begin_agent(&self, client: ClientId, owner: OwnerWord) {
         self.agent.set(Some((client, owner)));
-        let leaves_from = self.layout.chunk_start(ChunkIndex(0)).word_at(0);
+        let leaves_from = self.layout.chunk_start(ChunkIndex(0)).word_at(0).index();
         let mut world = self.world.borrow_mut();
         world.watch_locks(client, owner, leaves_from);
     }

@@ -9,7 +9,7 @@ use farleaf_index::LayerKind;
 use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
-use mishap::{draw_faults, draw_retraining_faults, draw_when};
+use mishap::{draw_faults, draw_node_faults, draw_retraining_faults, draw_when};
 use operations::{Weights, draw_budgets, draw_client, draw_keys, some_records, visit_other_table};
 
 use crate::fabric::Freedoms;
@@ -50,6 +50,8 @@ pub struct Plan {
     pub seed: u64,
     /// How freely.
     pub freedoms: Freedoms,
+    /// Memory nodes of the pool, the home among them.
+    pub node_count: u8,
     /// The table.
     pub table: TablePlan,
     /// The clients.
@@ -101,7 +103,9 @@ impl Plan {
         if table.layer == LayerKind::Learned && random.chance(400) {
             draw_budgets(&mut random, &mut clients);
         }
-        let faults = match profile {
+        let mut of_nodes = Random::new(seed ^ OF_NODES);
+        let node_count = draw_node_count(&mut of_nodes, profile);
+        let mut faults = match profile {
             Profile::Calm => Vec::new(),
             Profile::Crashes => draw_faults(&mut random, clients.len()),
             Profile::Retraining => {
@@ -118,9 +122,13 @@ impl Plan {
                 faults
             }
         };
+        let is_drained = profile == Profile::Retraining && table.layer == LayerKind::Learned;
+        let befalling = (clients.len(), is_drained);
+        faults.extend(draw_node_faults(&mut of_nodes, node_count, befalling));
         Self {
             seed: random.bits(),
             freedoms,
+            node_count,
             table,
             clients,
             faults,
@@ -171,6 +179,18 @@ const EAGER: RetrainPolicy = RetrainPolicy {
     tick_ns: RETRAINER_TICK,
     ..RetrainPolicy::DEFAULT
 };
+
+/// What is drawn of nodes is of a stream of its own: what a seed says of everything else does not
+/// depend on it.
+const OF_NODES: u64 = 0x6e6f_6465_735f_6f66;
+
+/// Where mishaps are drawn that nodes have a part in, half of the pools have several.
+fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
+    match profile {
+        Profile::Crashes | Profile::Retraining => *random.choose(&[1, 1, 2, 3]),
+        Profile::Calm | Profile::NodeLoss => 1,
+    }
+}
 
 fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
     let mut value = 1 << 32;
@@ -238,6 +258,10 @@ mod tests {
             "Rolex",
             "Learned",
             "metadata_budget_bytes: Some(",
+            "node_count: 1",
+            "node_count: 2",
+            "node_count: 3",
+            "MemberLoss",
         ];
         for word in words {
             let count = texts.iter().filter(|text| text.contains(word)).count();

@@ -58,11 +58,15 @@ pub enum Plant {
     LockHeldWhileTraining,
     /// New models are published, and then the run that they name is filled (R5).
     SnapshotBeforeRuns,
+    /// A leaf moves to another node by one batch (M4).
+    MovedAtOnce,
+    /// A sibling on another node is written by the batch that links to it (D3).
+    SiblingAtOnce,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -82,6 +86,8 @@ impl Plant {
         Self::LeafTableUnnamed,
         Self::LockHeldWhileTraining,
         Self::SnapshotBeforeRuns,
+        Self::MovedAtOnce,
+        Self::SiblingAtOnce,
     ];
 
     /// The name for users.
@@ -106,6 +112,8 @@ impl Plant {
             Self::LeafTableUnnamed => "leaf-table-unnamed",
             Self::LockHeldWhileTraining => "lock-held-while-training",
             Self::SnapshotBeforeRuns => "snapshot-before-runs",
+            Self::MovedAtOnce => "moved-at-once",
+            Self::SiblingAtOnce => "sibling-at-once",
         }
     }
 
@@ -121,7 +129,9 @@ impl Plant {
             | Self::NeighbourLinkKept
             | Self::LeafTableUnnamed
             | Self::LockHeldWhileTraining
-            | Self::SnapshotBeforeRuns => Profile::Retraining,
+            | Self::SnapshotBeforeRuns
+            | Self::MovedAtOnce
+            | Self::SiblingAtOnce => Profile::Retraining,
             _ => Profile::Crashes,
         }
     }
@@ -144,6 +154,8 @@ impl Plant {
             Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),
             Self::LockHeldWhileTraining => Some(ProtocolCheck::TrainingHoldsNoLock),
             Self::SnapshotBeforeRuns => Some(ProtocolCheck::RunIsFilledFirst),
+            Self::MovedAtOnce => Some(ProtocolCheck::MovedIsWholeElsewhere),
+            Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
             _ => None,
         }
     }

@@ -22,6 +22,7 @@ pub fn reduce(plan: &Plan, attempt_count_max: u64, is_broken: impl FnMut(&Plan) 
     loop {
         let before = size(&reduction.plan);
         reduction.drop_faults();
+        reduction.drop_nodes();
         reduction.drop_clients();
         reduction.lift_budgets();
         reduction.calm_down();
@@ -36,7 +37,8 @@ pub fn reduce(plan: &Plan, attempt_count_max: u64, is_broken: impl FnMut(&Plan) 
 /// What reduction makes smaller.
 fn size(plan: &Plan) -> usize {
     let lanes: usize = plan.clients.iter().map(|client| client.lanes.len()).sum();
-    plan.operation_count() * 4 + plan.faults.len() * 4 + lanes + plan.table.loaded.len()
+    let nodes = usize::from(plan.node_count) * 4;
+    plan.operation_count() * 4 + plan.faults.len() * 4 + nodes + lanes + plan.table.loaded.len()
 }
 
 /// What a load loads, whichever table it is on.
@@ -79,6 +81,18 @@ impl<F: FnMut(&Plan) -> bool> Reduction<F> {
             candidate.faults.remove(index);
             if !self.offer(&candidate) {
                 index += 1;
+            }
+        }
+    }
+
+    /// A pool of one node if that will do, or of one less. Faults of a node that there is not any
+    /// more do nothing.
+    fn drop_nodes(&mut self) {
+        for node_count in 1..self.plan.node_count {
+            let mut candidate = self.plan.clone();
+            candidate.node_count = node_count;
+            if self.offer(&candidate) {
+                return;
             }
         }
     }
@@ -206,10 +220,11 @@ mod tests {
         };
         let plan = (0..100)
             .map(|seed| Plan::draw(seed, Profile::Crashes))
-            .find(|plan| has_delete(plan) && plan.operation_count() > 100)
+            .find(|plan| has_delete(plan) && plan.operation_count() > 100 && plan.node_count > 1)
             .expect("some seed");
         let reduced = reduce(&plan, 100_000, has_delete);
         assert_eq!(reduced.operation_count(), 1);
+        assert_eq!(reduced.node_count, 1);
         assert!(reduced.faults.is_empty() && reduced.table.loaded.is_empty());
         assert!(has_delete(&reduced));
     }

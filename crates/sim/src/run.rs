@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use farleaf::AsyncSession;
 use farleaf_executor::block_on;
+use farleaf_index::IndexError;
 use farleaf_node::retrain::RetrainPolicy;
 use farleaf_types::OwnerWord;
 
@@ -74,6 +75,8 @@ struct Stage {
     reached: RefCell<Reached>,
     /// The node has restarted empty.
     is_lost: Cell<bool>,
+    /// Another node than the home has been lost.
+    has_lost_member: Cell<bool>,
 }
 
 /// One client, as mishaps find it.
@@ -101,7 +104,7 @@ struct Actor {
 /// The plan's table does not fit the region, which no drawn plan's does.
 pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     let world = World::new(
-        &[REGION_SIZE_BYTES as usize / 8],
+        &vec![REGION_SIZE_BYTES as usize / 8; plan.node_count.into()],
         plan.freedoms,
         Random::new(plan.seed),
     );
@@ -122,6 +125,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         retraining: plan.table.retraining,
         reached: RefCell::default(),
         is_lost: Cell::default(),
+        has_lost_member: Cell::default(),
     });
     let tasks = Tasks::new(&world);
     for (number, client) in plan.clients.iter().enumerate() {
@@ -172,7 +176,11 @@ fn start_agent(stage: &Rc<Stage>, tasks: &Tasks<'_>) {
     let agent = tasks.spawn(async move {
         let is_over = || own.busy.get() == 0;
         let failed = own.node.run_agent(own.plant, own.retraining, is_over).await;
-        if let Some(error) = failed.filter(|_| !own.is_lost.get()) {
+        // What it meets on a lost node it may say; and then it goes on.
+        let may_fail = |error: &IndexError| {
+            own.is_lost.get() || own.has_lost_member.get() && error.lost_node().is_some()
+        };
+        if let Some(error) = failed.filter(|error| !may_fail(error)) {
             let how = format!("the agent failed: {error}");
             own.complain(Violation::new("errors", how));
         }

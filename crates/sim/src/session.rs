@@ -41,7 +41,7 @@ impl<E> SimHost<E> {
     /// it closes is added to the findings.
     pub fn new(node: &Rc<Node>, client: ClientId, findings: &Findings) -> Self {
         Self {
-            share: PoolShare::new("sim".to_owned(), node.layout.clone()),
+            share: PoolShare::new("sim".to_owned(), node.open()),
             node: Rc::clone(node),
             client,
             findings: Findings::clone(findings),
@@ -321,11 +321,13 @@ fn classify(error: &Error) -> Result<Answer, String> {
     };
     if let Some(failure) = failure {
         return match failure.kind() {
+            BatchErrorKind::NodeLost { .. } => Ok(Answer::NodeLost),
             BatchErrorKind::Unknown { .. } => Ok(Answer::Unknown(text)),
             _ => Err(text),
         };
     }
     let refusal = match error.kind() {
+        ErrorKind::NodeLost { .. } => return Ok(Answer::NodeLost),
         ErrorKind::TableNotFound { .. } => return Ok(Answer::Absent),
         ErrorKind::TableDropped { .. } => Refusal::TableDropped,
         ErrorKind::SessionBroken => Refusal::SessionBroken,

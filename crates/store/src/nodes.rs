@@ -98,6 +98,8 @@ impl NodeDirectory for PoolNodes {
                     }
                     return true;
                 }
+                // It was stopped when nothing was on it any more.
+                Ok(member) if member.state == MemberState::Left as u64 => return false,
                 Ok(_) => std::thread::sleep(ASK_TICK),
                 // Who cannot ask does not know.
                 Err(_) => return false,

@@ -319,6 +319,7 @@ fn smallest(plan: &Plan, verdict: &Verdict) -> Vec<String> {
             table.slots,
             several(table.loaded.len() as u64, "record")
         ),
+        format!("  pool: {}", several(plan.node_count.into(), "memory node")),
     ];
     let faults = plan.faults.iter();
     lines.extend(faults.map(|fault| format!("  fault: {:?} {:?}", fault.mishap, fault.when)));

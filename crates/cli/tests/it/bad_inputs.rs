@@ -35,7 +35,7 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
     'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed', \
-    'lock-held-while-training', 'snapshot-before-runs'\n";
+    'lock-held-while-training', 'snapshot-before-runs', 'moved-at-once', 'sibling-at-once'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]

@@ -105,7 +105,11 @@ impl RunExtents {
                 claimed => claimed,
             };
             match claimed {
-                Err(RegionError::Full { .. }) if placement.rule_out(node) => {}
+                // U4: there is no room on a node that was lost just now.
+                Err(error)
+                    if (matches!(error, RegionError::Full { .. })
+                        || error.lost_node() == Some(node))
+                        && placement.rule_out(node) => {}
                 Err(error) => return Err(error),
                 Ok(range) => {
                     placement.note_claimed(node, range.count);

@@ -82,7 +82,14 @@ impl<E: Endpoint> Index<'_, E> {
                 .leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
             if look != Look::Here && is_checked {
                 let next = Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
-                let next = next.await?;
+                let next = match next.await {
+                    Err(error) if error.lost_node() == Some(hint.addr.node()) => {
+                        // U4: the lock is lost with the leaf.
+                        critical.passed();
+                        return Err(error);
+                    }
+                    next => next?,
+                };
                 // What is still locked is given back by the first verb of the next lock.
                 critical.passed();
                 (release, hint) = (Some(hint.addr), next?);
@@ -111,13 +118,16 @@ impl<E: Endpoint> Index<'_, E> {
                         critical.passed();
                         continue;
                     }
-                    Ok(Room::None(error)) if !matches!(error, RegionError::Fabric(_)) => {
-                        critical.passed();
+                    // A4, F5: a chunk may be this session's without its knowing; not one of a lost
+                    // node's (U4).
+                    Ok(Room::None(error @ RegionError::Fabric(_)))
+                        if error.lost_node().is_none() =>
+                    {
                         return Err(error.into());
                     }
-                    // A4, F5: a chunk may be this session's without its knowing.
                     Ok(Room::None(error)) => {
-                        return Err(self.lost_with(critical, hint.addr, error.into()));
+                        critical.passed();
+                        return Err(error.into());
                     }
                     Err(error) => return Err(self.lost_with(critical, hint.addr, error)),
                 }
@@ -255,9 +265,16 @@ impl<E: Endpoint> Index<'_, E> {
         };
         batch.clear();
         let change = self.access.change(hint.addr);
-        if sibling.node() != node {
+        let is_elsewhere = sibling.node() != node;
+        if is_elsewhere {
             // D3: complete before anything links to it.
             change.write_sibling_of(batch, leaf, &request);
+        }
+        let is_first = !self
+            .access
+            .endpoint
+            .leaves_out(ProtocolCheck::SiblingIsWholeElsewhere);
+        if is_elsewhere && is_first {
             match self.access.endpoint.execute(batch).await {
                 Err(error) if error.lost_node() == Some(sibling.node()) => {
                     // U4. There is room elsewhere, or somebody is told that there is none.
@@ -364,8 +381,13 @@ impl<E: Endpoint> Index<'_, E> {
                 let other = placement.emptiest();
                 let claimed = lease_on(other).await;
                 let is_full = matches!(claimed, Err(RegionError::Full { .. }));
-                has_more = is_full && placement.rule_out(other);
-                leased = Some(claimed);
+                // U4: that one is gone says nothing of the leaf, nor of the others.
+                let error = claimed.as_ref().err();
+                let is_lost = error.and_then(RegionError::lost_node) == Some(other);
+                has_more = (is_full || is_lost) && placement.rule_out(other);
+                if !is_lost {
+                    leased = Some(claimed);
+                }
             }
         }
         let leased = leased.expect("the home takes chunks as long as there is a pool");

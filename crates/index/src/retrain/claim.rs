@@ -54,7 +54,12 @@ pub(super) async fn claim_run<E: Endpoint>(
         let allocator = allocator.on(node);
         let claimed = allocator.claim_beside(chunk_count, others, purpose, access.table);
         match claimed.await {
-            Err(RegionError::Full { .. }) if placement.rule_out(node) => {
+            // U4: there is no room on a node that was lost just now.
+            Err(error)
+                if (matches!(error, RegionError::Full { .. })
+                    || error.lost_node() == Some(node))
+                    && placement.rule_out(node) =>
+            {
                 node = placement.emptiest();
             }
             claimed => return claimed,

@@ -49,7 +49,14 @@ impl<E: Endpoint> Auditor<'_, E> {
         let id = table.entry.record.id;
         let mut met = BTreeSet::new();
         let (mut place, mut due) = (table.entry.record.first_leaf.place(), 0);
+        // Since the last leaf that is not.
+        let mut retired = Vec::new();
         loop {
+            if self.is_lost(place.node()) {
+                // Who moved it there could not link past what it retired.
+                self.findings.retain(|finding| !retired.contains(finding));
+                return Ok(());
+            }
             if !self.is_place(table, place) {
                 let leaf = place;
                 self.findings
@@ -65,7 +72,12 @@ impl<E: Endpoint> Auditor<'_, E> {
             let lock = table.geometry.lock(place);
             let words = self.read(lock, table.geometry.leaf_size_words()).await?;
             let leaf = Leaf::new(words, table, place);
-            if leaf.lock != 0 {
+            // Whom it takes over from the dead looks at what it links to (D8), if that is there.
+            let is_cut_off = self.is_lost(leaf.link.node());
+            if is_cut_off && !leaf.is_intact {
+                return Ok(());
+            }
+            if leaf.lock != 0 && !is_cut_off {
                 let owner = OwnerWord::from_word(leaf.lock);
                 self.findings
                     .push(Finding::LeafLocked { leaf: place, owner });
@@ -80,11 +92,13 @@ impl<E: Endpoint> Auditor<'_, E> {
                     table.is_first_retired = true;
                 } else {
                     let leaf = place;
-                    self.findings.push(Finding::LeafRetired { table: id, leaf });
+                    retired.push(Finding::LeafRetired { table: id, leaf });
+                    self.findings.extend(retired.last().cloned());
                 }
                 place = leaf.link.place();
                 continue;
             }
+            retired.clear();
             self.look_at_range(table, place, &leaf, due);
             table.chain.push(place);
             table.linked.insert(place);
@@ -94,6 +108,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 return Ok(());
             };
             (place, due) = (leaf.link.place(), next);
+            table.seen_below = due;
             if place.is_null() {
                 self.findings.push(Finding::ChainShort { table: id, due });
                 return Ok(());

@@ -34,6 +34,11 @@ impl<E: Endpoint> Auditor<'_, E> {
             all.map(|(index, chunk)| (index, *chunk)).collect()
         };
         for (index, chunk) in chunks {
+            let of = by_id.get(&chunk.table);
+            if of.is_some() && !chunk.owner.is_free() && self.has_lost() {
+                // What of it is in use is said where nobody can read it: the node keeps it.
+                continue;
+            }
             if !chunk.owner.is_free() {
                 let owner = chunk.owner;
                 self.findings.push(Finding::ChunkLeased {
@@ -43,7 +48,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             if chunk.purpose == Some(ChunkPurpose::Free) {
                 self.look_at_free(index).await?;
-            } else if let Some(table) = by_id.get(&chunk.table) {
+            } else if let Some(table) = of {
                 self.look_at_used(table, (index, &chunk), &used).await?;
             } else if !known.contains(&chunk.table) {
                 // A dropped table's chunks wait for its grace period.
@@ -104,7 +109,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                 self.findings.push(of_no_load(generation));
             }
             Some(ChunkPurpose::Run { .. }) => {
-                if table.is_whole && !used.contains(&index) {
+                if table.is_whole && !used.contains(&index) && !self.has_lost() {
                     self.findings.push(Finding::RunChunkUnused {
                         chunk: index,
                         table: id,
@@ -165,7 +170,8 @@ impl<E: Endpoint> Auditor<'_, E> {
                     self.findings
                         .push(Finding::LeafFreeAndUsed { table: id, leaf });
                 }
-                (false, false) if table.is_whole => {
+                // U4: a split whose leaf was lost in the middle of it has used one.
+                (false, false) if table.is_whole && !self.has_lost() => {
                     self.findings.push(Finding::LeafLost { table: id, leaf });
                 }
                 _ => {}
@@ -187,7 +193,9 @@ impl<E: Endpoint> Auditor<'_, E> {
                 chunk.table == id && is_used
             })
         };
-        let (found, expected) = (named.iter().filter(is_own).count(), named.len());
+        let is_there = |index: &&ChunkIndex| !self.is_lost(index.node());
+        let named = || named.iter().filter(is_there);
+        let (found, expected) = (named().filter(is_own).count(), named().count());
         if found != expected {
             self.findings.push(Finding::NamedChunkMissing {
                 table: id,

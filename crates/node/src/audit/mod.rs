@@ -15,7 +15,8 @@
 //!
 //! What follows only from a chain that could be walked to its end (leaves that are lost, leaves
 //! that training knows) is not looked for in a table whose chain is broken: the break is the
-//! finding.
+//! finding. Nor where the chain leads to a node that is lost (U4), which is no finding: nothing of
+//! the pool's is broken, it is gone.
 
 mod chain;
 mod chunks;
@@ -31,7 +32,8 @@ use farleaf_region::PoolLayout;
 use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
 use farleaf_region::catalog::{CatalogEntry, EntryState};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{OwnerWord, RemoteAddr, WordAddr};
+use farleaf_region::members::MemberState;
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr, WordAddr};
 
 use crate::catalog::read_catalog;
 pub use finding::{Finding, Promise};
@@ -56,6 +58,8 @@ pub struct TableAudit {
     pub leaves: Vec<RemoteAddr>,
     /// Records in them.
     pub record_count: u64,
+    /// The first key that the walk did not come to; `None`: it came to the largest key.
+    pub unseen_from: Option<u64>,
 }
 
 /// Looks over the whole region. Costs two round trips, one per 512 chunks, one per leaf, some per
@@ -101,6 +105,8 @@ struct AuditedTable {
     /// The same, to ask for one.
     linked: BTreeSet<RemoteAddr>,
     record_count: u64,
+    /// The walk came to all keys below this one.
+    seen_below: u64,
     /// A load has retired the first leaf.
     is_first_retired: bool,
     /// The walk came to the largest key.
@@ -136,6 +142,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             entry: table.entry,
             leaves: table.chain,
             record_count: table.record_count,
+            unseen_from: (!table.is_whole).then_some(table.seen_below),
         });
         Ok(tables.collect())
     }
@@ -163,6 +170,17 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(catalog)
     }
 
+    /// U4: whether a node is lost. Then it may be that nobody can tell what is in use elsewhere.
+    fn has_lost(&self) -> bool {
+        let mut all = self.layout.members().all();
+        all.any(|(_, state)| state == MemberState::Lost)
+    }
+
+    /// U4: what was there is gone with its node.
+    fn is_lost(&self, node: NodeId) -> bool {
+        self.layout.members().state(node) == Some(MemberState::Lost)
+    }
+
     /// Words of the region, which must be inside.
     async fn read(&mut self, from: WordAddr, word_count: usize) -> Result<&[u64], BatchError> {
         self.batch.clear();
@@ -180,6 +198,7 @@ impl AuditedTable {
             chain: Vec::new(),
             linked: BTreeSet::new(),
             record_count: 0,
+            seen_below: 0,
             is_first_retired: false,
             is_whole: false,
             named: None,

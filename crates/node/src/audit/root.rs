@@ -23,6 +23,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         let pending = table.entry.pending_root;
         // Who retrains zeroes the pending root (R1), and may not have come to the first leaf (R6).
         let is_retrained = generation != 0 && pending.is_null();
+        // U4: who moved the first leaf to a lost node could not commit that.
+        let is_known = is_known && !(is_retired && table.chain.is_empty() && self.has_lost());
         if is_known && !is_retrained && is_retired != (generation != 0) {
             self.findings.push(Finding::RootContradictsFirstLeaf {
                 table: id,
@@ -59,7 +61,8 @@ impl<E: Endpoint> Auditor<'_, E> {
         };
         table.named = Some(contents.named_chunks(self.layout, table.geometry, root));
         let directory = contents.into_directory(table.geometry);
-        if table.is_whole {
+        // U4: a retraining that a loss kept from being committed left all of it to links.
+        if table.is_whole && !self.has_lost() {
             self.look_at_trained(table, &directory);
         }
         Ok(())
@@ -85,6 +88,9 @@ impl<E: Endpoint> Auditor<'_, E> {
         let id = table.entry.record.id;
         let trained = (0..directory.leaf_count()).filter_map(|number| directory.leaf(number));
         for (number, leaf) in trained.map(|hint| hint.addr.place()).enumerate() {
+            if self.is_lost(leaf.node()) {
+                continue;
+            }
             let is_first = number > 0 || table.chain.first() == Some(&leaf);
             if !is_first || !table.linked.contains(&leaf) {
                 self.findings

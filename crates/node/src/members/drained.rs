@@ -9,20 +9,21 @@ use farleaf_types::{NodeId, SequenceNumber};
 use crate::sweep::Keeper;
 
 /// The nodes that are draining, each with the number that every session has to publish.
+///
+/// The home's agent has one, and asks it at every tick. What it knows is lost with the agent: the
+/// next one begins anew, and waits a little longer.
 #[derive(Debug, Default)]
-pub(crate) struct Draining {
+pub struct Draining {
     since: Vec<(NodeId, SequenceNumber)>,
 }
 
 impl Draining {
-    /// Lets nodes leave that hold nothing any more (V5). No round trip while none is draining.
+    /// Lets nodes leave that hold nothing any more (V5). No round trip while none is draining; else
+    /// one that reads all session blocks, and two for each of its nodes when those have passed.
     ///
     /// # Errors
     /// The fabric failed.
-    pub(crate) async fn tick<E: Endpoint>(
-        &mut self,
-        keeper: &Keeper<E>,
-    ) -> Result<(), RegionError> {
+    pub async fn tick<E: Endpoint>(&mut self, keeper: &Keeper<E>) -> Result<(), RegionError> {
         let members = keeper.layout.members();
         let is_draining = |node| members.state(node) == Some(MemberState::Draining);
         self.since.retain(|(node, _)| is_draining(*node));

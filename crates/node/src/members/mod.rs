@@ -34,7 +34,7 @@ mod drained;
 mod guest;
 mod home;
 
-pub(crate) use drained::Draining;
+pub use drained::Draining;
 pub(crate) use guest::GuestState;
 pub use guest::{GuestEnd, GuestNode, GuestOptions};
 pub(crate) use home::{MemberThread, PoolHome};

@@ -78,7 +78,7 @@ impl Retrainer {
     }
 
     /// The model of a leaf that a split has put on a node that is draining, though its model is not
-    /// there.
+    /// there. Chunks of which all leaves are free are freed by the way.
     async fn model_of_leaves_left<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
@@ -98,6 +98,11 @@ impl Retrainer {
                 .free
                 .iter(access.geometry.chunk_leaf_count())
                 .collect();
+            if free.len() as u64 == access.geometry.chunk_leaf_count() {
+                // Somebody leased it and used none of it, or what was used is free again.
+                keeper.free_leaves(index, access.table, &[]).await?;
+                continue;
+            }
             let places = (0..).zip(keeper.chunk_places(access, index));
             let reads: Vec<_> = places
                 .filter(|(number, _)| !free.contains(number))

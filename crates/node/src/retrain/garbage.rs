@@ -111,7 +111,9 @@ impl Retrainer {
             keeper.endpoint.execute(&mut batch).await?;
             for (leaf, read) in links {
                 let link = RemoteAddr::from_word(batch.words(read)[0]);
-                if link.is_retired() && !link.place().is_null() && !known.contains(&leaf) {
+                let was_moved = link.is_retired() && !link.place().is_null();
+                let is_new = was_moved && !known.contains(&leaf);
+                if is_new && !table.is_beyond_loss(keeper, link.place()) {
                     stale.push(leaf);
                 }
             }

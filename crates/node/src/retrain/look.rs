@@ -1,7 +1,7 @@
 //! A table, as the node looks at it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
@@ -16,6 +16,7 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange, ChunkTable};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
+use farleaf_region::members::MemberState;
 use farleaf_types::{RemoteAddr, TableId};
 
 use super::policy::Counted;
@@ -168,8 +169,9 @@ impl<E: Endpoint> Looked<'_, E> {
         LayerKind::from_number(self.entry.record.search_layer).unwrap_or_default()
     }
 
-    /// R6: a run that the node has, its own or a dead one's, and that the root does not name.
-    fn orphan_run(&self, keeper: &Keeper<E>) -> Option<(ChunkRange, u16)> {
+    /// R6: a run that the node has, its own or a dead one's, and that the root does not name; none
+    /// of these generations.
+    fn orphan_run(&self, keeper: &Keeper<E>, but: &BTreeSet<u16>) -> Option<(ChunkRange, u16)> {
         let named = self
             .contents
             .named_chunks(self.access.layout, self.access.geometry, self.root);
@@ -178,7 +180,7 @@ impl<E: Endpoint> Looked<'_, E> {
             let is_named = named.contains(&index);
             match chunk.purpose {
                 Some(ChunkPurpose::Run { generation, .. }) if is_own && !is_named => {
-                    Some(generation)
+                    (!but.contains(&generation)).then_some(generation)
                 }
                 _ => None,
             }
@@ -204,6 +206,20 @@ impl<E: Endpoint> Looked<'_, E> {
         found
     }
 
+    /// U4: whether nothing may be known to lead past a retired leaf to this one: it is on a lost
+    /// node, or in a run that was never committed because one is lost. Then R4 was not done.
+    pub(super) fn is_beyond_loss(&self, keeper: &Keeper<E>, leaf: RemoteAddr) -> bool {
+        if keeper.layout.members().state(leaf.node()) == Some(MemberState::Lost) {
+            return true;
+        }
+        let chunk = self.access.layout.chunk_of(leaf);
+        let chunk = chunk.and_then(|chunk| self.chunks.get(chunk));
+        chunk.is_some_and(|chunk| {
+            let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
+            is_run && chunk.owner == keeper.owner
+        })
+    }
+
     /// Whether a leaf lies in a chunk of leaves that splits made.
     pub(super) fn is_shared(&self, leaf: RemoteAddr) -> bool {
         let chunk = self.access.layout.chunk_of(leaf);
@@ -215,19 +231,20 @@ impl<E: Endpoint> Looked<'_, E> {
 impl<E: Endpoint> Keeper<E> {
     /// R6: commits what retrainers that died, or gave up, have moved, and frees what else is in
     /// runs that the node has. Returns how many there were; `None`: it waits for somebody, or
-    /// for room.
+    /// for room. A run of which it cannot be told what was moved into it, because a node is lost
+    /// (U4), stays as it is.
     pub(crate) async fn adopt_orphans(
         &self,
         entry: &CatalogEntry,
         patience: &Patience<'_>,
     ) -> Result<Option<u64>, IndexError> {
         let looks = Looks::default();
-        let mut count = 0;
+        let (mut count, mut unknown) = (0, BTreeSet::new());
         loop {
             let Some(table) = looks.look(self, entry.clone(), patience).await? else {
                 return Ok(None);
             };
-            let Some((range, generation)) = table.orphan_run(self) else {
+            let Some((range, generation)) = table.orphan_run(self, &unknown) else {
                 return Ok(Some(count));
             };
             let broken = Cell::new(false);
@@ -239,6 +256,9 @@ impl<E: Endpoint> Keeper<E> {
                 Ok(_) => count += range.count,
                 // The run is freed with its table.
                 Err(IndexError::Leaf(LeafError::TableDropped { .. })) => return Ok(None),
+                Err(error) if error.lost_node().is_some() => {
+                    unknown.insert(generation);
+                }
                 Err(error) => return Err(error),
             }
         }

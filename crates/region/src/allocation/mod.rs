@@ -32,6 +32,7 @@ use crate::PoolLayout;
 use crate::RegionError;
 use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
+use crate::members::MemberState;
 pub use free_space::{ChunkRange, Others};
 use free_space::{FreeSpace, Source};
 pub use placement::Placement;
@@ -348,7 +349,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
         free: FreeLeaves,
     ) -> Result<(), RegionError> {
-        let given = self.give_back_with(range, purpose, table, free).await;
+        let mut batch = Batch::new();
+        let with = (purpose, table, free);
+        let given = self.give_back_with(&mut batch, range, with).await;
+        self.count(&mut batch);
         match given {
             Err(RegionError::Fabric(error)) if error.lost_node() == Some(range.first.node()) => {
                 Ok(())
@@ -359,12 +363,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
 
     async fn give_back_with(
         &self,
+        batch: &mut Batch,
         range: ChunkRange,
-        purpose: ChunkPurpose,
-        table: TableId,
-        free: FreeLeaves,
+        (purpose, table, free): (ChunkPurpose, TableId, FreeLeaves),
     ) -> Result<(), RegionError> {
-        let mut batch = Batch::new();
         let table = if purpose == ChunkPurpose::Free {
             TableId(0)
         } else {
@@ -380,14 +382,13 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             batch.write(entry.offset(1), &body);
             batch.write_word(entry, OwnerWord::FREE.word());
             if batch.verb_count() as u64 >= GIVE_BACK_VERB_COUNT {
-                self.endpoint.execute(&mut batch).await?;
+                self.endpoint.execute(batch).await?;
                 batch.clear();
             }
         }
         if !batch.is_empty() {
-            self.endpoint.execute(&mut batch).await?;
+            self.endpoint.execute(batch).await?;
         }
-        self.count(&mut batch);
         Ok(())
     }
 
@@ -432,10 +433,22 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 Ok(entries) => table.push(region.node, entries),
                 // What was on it is gone (U4).
                 Err(RegionError::Fabric(error)) if error.lost_node() == Some(region.node) => {}
+                // It has left, and was stopped, before this process had seen that.
+                Err(RegionError::Fabric(_)) if self.has_left(region.node).await? => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(table)
+    }
+
+    /// Whether a node is one that the pool does without, as its home says now.
+    async fn has_left(&self, node: NodeId) -> Result<bool, RegionError> {
+        let members = self.layout.members();
+        if node == self.layout.home().node {
+            return Ok(false);
+        }
+        members.refresh(self.endpoint, self.layout).await?;
+        Ok(!members.state(node).is_some_and(MemberState::is_reachable))
     }
 
     /// F9: what a call has cost, whether it did anything or not.

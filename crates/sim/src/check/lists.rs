@@ -74,7 +74,7 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
             other.operation == Operation::Drop
                 && matches!(
                     other.answer,
-                    None | Some(Answer::Dropped | Answer::Unknown(_))
+                    None | Some(Answer::Dropped | Answer::Unknown(_) | Answer::NodeLost)
                 )
                 && other.called < answered
                 && ended(other) > event.called
@@ -89,7 +89,7 @@ fn wrong_tables(history: &History, list: &Event, tables: &[(String, u32)]) -> Ve
 /// When an operation can no longer take effect.
 fn ended(event: &Event) -> u64 {
     match event.answer {
-        None | Some(Answer::Unknown(_)) => u64::MAX,
+        None | Some(Answer::Unknown(_) | Answer::NodeLost) => u64::MAX,
         _ => event.answered.unwrap_or(u64::MAX),
     }
 }

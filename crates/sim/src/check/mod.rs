@@ -14,6 +14,7 @@
 //! | [`refusals`] | operations are refused only for what was really so |
 //! | [`closing`] | a session that closes has nothing under way, and is fenced (F6) |
 //! | [`drops`] | dropped tables become free (D7, G3) |
+//! | [`draining`] | a node that is to be left is, and holds nothing any more (U5, V5) |
 //! | [`sweeping`] | where nothing befell anybody, nothing is left to sweep (D8) |
 //! | [`steps`] | an operation waits for one step of a retrainer at the most (R8) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
@@ -23,6 +24,7 @@
 pub mod catalog;
 pub mod closing;
 pub mod counters;
+pub mod draining;
 pub mod drops;
 pub mod leaks;
 pub mod linearizability;

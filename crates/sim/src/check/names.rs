@@ -49,7 +49,10 @@ fn ids(events: &[&Event], id: impl Fn(&Answer) -> Option<u32>) -> BTreeSet<u64> 
 }
 
 fn is_unknown(event: &Event) -> bool {
-    matches!(event.answer, None | Some(Answer::Unknown(_)))
+    matches!(
+        event.answer,
+        None | Some(Answer::Unknown(_) | Answer::NodeLost)
+    )
 }
 
 /// Whether some creation without an answer made each of the tables that were opened and that nobody
@@ -93,7 +96,7 @@ fn key_events(events: &[&Event], makers: &[Option<u64>]) -> Vec<KeyEvent> {
             Some(Answer::Opened(id)) => Effect::Read(Some((*id).into())),
             Some(Answer::Absent) => Effect::Read(None),
             Some(Answer::Dropped) => Effect::Removed,
-            None | Some(Answer::Unknown(_)) => Effect::Perhaps(attempt?),
+            None | Some(Answer::Unknown(_) | Answer::NodeLost) => Effect::Perhaps(attempt?),
             // It says that nothing has changed.
             _ => return None,
         };

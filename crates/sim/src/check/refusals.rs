@@ -78,7 +78,7 @@ fn unfounded(
 /// whose creation nobody was told of may have been made by any.
 fn may_have_dropped(history: &History, event: &Event, table: u32) -> bool {
     let has_dropped = match event.answer {
-        None | Some(Answer::Dropped | Answer::Unknown(_)) => true,
+        None | Some(Answer::Dropped | Answer::Unknown(_) | Answer::NodeLost) => true,
         Some(_) => false,
     };
     if event.operation != Operation::Drop || !has_dropped {

@@ -8,6 +8,7 @@ use farleaf_node::audit::{Audit, Promise, audit};
 
 use super::{Violation, catalog, leaks, locks, roots, tiling};
 use crate::fabric::endpoint::StillEndpoint;
+use crate::history::Operation;
 use crate::node::Node;
 use crate::session::Session;
 
@@ -27,6 +28,27 @@ impl Region {
         let audit = block_on(audit(session.endpoint(), &node.layout), || 0)?;
         let is_empty = audit.tables.is_empty() && audit.findings.is_empty();
         Ok((!is_empty).then_some(Self { audit }))
+    }
+
+    /// What was seen.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// U4, for an operation of a reader that was told that a node is lost: why it should not have
+    /// been. A key that the walk along the links came to is on a node that is there.
+    pub fn should_answer(&self, table: Option<u32>, operation: &Operation) -> Option<String> {
+        let tables = self.audit.tables.iter();
+        let table = tables
+            .into_iter()
+            .find(|it| Some(it.entry.record.id.0) == table)?;
+        let is_seen = |key: u64| table.unseen_from.is_none_or(|from| key < from);
+        let is_due = match operation.on_table() {
+            Operation::Get(key) => is_seen(*key),
+            Operation::Scan(..) => table.unseen_from.is_none(),
+            _ => true,
+        };
+        is_due.then(|| format!("{operation:x?} met a lost node; its leaf is on one that is there"))
     }
 
     /// All checks.

@@ -1,16 +1,16 @@
 //! A client's way into the world.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use std::sync::Arc;
 
-use farleaf_fabric::{
-    Batch, BatchError, BatchErrorKind, Counters, Endpoint, ProtocolCheck, ProtocolPhase,
-};
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, ProtocolPhase};
+use farleaf_region::members::{MemberState, Members};
 use farleaf_types::NodeId;
 
-use super::world::{ClientId, ClientLife, SharedWorld, cost_of};
+use super::world::{ClientId, ClientLife, SharedWorld};
 use crate::plant::Plant;
 
 /// One client's endpoint, whose batches take virtual time and meet everything that the contract
@@ -21,6 +21,8 @@ pub struct SimEndpoint {
     client: Cell<ClientId>,
     counters: Counters,
     plant: Option<Plant>,
+    /// What its process knows of the pool's nodes.
+    members: RefCell<Option<Arc<Members>>>,
 }
 
 impl SimEndpoint {
@@ -37,6 +39,22 @@ impl SimEndpoint {
             client: Cell::new(client),
             counters: Counters::default(),
             plant,
+            members: RefCell::default(),
+        }
+    }
+
+    /// Its process's knowledge of the pool's nodes: it has that asked as soon as a node does not
+    /// answer, so who is told that one is lost knows it.
+    pub fn belongs_to(&self, members: &Arc<Members>) {
+        self.members.replace(Some(Arc::clone(members)));
+    }
+
+    fn learn(&self, lost: NodeId) {
+        let members = self.members.borrow();
+        if let Some(members) = members.as_ref()
+            && let Some(member) = members.get(lost)
+        {
+            members.learn(member.clone(), MemberState::Lost);
         }
     }
 
@@ -129,6 +147,12 @@ impl Future for Execution<'_> {
         };
         words.copy_from_slice(&landed.words);
         *cost += landed.cost;
+        drop(world);
+        if let Err(error) = &landed.result
+            && let Some(lost) = error.lost_node()
+        {
+            this.endpoint.learn(lost);
+        }
         Poll::Ready(landed.result)
     }
 }
@@ -163,18 +187,9 @@ impl StillEndpoint {
             return Ok(());
         }
         let mut world = self.world.borrow_mut();
-        let executed = world.execute_now(self.client, verbs, words);
-        let whole_count = executed.err().unwrap_or(verbs.len());
-        *cost += cost_of(verbs, whole_count);
-        executed.map_err(|index| {
-            let verb = &verbs[index];
-            let kind = BatchErrorKind::Refused {
-                addr: verb.addr,
-                word_count: verb.word_count.into(),
-                region_word_count: world.region_word_count(verb.addr.node()),
-            };
-            BatchError::new(kind, index)
-        })
+        let (executed, result) = world.execute_now(self.client, verbs, words);
+        *cost += executed;
+        result
     }
 }
 

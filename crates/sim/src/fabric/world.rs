@@ -6,6 +6,7 @@
 //! | `flight` | batches: posted, taking effect, cut off, complete |
 //! | `holding` | leaf locks that are held too long, or too many of them |
 //! | `memory` | the nodes' memory, and what verbs do to it |
+//! | `nodes` | nodes that are lost, or have left |
 //! | `watch` | tasks that wait for the middle of somebody's batch |
 //!
 //! What is due when, what was noted of it, and the draws of the run are here.
@@ -14,6 +15,7 @@ mod client;
 mod flight;
 mod holding;
 mod memory;
+mod nodes;
 mod watch;
 
 use core::cell::RefCell;
@@ -27,13 +29,13 @@ pub use super::fingerprint::Fingerprint;
 use super::modelled::{Modelled, Moment};
 use super::schedule::Freedoms;
 use crate::random::Random;
-pub(super) use client::cost_of;
 pub use client::{ClientLife, Progress};
 use flight::Flight;
 pub(super) use flight::Landed;
 pub use holding::Holding;
 use holding::LockWatch;
 pub(super) use memory::execute;
+pub use nodes::NodeLife;
 pub use watch::Wanted;
 use watch::Watch;
 
@@ -79,6 +81,7 @@ pub struct World {
     sequence: u64,
     due: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
     pub(super) nodes: Vec<Vec<u64>>,
+    node_lives: Vec<NodeLife>,
     flights: BTreeMap<u64, Flight>,
     next_flight: u64,
     clients: Vec<ClientLife>,
@@ -121,6 +124,7 @@ impl World {
             now: 0,
             sequence: 0,
             due: BinaryHeap::new(),
+            node_lives: vec![NodeLife::Here; nodes.len()],
             nodes,
             flights: BTreeMap::new(),
             next_flight: 0,

@@ -59,6 +59,18 @@ pub enum Mishap {
     },
     /// The node restarts with empty memory.
     NodeLoss,
+    /// A node of the pool, not its home, is to be left: its leaves are moved to the others, and
+    /// then it is stopped (U5, V5). Nobody may notice.
+    Drain {
+        /// Which node.
+        node: u8,
+    },
+    /// A node of the pool, not its home, is lost, and what was on it (U4). Operations that need it
+    /// say so; all others go on.
+    MemberLoss {
+        /// Which node.
+        node: u8,
+    },
 }
 
 /// When a mishap strikes.
@@ -113,11 +125,13 @@ pub enum Profile {
     Calm,
     /// Clients die, pause, come back as zombies and lose their connections; the agent pauses. All
     /// of it must be survived: nothing acknowledged is lost, no lock and no leaf stays with the
-    /// dead, and nobody waits for ever (D8, F6).
+    /// dead, and nobody waits for ever (D8, F6). In pools of several nodes, one may be lost with
+    /// what is on it, and nothing else (U4).
     #[default]
     Crashes,
     /// All that, on a table that is retrained all the time, in memory that is reused at once, and
-    /// retrainers die in the middle of it. Nothing may be lost (R1 to R7, X1 to X9, T1 to T5).
+    /// retrainers die in the middle of it; nodes are drained. Nothing may be lost (R1 to R7, X1 to
+    /// X9, T1 to T5, V5).
     Retraining,
     /// All that of `Crashes`, and the node restarts empty. What it held is gone, which nobody can
     /// survive without replicas; but every operation that meets it must say so: no answer may be
@@ -260,6 +274,48 @@ pub(super) fn draw_retraining_faults(random: &mut Random, client_count: usize) -
                 client,
                 fenced_after,
             },
+        });
+    }
+    faults
+}
+
+/// What befalls the nodes of a pool that has several. `is_drained`: whether its table can be moved
+/// away from a node.
+pub(super) fn draw_node_faults(
+    random: &mut Random,
+    node_count: u8,
+    (client_count, is_drained): (usize, bool),
+) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if node_count == 1 {
+        return faults;
+    }
+    let draw_node = |random: &mut Random| random.between(1, u64::from(node_count) - 1) as u8;
+    if is_drained && random.chance(500) {
+        let node = draw_node(random);
+        let when = When::At(random.magnitude(200_000));
+        faults.push(Fault {
+            when,
+            mishap: Mishap::Drain { node },
+        });
+    }
+    if random.chance(300) {
+        let node = draw_node(random);
+        let client = random.below(client_count as u64) as usize;
+        let when = match random.below(4) {
+            0 if is_drained => When::DuringRetraining {
+                phase: *random.choose(&RETRAINING_PHASES),
+                number: 1 + random.magnitude(3),
+            },
+            1 => When::DuringAgent {
+                number: 1 + random.magnitude(30),
+                verb_count_min: *random.choose(&[1, 3, SPLIT_VERB_COUNT_MIN]),
+            },
+            _ => draw_when(random, client),
+        };
+        faults.push(Fault {
+            when,
+            mishap: Mishap::MemberLoss { node },
         });
     }
     faults

@@ -36,6 +36,9 @@ pub(super) fn start_client(
         let owner = node.register(client);
         opening.actors.borrow_mut()[number].owner = Some(owner);
         let host = SimHost::new(node, client, &opening.findings);
+        let members = host.share().layout().members();
+        endpoint.belongs_to(members);
+        process.belongs_to(members);
         let keeper = ProcessKeeper::new(process, host.share(), Barrier::OneThread);
         start_process(&crew, &opening, number, keeper);
         let options = SessionOptions {
@@ -182,10 +185,17 @@ async fn perform(
     });
     stage.note(|| format!("client {number} is told {answer:x?}"));
     stage.print(&answer);
-    let is_made_up = !matches!(answer, Answer::Unknown(_) | Answer::Nothing(_));
+    let is_made_up = !matches!(
+        answer,
+        Answer::Unknown(_) | Answer::Nothing(_) | Answer::NodeLost
+    );
     if was_lost && is_made_up {
         let how = format!("{operation:x?} was answered from empty memory: {answer:x?}");
         stage.complain(Violation::new("made up", how));
+    }
+    if answer == Answer::NodeLost && !stage.has_lost_member.get() {
+        let how = format!("client {number}: {operation:x?} met a lost node, and none is");
+        stage.complain(Violation::new("errors", how));
     }
     stage.history.borrow_mut().answer(call, answer.clone());
     if let Some(is_busy) = broken {
@@ -278,9 +288,14 @@ async fn close_once(stage: &Stage, number: usize, session: &Session<SimEndpoint>
 }
 
 impl Stage {
-    /// F9, for a client that nothing has happened to.
+    /// F9, for a client that nothing has happened to, and that no lost node has failed: a load that
+    /// one ends is not counted to its last batch.
     fn count(&self, number: usize, endpoint: &SimEndpoint) {
-        if !self.actors.borrow()[number].was_spared {
+        let met_loss =
+            self.history.borrow().events.iter().any(|event| {
+                event.client == number as u32 && event.answer == Some(Answer::NodeLost)
+            });
+        if !self.actors.borrow()[number].was_spared || met_loss {
             return;
         }
         let executed = self.node.world.borrow().executed(endpoint.client());

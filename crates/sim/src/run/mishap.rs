@@ -130,6 +130,12 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
             stage.history.borrow_mut().lose_node();
             world.borrow_mut().lose_node(NodeId(0));
         }
+        Mishap::Drain { node } => stage.node.drain(NodeId(node)).await,
+        Mishap::MemberLoss { node } => {
+            if stage.node.lose_member(NodeId(node)) {
+                stage.has_lost_member.set(true);
+            }
+        }
         Mishap::AgentDeath { fenced_after } => {
             // Of two of these at once, the other one starts the next agent.
             let Some(task) = stage.agent.take() else {

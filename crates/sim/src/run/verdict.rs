@@ -1,11 +1,15 @@
 //! The last look at a region, and the verdict on a history.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
+use farleaf_node::members::Draining;
 use farleaf_node::retrain::Retrainer;
+use farleaf_node::sweep::Keeper;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::queue::unwritten_count;
 
@@ -13,7 +17,7 @@ use super::{Stage, open_still};
 use crate::check::region::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
-use crate::history::{FINAL_CHECK, MAIN_TABLE, Operation};
+use crate::history::{Answer, FINAL_CHECK, MAIN_TABLE, Operation};
 use crate::plan::{Mishap, Plan};
 
 /// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
@@ -33,7 +37,7 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
         stage.complain(Violation::new("region", how));
     }
     let history = stage.history.borrow();
-    let mut found = check::steps::check(&stage.node.world.borrow().holding());
+    let mut found = check::steps::check(&stage.node.world.borrow().holding(), plan.node_count);
     found.extend(check::names::check(&history));
     found.extend(check::lists::check(&history));
     found.extend(check::refusals::check(&history, |table| {
@@ -75,25 +79,18 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         .faults
         .iter()
         .any(|fault| matches!(fault.mishap, Mishap::AgentDeath { .. }));
-    let is_judged = are_spared && is_agent_spared && plan.table.retraining.is_none();
+    // And what a split was to link is nobody's, if its leaf was lost meanwhile (U4).
+    let is_judged = are_spared
+        && is_agent_spared
+        && plan.table.retraining.is_none()
+        && !stage.has_lost_member.get();
     if is_judged && let Some(left) = check::sweeping::check(&swept) {
         stage.complain(left);
     }
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
     }
-    if let Some(policy) = plan.table.retraining {
-        let (retrainer, stop) = (Retrainer::new(policy, || 0), AtomicBool::new(false));
-        let mut step_count = 0;
-        while block_on(retrainer.tick(&keeper, &stop), || 0)? || retrainer.has_garbage() {
-            step_count += 1;
-            if step_count > RETRAIN_STEP_COUNT_MAX {
-                let how = "retraining does not come to an end".to_owned();
-                stage.complain(Violation::new("progress", how));
-                break;
-            }
-        }
-    }
+    retrain_to_the_end(stage, plan, &keeper)?;
     let mut batch = Batch::new();
     let unwritten = unwritten_count(&keeper.endpoint, &keeper.layout, &mut batch);
     stage.reached.borrow_mut().lost_ticket_count = block_on(unwritten, || 0)?;
@@ -110,20 +107,74 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     for violation in region.check() {
         stage.complain(violation);
     }
-    let everything = Operation::Scan(0, RECORD_COUNT_MAX);
-    let elsewhere = Operation::Other(Box::new(everything.clone()));
-    for operation in [everything, Operation::List, Operation::Open, elsewhere] {
+    for violation in check::draining::check(node, &entries, region.audit()) {
+        stage.complain(violation);
+    }
+    let mut last = vec![Operation::Scan(0, RECORD_COUNT_MAX), Operation::Open];
+    if stage.has_lost_member.get() {
+        // A scan stops where a node is lost; keys beyond it may be there.
+        last.extend(plan.keys().into_iter().map(Operation::Get));
+    }
+    let elsewhere = last
+        .iter()
+        .filter(|operation| **operation != Operation::Open);
+    let elsewhere = elsewhere.map(|operation| Operation::Other(Box::new(operation.clone())));
+    let elsewhere: Vec<Operation> = elsewhere.collect();
+    last.push(Operation::List);
+    for operation in last.into_iter().chain(elsewhere) {
         if session.must_open(&operation) {
             continue;
         }
-        let on = (session.table_of(&operation), None);
+        let table = session.table_of(&operation);
         let call = stage
             .history
             .borrow_mut()
-            .call(FINAL_CHECK, operation.clone(), on);
+            .call(FINAL_CHECK, operation.clone(), (table, None));
         let answer = block_on(session.perform(&operation, None), || 0)?;
+        // What retraining has moved away from a lost node may still be searched for there, if it was
+        // cut off before it was committed.
+        if answer == Answer::NodeLost
+            && plan.table.retraining.is_none()
+            && let Some(how) = region.should_answer(table, &operation)
+        {
+            stage.complain(Violation::new("lost", how));
+        }
         stage.history.borrow_mut().answer(call, answer);
     }
     block_on(session.close(), || 0)?;
     Ok(())
+}
+
+/// Retrains until there is nothing left to do, and until nodes that are to be left have been.
+fn retrain_to_the_end(
+    stage: &Stage,
+    plan: &Plan,
+    keeper: &Keeper<StillEndpoint>,
+) -> Result<(), Box<dyn core::error::Error>> {
+    let Some(policy) = plan.table.retraining else {
+        return Ok(());
+    };
+    let (now, stop) = (Rc::new(Cell::new(0)), AtomicBool::new(false));
+    let clock = Rc::clone(&now);
+    let retrainer = Retrainer::new(policy, move || clock.get());
+    let (mut draining, mut step_count) = (Draining::default(), 0);
+    // Leaves that are left on a node are looked for at the retrainer's own looks.
+    let drain_step_count_max =
+        4 * (policy.look_tick_count + RECLAIM_COUNT) + RETRAIN_STEP_COUNT_MAX;
+    loop {
+        now.set(now.get() + policy.tick_ns);
+        let is_busy = block_on(retrainer.tick(keeper, &stop), || 0)? || retrainer.has_garbage();
+        block_on(draining.tick(keeper), || 0)?;
+        stage.node.stop_left();
+        let is_draining = stage.node.is_draining() && step_count < drain_step_count_max;
+        if !is_busy && !is_draining {
+            return Ok(());
+        }
+        step_count += 1;
+        if step_count > RETRAIN_STEP_COUNT_MAX + drain_step_count_max {
+            let how = "retraining does not come to an end".to_owned();
+            stage.complain(Violation::new("progress", how));
+            return Ok(());
+        }
+    }
 }

@@ -194,3 +194,51 @@ fn a_seed_is_a_run() {
     assert_eq!(print(7), print(7));
     assert_ne!(print(7), print(8));
 }
+
+/// F2: nothing orders verbs of one batch to different nodes: either of two WRITEs may be seen
+/// without the other one.
+#[test]
+fn writes_to_two_nodes_take_effect_in_any_order() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..300 {
+        let world = World::new(&[64, 64], wild(), Random::new(seed));
+        let tasks = Tasks::new(&world);
+        let (writer, places) = (
+            SimEndpoint::new(&world),
+            [at(0), WordAddr::new(NodeId(1), 0)],
+        );
+        tasks.spawn(async move {
+            let mut batch = Batch::new();
+            for place in places {
+                batch.write_word(place, 1);
+            }
+            // Half of them are cut off, which leaves a prefix on each node (F5).
+            let is_whole = writer.execute(&mut batch).await.is_ok();
+            assert!(is_whole || seed % 2 == 0, "nobody cut it off");
+        });
+        let shared = Rc::clone(&world);
+        tasks.spawn(async move {
+            sleep(&shared, seed * 4).await;
+            if seed % 2 == 0 {
+                shared
+                    .borrow_mut()
+                    .break_connection(farleaf_sim::fabric::world::ClientId(0));
+            }
+        });
+        let looker = Rc::clone(&world);
+        let sights: Rc<RefCell<Vec<[u64; 2]>>> = Rc::default();
+        let noted = Rc::clone(&sights);
+        tasks.spawn(async move {
+            for _ in 0..200 {
+                sleep(&looker, 10).await;
+                let sight = places.map(|place| looker.borrow().words(place, 1)[0]);
+                noted.borrow_mut().push(sight);
+            }
+        });
+        tasks.run(STEP_COUNT_MAX);
+        seen.extend(sights.take());
+    }
+    for sight in [[0, 0], [1, 0], [0, 1], [1, 1]] {
+        assert!(seen.contains(&sight), "never seen: {sight:?}");
+    }
+}

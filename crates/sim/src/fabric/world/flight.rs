@@ -1,10 +1,13 @@
 //! Batches in flight: posted, taking effect piece by piece, cut off, complete.
 
+use std::collections::BTreeMap;
+
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
+use farleaf_types::NodeId;
 
 use super::client::{cost_of, count_effect};
 use super::memory::execute;
-use super::{ClientId, ClientLife, Due, TaskId, World};
+use super::{ClientId, ClientLife, Due, NodeLife, TaskId, World};
 use crate::fabric::schedule::{self, Piece};
 
 /// A batch in flight.
@@ -12,13 +15,17 @@ use crate::fabric::schedule::{self, Piece};
 pub(super) struct Flight {
     pub(super) client: ClientId,
     task: Option<TaskId>,
-    verbs: Vec<Verb>,
+    pub(super) verbs: Vec<Verb>,
     words: Vec<u64>,
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// Which pieces have taken effect.
-    is_done: Vec<bool>,
+    pub(super) is_done: Vec<bool>,
     /// How it ends: the verb that is refused, or nothing.
     refused: Option<usize>,
+    /// Or it is not posted at all, to a node that has left.
+    unreachable: Option<BatchError>,
+    /// The first verb whose node was lost before the batch was complete.
+    lost: Option<usize>,
     /// It was cut: so many verbs are whole.
     pub(super) cut: Option<usize>,
     pub(super) is_complete: bool,
@@ -47,13 +54,16 @@ impl World {
         let batch = self.next_flight;
         self.next_flight += 1;
         self.locks.note_posted(self.now, client);
-        self.executed[client.0 as usize] += cost_of(&verbs, 0);
+        let unreachable = self.unreachable(&verbs);
+        if unreachable.is_none() {
+            self.executed[client.0 as usize] += cost_of(&verbs, 0);
+        }
         let refused = verbs.iter().position(|verb| !self.is_inside(verb));
         let accepted = &verbs[..refused.unwrap_or(verbs.len())];
         let is_connected = self.life(client) == ClientLife::Connected;
         let departed = self.now + self.freedoms.latency(&mut self.random);
         let (pieces, landed) = schedule::draw(accepted, departed, &self.freedoms, &mut self.random);
-        if is_connected {
+        if is_connected && unreachable.is_none() {
             for (piece_index, piece) in pieces.iter().enumerate() {
                 self.schedule(piece.at, Due::Piece { batch, piece_index });
             }
@@ -72,6 +82,8 @@ impl World {
                 pieces,
                 is_done,
                 refused,
+                unreachable,
+                lost: None,
                 cut: (!is_connected).then_some(0),
                 is_complete: false,
             },
@@ -83,6 +95,11 @@ impl World {
         let Some(flight) = self.flights.get_mut(&batch) else {
             return;
         };
+        let verb_index = flight.pieces[piece_index].verb_index;
+        let node = flight.verbs[verb_index].addr.node();
+        if self.node_lives[usize::from(node.0)] == NodeLife::Lost {
+            return;
+        }
         flight.is_done[piece_index] = true;
         let Piece {
             verb_index, words, ..
@@ -128,24 +145,30 @@ impl World {
         });
     }
 
-    /// F5: what took effect is a prefix of the WRITEs and atomics, plus any words of the next
-    /// WRITE. Atomics that later verbs have overtaken belong to the prefix and take effect now.
+    /// F5: what took effect is, on each node, a prefix of the WRITEs and atomics, plus any words of
+    /// the next WRITE. Atomics that later verbs to their node have overtaken belong to the prefix
+    /// and take effect now.
     pub(super) fn cut(&mut self, batch: u64) {
         let Some(flight) = self.flights.get(&batch) else {
             return;
         };
         let has_effect = |piece: &Piece| flight.verbs[piece.verb_index].kind != VerbKind::Read;
-        let done = flight.pieces.iter().zip(&flight.is_done);
-        let last = done
-            .filter(|(piece, is_done)| **is_done && has_effect(piece))
-            .map(|(piece, _)| piece.verb_index)
-            .max();
+        let node_of = |piece: &Piece| flight.verbs[piece.verb_index].addr.node();
+        let mut last: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for (piece, is_done) in flight.pieces.iter().zip(&flight.is_done) {
+            if *is_done && has_effect(piece) {
+                let last = last.entry(node_of(piece)).or_default();
+                *last = piece.verb_index.max(*last);
+            }
+        }
         let overdue: Vec<usize> = (0..flight.pieces.len())
             .filter(|index| {
                 let piece = &flight.pieces[*index];
                 has_effect(piece)
                     && !flight.is_done[*index]
-                    && last.is_some_and(|last| piece.verb_index < last)
+                    && last
+                        .get(&node_of(piece))
+                        .is_some_and(|last| piece.verb_index < *last)
             })
             .collect();
         for piece_index in overdue {
@@ -171,6 +194,13 @@ impl World {
         if flight.is_complete {
             return None;
         }
+        let accepted_count = flight.refused.unwrap_or(flight.verbs.len());
+        // What was not answered before is not answered any more.
+        let is_lost = |verb: &Verb| {
+            let life = self.node_lives.get(usize::from(verb.addr.node().0));
+            life == Some(&NodeLife::Lost)
+        };
+        flight.lost = flight.verbs[..accepted_count].iter().position(is_lost);
         flight.is_complete = true;
         self.fingerprint.add(self.now ^ batch << 40);
         flight.task
@@ -187,19 +217,21 @@ impl World {
         let flight = self.flights.remove(&batch)?;
         self.locks.note_picked_up(self.now, flight.client);
         let executed_count = flight.cut.or(flight.refused).unwrap_or(flight.verbs.len());
-        let cost = cost_of(&flight.verbs, executed_count);
-        let result = if flight.cut.is_some() {
+        let cost = match (&flight.unreachable, flight.lost) {
+            (Some(_), _) => Cost::default(),
+            (None, Some(_)) => Self::cost_of_effects(&flight),
+            (None, None) => cost_of(&flight.verbs, executed_count),
+        };
+        let result = if let Some(error) = flight.unreachable {
+            Err(error)
+        } else if flight.cut.is_some() {
             let reason = "the connection broke".to_owned();
             let kind = BatchErrorKind::Unknown { reason };
             Err(BatchError::new(kind, executed_count))
+        } else if let Some(first) = flight.lost {
+            Err(Self::node_lost(&flight.verbs, first))
         } else if let Some(index) = flight.refused {
-            let verb = &flight.verbs[index];
-            let kind = BatchErrorKind::Refused {
-                addr: verb.addr,
-                word_count: verb.word_count.into(),
-                region_word_count: self.region_word_count(verb.addr.node()),
-            };
-            Err(BatchError::new(kind, index))
+            Err(self.refusal(&flight.verbs, index))
         } else {
             Ok(())
         };

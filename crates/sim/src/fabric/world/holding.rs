@@ -9,7 +9,7 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use farleaf_fabric::{Verb, VerbKind};
-use farleaf_types::{OwnerWord, WordAddr};
+use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 use super::{ClientId, Nanos, World};
 use crate::plant::LEAF_SIZE_WORDS_MIN;
@@ -48,9 +48,9 @@ struct Held {
 struct Watched {
     client: ClientId,
     owner: u64,
-    /// Leaves lie from here on.
-    leaves_from: WordAddr,
-    held: BTreeMap<u64, Held>,
+    /// Leaves lie from this word of every node on.
+    leaves_from: u64,
+    held: BTreeMap<(NodeId, u64), Held>,
     /// Batches that it has posted, and of these, that it has picked up.
     posted_count: u64,
     picked_up_count: u64,
@@ -68,8 +68,8 @@ pub(super) struct LockWatch {
 
 impl World {
     /// Watches, from now on and until the client is cut off, what leaf locks it holds in the name
-    /// of `owner`. Leaves lie from `leaves_from` on, on the same node.
-    pub fn watch_locks(&mut self, client: ClientId, owner: OwnerWord, leaves_from: WordAddr) {
+    /// of `owner`. Leaves lie from the word `leaves_from` of every node on.
+    pub fn watch_locks(&mut self, client: ClientId, owner: OwnerWord, leaves_from: u64) {
         self.locks.watched = Some(Watched {
             client,
             owner: owner.word(),
@@ -92,6 +92,13 @@ impl LockWatch {
     /// The client is cut off: what the dead hold is for a sweep.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.watched.take_if(|watched| watched.client == client);
+    }
+
+    /// U4: locks are lost with their leaves.
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        if let Some(watched) = &mut self.watched {
+            watched.held.retain(|(other, _), _| *other != node);
+        }
     }
 
     pub(super) fn note_posted(&mut self, now: Nanos, client: ClientId) {
@@ -126,18 +133,21 @@ impl LockWatch {
         let Some(watched) = watched.as_mut().filter(|it| it.client == client) else {
             return;
         };
-        let from = watched.leaves_from;
-        if verb.addr.node() != from.node() || verb.addr.index() < from.index() {
+        if verb.addr.index() < watched.leaves_from {
             return;
         }
+        let place = |word: usize| place(verb.addr.offset(word as u64));
         match verb.kind {
             VerbKind::CompareSwap if data[..3] == [0, watched.owner, 0] => {
-                watched.take(verb.addr.index(), false, now);
+                watched.take(place(0), false, now);
+            }
+            VerbKind::CompareSwap if data[..3] == [watched.owner, 0, watched.owner] => {
+                watched.give_back(place(0), now, worst);
             }
             VerbKind::Write => {
                 let is_leaf = verb.word_count >= LEAF_SIZE_WORDS_MIN;
                 for word in words.clone() {
-                    let place = verb.addr.index() + word as u64;
+                    let place = place(word);
                     if data[word] != watched.owner {
                         watched.give_back(place, now, worst);
                     } else if is_leaf && word == 0 {
@@ -154,8 +164,12 @@ impl LockWatch {
     }
 }
 
+fn place(addr: WordAddr) -> (NodeId, u64) {
+    (addr.node(), addr.index())
+}
+
 impl Watched {
-    fn take(&mut self, place: u64, is_made: bool, now: Nanos) {
+    fn take(&mut self, place: (NodeId, u64), is_made: bool, now: Nanos) {
         let held = Held {
             is_made,
             since: now,
@@ -165,7 +179,7 @@ impl Watched {
         self.held.insert(place, held);
     }
 
-    fn give_back(&mut self, place: u64, now: Nanos, worst: &mut Holding) {
+    fn give_back(&mut self, place: (NodeId, u64), now: Nanos, worst: &mut Holding) {
         let Some(held) = self.held.remove(&place) else {
             return;
         };

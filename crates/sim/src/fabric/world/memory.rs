@@ -3,8 +3,7 @@
 use farleaf_fabric::{Verb, VerbKind};
 use farleaf_types::{NodeId, WordAddr};
 
-use super::client::{cost_of, count_effect};
-use super::{ClientId, World};
+use super::World;
 
 impl World {
     /// F7.
@@ -32,32 +31,17 @@ impl World {
         &self.nodes[usize::from(from.node().0)][start..start + word_count]
     }
 
-    /// Does a batch at once, as if its verbs took effect at this very moment: what a node's own
-    /// processor sees of its loopback, with the world standing still.
-    pub(in crate::fabric) fn execute_now(
-        &mut self,
-        client: ClientId,
-        verbs: &[Verb],
-        words: &mut [u64],
-    ) -> Result<(), usize> {
-        self.executed[client.0 as usize] += cost_of(verbs, 0);
-        for (index, verb) in verbs.iter().enumerate() {
-            if !self.is_inside(verb) {
-                return Err(index);
-            }
-            let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
-            let all = 0..verb.word_count as usize;
-            let place = verb.addr.index() as usize;
-            execute(
-                verb.kind,
-                &all,
-                &mut memory[place..],
-                &mut words[verb.start as usize..],
-            );
-            let executed = &mut self.executed[client.0 as usize];
-            count_effect(executed, verb.kind, all.len());
-        }
-        Ok(())
+    /// Lets all words of a verb take effect.
+    pub(super) fn execute_verb(&mut self, verb: &Verb, words: &mut [u64]) {
+        let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
+        let all = 0..verb.word_count as usize;
+        let place = verb.addr.index() as usize;
+        execute(
+            verb.kind,
+            &all,
+            &mut memory[place..],
+            &mut words[verb.start as usize..],
+        );
     }
 }
 
