@@ -442,8 +442,11 @@ impl Endpoint for VerbsEndpoint {
             .filter(busy)
             .map(RefCell::borrow_mut)
             .collect();
-        let are_armed = nodes.iter_mut().fold(true, |all, node| node.arm() && all);
-        if !are_armed {
+        let unarmed_count = nodes
+            .iter_mut()
+            .filter_map(|node| (!node.arm()).then_some(()))
+            .count();
+        if unarmed_count > 0 {
             return Wait::Awake;
         }
         let timeout = rustix::event::Timespec {

@@ -221,7 +221,7 @@ impl QueuePair {
         let mut inline_size_bytes = wanted.inline_size_bytes;
         let (raw, capacity) = loop {
             let mut init = QpInit {
-                qp_context: ptr::null_mut(),
+                user_context: ptr::null_mut(),
                 send_cq: completions.raw.as_ptr(),
                 receive_cq: completions.raw.as_ptr(),
                 shared_receive: ptr::null_mut(),
