@@ -1,8 +1,8 @@
 //! The client's end of a queue pair: operations that are under way, and their completions.
 //!
-//! - **V1.** A batch's verbs are posted with one doorbell, the last one signalled, as far as the send
-//!   queue has room; the rest follows when completions make room, in order, each post's last verb
-//!   signalled.
+//! - **V1.** What a thread has written down since it last polled, of all its batches, is posted with
+//!   one doorbell, the last verb of each batch signalled, as far as the send queue has room; the
+//!   rest follows when completions make room, in order, each post's last verb signalled.
 //! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that the
 //!   changes have reached memory (F8): an acknowledgement alone does not.
 //! - **V3.** What verbs bring lands in a piece of registered memory that belongs to the operation
@@ -98,7 +98,7 @@ pub(super) struct Connection {
     taken: Vec<Completion>,
     is_armed: bool,
     /// Told to those who wait with the next poll.
-    failed_post: Option<String>,
+    failed_post: Option<io::Error>,
     lost: Option<Loss>,
     message_word_count_max: u32,
     answer_time_max: Duration,
@@ -190,7 +190,7 @@ impl Connection {
         self.in_flight_count > 0 && self.lost.is_none()
     }
 
-    /// Posts a batch's verbs to this node, or as many as there is room for.
+    /// Writes a batch's verbs to this node down; they are posted with the next poll.
     #[inline]
     pub(super) fn post<'a>(
         &mut self,
@@ -208,7 +208,7 @@ impl Connection {
         let operation = &mut self.operations[slot as usize];
         operation.is_used = true;
         let word_count = buffer_word_count(verbs.clone());
-        let prepared = match self.buffers.take(&mut self.queue, word_count) {
+        match self.buffers.take(&mut self.queue, word_count) {
             Ok(buffer) => {
                 let operation = &mut self.operations[slot as usize];
                 operation.is_over = !cut(
@@ -221,12 +221,8 @@ impl Connection {
                     data,
                 );
                 operation.buffer = Some(buffer);
-                self.post_waiting()
             }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = prepared {
-            self.failed_post = Some(format!("this host's RDMA device took no verbs: {error}"));
+            Err(error) => self.failed_post = Some(error),
         }
         OperationSlot(slot)
     }
@@ -322,7 +318,9 @@ impl Connection {
         if !self.is_busy() {
             return 0;
         }
-        if let Some(reason) = self.failed_post.take() {
+        let failed = self.failed_post.take();
+        if let Err(error) = failed.map_or_else(|| self.post_waiting(), Err) {
+            let reason = format!("this host's RDMA device took no verbs: {error}");
             return self.lose(Loss::Broken(reason), woken);
         }
         let mut taken = mem::take(&mut self.taken);
@@ -341,8 +339,7 @@ impl Connection {
                 self.note_idle_poll()
             } else {
                 self.idle_poll_count = 0;
-                let posted = self.post_waiting();
-                posted.map_err(|error| Loss::Broken(error.to_string()))
+                Ok(())
             };
         }
         self.taken = taken;

@@ -18,8 +18,9 @@ use crate::verbs::connection::{Connection, Failure, OperationSlot, Outcome};
 
 /// An endpoint to the nodes of a pool, in the order of their numbers.
 ///
-/// A batch is posted when its future is first polled, one doorbell for each node, and is complete
-/// when [`poll_completions`](Endpoint::poll_completions) has taken the last completion.
+/// A batch is written down when its future is first polled, posted at the next
+/// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the last
+/// completion; so all batches that a thread posts in one turn share a doorbell.
 #[derive(Debug)]
 pub struct VerbsEndpoint {
     nodes: Vec<RefCell<Connection>>,
