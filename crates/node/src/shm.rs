@@ -53,8 +53,8 @@ impl ShmNode {
         Self::start_on(name, size_bytes, retraining, None)
     }
 
-    /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes words
-    /// of it then (F4): processes of this host find the name taken and are told to use verbs, which
+    /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes
+    /// words of it then (F4): processes of this host find the name taken and are told to use verbs, which
     /// [`listen`](Self::listen) lets clients do.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Bad input to `--listen`, `--secret-file`, `--rights`, `secret`, `--verbs` and `--rdma-*`; `bad_inputs` has how it is
+//! Bad input to `--listen`, `--secret-file`, `--rights`, `secret`, `--verbs` and
+//! `--rdma-*`; `bad_inputs` has how it is
 //! judged.
 
 use crate::bad_inputs::{Case, case, check};

@@ -1,10 +1,10 @@
 //! The client's end of a queue pair: operations that are under way, and their completions.
 //!
-//! - **V1.** What a thread has written down since it last polled, of all its batches, is posted with
-//!   one doorbell, the last verb of each batch signalled, as far as the send queue has room; the
-//!   rest follows when completions make room, in order, each post's last verb signalled.
-//! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that the
-//!   changes have reached memory (F8): an acknowledgement alone does not.
+//! - **V1.** What a thread has written down since it last polled, of all its batches, is posted
+//!   with one doorbell, the last verb of each batch signalled, as far as the send queue has room;
+//!   the rest follows when completions make room, in order, each post's last verb signalled.
+//! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that
+//!   the changes have reached memory (F8): an acknowledgement alone does not.
 //! - **V3.** What verbs bring lands in a piece of registered memory that belongs to the operation
 //!   until its last verb has completed, whether anybody still wants it or not.
 //! - **V4.** Completions come in posting order, so one that succeeded tells of all before it. After

@@ -13,8 +13,8 @@ use crate::verbs::sys::{Access, Capacity, Domain, Peer, QueuePair};
 pub(super) const REQUEST_COUNT_MAX: u32 = 512;
 /// WRITEs up to here go with the request, if the device can.
 const INLINE_SIZE_BYTES_MAX: u32 = 128;
-/// A lost packet is sent so many times more before the connection is given up. Soft-RoCE takes 7, the
-/// most there is, for ever.
+/// A lost packet is sent so many times more before the connection is given up. Soft-RoCE takes 7,
+/// the most there is, for ever.
 const RETRY_COUNT: u8 = 6;
 /// 4.096 us, the unit of acknowledgement times, in nanoseconds.
 const TIMEOUT_UNIT_NS: u128 = 4096;
