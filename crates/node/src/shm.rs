@@ -54,7 +54,8 @@ impl ShmNode {
     }
 
     /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes
-    /// words of it then (F4): processes of this host find the name taken and are told to use verbs, which
+    /// words of it then (F4): processes of this host find the name taken and are told to use verbs,
+    /// which
     /// [`listen`](Self::listen) lets clients do.
     ///
     /// # Errors
