@@ -216,7 +216,9 @@ fn refuse_needless_pool(matches: &ArgMatches) {
             "--rights cannot be used here: it is for commands that are let into a pool".to_owned(),
         );
     }
-    if is_given("tls_ca") && (makes_own || command == Some("serve")) {
+    let of_serve = matches.subcommand_matches("serve");
+    let is_node = of_serve.is_some_and(|serve| serve.contains_id("node"));
+    if is_given("tls_ca") && (makes_own || command == Some("serve") && !is_node) {
         refuse(
             "--tls-ca cannot be used here: it is for commands that are let into a pool".to_owned(),
         );
@@ -226,12 +228,9 @@ fn refuse_needless_pool(matches: &ArgMatches) {
             "--secret-file cannot be used here: this command makes a pool of its own".to_owned(),
         );
     }
-    let (of_serve, of_secret) = (
-        matches.subcommand_matches("serve"),
-        matches.subcommand_matches("secret"),
-    );
+    let of_secret = matches.subcommand_matches("secret");
     if is_given("secret_file") {
-        if of_serve.is_some_and(|serve| !serve.contains_id("listen")) {
+        if of_serve.is_some_and(|serve| !serve.contains_id("listen") && !is_node) {
             refuse(
                 "--secret-file cannot be used without --listen: who is let in by `shm` needs no \
                     secret"
@@ -246,8 +245,15 @@ fn refuse_needless_pool(matches: &ArgMatches) {
             );
         }
     }
+    if is_node && !is_given("pool") {
+        refuse("--node needs --pool FILE, the file that says which nodes the pool has".to_owned());
+    }
     let instead = match command {
-        Some("serve") => "`serve` starts a pool; name it with --name NAME",
+        Some("serve") if is_node => return,
+        Some("serve") => {
+            "`serve` starts a pool; name it with --name NAME, or serve one of the nodes in a file \
+             with --pool FILE --node NUMBER"
+        }
         Some("secret") => "`secret` works with no pool",
         Some("bench") => "`bench` makes a pool of its own; choose its fabric with --fabric",
         Some("sim") => "`sim` simulates a pool of its own",

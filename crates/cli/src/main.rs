@@ -24,6 +24,7 @@ mod command;
 mod failure;
 mod log;
 mod output;
+mod pool_file;
 mod private_files;
 mod progress;
 mod quantity;

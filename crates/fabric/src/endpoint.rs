@@ -201,6 +201,12 @@ pub enum BatchErrorKind {
         /// What the backend knows.
         reason: String,
     },
+    /// A node of the pool is gone for good, and what was on it: the pool's home node says so. What
+    /// the batch's verbs to other nodes did is told by F5.
+    NodeLost {
+        /// Which node.
+        node: NodeId,
+    },
     /// F5: the verb may or may not have taken effect, wholly or (a WRITE) in part.
     Unknown {
         /// What the backend knows.
@@ -226,6 +232,14 @@ impl BatchError {
     /// F7: whether the session's rights are what is lacking. Nothing of the verb took effect.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.0.kind, BatchErrorKind::Forbidden { .. })
+    }
+
+    /// The node that is gone for good, if that is why.
+    pub fn lost_node(&self) -> Option<NodeId> {
+        match self.0.kind {
+            BatchErrorKind::NodeLost { node } => Some(node),
+            _ => None,
+        }
     }
 
     /// How many verbs certainly took effect before the one that failed.
@@ -279,6 +293,11 @@ impl fmt::Display for BatchFailure {
             BatchErrorKind::Unreachable { node, reason } => {
                 write!(f, "{node} of the pool cannot be reached: {reason}")
             }
+            BatchErrorKind::NodeLost { node } => write!(
+                f,
+                "{node} of the pool has been lost, and what was on it; keys on other nodes can \
+                 still be used"
+            ),
             BatchErrorKind::Unknown { reason } => {
                 write!(
                     f,

@@ -3,7 +3,7 @@
 use farleaf_fabric::{BatchError, BatchErrorKind};
 use farleaf_leaf::LeafError;
 use farleaf_region::RegionError;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_types::{NodeId, RemoteAddr, TableId};
 use thiserror::Error;
 
 /// An operating failure of an operation on a table.
@@ -29,6 +29,11 @@ pub enum IndexError {
 }
 
 impl IndexError {
+    /// The node of the pool that is gone for good, if that is why.
+    pub fn lost_node(&self) -> Option<NodeId> {
+        self.fabric_failure()?.lost_node()
+    }
+
     /// The fabric's failure behind it, in whichever layer it was met.
     pub fn fabric_failure(&self) -> Option<&BatchError> {
         let region = match self {

@@ -3,8 +3,8 @@
 use core::cell::Cell;
 
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_region::RegionLayout;
+use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck};
+use farleaf_region::PoolLayout;
 use farleaf_region::session;
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
@@ -27,7 +27,7 @@ pub struct LeafAccess<'a, E> {
     /// The session's endpoint.
     pub endpoint: &'a E,
     /// The region that the leaves are in.
-    pub layout: &'a RegionLayout,
+    pub layout: &'a PoolLayout,
     /// The leaves' shape.
     pub geometry: LeafGeometry,
     /// Whose leaves they are.
@@ -49,6 +49,15 @@ enum Attempt {
     Locked,
     /// Who held it; nobody: it is ours, but the leaf is not intact.
     Failed(OwnerWord),
+}
+
+/// Whether nothing of a leaf is held any more after its lock was given back: it was, or its node is
+/// lost with everything on it (U4).
+pub(crate) fn is_over(given_back: &Result<(), BatchError>, addr: RemoteAddr) -> bool {
+    match given_back {
+        Ok(()) => true,
+        Err(error) => error.lost_node() == Some(addr.node()),
+    }
 }
 
 /// What one look at a leaf told about a key: an outcome, not an error.
@@ -246,9 +255,11 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let critical = Critical::enter(broken);
         batch.clear();
         self.change(addr).unlock(batch);
-        self.endpoint.execute(batch).await?;
-        critical.passed();
-        Ok(())
+        let unlocked = self.endpoint.execute(batch).await;
+        if is_over(&unlocked, addr) {
+            critical.passed();
+        }
+        Ok(unlocked?)
     }
 
     /// A leaf to be read into.
@@ -281,7 +292,12 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     ) -> Result<(), LeafError> {
         batch.clear();
         if let Some(release) = release {
-            self.change(release).unlock(batch);
+            if release.node() == addr.node() {
+                self.change(release).unlock(batch);
+            } else {
+                // One of the two nodes may be lost, and the other's verb would count all the same.
+                self.release_elsewhere(batch, release, broken).await?;
+            }
         }
         match self.try_lock(batch, addr, leaf, broken).await? {
             Attempt::Locked => Ok(()),
@@ -289,6 +305,23 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             Attempt::Failed(owner) => {
                 Box::pin(self.lock_slowly(batch, addr, owner, leaf, broken)).await
             }
+        }
+    }
+
+    /// Gives a lock back before one on another node is asked for. A lock that is lost with its node
+    /// (U4) is in nobody's way.
+    #[cold]
+    async fn release_elsewhere(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        broken: &Cell<bool>,
+    ) -> Result<(), LeafError> {
+        let unlocked = Box::pin(self.unlock(batch, addr, broken)).await;
+        batch.clear();
+        match unlocked {
+            Err(error) if error.lost_node() == Some(addr.node()) => Ok(()),
+            unlocked => unlocked,
         }
     }
 
@@ -330,8 +363,10 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
         if let Err(error) = self.endpoint.execute(batch).await {
-            if is_alone && error.is_forbidden() {
-                // F7: the swap was the first verb, and nothing of it took effect.
+            // F7: the swap was the first verb, and nothing of it took effect. U4: what this
+            // session holds on a node that is lost is in nobody's way; what it gave back with the
+            // same batch, on another node, is given back.
+            if is_alone && error.is_forbidden() || error.lost_node() == Some(addr.node()) {
                 critical.passed();
             }
             return Err(error.into());

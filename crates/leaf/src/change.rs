@@ -37,6 +37,37 @@ fn cut(image: LeafImage<'_>, records: &[(u64, u64)], place: usize) -> (usize, u6
     (left_count, records[left_count].0)
 }
 
+/// The records of a full leaf, the new one among them, and where it is split.
+struct Halves {
+    records: Vec<(u64, u64)>,
+    left_count: usize,
+    sibling_low: u64,
+}
+
+impl Halves {
+    fn of(leaf: &LeafBuffer, geometry: LeafGeometry, request: &SplitRequest) -> Self {
+        let image = leaf.image();
+        let mut records = Vec::with_capacity(geometry.slot_count() + 1);
+        image.append_sorted(0, &mut records);
+        let place = records.partition_point(|(key, _)| *key < request.key);
+        records.insert(place, (request.key, request.value));
+        let (left_count, sibling_low) = cut(image, &records, place);
+        Self {
+            records,
+            left_count,
+            sibling_low,
+        }
+    }
+
+    fn left(&self) -> &[(u64, u64)] {
+        &self.records[..self.left_count]
+    }
+
+    fn right(&self) -> &[(u64, u64)] {
+        &self.records[self.left_count..]
+    }
+}
+
 /// A locked leaf whose change is being written down.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafChange {
@@ -108,16 +139,15 @@ impl LeafChange {
     /// the table's last leaf goes right of all that are below it, and one near the beginning of
     /// its first leaf left of all that are above it, so that ascending and descending inserts
     /// make full leaves.
+    ///
+    /// A sibling on another node is written by a batch of its own before
+    /// ([`write_sibling_of`](Self::write_sibling_of)): nothing orders verbs to different nodes (F2).
     pub fn split(&self, batch: &mut Batch, leaf: &mut LeafBuffer, request: &SplitRequest) -> Split {
-        let image = leaf.image();
-        let mut records = Vec::with_capacity(self.geometry.slot_count() + 1);
-        image.append_sorted(0, &mut records);
-        let place = records.partition_point(|(key, _)| *key < request.key);
-        records.insert(place, (request.key, request.value));
-        let (left_count, sibling_low) = cut(image, &records, place);
-        let (left, right) = records.split_at(left_count);
-
-        self.write_sibling(batch, leaf, request.sibling, (sibling_low, right));
+        let halves = Halves::of(leaf, self.geometry, request);
+        let (left, sibling_low) = (halves.left(), halves.sibling_low);
+        if request.sibling.node() == self.addr.node() {
+            self.write_sibling(batch, leaf, request.sibling, &halves);
+        }
 
         leaf.set_link(request.sibling);
         batch.write_word(self.geometry.link(self.addr), request.sibling.word());
@@ -143,6 +173,13 @@ impl LeafChange {
             sibling_low,
             counter,
         }
+    }
+
+    /// D3: the sibling of a split that follows, whole: what is to be complete before the split is
+    /// posted, where the sibling is on another node.
+    pub fn write_sibling_of(&self, batch: &mut Batch, leaf: &LeafBuffer, request: &SplitRequest) {
+        let halves = Halves::of(leaf, self.geometry, request);
+        self.write_sibling(batch, leaf, request.sibling, &halves);
     }
 
     /// Retires a leaf: its range belongs to `successor` from now on, or to nobody if its table was
@@ -194,9 +231,10 @@ impl LeafChange {
         batch: &mut Batch,
         leaf: &LeafBuffer,
         addr: RemoteAddr,
-        (low, records): (u64, &[(u64, u64)]),
+        halves: &Halves,
     ) {
-        let image = leaf.image();
+        let (image, records) = (leaf.image(), halves.right());
+        let low = halves.sibling_low;
         let mut right = LeafBuffer::new(self.geometry, low, image.high(), image.link());
         for (slot, (key, value)) in records.iter().enumerate() {
             right.set_record(slot, *key, *value);

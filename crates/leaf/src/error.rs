@@ -4,7 +4,7 @@ use core::fmt;
 
 use farleaf_fabric::BatchError;
 use farleaf_region::RegionError;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_types::{NodeId, RemoteAddr, TableId};
 use thiserror::Error;
 
 /// An operating failure of the data layer.
@@ -83,6 +83,17 @@ impl fmt::Display for Contradiction {
             Self::RetiredInCircles => "it is retired, and so are all leaves that it leads to",
             Self::RetiredByNobody => "training knows it, and it is retired, though nobody retrains",
         })
+    }
+}
+
+impl LeafError {
+    /// The node of the pool that is gone for good, if that is why.
+    pub fn lost_node(&self) -> Option<NodeId> {
+        match self {
+            Self::Fabric(error) => error.lost_node(),
+            Self::Region(error) => error.lost_node(),
+            _ => None,
+        }
     }
 }
 

@@ -8,6 +8,9 @@
 //!   or retired to a leaf that covers what they covered: D8 finishes what is missing.
 //! - **M3.** The new leaf covers the keys of its sources, and links to where the right-most of them
 //!   linked; or, if that is a source of the step before, to the leaf that took its place.
+//! - **M4.** Nothing orders verbs to different nodes (F2). Where the new leaf is on another node than
+//!   the sources, which are on one, the three parts of M2 are three batches, each awaited; a
+//!   failure between leaves the same prefixes.
 //!
 //! What each step leaves behind is a leaf to the left that links to a retired one. The next step
 //! moves it; what is left of the last one is linked anew ([`LeafChange::relink`]).
@@ -29,7 +32,8 @@ pub struct Source {
 
 impl LeafChange {
     /// M2: moves the sources, left to right, into this leaf, which nothing points to yet. `link` is
-    /// what M3 says. The records must fit. Returns the new leaf.
+    /// what M3 says. The records must fit. Returns the new leaf. One batch, if all are on one node;
+    /// else its parts are posted one after the other (M4).
     pub fn take_over(
         &self,
         batch: &mut Batch,
@@ -37,10 +41,24 @@ impl LeafChange {
         sources: &mut [Source],
         link: RemoteAddr,
     ) -> LeafBuffer {
+        let leaf = self.write_moved(batch, mover, sources, link);
+        self.retire_sources(batch, sources);
+        self.unlock(batch);
+        leaf
+    }
+
+    /// M2, its first part: the new leaf, whole and locked.
+    pub fn write_moved(
+        &self,
+        batch: &mut Batch,
+        mover: OwnerWord,
+        sources: &[Source],
+        link: RemoteAddr,
+    ) -> LeafBuffer {
         let (first, last) = (sources[0].leaf.image(), &sources[sources.len() - 1]);
         let (low, high) = (first.low(), last.leaf.image().high());
         let mut records = Vec::new();
-        for source in &*sources {
+        for source in sources {
             let image = source.leaf.image();
             image.append_sorted(image.low(), &mut records);
         }
@@ -52,6 +70,11 @@ impl LeafChange {
         let (mut words, size) = leaf.leaf_words();
         words[0] = mover.word();
         batch.write(self.geometry.lock(self.addr), &words[..size]);
+        leaf
+    }
+
+    /// M2, its second part: the sources are retired, the right-most first. They are on one node.
+    pub fn retire_sources(&self, batch: &mut Batch, sources: &mut [Source]) {
         for source in sources.iter_mut().rev() {
             let change = Self {
                 addr: source.addr,
@@ -59,8 +82,6 @@ impl LeafChange {
             };
             change.retire(batch, &mut source.leaf, self.addr);
         }
-        self.unlock(batch);
-        leaf
     }
 
     /// Links a locked leaf to another right sibling, which begins at the same key: link, state,

@@ -52,7 +52,13 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let lock = self.geometry.lock(addr);
         let swap = batch.compare_swap(lock, dead.word(), self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
-        self.endpoint.execute(batch).await?;
+        let swapped = self.endpoint.execute(batch).await;
+        if let Err(error) = swapped {
+            if error.lost_node() == Some(addr.node()) {
+                critical.passed();
+            }
+            return Err(error.into());
+        }
         if batch.previous(swap) != dead.word() {
             critical.passed();
             return Ok(false);
@@ -71,17 +77,18 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         } else {
             self.repair(batch, addr, &mut leaf).await
         };
+        let lost_node = recovered.as_ref().err().and_then(LeafError::lost_node);
         let is_untouched = matches!(
             recovered,
             Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
-        );
+        ) || lost_node.is_some_and(|lost| lost != addr.node());
         if is_untouched {
             // Nothing was written. The dead owner's word says all that whoever comes next needs.
             batch.clear();
             batch.write_word(lock, dead.word());
             self.endpoint.execute(batch).await?;
         }
-        if is_untouched || recovered.is_ok() {
+        if is_untouched || recovered.is_ok() || lost_node.is_some() {
             critical.passed();
         }
         recovered.map(|()| true)
@@ -102,7 +109,12 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             let (mut from, mut next) = (addr, leaf.image().link().place());
             let mut hop_count = 0;
             while !next.is_null() {
-                let right = self.read_neighbour(batch, (from, next)).await?;
+                let right = match self.read_neighbour(batch, (from, next)).await {
+                    // U4: what this leaf covers may be lost with that one's node, or not. It has
+                    // not been retired, so it counts.
+                    Err(error) if error.lost_node() == Some(next.node()) => break,
+                    right => right?,
+                };
                 if !right.link.is_retired() {
                     successor = (right.low <= low).then_some(next);
                     break;
@@ -166,6 +178,11 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         batch: &mut Batch,
         (from, addr): (RemoteAddr, RemoteAddr),
     ) -> Result<Neighbour, LeafError> {
+        if self.layout.chunk_of(addr).is_none() {
+            // The node may have joined since this process looked last.
+            let members = self.layout.members();
+            members.refresh(self.endpoint, self.layout).await?;
+        }
         if self.layout.chunk_of(addr).is_none() {
             return Err(self.contradiction(from, Contradiction::LinkToNowhere));
         }

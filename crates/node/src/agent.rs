@@ -1,6 +1,7 @@
 //! The node's background thread: sweeps after deaths, frees dropped tables, retrains.
 
 use farleaf_executor::block_on;
+use farleaf_fabric::Endpoint;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,11 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farleaf_fabric::Endpoint;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
-use crate::endpoint::NodeEndpoint;
+use crate::members::Draining;
 use crate::retrain::{RetrainPolicy, Retrainer};
 use crate::sessions::AgentEvent;
 use crate::sweep::Keeper;
@@ -29,9 +29,9 @@ const RETRY_TICK_COUNT: u32 = 50;
 ///
 /// # Errors
 /// The system has no thread left.
-pub fn start(
-    endpoint: NodeEndpoint,
-    layout: RegionLayout,
+pub fn start<E: Endpoint + Send + 'static>(
+    endpoint: E,
+    layout: PoolLayout,
     owner: OwnerWord,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,
@@ -49,8 +49,8 @@ pub fn start(
         })
 }
 
-fn run(
-    keeper: &Keeper<NodeEndpoint>,
+fn run<E: Endpoint>(
+    keeper: &Keeper<E>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
     policy: Option<RetrainPolicy>,
@@ -58,6 +58,7 @@ fn run(
     let begun = Instant::now();
     let clock = move || begun.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
+    let mut draining = Draining::default();
     let mut sweep_in = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
@@ -67,6 +68,9 @@ fn run(
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
+                if let Err(error) = block_on(draining.tick(keeper), keeper.endpoint.completions()) {
+                    tracing::error!(%error, "cannot tell whether a node has been drained");
+                }
                 let had_sweep = sweep_in == Some(0);
                 sweep_in = tick(keeper, sweep_in, stop);
                 // T5.
@@ -91,7 +95,7 @@ fn run(
 }
 
 /// What is due now; returns in how many ticks the next sweep is.
-fn tick(keeper: &Keeper<NodeEndpoint>, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
+fn tick<E: Endpoint>(keeper: &Keeper<E>, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
     if let Err(error) = block_on(keeper.reclaim(), keeper.endpoint.completions()) {
         tracing::error!(%error, "cannot free dropped tables");
     }
@@ -119,14 +123,14 @@ fn tick(keeper: &Keeper<NodeEndpoint>, sweep_in: Option<u32>, stop: &AtomicBool)
 }
 
 /// A sweep that does not come to its end may wait for the room that this makes.
-fn reuse(retrainer: &Retrainer, keeper: &Keeper<NodeEndpoint>) {
+fn reuse<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) {
     if let Err(error) = block_on(retrainer.reuse(keeper), keeper.endpoint.completions()) {
         tracing::error!(%error, "cannot free what retraining has left");
     }
 }
 
 /// Whether more is due at once.
-fn retrain(retrainer: &Retrainer, keeper: &Keeper<NodeEndpoint>, stop: &AtomicBool) -> bool {
+fn retrain<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>, stop: &AtomicBool) -> bool {
     match block_on(retrainer.tick(keeper, stop), keeper.endpoint.completions()) {
         Ok(is_more_due) => is_more_due,
         Err(error) => {

@@ -2,13 +2,13 @@
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
-use farleaf_region::{RegionError, RegionLayout};
+use farleaf_region::{PoolLayout, RegionError};
 
 /// Every place of the catalog: a table, nothing, or an entry that is being written or is damaged.
 /// One round trip.
 pub(crate) async fn read_catalog<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
 ) -> Result<Vec<Result<Option<CatalogEntry>, RegionError>>, RegionError> {
     let mut batch = Batch::new();
     let word_count = TABLE_COUNT_MAX as usize * ENTRY_SIZE_WORDS;

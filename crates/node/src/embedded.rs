@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use farleaf_fabric::SessionService;
-use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::tcp::{NodeDirectory, TcpEndpoint};
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{Control, ControlError, SessionLife};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
 use crate::endpoint::NodeEndpoint;
+use crate::members::{HomeOptions, PoolHome};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
 use crate::{NodeError, agent};
@@ -21,11 +23,13 @@ use crate::{NodeError, agent};
 #[derive(Debug)]
 pub(crate) struct NodeCore {
     pub(crate) sessions: Arc<Mutex<Sessions<NodeEndpoint>>>,
-    pub(crate) layout: RegionLayout,
+    pub(crate) layout: PoolLayout,
     events: Sender<AgentEvent>,
     /// Tells the agent in the middle of a sweep, where it hears no events.
     stop: Arc<AtomicBool>,
     agent: Option<JoinHandle<()>>,
+    /// The other nodes, where this one is the home of a pool that may have several.
+    pub(crate) home: Option<Arc<PoolHome>>,
 }
 
 impl NodeCore {
@@ -35,16 +39,25 @@ impl NodeCore {
         region: &Arc<MappedRegion>,
         device: Option<&VerbsNode>,
         retraining: Option<RetrainPolicy>,
+        home: Option<HomeOptions>,
     ) -> Result<Self, NodeError> {
-        let layout = format_region(region)?;
+        let region_layout = format_region(region)?;
+        let layout = PoolLayout::from(region_layout);
         let (events, heard) = channel();
-        let mut sessions =
-            Sessions::new(NodeEndpoint::new(region, device)?, layout, events.clone());
+        let own = NodeEndpoint::new(region, device)?;
+        let mut sessions = Sessions::new(own, region_layout, events.clone());
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (endpoint, told) = (NodeEndpoint::new(region, device)?, Arc::clone(&stop));
-        let agent = agent::start(endpoint, layout, owner, heard, told, retraining)
+        let (mut endpoint, told) = (NodeEndpoint::new(region, device)?, Arc::clone(&stop));
+        let mapped = || MappedEndpoint::new(Arc::clone(region));
+        let home = home.map(|options| PoolHome::new(layout.clone(), mapped(), options));
+        let home = home.transpose()?;
+        if let Some(home) = &home {
+            let nodes: Arc<dyn NodeDirectory> = Arc::clone(home) as _;
+            endpoint = endpoint.in_pool(TcpEndpoint::beside(mapped(), None, nodes));
+        }
+        let agent = agent::start(endpoint, layout.clone(), owner, heard, told, retraining)
             .map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
@@ -53,6 +66,7 @@ impl NodeCore {
             events,
             stop,
             agent: Some(agent),
+            home,
         })
     }
 }
@@ -87,7 +101,7 @@ impl MemNode {
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
         let region = Arc::new(region);
         Ok(Self {
-            core: NodeCore::start(&region, None, retraining)?,
+            core: NodeCore::start(&region, None, retraining, None)?,
             region,
         })
     }
@@ -98,8 +112,8 @@ impl MemNode {
     }
 
     /// Where things are in it.
-    pub fn layout(&self) -> RegionLayout {
-        self.core.layout
+    pub fn layout(&self) -> PoolLayout {
+        self.core.layout.clone()
     }
 }
 

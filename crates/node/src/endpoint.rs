@@ -1,4 +1,5 @@
-//! The node's own way into its region (F4): its processor, or a queue pair of its RDMA device.
+//! The node's own way into its region (F4): its processor, or a queue pair of its RDMA device; and
+//! from the home of a pool of several nodes into those of the others.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use farleaf_executor::Wait;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
 use farleaf_fabric::verbs::{VerbsEndpoint, VerbsError, VerbsExecute, VerbsNode};
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, VerbKind};
 use farleaf_types::{NodeId, WordAddr};
@@ -19,6 +21,8 @@ pub struct NodeEndpoint {
     /// Where words are changed by the device, the node changes them by it, too. It still READs by
     /// its processor, which sees what has completed.
     device: Option<VerbsEndpoint>,
+    /// To its own region and those of its pool's other nodes.
+    pool: Option<Box<TcpEndpoint>>,
 }
 
 /// A batch of either kind.
@@ -26,6 +30,7 @@ enum NodeExecute<'a> {
     /// Done; `None` once that has been told.
     Processor(Option<Result<(), BatchError>>),
     Device(VerbsExecute<'a>),
+    Pool(TcpExecute<'a>),
 }
 
 impl Future for NodeExecute<'_> {
@@ -36,6 +41,7 @@ impl Future for NodeExecute<'_> {
         match self.get_mut() {
             Self::Processor(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
             Self::Device(execute) => Pin::new(execute).poll(context),
+            Self::Pool(execute) => Pin::new(execute).poll(context),
         }
     }
 }
@@ -49,7 +55,14 @@ impl NodeEndpoint {
         Ok(Self {
             processor: MappedEndpoint::new(Arc::clone(region)),
             device: device.map(VerbsNode::loopback).transpose()?,
+            pool: None,
         })
+    }
+
+    /// The same, with a way to all nodes of the pool.
+    pub(crate) fn in_pool(self, pool: TcpEndpoint) -> Self {
+        let pool = Some(Box::new(pool));
+        Self { pool, ..self }
     }
 }
 
@@ -59,6 +72,9 @@ impl Endpoint for NodeEndpoint {
         &'a self,
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        if let Some(pool) = &self.pool {
+            return NodeExecute::Pool(pool.start(batch));
+        }
         match &self.device {
             Some(device) if batch.verbs().iter().any(|verb| verb.kind != VerbKind::Read) => {
                 NodeExecute::Device(device.start(batch))
@@ -84,18 +100,25 @@ impl Endpoint for NodeEndpoint {
 
     #[inline]
     fn poll_completions(&self) -> usize {
-        self.device.as_ref().map_or(0, Endpoint::poll_completions)
+        let pool = self.pool.as_ref();
+        let pool = pool.map_or(0, |pool| pool.poll_completions());
+        pool + self.device.as_ref().map_or(0, Endpoint::poll_completions)
     }
 
     #[inline]
     fn wait_for_completions(&self, at_most: Duration) -> Wait {
+        if let Some(pool) = &self.pool {
+            return pool.wait_for_completions(at_most);
+        }
         let device = self.device.as_ref();
         device.map_or(Wait::Unable, |device| device.wait_for_completions(at_most))
     }
 
     #[inline]
     fn in_flight_count(&self) -> usize {
-        self.device.as_ref().map_or(0, Endpoint::in_flight_count)
+        let pool = self.pool.as_ref();
+        let pool = pool.map_or(0, |pool| pool.in_flight_count());
+        pool + self.device.as_ref().map_or(0, Endpoint::in_flight_count)
     }
 
     #[inline]
@@ -105,6 +128,9 @@ impl Endpoint for NodeEndpoint {
 
     #[inline]
     fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        self.processor.region_word_count(node)
+        match &self.pool {
+            Some(pool) => pool.region_word_count(node),
+            None => self.processor.region_word_count(node),
+        }
     }
 }

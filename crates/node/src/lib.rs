@@ -14,7 +14,9 @@
 //! | `endpoint` | the node's own way into its region |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host, and of others |
+//! | [`members`] | pools of several nodes: how nodes come in, are lost, and leave |
 //! | `network` | its door to the network |
+//! | `endpoint` | what the agent works with |
 //!
 //! None of it is on the path of an operation. The node works on its own region like any client,
 //! through an endpoint, in the name of a session of its own (F4).
@@ -26,6 +28,7 @@ pub mod audit;
 mod catalog;
 pub mod embedded;
 mod endpoint;
+pub mod members;
 mod network;
 mod patience;
 pub mod reclaim;
@@ -40,7 +43,10 @@ mod error;
 pub use embedded::MemNode;
 pub use endpoint::NodeEndpoint;
 pub use error::NodeError;
+pub use farleaf_fabric::StopSignal;
 pub use farleaf_fabric::tcp::{TcpListenError, TcpListenOptions, TlsServer};
 pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
+pub use farleaf_types::NodeId;
+pub use members::{GuestEnd, GuestNode, GuestOptions, HomeOptions};
 pub use retrain::RetrainPolicy;
 pub use shm::ShmNode;

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::MappedRegion;
-use farleaf_fabric::tcp::{Grant, Rights, TcpListenOptions, TcpListener, TcpService};
+use farleaf_fabric::tcp::{
+    Grant, JoinRequest, Joined, MemberReply, Rights, TcpListenOptions, TcpListener, TcpService,
+};
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::{TABLE_COUNT_MAX, root_addr};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{heartbeat_addr, published_addr};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, WordAddr};
+use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, WordAddr};
 
 use crate::NodeError;
+use crate::members::{GuestState, PoolHome};
 use crate::shm::SharedSessions;
 
 /// A listener at work; stopped when dropped.
@@ -30,7 +33,7 @@ impl NetworkDoor {
     /// Listens, and serves from threads of its own until it is dropped or `stop` is heard.
     pub(crate) fn open(
         region: &Arc<MappedRegion>,
-        sessions: SharedSessions,
+        role: Role,
         layout: RegionLayout,
         options: &TcpListenOptions,
         verbs: Option<Arc<VerbsNode>>,
@@ -42,7 +45,7 @@ impl NetworkDoor {
         }
         let address = listener.address();
         let heard = stop.clone();
-        let mut service = NetworkService { sessions, layout };
+        let mut service = NetworkService { role, layout };
         let thread = std::thread::Builder::new().name("farleaf-tcp".to_owned());
         let thread = thread
             .spawn(move || {
@@ -61,9 +64,9 @@ impl NetworkDoor {
     }
 }
 
-impl Drop for NetworkDoor {
-    fn drop(&mut self) {
-        self.stop.stop();
+impl NetworkDoor {
+    /// Waits until it has been stopped.
+    pub(crate) fn wait(&mut self) {
         match self.thread.take().map(JoinHandle::join) {
             None | Some(Ok(Ok(()))) => {}
             Some(Ok(Err(error))) => tracing::error!(%error, "the listener could not go on"),
@@ -72,23 +75,58 @@ impl Drop for NetworkDoor {
     }
 }
 
+impl Drop for NetworkDoor {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.wait();
+    }
+}
+
+/// What a node is to its pool.
+pub(crate) enum Role {
+    /// All of it.
+    Alone(SharedSessions),
+    /// Its home.
+    Home(SharedSessions, Arc<PoolHome>),
+    /// One of the others.
+    Guest(Arc<GuestState>),
+}
+
 /// The sessions, and what of the region who may change (F7).
 struct NetworkService {
-    sessions: SharedSessions,
+    role: Role,
     layout: RegionLayout,
 }
 
 impl SessionService for NetworkService {
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
-        self.sessions.register(pid)
+        match &mut self.role {
+            Role::Alone(sessions) | Role::Home(sessions, _) => sessions.register(pid),
+            Role::Guest(guest) => Err(format!(
+                "sessions are registered at the pool's home node, {}",
+                guest.home_address
+            )),
+        }
     }
 
     fn fence(&mut self, owner: OwnerWord) {
-        self.sessions.fence(owner);
+        match &mut self.role {
+            Role::Alone(sessions) => sessions.fence(owner),
+            Role::Home(sessions, home) => {
+                // V3.
+                home.fence_at_guests(owner);
+                sessions.fence(owner);
+            }
+            Role::Guest(guest) => guest.bar(owner),
+        }
     }
 
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
-        self.sessions.process_of(owner)
+        match &mut self.role {
+            Role::Alone(sessions) | Role::Home(sessions, _) => sessions.process_of(owner),
+            // Only the home can tell that a session is fenced everywhere.
+            Role::Guest(_) => Some(0),
+        }
     }
 }
 
@@ -145,5 +183,59 @@ impl TcpService for NetworkService {
             published_addr(layout, session),
         );
         words(first, last.offset(1))
+    }
+
+    fn home_address(&self) -> Option<String> {
+        match &self.role {
+            Role::Guest(guest) => Some(guest.home_address.clone()),
+            Role::Alone(_) | Role::Home(..) => None,
+        }
+    }
+
+    fn admit(&mut self, owner: OwnerWord) -> Result<(), String> {
+        match &self.role {
+            Role::Guest(guest) => guest.admit(owner),
+            _ => Err(format!("{owner} is none of this client's sessions")),
+        }
+    }
+
+    fn bar(&mut self, owner: OwnerWord) -> bool {
+        if let Role::Guest(guest) = &self.role {
+            guest.bar(owner);
+        }
+        matches!(self.role, Role::Guest(_))
+    }
+
+    fn join(&mut self, request: &JoinRequest) -> Result<Joined, String> {
+        self.home()?.join(request)
+    }
+
+    fn set_member(&mut self, node: NodeId, state: u64) -> Result<MemberReply, String> {
+        let home = self.home()?;
+        home.set_state(node, state)?;
+        Ok(home.member(node))
+    }
+
+    fn member(&mut self, node: NodeId) -> MemberReply {
+        match &self.role {
+            Role::Home(_, home) => home.member(node),
+            _ => MemberReply {
+                state: 0,
+                pool_id: 0,
+            },
+        }
+    }
+}
+
+impl NetworkService {
+    fn home(&self) -> Result<&PoolHome, String> {
+        match &self.role {
+            Role::Home(_, home) => Ok(home),
+            Role::Guest(guest) => Err(format!(
+                "that is for the pool's home node, {}",
+                guest.home_address
+            )),
+            Role::Alone(_) => Err("its pool has one node: it is served without --pool".to_owned()),
+        }
     }
 }

@@ -12,7 +12,6 @@ use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{self, CatalogEntry, EntryState};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, asked_addr, session_ids};
 use farleaf_types::SequenceNumber;
 
@@ -134,12 +133,11 @@ impl<E: Endpoint> Keeper<E> {
         let table = entry.record.id;
         let mut chunk_count = 0;
         let mut left = 0;
-        for (index, chunk) in chunks.iter().enumerate() {
+        for (index, chunk) in chunks.iter() {
             let is_used = chunk.purpose != Some(ChunkPurpose::Free);
             if !is_used || chunk.table != table {
                 continue;
             }
-            let index = ChunkIndex(index as u64);
             // A leased chunk is given back by its session, or swept when that is fenced.
             // Its own is left by a reclamation or a sweep that failed (W5).
             let taken = (chunk.owner.is_free() || chunk.owner == self.owner)

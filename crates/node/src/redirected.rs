@@ -11,7 +11,7 @@ use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_index::retrain::Retraining;
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::TableId;
 
@@ -52,7 +52,7 @@ impl Redirected {
     }
 
     /// These chunks are about to be reused: no session can announce anything there.
-    pub(crate) fn forget(&self, layout: &RegionLayout, table: TableId, chunks: &[ChunkIndex]) {
+    pub(crate) fn forget(&self, layout: &PoolLayout, table: TableId, chunks: &[ChunkIndex]) {
         let is_gone = |old: &OldCounter| {
             let chunk = layout.chunk_of(old.table);
             chunk.is_some_and(|chunk| chunks.contains(&chunk))

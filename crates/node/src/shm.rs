@@ -15,7 +15,8 @@ use farleaf_types::OwnerWord;
 use crate::NodeError;
 use crate::embedded::NodeCore;
 use crate::endpoint::NodeEndpoint;
-use crate::network::NetworkDoor;
+use crate::members::{HomeOptions, MemberThread};
+use crate::network::{NetworkDoor, Role};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::Sessions;
 
@@ -29,6 +30,7 @@ pub struct ShmNode {
     region: Arc<MappedRegion>,
     /// Closed before the core ends, which sweeps after the sessions that are fenced then.
     door: Option<NetworkDoor>,
+    members: Option<MemberThread>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
     core: NodeCore,
     /// Forgets the region after everybody who reaches it so has ended.
@@ -38,6 +40,9 @@ pub struct ShmNode {
 /// What those are told who would map memory that is another's to change.
 const NOT_BY_SHM: &str = "the memory of this node is changed by its RDMA device alone, whose \
     atomics a processor's would break: open the pool as verbs:HOST:PORT";
+/// What processes of the host are told that look for one of several nodes.
+const NOT_ALONE: &str = "this is one of several nodes of a pool, which are reached over the \
+    network: open the pool by tcp:HOST:PORT of any of them";
 
 impl ShmNode {
     /// Takes the name, gets the memory, and serves from threads of its own until it is dropped.
@@ -50,7 +55,7 @@ impl ShmNode {
         size_bytes: u64,
         retraining: Option<RetrainPolicy>,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, retraining, None)
+        Self::start_on(name, size_bytes, retraining, (None, None))
     }
 
     /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes
@@ -67,14 +72,28 @@ impl ShmNode {
         retraining: Option<RetrainPolicy>,
         options: &VerbsOptions,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, retraining, Some(options))
+        Self::start_on(name, size_bytes, retraining, (Some(options), None))
+    }
+
+    /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients come
+    /// over the network, all of them: [`listen`](Self::listen).
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_home(
+        name: &str,
+        size_bytes: u64,
+        retraining: Option<RetrainPolicy>,
+        home: HomeOptions,
+    ) -> Result<Self, NodeError> {
+        Self::start_on(name, size_bytes, retraining, (None, Some(home)))
     }
 
     fn start_on(
         name: &str,
         size_bytes: u64,
         retraining: Option<RetrainPolicy>,
-        verbs: Option<&VerbsOptions>,
+        (verbs, home): (Option<&VerbsOptions>, Option<HomeOptions>),
     ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
         farleaf_region::Superblock::new(size_bytes, 0)?;
@@ -88,8 +107,10 @@ impl ShmNode {
         let verbs = verbs.transpose()?.map(Arc::new);
         if verbs.is_some() {
             listener.turn_away_all(NOT_BY_SHM);
+        } else if home.is_some() {
+            listener.turn_away_all(NOT_ALONE);
         }
-        let core = NodeCore::start(&region, verbs.as_deref(), retraining)?;
+        let core = NodeCore::start(&region, verbs.as_deref(), retraining, home)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -104,6 +125,7 @@ impl ShmNode {
             stop,
             region,
             door: None,
+            members: None,
             listener: Some(listener),
             core,
             verbs,
@@ -117,9 +139,17 @@ impl ShmNode {
     /// no secret.
     pub fn listen(&mut self, options: &TcpListenOptions) -> Result<SocketAddr, NodeError> {
         let sessions = SharedSessions(Arc::clone(&self.core.sessions));
-        let (layout, stop) = (self.core.layout, self.stop.clone());
+        let role = match &self.core.home {
+            None => Role::Alone(sessions),
+            Some(home) => Role::Home(sessions, Arc::clone(home)),
+        };
+        let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
         let verbs = self.verbs.clone();
-        let door = NetworkDoor::open(&self.region, sessions, layout, options, verbs, stop)?;
+        let door = NetworkDoor::open(&self.region, role, layout, options, verbs, stop)?;
+        if let Some(home) = &self.core.home {
+            let thread = MemberThread::start(Arc::clone(home)).map_err(NodeError::Thread)?;
+            self.members = Some(thread);
+        }
         Ok(self.door.insert(door).address)
     }
 

@@ -43,7 +43,7 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session;
-use farleaf_region::{RegionError, RegionLayout};
+use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::catalog::read_catalog;
@@ -78,7 +78,8 @@ impl SweepReport {
             IndexError::SnapshotDamaged(_)
                 | IndexError::Leaf(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
         );
-        if !is_damage {
+        // What is lost with its node (U4) says nothing either.
+        if !is_damage && error.lost_node().is_none() {
             return Err(error);
         }
         self.damaged_count += 1;
@@ -93,7 +94,7 @@ pub struct Keeper<E = MappedEndpoint> {
     /// Its loopback endpoint (F4).
     pub endpoint: E,
     /// Its region.
-    pub layout: RegionLayout,
+    pub layout: PoolLayout,
     /// Its own session.
     pub owner: OwnerWord,
 }
@@ -208,7 +209,7 @@ impl<E: Endpoint> Keeper<E> {
         Ok(fenced.await?)
     }
 
-    fn chunk_places<'a>(
+    pub(crate) fn chunk_places<'a>(
         &'a self,
         access: &LeafAccess<'a, E>,
         chunk: ChunkIndex,

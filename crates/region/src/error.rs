@@ -1,6 +1,7 @@
 //! What can go wrong with a region.
 
 use farleaf_fabric::{BatchError, ControlError};
+use farleaf_types::NodeId;
 use thiserror::Error;
 
 use crate::layout::SuperblockError;
@@ -46,6 +47,16 @@ pub enum RegionError {
         /// Which entry.
         index: u64,
     },
+}
+
+impl RegionError {
+    /// The node of the pool that is gone for good, if that is why.
+    pub fn lost_node(&self) -> Option<NodeId> {
+        match self {
+            Self::Fabric(error) => error.lost_node(),
+            _ => None,
+        }
+    }
 }
 
 fn kept(reserve_bytes: u64) -> String {

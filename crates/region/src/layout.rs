@@ -3,10 +3,10 @@
 use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
 use thiserror::Error;
 
-use crate::{catalog, queue, session, tally};
+use crate::{catalog, members, queue, session, tally};
 
 /// Version of everything that lies in a region. Grows with every change of a layout.
-pub const FORMAT_VERSION: u64 = 2;
+pub const FORMAT_VERSION: u64 = 3;
 /// "FARLEAF" and a zero, in the order in which the bytes lie in memory.
 const MAGIC: u64 = u64::from_le_bytes(*b"FARLEAF\0");
 /// Size of the unit that sessions lease and tables own, in bytes.
@@ -33,12 +33,15 @@ const TALLY_BLOCK: u64 = 6;
 const QUEUE_TAIL_BLOCK: u64 = 8;
 /// Tickets that the node has served. Written by the node alone.
 const QUEUE_HEAD_BLOCK: u64 = 9;
+/// How often the member table has changed. FAA, by the home node alone. See [`members`].
+const MEMBERS_VERSION_BLOCK: u64 = 10;
 /// The retraining queue's entries.
 const QUEUE_BLOCK: u64 = 16;
 const SESSIONS_BLOCK: u64 = 64;
 const CATALOG_BLOCK: u64 = SESSIONS_BLOCK + session::SESSION_COUNT;
+const MEMBERS_BLOCK: u64 = CATALOG_BLOCK + catalog::TABLE_COUNT_MAX * catalog::ENTRY_SIZE_BLOCKS;
 const CHUNK_TABLE_BLOCK: u64 =
-    CATALOG_BLOCK + catalog::TABLE_COUNT_MAX * catalog::ENTRY_SIZE_BLOCKS;
+    MEMBERS_BLOCK + members::MEMBER_COUNT_MAX * members::MEMBER_SIZE_BLOCKS;
 
 const _: () = assert!(TALLY_BLOCK + tally::TALLY_SIZE_BLOCKS <= QUEUE_TAIL_BLOCK);
 const _: () = assert!(QUEUE_BLOCK + queue::QUEUE_SIZE_BLOCKS <= SESSIONS_BLOCK);
@@ -168,9 +171,33 @@ impl Superblock {
     }
 }
 
-/// A chunk's number in its region.
+/// A chunk's number in its pool: the node (from bit 32 on), and the number in the node's region.
+/// Those of one region follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkIndex(pub u64);
+
+impl ChunkIndex {
+    const NODE_SHIFT: u32 = 32;
+
+    /// The chunk of a node that has this number in the node's region.
+    pub const fn new(node: NodeId, number: u64) -> Self {
+        Self((node.0 as u64) << Self::NODE_SHIFT | number)
+    }
+
+    /// Whose region it is in.
+    pub const fn node(self) -> NodeId {
+        NodeId((self.0 >> Self::NODE_SHIFT) as u8)
+    }
+
+    /// Its number in that region.
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << Self::NODE_SHIFT) - 1)
+    }
+}
+
+// Blocks have 40 bits, of which chunks leave 30.
+const _: () =
+    assert!(RemoteAddr::BLOCK_COUNT_MAX / CHUNK_SIZE_BLOCKS < 1 << ChunkIndex::NODE_SHIFT);
 
 /// Where things are in a region whose superblock has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,14 +278,24 @@ impl RegionLayout {
         self.block(CATALOG_BLOCK + index * catalog::ENTRY_SIZE_BLOCKS)
     }
 
+    /// How often the member table has changed. FAA, by the home node alone.
+    pub const fn members_version(&self) -> WordAddr {
+        self.block(MEMBERS_VERSION_BLOCK)
+    }
+
+    /// First word of a node's entry in the member table.
+    pub const fn member_entry(&self, node: NodeId) -> WordAddr {
+        self.block(MEMBERS_BLOCK + node.0 as u64 * members::MEMBER_SIZE_BLOCKS)
+    }
+
     /// First word of a chunk's block in the chunk table.
     pub const fn chunk_entry(&self, chunk: ChunkIndex) -> WordAddr {
-        self.block(CHUNK_TABLE_BLOCK + chunk.0)
+        self.block(CHUNK_TABLE_BLOCK + chunk.number())
     }
 
     /// First block of a chunk.
     pub const fn chunk_start(&self, chunk: ChunkIndex) -> RemoteAddr {
-        let block = self.superblock.first_chunk_block + chunk.0 * CHUNK_SIZE_BLOCKS;
+        let block = self.superblock.first_chunk_block + chunk.number() * CHUNK_SIZE_BLOCKS;
         RemoteAddr::new(self.node, block)
     }
 
@@ -269,7 +306,7 @@ impl RegionLayout {
             .checked_sub(self.superblock.first_chunk_block)?;
         let chunk = block / CHUNK_SIZE_BLOCKS;
         let inside = addr.node() == self.node && chunk < self.superblock.chunk_count;
-        inside.then_some(ChunkIndex(chunk))
+        inside.then_some(ChunkIndex::new(self.node, chunk))
     }
 }
 
@@ -287,7 +324,7 @@ mod tests {
             words[..7],
             [
                 0x0046_4145_4C52_4146,
-                2,
+                3,
                 1 << 30,
                 0x1122,
                 words[4],

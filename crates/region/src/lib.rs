@@ -6,9 +6,13 @@
 //! blocks 6..     what retraining has done, and its queue              ([`tally`], [`queue`])
 //! sessions       one block per session number                                ([`session`])
 //! catalog        four blocks per table                                       ([`catalog`])
+//! members        two blocks per node of the pool                             ([`members`])
 //! chunk table    one block per chunk: owner, purpose, free leaves            ([`chunk`])
 //! chunks         64 KiB each: leaves, runs of leaves, search-layer snapshots
 //! ```
+//!
+//! A pool of several nodes has all of this in the region of its home node; of the regions of the
+//! others, the superblock, the chunk table, its hot word and the chunks are in use.
 //!
 //! Each format has one module with its layout, its decoder and its golden bytes. [`allocation`]
 //! and [`catalog`] hold the two protocols of this crate; both are made so that a client may die
@@ -20,11 +24,14 @@ pub mod allocation;
 pub mod catalog;
 pub mod chunk;
 pub mod layout;
+pub mod members;
 pub mod queue;
 pub mod session;
 pub mod tally;
 
 mod error;
+mod pool;
 
 pub use error::RegionError;
 pub use layout::{ChunkIndex, FORMAT_VERSION, RegionLayout, Superblock, SuperblockError};
+pub use pool::PoolLayout;

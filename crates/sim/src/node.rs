@@ -15,7 +15,8 @@ use farleaf_node::sessions::{AgentEvent, Sessions};
 use farleaf_node::sweep::Keeper;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_region::{RegionLayout, Superblock};
+use farleaf_region::members::{Member, MemberState, write_member};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
@@ -39,11 +40,21 @@ pub struct Node {
     /// Where everything happens.
     pub world: SharedWorld,
     /// Its region's parts.
-    pub layout: RegionLayout,
+    pub layout: PoolLayout,
     sessions: RefCell<Sessions<StillEndpoint>>,
     events: Receiver<AgentEvent>,
     /// As which the agent works.
     agent: Cell<Option<(ClientId, OwnerWord)>>,
+}
+
+/// A fresh region.
+fn make_region(still: &StillEndpoint, node: NodeId) -> RegionLayout {
+    let superblock = Superblock::new(REGION_SIZE_BYTES, 1).expect("large enough");
+    let mut batch = Batch::new();
+    let place = RegionLayout::superblock_addr(node);
+    batch.write(place, &superblock.encode());
+    block_on(still.execute(&mut batch), || 0).expect("inside the region");
+    RegionLayout { node, superblock }
 }
 
 impl core::fmt::Debug for Node {
@@ -53,28 +64,29 @@ impl core::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node with a fresh region.
+    /// A node with a fresh region, and further ones beside it if the world has more than one.
     ///
     /// # Panics
     /// The region is too small, which it is not.
     pub fn new(world: &SharedWorld) -> Rc<Self> {
-        let superblock = Superblock::new(REGION_SIZE_BYTES, 1).expect("large enough");
         let still = StillEndpoint::new(world);
-        let mut batch = Batch::new();
-        batch.write(
-            RegionLayout::superblock_addr(NodeId(0)),
-            &superblock.encode(),
-        );
-        block_on(still.execute(&mut batch), || 0).expect("inside the region");
-        let layout = RegionLayout {
-            node: NodeId(0),
-            superblock,
-        };
+        let layout = PoolLayout::from(make_region(&still, NodeId(0)));
+        let node_count = world.borrow().node_count();
+        for number in 1..node_count {
+            let member = Member {
+                layout: make_region(&still, NodeId(number)),
+                address: format!("simulated:{number}"),
+            };
+            let written = write_member(&still, &layout, &member, MemberState::Active);
+            block_on(written, || 0).expect("inside the region");
+            layout.members().learn(member, MemberState::Active);
+        }
         let (sender, events) = channel();
+        let home = *layout.home();
         Rc::new(Self {
             world: SharedWorld::clone(world),
             layout,
-            sessions: RefCell::new(Sessions::new(still, layout, sender)),
+            sessions: RefCell::new(Sessions::new(still, home, sender)),
             events,
             agent: Cell::default(),
         })
@@ -88,8 +100,9 @@ impl Node {
     pub fn hand_out_all(&self) {
         let still = StillEndpoint::new(&self.world);
         let mut batch = Batch::new();
-        let chunk_count = self.layout.superblock.chunk_count;
-        batch.write_word(self.layout.alloc_num(), chunk_count);
+        for region in self.layout.regions() {
+            batch.write_word(region.alloc_num(), region.superblock.chunk_count);
+        }
         block_on(still.execute(&mut batch), || 0).expect("inside the region");
     }
 
@@ -179,7 +192,7 @@ impl Node {
     pub fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
         Keeper {
             endpoint,
-            layout: self.layout,
+            layout: self.layout.clone(),
             owner,
         }
     }

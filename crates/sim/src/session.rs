@@ -41,7 +41,7 @@ impl<E> SimHost<E> {
     /// it closes is added to the findings.
     pub fn new(node: &Rc<Node>, client: ClientId, findings: &Findings) -> Self {
         Self {
-            share: PoolShare::new("sim".to_owned(), node.layout),
+            share: PoolShare::new("sim".to_owned(), node.layout.clone()),
             node: Rc::clone(node),
             client,
             findings: Findings::clone(findings),

@@ -8,6 +8,7 @@ use farleaf_index::{IndexError, LoadError};
 use farleaf_leaf::LeafError;
 use farleaf_node::NodeError;
 use farleaf_region::{RegionError, SuperblockError};
+use farleaf_types::NodeId;
 use thiserror::Error;
 
 /// An operating failure. Whether a key was there is never an error.
@@ -124,6 +125,16 @@ pub enum ErrorKind {
     /// An operation failed.
     #[error(transparent)]
     Index(IndexError),
+    /// A node of the pool is gone for good, and what was on it. Keys on other nodes can be used as
+    /// before; what was asked of this one has done nothing that anybody will see.
+    #[error(
+        "node {number} of the pool has been lost, and what was on it; keys on other nodes can still \
+         be used (`farleaf nodes list` shows the pool's nodes)"
+    )]
+    NodeLost {
+        /// Its number.
+        number: u8,
+    },
     /// The fabric failed; the outcome of a write is unknown.
     #[error(transparent)]
     Fabric(BatchError),
@@ -176,7 +187,7 @@ impl From<RegionError> for Error {
     fn from(error: RegionError) -> Self {
         let kind = match error {
             RegionError::Full { .. } | RegionError::CatalogFull { .. } => ErrorKind::Full(error),
-            RegionError::Fabric(error) => ErrorKind::Fabric(error),
+            RegionError::Fabric(error) => return error.into(),
             RegionError::Control(error) => ErrorKind::Control(error),
             other => ErrorKind::Region(other),
         };
@@ -192,7 +203,7 @@ impl From<IndexError> for Error {
                 return (*error).into();
             }
             IndexError::Fabric(error) | IndexError::Leaf(LeafError::Fabric(error)) => {
-                ErrorKind::Fabric(error)
+                return error.into();
             }
             IndexError::Leaf(LeafError::SessionBroken) => ErrorKind::SessionBroken,
             other => ErrorKind::Index(other),
@@ -232,4 +243,15 @@ macro_rules! from_source {
     };
 }
 
-from_source!(ControlError => Control, NodeError => Node, BatchError => Fabric);
+from_source!(ControlError => Control, NodeError => Node);
+
+impl From<BatchError> for Error {
+    #[cold]
+    fn from(error: BatchError) -> Self {
+        match error.lost_node() {
+            Some(NodeId(number)) => ErrorKind::NodeLost { number },
+            None => ErrorKind::Fabric(error),
+        }
+        .into()
+    }
+}

@@ -36,6 +36,7 @@ mod begin;
 mod endpoint;
 mod error;
 pub mod host;
+mod nodes;
 mod options;
 mod pool;
 mod process;
@@ -60,7 +61,11 @@ pub use farleaf_index::partial::PartialCounts;
 /// The smallest metadata budget of a session.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;
 pub use farleaf_index::{LayerKind, LoadError};
+pub use farleaf_region::members::{
+    MEMBER_ADDRESS_SIZE_BYTES_MAX as NODE_ADDRESS_SIZE_BYTES_MAX, MemberState as NodeState,
+};
 pub use farleaf_region::tally::RetrainTally;
+pub use nodes::NodeInfo;
 pub use options::{
     EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, retrain_policy,
 };

@@ -51,6 +51,11 @@ pub enum EmbeddedFabric {
     },
     /// A memory node that listens on loopback, and is reached as one on another host would be.
     Tcp,
+    /// The same with further nodes beside it, each of the pool's size: a pool of several nodes.
+    Nodes {
+        /// How many nodes there are, with the first one; from 1 to 255.
+        node_count: u8,
+    },
     /// The same, whose memory an RDMA device of this host serves, over itself.
     Verbs(VerbsOptions),
 }

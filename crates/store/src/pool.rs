@@ -7,20 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
 use farleaf_fabric::shm::{PoolName, ShmClient};
-use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
+use farleaf_fabric::tcp::{NodeDirectory, TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
-use farleaf_node::{MemNode, ShmNode};
+use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
+use farleaf_region::members::MemberState;
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
 use farleaf_region::tally::{RetrainTally, read_tally};
-use farleaf_region::{RegionLayout, Superblock};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::endpoint::PoolEndpoint;
 use crate::host::Host;
+use crate::nodes::{NodeInfo, PoolNodes};
 use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
@@ -73,6 +75,8 @@ pub(crate) struct PoolInner {
     pub(crate) control: Arc<dyn Control>,
     /// A node in this process; stopped after everything above is gone.
     node: Option<ShmNode>,
+    /// And those beside it.
+    _guests: Vec<GuestNode>,
 }
 
 /// How the pool's memory is reached.
@@ -80,6 +84,8 @@ pub(crate) struct PoolInner {
 enum Way {
     Mapped(Arc<MappedRegion>),
     Network(Arc<TcpClient>),
+    /// The home, and the others.
+    Nodes(Arc<TcpClient>, Arc<PoolNodes>),
     Verbs(Arc<VerbsClient>),
 }
 
@@ -89,6 +95,10 @@ impl Way {
         Ok(match self {
             Self::Mapped(region) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(region))),
             Self::Network(client) => PoolEndpoint::network(client.endpoint(owner)?),
+            Self::Nodes(home, nodes) => {
+                let nodes: Arc<dyn NodeDirectory> = Arc::clone(nodes) as _;
+                PoolEndpoint::network(home.pool_endpoint(owner, nodes)?)
+            }
             Self::Verbs(client) => match owner {
                 Some(owner) => PoolEndpoint::verbs(client.endpoint(owner)?),
                 None => PoolEndpoint::network(client.process_endpoint()?),
@@ -99,7 +109,7 @@ impl Way {
     fn size_bytes(&self) -> u64 {
         match self {
             Self::Mapped(region) => region.word_count() * 8,
-            Self::Network(client) => client.region_size_bytes(),
+            Self::Network(client) | Self::Nodes(client, _) => client.region_size_bytes(),
             Self::Verbs(client) => client.region_size_bytes(),
         }
     }
@@ -186,6 +196,7 @@ impl Pool {
                 let name = node.name().clone();
                 Self::open_shared(&name, Some(node))
             }
+            EmbeddedFabric::Nodes { node_count } => Self::embedded_nodes(*node_count, options),
             EmbeddedFabric::Tcp => {
                 let mut node = ShmNode::start(&private_name(), options.size_bytes, retraining)?;
                 let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -206,6 +217,39 @@ impl Pool {
         }
     }
 
+    fn embedded_nodes(node_count: u8, options: &PoolOptions) -> Result<Self, Error> {
+        let retraining = retrain_policy(options.retrain_thread_count)?;
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let connect = TcpConnectOptions::default();
+        let home = HomeOptions {
+            address: loopback.to_string(),
+            connect: connect.clone(),
+            lost_after: connect.answer_time_max,
+        };
+        let name = private_name();
+        let mut node = ShmNode::start_home(&name, options.size_bytes, retraining, home)?;
+        let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
+        let start = |number| {
+            GuestNode::start(&GuestOptions {
+                name: format!("{name}-{number}"),
+                size_bytes: options.size_bytes,
+                listen: TcpListenOptions::at(loopback),
+                address: loopback.to_string(),
+                wanted: NodeId(number),
+                home_address: address.clone(),
+                connect: connect.clone(),
+            })
+        };
+        let guests: Result<Vec<GuestNode>, _> = (1..node_count).map(start).collect();
+        let guests = guests?;
+        for guest in &guests {
+            guest.wait_until_joined()?;
+        }
+        let client = TcpClient::connect(&address, &connect)?;
+        let node = (Some(node), guests, Some(&connect));
+        Self::assemble_network(&address, client, node)
+    }
+
     fn open_shared(name: &PoolName, node: Option<ShmNode>) -> Result<Self, Error> {
         let (client, memory, size_bytes) = ShmClient::connect(name)?;
         let region =
@@ -222,9 +266,22 @@ impl Pool {
         options: &TcpConnectOptions,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        let client = Arc::new(TcpClient::connect(address, options)?);
+        let mut client = TcpClient::connect(address, options)?;
+        if let Some(home) = client.home_address()? {
+            // What there is once in a pool is at its home (U1).
+            client = TcpClient::connect(&home, options)?;
+        }
+        Self::assemble_network(address, client, (node, Vec::new(), Some(options)))
+    }
+
+    fn assemble_network(
+        address: &str,
+        client: TcpClient,
+        nodes: (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
+    ) -> Result<Self, Error> {
+        let client = Arc::new(client);
         let way = Way::Network(Arc::clone(&client));
-        Self::assemble(format!("tcp:{address}"), way, client, node)
+        Self::assemble_with(format!("tcp:{address}"), way, client, nodes)
     }
 
     fn open_verbs(
@@ -243,6 +300,15 @@ impl Pool {
         control: Arc<dyn Control>,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
+        Self::assemble_with(address, way, control, (node, Vec::new(), None))
+    }
+
+    fn assemble_with(
+        address: String,
+        mut way: Way,
+        control: Arc<dyn Control>,
+        (node, guests, options): (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
+    ) -> Result<Self, Error> {
         let endpoint = way.endpoint(None)?;
         let mut batch = Batch::new();
         let read = batch.read(
@@ -258,9 +324,26 @@ impl Pool {
                 source,
             }
         })?;
-        let layout = RegionLayout {
+        let home = RegionLayout {
             node: NodeId(0),
             superblock,
+        };
+        let layout = PoolLayout::from(home);
+        let refreshed = layout.members().refresh(&endpoint, &layout);
+        let has_nodes = drive(&endpoint, refreshed)?;
+        way = match (way, options) {
+            (Way::Network(client), Some(options)) if has_nodes => {
+                let (home, layout) = (Arc::clone(&client), layout.clone());
+                let nodes = PoolNodes::new(home, layout, options.clone());
+                Way::Nodes(client, Arc::new(nodes))
+            }
+            (Way::Mapped(_), _) if has_nodes => {
+                let why = "it is one of several nodes, which are reached over the network: open \
+                           the pool by tcp:HOST:PORT of any of them";
+                let why = why.to_owned();
+                return Err(ErrorKind::BadAddress { address, why }.into());
+            }
+            (way, _) => way,
         };
         let share = PoolShare::new(address, layout);
         let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
@@ -273,6 +356,7 @@ impl Pool {
             control,
             _process: process,
             node,
+            _guests: guests,
         })))
     }
 
@@ -320,6 +404,46 @@ impl Pool {
         })
     }
 
+    /// Its nodes, home first, lost ones too. A few round trips, and 64 bytes per 64 KiB chunk.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn nodes(&self) -> Result<Vec<NodeInfo>, Error> {
+        let endpoint = self.endpoint(None)?;
+        let layout = &self.0.share.layout;
+        let members = layout.members();
+        drive(&endpoint, members.refresh(&endpoint, layout))?;
+        let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
+        let chunks = drive(&endpoint, allocator.entries())?;
+        let nodes = members.all().map(|(member, state)| NodeInfo {
+            number: member.layout.node.0,
+            address: match member.layout.node {
+                NodeId(0) => members.home_address().to_owned(),
+                _ => member.address.clone(),
+            },
+            state,
+            size_bytes: member.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            used_bytes: chunks.used_count(member.layout.node) * CHUNK_SIZE_BYTES,
+        });
+        Ok(nodes.collect())
+    }
+
+    /// Asks the pool's home to let a node drain, to take it into use again, or to give it up for lost.
+    /// Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
+    ///
+    /// # Errors
+    /// The home cannot be reached, the pool has one node, there is no such node or it is in another
+    /// state, or the right to administer is missing.
+    pub fn set_node_state(&self, number: u8, state: MemberState) -> Result<(), Error> {
+        let (Way::Network(home) | Way::Nodes(home, _)) = &self.0.way else {
+            let why = "nodes are administered over the network, by tcp:HOST:PORT".to_owned();
+            let address = self.0.share.address.clone();
+            return Err(ErrorKind::BadAddress { address, why }.into());
+        };
+        home.set_member(NodeId(number), state as u64)?;
+        Ok(())
+    }
+
     /// What of it is in use. A few round trips, and 64 bytes per 64 KiB chunk.
     ///
     /// # Errors
@@ -329,9 +453,11 @@ impl Pool {
         let layout = &self.0.share.layout;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
         let chunks = drive(&endpoint, allocator.entries())?;
+        let sizes = layout.regions().map(|region| region.superblock.chunk_count);
+        let chunk_count: u64 = sizes.sum();
         let used = chunks
             .iter()
-            .filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
+            .filter(|(_, chunk)| chunk.purpose != Some(ChunkPurpose::Free));
         let mut batch = Batch::new();
         let reads: Vec<_> = session_ids()
             .map(|session| batch.read(layout.session(session), SESSION_SIZE_WORDS))
@@ -343,7 +469,7 @@ impl Pool {
         };
         let alive = reads.iter().filter(|read| is_alive(batch.words(**read)));
         Ok(PoolUsage {
-            size_bytes: layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            size_bytes: chunk_count * CHUNK_SIZE_BYTES,
             used_bytes: used.count() as u64 * CHUNK_SIZE_BYTES,
             session_count: alive.count() as u64,
             table_count: drive(&endpoint, read_catalog(&endpoint, layout))?.len() as u64,

@@ -8,7 +8,7 @@ use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_leaf::LeafGeometry;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, TableId};
 
 use crate::Error;
@@ -22,7 +22,7 @@ type CachedDirectory = (RemoteAddr, Arc<Directory>);
 #[derive(Debug)]
 pub struct PoolShare {
     pub(crate) address: String,
-    pub(crate) layout: RegionLayout,
+    pub(crate) layout: PoolLayout,
     pub(crate) process: Process,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
     /// Roots whose directories some session is reading.
@@ -48,7 +48,7 @@ impl Drop for Reading<'_> {
 impl PoolShare {
     /// Nothing read yet. Somebody must let [`ProcessKeeper::tick`](crate::host::ProcessKeeper)
     /// run now and then, or no memory is ever reused.
-    pub fn new(address: String, layout: RegionLayout) -> Self {
+    pub fn new(address: String, layout: PoolLayout) -> Self {
         Self {
             address,
             layout,
@@ -59,7 +59,7 @@ impl PoolShare {
     }
 
     /// The parts of the pool's region.
-    pub fn layout(&self) -> &RegionLayout {
+    pub fn layout(&self) -> &PoolLayout {
         &self.layout
     }
 
@@ -85,6 +85,7 @@ impl PoolShare {
             backoff(attempt).await;
         }
         let _reading = reading;
+        self.learn_nodes(endpoint).await?;
         let read = read_snapshot(endpoint, &self.layout, geometry, table, root).await?;
         if let Some(directory) = self.known(table, root) {
             return Ok(directory);
@@ -93,6 +94,15 @@ impl PoolShare {
         let cached = (root, Arc::clone(&directory));
         self.directories().insert(table, cached);
         Ok(directory)
+    }
+
+    /// What is about to be read may name a node that has joined since the process looked last.
+    pub(crate) async fn learn_nodes<E: Endpoint>(&self, endpoint: &E) -> Result<(), Error> {
+        self.layout
+            .members()
+            .refresh(endpoint, &self.layout)
+            .await?;
+        Ok(())
     }
 
     /// `None`: another session is reading it.
@@ -164,7 +174,7 @@ mod tests {
         let table = table();
         let table = table.asynchronous();
         let (id, root) = root_of(table);
-        let share = PoolShare::new("mem:".to_owned(), *table.session.layout());
+        let share = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
         let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
         let read = || share.directory(endpoint, geometry, id, root);
         let reading = share.begin_reading((id, root)).expect("nobody reads");
@@ -174,7 +184,7 @@ mod tests {
         for _ in 0..4 {
             assert!(waiting.as_mut().poll(&mut context).is_pending());
         }
-        let other = PoolShare::new("mem:".to_owned(), *table.session.layout());
+        let other = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
         let known = block_on(other.directory(endpoint, geometry, id, root), || 0);
         let known = known.expect("read");
         share.directories().insert(id, (root, Arc::clone(&known)));
@@ -197,7 +207,7 @@ mod tests {
         let table = table();
         let table = table.asynchronous();
         let (id, root) = root_of(table);
-        let share = PoolShare::new("mem:".to_owned(), *table.session.layout());
+        let share = PoolShare::new("mem:".to_owned(), table.session.layout().clone());
         let _reading = share.begin_reading((id, root)).expect("nobody reads");
         let (endpoint, geometry) = (&table.session.endpoint, table.state.geometry);
         let read = share.directory(endpoint, geometry, id, root);

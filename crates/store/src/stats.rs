@@ -124,7 +124,7 @@ impl Table {
         let chunks = session.drive(allocator.entries())?;
         let own = chunks
             .iter()
-            .filter(|chunk| chunk.table.0 == table.info().id);
+            .filter(|(_, chunk)| chunk.table.0 == table.info().id);
         Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
     }
 }

@@ -198,6 +198,8 @@ pub enum FabricKind {
     Shm,
     /// A memory node that listens on loopback, as one on another host would be reached.
     Tcp,
+    /// Three of them: a pool of several nodes.
+    Nodes,
     /// The same, whose memory an RDMA device of this host serves, over itself.
     Verbs,
 }
@@ -209,12 +211,13 @@ impl FabricKind {
             Self::Mem => EmbeddedFabric::Mem,
             Self::Shm => EmbeddedFabric::Shm { name: None },
             Self::Tcp => EmbeddedFabric::Tcp,
+            Self::Nodes => EmbeddedFabric::Nodes { node_count: 3 },
             Self::Verbs => EmbeddedFabric::Verbs(verbs.clone()),
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Mem, Self::Shm, Self::Tcp, Self::Verbs];
+    pub const ALL: [Self; 5] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes, Self::Verbs];
 
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
@@ -222,6 +225,7 @@ impl FabricKind {
             Self::Mem => "mem",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Nodes => "nodes",
             Self::Verbs => "verbs",
         }
     }
@@ -235,7 +239,7 @@ impl fmt::Display for FabricKind {
 
 /// A name that is no fabric's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem, shm, tcp or verbs")]
+#[error("unknown fabric `{0}`: expected mem, shm, tcp, nodes or verbs")]
 pub struct UnknownFabric(pub String);
 
 impl FromStr for FabricKind {

@@ -7,6 +7,11 @@ use crate::failure::BadArgument;
 
 /// A session in the pool.
 pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
+    Ok(open_pool(pool)?.session()?)
+}
+
+/// The pool.
+pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
     if pool.pool.starts_with("mem:") {
         let message = "a 'mem:' pool is gone with the process that made it, so there is nothing in \
                        it for a command; serve a pool with `farleaf serve` and take 'shm:NAME'";
@@ -23,18 +28,19 @@ pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
         );
         return Err(BadArgument(message).into());
     }
-    let options = ConnectOptions {
+    Ok(Pool::open_with(&pool.pool, &connect_options(pool)?)?)
+}
+
+/// How nodes on the network are connected to.
+pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOptions> {
+    let tls = pool.tls_ca.as_deref().map(TlsClient::from_file);
+    Ok(ConnectOptions {
         secret: pool.secret()?,
         rights: pool.rights,
-        tls: pool
-            .tls_ca
-            .as_deref()
-            .map(TlsClient::from_file)
-            .transpose()?,
+        tls: tls.transpose()?,
         verbs: (&pool.rdma).into(),
         ..ConnectOptions::default()
-    };
-    Ok(Pool::open_with(&pool.pool, &options)?.session()?)
+    })
 }
 
 /// A session in the pool, and a table of it.

@@ -8,10 +8,12 @@ pub(crate) mod del;
 pub(crate) mod figures;
 pub(crate) mod get;
 pub(crate) mod load;
+pub(crate) mod nodes;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod secret;
 pub(crate) mod serve;
+mod serve_node;
 pub(crate) mod sim;
 mod sim_network;
 pub(crate) mod stats;
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Scan(scan::ScanArguments),
     /// Show what is in the pool, and how well its tables are kept
     Stats(stats::StatsArguments),
+    /// Show the nodes of a pool, drain them, or give them up
+    Nodes(nodes::NodesArguments),
     /// Make secrets for pools on the network, and keys for lesser rights
     Secret(secret::SecretArguments),
     /// Measure, in a pool of its own
@@ -67,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Del(del) => del::run(pool, del),
         Command::Scan(scan) => scan::run(pool, scan),
         Command::Stats(stats) => stats::run(pool, stats),
+        Command::Nodes(nodes) => nodes::run(pool, nodes),
         Command::Secret(secret) => secret::run(pool, secret),
         Command::Bench(bench) => bench::run(&pool.rdma, bench),
         Command::Sim(sim) => sim::run(sim),

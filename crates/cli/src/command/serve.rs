@@ -6,13 +6,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
-use farleaf::{PageKind, Pool, Rights, retrain_policy};
-use farleaf_node::{NodeError, ShmNode, TcpListenError, TcpListenOptions, TlsServer};
+use clap::{ArgGroup, Args};
+use farleaf::{PageKind, Pool, Rights, Secret, retrain_policy};
+use farleaf_node::{
+    NodeError, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions, TlsServer,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arguments::PoolArguments;
+use crate::command::serve_node;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::quantity::{parse_size, size};
@@ -21,7 +24,14 @@ const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
 
 /// Which pool to serve.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("network").args(["listen", "node"]).multiple(true))]
 pub(crate) struct ServeArguments {
+    /// Serve this node of a pool of several: `--pool FILE` says which nodes there are, the first, 0,
+    /// being the pool's home
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["name", "size", "listen", "silence"])]
+    #[arg(allow_negative_numbers = true)]
+    pub(super) node: Option<u8>,
+
     /// The pool's name; its address is `shm:NAME`
     #[arg(long, default_value = "default")]
     name: String,
@@ -57,7 +67,7 @@ pub(crate) struct ServeArguments {
         long,
         default_value_t = 1024,
         value_name = "COUNT",
-        requires = "listen"
+        requires = "network"
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
     #[arg(allow_negative_numbers = true)]
@@ -78,7 +88,7 @@ pub(crate) struct ServeArguments {
     #[arg(
         long,
         value_name = "COUNT",
-        requires = "listen",
+        requires = "network",
         allow_negative_numbers = true
     )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -86,7 +96,7 @@ pub(crate) struct ServeArguments {
 
     /// File with the node's certificate, and those that lead to its authority (PEM): encrypts what
     /// goes over the network
-    #[arg(long, value_name = "FILE", requires = "listen", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "network", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
     /// File with the key of that certificate (PEM)
@@ -108,11 +118,13 @@ fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// Serves until SIGINT or SIGTERM. A second signal ends it at once.
 pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::Result<Ending> {
+    if let Some(number) = arguments.node {
+        return serve_node::run(pool, arguments, number.into());
+    }
     refuse_if_served(&arguments.name)?;
     // Before the node, so that no signal falls between.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
-    let retraining = retrain_policy(arguments.retrain_threads)
-        .map_err(|error| BadArgument(format!("--{error}")))?;
+    let signals = take_signals()?;
+    let retraining = arguments.retraining()?;
     let (name, size_bytes) = (&arguments.name, arguments.size);
     let node = if arguments.verbs {
         ShmNode::start_with_verbs(name, size_bytes, retraining, &(&pool.rdma).into())
@@ -121,29 +133,9 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     };
     let mut node = node.map_err(|error| refused(&arguments.name, error))?;
     let network = listen(pool, arguments, &mut node)?;
-    if node.page_kind() == PageKind::Ordinary {
-        let page_count = node.size_bytes().div_ceil(HUGE_PAGE_SIZE_BYTES);
-        tracing::warn!(
-            "no huge pages: everything works, slower; `sysctl -w vm.nr_hugepages={page_count}` as \
-             root before `farleaf serve` reserves enough"
-        );
-    }
+    warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
     let stop = node.stop_signal();
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            let mut stopping = false;
-            for signal in signals.forever() {
-                if stopping {
-                    // Whether it can be done or not, this is the end of it.
-                    let _ = signal_hook::low_level::emulate_default_handler(signal);
-                }
-                stopping = true;
-                stop.stop();
-                tracing::info!(signal, "stopping");
-            }
-        })
-        .context("cannot start the thread that waits for signals")?;
+    stop_on(signals, move || stop.stop())?;
     let size = size(node.size_bytes());
     let kind = if arguments.verbs { "verbs" } else { "tcp" };
     let network_text = network.map(|at| format!("{kind}:{at}"));
@@ -183,6 +175,76 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     Ok(Ending::Done)
 }
 
+impl ServeArguments {
+    pub(super) fn retraining(&self) -> anyhow::Result<Option<RetrainPolicy>> {
+        let policy = retrain_policy(self.retrain_threads);
+        Ok(policy.map_err(|error| BadArgument(format!("--{error}")))?)
+    }
+
+    /// Listens there, with what else was said of it.
+    pub(super) fn listen_at(
+        &self,
+        address: SocketAddr,
+        secret: Option<Secret>,
+    ) -> anyhow::Result<TcpListenOptions> {
+        let mut options = TcpListenOptions::at(address);
+        options.secret = secret;
+        if let Some(secret) = &options.secret
+            && secret.rights() < Rights::Admin
+        {
+            let reason = "a node needs the pool's secret itself, and this is a key derived from it";
+            return Err(BadArgument(reason.to_owned()).into());
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            options.tls = Some(TlsServer::from_files(certificate, key)?);
+        }
+        options.connection_count_max = self.connections as usize;
+        options.silence_max = Duration::from_secs(self.silence.into());
+        if let Some(count) = self.nic_threads {
+            options.nic_thread_count = count as usize;
+        }
+        allow_descriptors(u64::from(self.connections));
+        Ok(options)
+    }
+}
+
+pub(super) fn take_signals() -> anyhow::Result<Signals> {
+    Signals::new([SIGINT, SIGTERM]).context("cannot take signals")
+}
+
+/// Stops at the first signal, and ends the program at the second.
+pub(super) fn stop_on(
+    mut signals: Signals,
+    stop: impl Fn() + Send + 'static,
+) -> anyhow::Result<()> {
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let mut stopping = false;
+            for signal in signals.forever() {
+                if stopping {
+                    // Whether it can be done or not, this is the end of it.
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+                stopping = true;
+                stop();
+                tracing::info!(signal, "stopping");
+            }
+        })
+        .context("cannot start the thread that waits for signals")?;
+    Ok(())
+}
+
+pub(super) fn warn_of_ordinary_pages(pages: PageKind, size_bytes: u64) {
+    if pages == PageKind::Ordinary {
+        let page_count = size_bytes.div_ceil(HUGE_PAGE_SIZE_BYTES);
+        tracing::warn!(
+            "no huge pages: everything works, slower; `sysctl -w vm.nr_hugepages={page_count}` as \
+             root before `farleaf serve` reserves enough"
+        );
+    }
+}
+
 /// The address for clients; who listens on all addresses of a host cannot know by which one they
 /// come.
 fn from_elsewhere(at: SocketAddr) -> String {
@@ -202,37 +264,24 @@ fn listen(
     let Some(address) = arguments.listen else {
         return Ok(None);
     };
-    let mut options = TcpListenOptions::at(address);
-    options.secret = pool.secret()?;
-    if let Some(secret) = &options.secret
-        && secret.rights() < Rights::Admin
-    {
-        let reason = "a node needs the pool's secret itself, and this is a key derived from it";
-        return Err(BadArgument(reason.to_owned()).into());
-    }
-    if let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
-        options.tls = Some(TlsServer::from_files(certificate, key)?);
-    }
-    options.connection_count_max = arguments.connections as usize;
-    options.silence_max = Duration::from_secs(arguments.silence.into());
-    if let Some(count) = arguments.nic_threads {
-        options.nic_thread_count = count as usize;
-    }
-    allow_descriptors(u64::from(arguments.connections));
+    let options = arguments.listen_at(address, pool.secret()?)?;
     let listened = node.listen(&options);
-    let needs_secret = |error: &NodeError| {
-        matches!(
-            error,
-            NodeError::Network(TcpListenError::NeedsSecret { .. })
-        )
-    };
-    listened.map(Some).map_err(|error| {
-        if needs_secret(&error) {
-            let hint = "--secret-file or FARLEAF_SECRET gives one, `farleaf secret new` makes one";
-            return BadArgument(format!("--listen: {error}; {hint}")).into();
-        }
-        anyhow::Error::new(error).context(format!("cannot serve {}", node.name()))
-    })
+    listened
+        .map(Some)
+        .map_err(|error| cannot_listen("--listen", error, &node.name().to_string()))
+}
+
+/// Why a node cannot serve `what`.
+pub(super) fn cannot_listen(option: &str, error: NodeError, what: &str) -> anyhow::Error {
+    let needs_secret = matches!(
+        error,
+        NodeError::Network(TcpListenError::NeedsSecret { .. })
+    );
+    if needs_secret {
+        let hint = "--secret-file or FARLEAF_SECRET gives one, `farleaf secret new` makes one";
+        return BadArgument(format!("{option}: {error}; {hint}")).into();
+    }
+    anyhow::Error::new(error).context(format!("cannot serve {what}"))
 }
 
 /// Each connection is a descriptor; hosts begin with a limit that is lower than what they allow.

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use flate2::{Compression, write::GzEncoder};
 
 use crate::network_inputs::NETWORK;
+use crate::node_inputs::NODES;
 use crate::pool::{Place, Ran};
 
 /// What a bad command must say on stderr, all of it, and with which status it must end.
@@ -282,7 +283,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 #[test]
 fn the_document_has_every_command() {
     for case in [
-        ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, FIGURES, FILES, TABLES,
+        ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, NODES, FIGURES, FILES, TABLES,
     ]
     .concat()
     {

@@ -5,6 +5,7 @@ mod bench;
 mod morton;
 mod network;
 mod network_inputs;
+mod node_inputs;
 mod pool;
 mod records;
 mod serving;

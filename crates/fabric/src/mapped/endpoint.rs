@@ -80,6 +80,23 @@ impl MappedEndpoint {
     }
 }
 
+impl MappedEndpoint {
+    /// Executes verbs of a batch that goes to other nodes, too. They are inside of the region, and
+    /// are counted by who posts the batch.
+    pub(crate) fn execute_part<'v>(&self, verbs: impl Iterator<Item = &'v Verb>, data: &mut [u64]) {
+        let (words, mut cost) = (self.region.words(), Cost::default());
+        let mut fence_due = false;
+        for verb in verbs {
+            let target = target_of(words, verb).expect("who posts has checked the bounds (F7)");
+            fence_due |= execute_verb(verb, target, data, &mut cost);
+        }
+        if fence_due {
+            // F8, as in `execute_now`.
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
 #[inline]
 fn read(verb: &Verb, target: &[AtomicU64], data: &mut [u64], cost: &mut Cost) {
     let start = verb.start as usize;

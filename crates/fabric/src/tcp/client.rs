@@ -4,17 +4,21 @@
 use std::io;
 use std::mem;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farleaf_types::OwnerWord;
+use farleaf_types::{NodeId, OwnerWord};
 
 use crate::control::{Control, ControlError, SessionLife};
 use crate::tcp::connection::Connection;
-use crate::tcp::endpoint::TcpEndpoint;
-use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Nonce, Purpose, Reply, Request, Ticket};
+use crate::tcp::endpoint::{Home, TcpEndpoint};
+use crate::tcp::greeting::{
+    FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce, Purpose, Reply, Request,
+    Ticket,
+};
 use crate::tcp::lifeline::Lifeline;
 use crate::tcp::local_secret::find_local_secret;
+use crate::tcp::nodes::NodeDirectory;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsClient, TlsLayer};
@@ -135,14 +139,85 @@ impl TcpClient {
     /// # Errors
     /// The node cannot be reached, or does not know the session any more.
     pub fn endpoint(&self, owner: Option<OwnerWord>) -> Result<TcpEndpoint, ControlError> {
+        Ok(TcpEndpoint::to_one(self.connection(owner)?))
+    }
+
+    /// [`endpoint`](Self::endpoint) to this node, the pool's home, and to the others as they are
+    /// needed.
+    ///
+    /// # Errors
+    /// As for [`endpoint`](Self::endpoint).
+    pub fn pool_endpoint(
+        &self,
+        owner: Option<OwnerWord>,
+        nodes: Arc<dyn NodeDirectory>,
+    ) -> Result<TcpEndpoint, ControlError> {
+        let home = Box::new(self.connection(owner)?);
+        Ok(TcpEndpoint::to_pool(Home::Connected(home), owner, nodes))
+    }
+
+    /// A data connection.
+    pub(super) fn connection(&self, owner: Option<OwnerWord>) -> Result<Connection, ControlError> {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
         let mut stream = self.stream(socket)?;
         let welcome = self.greet(&mut stream, Purpose::Data { ticket, owner })?;
         let region_word_count = welcome.region_size_bytes / 8;
-        let connection = Connection::new(stream, region_word_count, self.answer_time_max);
-        Ok(TcpEndpoint::new([connection]))
+        Ok(Connection::new(
+            stream,
+            region_word_count,
+            self.answer_time_max,
+        ))
+    }
+
+    /// Where the pool's home node is, if this is another one.
+    ///
+    /// # Errors
+    /// The node cannot be reached.
+    pub fn home_address(&self) -> Result<Option<String>, ControlError> {
+        match self.call(&Request::Home)? {
+            Reply::Home(address) => Ok((!address.is_empty()).then_some(address)),
+            reply => Err(self.unexpected(&reply)),
+        }
+    }
+
+    /// Asks the pool's home to take a node in, which may be under way for a while.
+    ///
+    /// # Errors
+    /// The home cannot be reached, or does not want it.
+    pub fn join(&self, request: &JoinRequest) -> Result<Joined, ControlError> {
+        match self.call(&Request::Join(request.clone()))? {
+            Reply::Joined(joined) => Ok(joined),
+            reply => Err(self.unexpected(&reply)),
+        }
+    }
+
+    /// Asks the pool's home to set what is to become of a node; returns what is.
+    ///
+    /// # Errors
+    /// The home cannot be reached, or does not want that.
+    pub fn set_member(&self, node: NodeId, state: u64) -> Result<MemberReply, ControlError> {
+        match self.call(&Request::SetMember { node, state })? {
+            Reply::Member(member) => Ok(member),
+            reply => Err(self.unexpected(&reply)),
+        }
+    }
+
+    /// What is to become of a node, by the word of the pool's home.
+    ///
+    /// # Errors
+    /// The home cannot be reached.
+    pub fn member(&self, node: NodeId) -> Result<MemberReply, ControlError> {
+        match self.call(&Request::Member(node))? {
+            Reply::Member(member) => Ok(member),
+            reply => Err(self.unexpected(&reply)),
+        }
+    }
+
+    /// How long a node may take for an answer before it counts as lost.
+    pub fn answer_time_max(&self) -> Duration {
+        self.answer_time_max
     }
 
     /// Exchanges the two ends of a session's queue pair. The connection stays open, and is the

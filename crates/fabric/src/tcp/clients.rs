@@ -1,6 +1,5 @@
 //! The clients of a node: their control connections, their sessions, and how both end.
 
-use core::ops::Range;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use farleaf_types::OwnerWord;
 
-use crate::service::SessionService;
 use crate::tcp::gate::{ClientState, Gate, Grant};
 use crate::tcp::greeter::{Guest, MessageInbox, send};
 use crate::tcp::greeting::{Purpose, Reply, Request, Ticket};
@@ -16,20 +14,13 @@ use crate::tcp::nic::{DataConnection, SoftNic};
 use crate::tcp::permit::Permit;
 use crate::tcp::queues::QueueLine;
 use crate::tcp::secret::{Rights, fill_randomly};
+use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 use crate::verbs::VerbsNode;
 
 /// Connections of a process that are none of its sessions'. One looks after the sessions; a call
 /// that asks for statistics has one for as long as it lasts.
 const OWN_CONNECTION_COUNT_MAX: usize = 64;
-
-/// What the listener needs of the memory node.
-pub trait TcpService: SessionService {
-    /// F7: what the holders of these rights may change.
-    fn grant(&self, rights: Rights) -> Grant;
-    /// The words that the process of a session writes to keep it alive, whatever its rights.
-    fn own_words(&self, owner: OwnerWord) -> Range<u64>;
-}
 
 /// A session of a client.
 #[derive(Debug)]
@@ -127,11 +118,11 @@ impl Clients {
     }
 
     /// Takes somebody in who has shown that he knows the secret.
-    pub(super) fn welcome(&mut self, guest: Guest, service: &dyn TcpService) {
+    pub(super) fn welcome(&mut self, guest: Guest, service: &mut dyn TcpService) {
         let peer = guest.peer;
         let welcomed = match guest.purpose {
             Purpose::Control => self.welcome_client(guest, service),
-            Purpose::Data { ticket, owner } => self.welcome_data(guest, ticket, owner),
+            Purpose::Data { ticket, owner } => self.welcome_data(guest, (ticket, owner), service),
             Purpose::Queue { ticket, owner } => self.welcome_queue(guest, ticket, owner),
         };
         if let Err(error) = welcomed {
@@ -180,8 +171,8 @@ impl Clients {
     fn welcome_data(
         &mut self,
         mut guest: Guest,
-        ticket: Ticket,
-        owner: Option<OwnerWord>,
+        (ticket, owner): (Ticket, Option<OwnerWord>),
+        service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
         let serves_verbs = self.verbs.is_some();
         let begun = self.client_of(&guest, ticket).and_then(|client| {
@@ -192,7 +183,7 @@ impl Clients {
                         .to_owned(),
                 );
             }
-            client.begin_data(owner)
+            client.begin_data(owner, service)
         });
         let (gate, client) = match begun {
             Ok(begun) => begun,
@@ -325,10 +316,22 @@ impl Clients {
                 }
             }
             Request::Life(owner) => Reply::Life(service.process_of(*owner)),
-            Request::Fence(_) if client.state.rights < Rights::Admin => {
-                Reply::Refused("only who has the right to administer may fence".to_owned())
+            Request::Fence(_) | Request::Join(_) | Request::SetMember { .. }
+                if client.state.rights < Rights::Admin =>
+            {
+                Reply::Refused("only who has the right to administer may do that".to_owned())
             }
             Request::Fence(owner) => self.fence(*owner, service),
+            Request::Home => Reply::Home(service.home_address().unwrap_or_default()),
+            Request::Join(join) => match service.join(join) {
+                Ok(joined) => Reply::Joined(joined),
+                Err(reason) => Reply::Refused(reason),
+            },
+            Request::SetMember { node, state } => match service.set_member(*node, *state) {
+                Ok(member) => Reply::Member(member),
+                Err(reason) => Reply::Refused(reason),
+            },
+            Request::Member(node) => Reply::Member(service.member(*node)),
             Request::Hello { .. } | Request::Proof(_) => {
                 Reply::Refused("the greeting is over".to_owned())
             }
@@ -346,6 +349,9 @@ impl Clients {
         {
             tracing::warn!(%owner, peer = %client.peer, pid = client.pid, "fenced on request");
             self.nic.sweep();
+            return Reply::Fenced;
+        }
+        if service.bar(owner) {
             return Reply::Fenced;
         }
         match service.process_of(owner) {
@@ -396,9 +402,15 @@ impl Client {
     fn begin_data(
         &mut self,
         owner: Option<OwnerWord>,
+        service: &mut dyn TcpService,
     ) -> Result<(Arc<Gate>, Arc<ClientState>), String> {
         let gate = Arc::new(Gate::default());
         if let Some(owner) = owner {
+            if !self.has(owner) {
+                service.admit(owner)?;
+                let way = SessionWay::None;
+                self.sessions.push(ClientSession { owner, way });
+            }
             self.unconnected(owner)?.way = SessionWay::Gate(Arc::clone(&gate));
         } else {
             // Who holds the last one is not served any more.

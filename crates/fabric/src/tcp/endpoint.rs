@@ -1,46 +1,110 @@
 //! Batches over data connections, one per node.
 
-use core::cell::RefCell;
+use core::cell::{Cell, OnceCell, RefCell};
 use core::future::Future;
 use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
+use std::sync::Arc;
+
 use farleaf_executor::Wait;
-use farleaf_types::NodeId;
+use farleaf_types::{NodeId, OwnerWord};
 
 use crate::batch::{Batch, Verb, VerbKind};
 use crate::cost::{Cost, Counters};
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
+use crate::mapped::MappedEndpoint;
 use crate::tcp::answer::{contradiction, kind_of, scatter, torn};
 use crate::tcp::connection::{Connection, OperationSlot, Outcome};
 use crate::tcp::frame::{Status, wire_verb_count};
+use crate::tcp::nodes::{NodeDirectory, NodeWay};
 use crate::tcp::patience::Patience;
 
-/// An endpoint to the nodes of a pool, in the order of their numbers.
+/// An endpoint to the nodes of a pool.
 ///
 /// A batch is written down when its future is first polled, sent at the next
 /// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the answer;
 /// so all batches that a thread posts in one turn share a system call.
 #[derive(Debug)]
 pub struct TcpEndpoint {
-    nodes: Vec<RefCell<Connection>>,
+    /// By their numbers; connected when they are first needed.
+    nodes: Box<[OnceCell<Box<RefCell<Connection>>>]>,
+    /// Above the greatest number that is connected.
+    connected_end: Cell<usize>,
+    /// Node 0, where this process has it mapped.
+    local: Option<Box<MappedEndpoint>>,
+    /// How the others are found; `None`: there are none.
+    others: Option<Others>,
     counters: Counters,
     /// Empty between calls; kept for its allocation.
     woken: RefCell<Vec<Waker>>,
     patience: RefCell<Patience>,
 }
 
+#[derive(Debug)]
+struct Others {
+    directory: Arc<dyn NodeDirectory>,
+    /// Whose connections they are.
+    owner: Option<OwnerWord>,
+}
+
+/// How node 0 is reached.
+pub(super) enum Home {
+    Connected(Box<Connection>),
+    Mapped(Box<MappedEndpoint>),
+}
+
 impl TcpEndpoint {
-    /// Over connections to node 0, 1 and so on.
-    pub(super) fn new(connections: impl IntoIterator<Item = Connection>) -> Self {
+    fn with_room_for(node_count: usize) -> Self {
         Self {
-            nodes: connections.into_iter().map(RefCell::new).collect(),
+            nodes: (0..node_count).map(|_| OnceCell::new()).collect(),
+            connected_end: Cell::new(0),
+            local: None,
+            others: None,
             counters: Counters::default(),
             woken: RefCell::default(),
             patience: RefCell::new(Patience::new()),
         }
+    }
+
+    fn set(&self, node: usize, connection: Connection) {
+        // A place that is taken stays so; there is one thread.
+        let _ = self.nodes[node].set(Box::new(RefCell::new(connection)));
+        let end = self.connected_end.get().max(node + 1);
+        self.connected_end.set(end);
+    }
+
+    /// To node 0, and no other.
+    pub(super) fn to_one(connection: Connection) -> Self {
+        let endpoint = Self::with_room_for(1);
+        endpoint.set(0, connection);
+        endpoint
+    }
+
+    /// To node 0, and in the name of `owner` to others as they are needed.
+    pub(super) fn to_pool(
+        home: Home,
+        owner: Option<OwnerWord>,
+        directory: Arc<dyn NodeDirectory>,
+    ) -> Self {
+        let mut endpoint = Self::with_room_for(usize::from(u8::MAX) + 1);
+        endpoint.others = Some(Others { directory, owner });
+        match home {
+            Home::Connected(connection) => endpoint.set(0, *connection),
+            Home::Mapped(local) => endpoint.local = Some(local),
+        }
+        endpoint
+    }
+
+    /// To a pool whose home's memory is mapped into this process.
+    pub fn beside(
+        home: MappedEndpoint,
+        owner: Option<OwnerWord>,
+        directory: Arc<dyn NodeDirectory>,
+    ) -> Self {
+        Self::to_pool(Home::Mapped(Box::new(home)), owner, directory)
     }
 
     /// What [`Endpoint::execute`] returns, as a type with a name.
@@ -55,15 +119,72 @@ impl TcpEndpoint {
         }
     }
 
+    #[inline]
     fn node(&self, node: NodeId) -> Option<&RefCell<Connection>> {
-        self.nodes.get(usize::from(node.0))
+        let connection = self.nodes.get(usize::from(node.0))?.get()?;
+        Some(connection)
+    }
+
+    fn connected(&self) -> impl Iterator<Item = &RefCell<Connection>> {
+        let nodes = self.nodes[..self.connected_end.get()].iter();
+        nodes.filter_map(|node| node.get().map(Box::as_ref))
+    }
+
+    #[inline]
+    fn is_local(&self, node: NodeId) -> bool {
+        node == NodeId(0) && self.local.is_some()
+    }
+
+    /// Connects the nodes of these verbs that are not connected. An error: one cannot be reached.
+    #[inline]
+    fn connect(&self, verbs: &[Verb]) -> Result<(), BatchError> {
+        let Some(others) = &self.others else {
+            return Ok(());
+        };
+        for verb in verbs {
+            let node = verb.addr.node();
+            let is_known = self.node(node).is_some() || self.is_local(node);
+            if !is_known && !others.directory.is_lost(node) {
+                self.connect_to(others, node)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn connect_to(&self, others: &Others, node: NodeId) -> Result<(), BatchError> {
+        let reason = match others.directory.find(node) {
+            NodeWay::None | NodeWay::Lost => return Ok(()),
+            NodeWay::Unreachable(reason) => reason,
+            NodeWay::At(client) => match client.connection(others.owner) {
+                Ok(connection) => {
+                    self.set(usize::from(node.0), connection);
+                    return Ok(());
+                }
+                Err(_) if others.directory.is_lost_now(node) => return Ok(()),
+                Err(error) => error.to_string(),
+            },
+        };
+        let kind = BatchErrorKind::Unreachable { node, reason };
+        Err(BatchError::new(kind, 0))
+    }
+
+    /// Whether a node is known to be gone for good.
+    #[inline]
+    fn is_lost(&self, node: NodeId) -> bool {
+        let others = self.others.as_ref();
+        others.is_some_and(|others| others.directory.is_lost(node))
     }
 
     /// F7: the first verb that would be refused, and the size of its node's region.
     #[inline]
     fn first_refused(&self, verbs: &[Verb]) -> Option<Refused> {
         verbs.iter().enumerate().find_map(|(verb_index, verb)| {
-            let region_word_count = self.region_word_count(verb.addr.node());
+            let node = verb.addr.node();
+            let region_word_count = self.region_word_count(node);
+            if region_word_count.is_none() && self.is_lost(node) {
+                return None;
+            }
             let end = verb.addr.index().checked_add(u64::from(verb.word_count));
             let is_inside = region_word_count
                 .zip(end)
@@ -75,22 +196,39 @@ impl TcpEndpoint {
         })
     }
 
-    /// The first verb whose node is lost, and how; then nothing is posted, to no node.
-    fn first_lost(&self, verbs: &[Verb]) -> Option<BatchError> {
+    /// The first verb whose connection is broken, and how; then nothing is posted, to no node. But
+    /// what a lost node (U4 of the member table) would have been posted is left out.
+    fn first_unreachable(&self, verbs: &[Verb]) -> Option<BatchError> {
         verbs.iter().find_map(|verb| {
             let node = verb.addr.node();
             let connection = self.node(node)?.borrow();
             let reason = connection.lost()?.to_owned();
             let kind = BatchErrorKind::Unreachable { node, reason };
-            Some(BatchError::new(kind, 0))
+            (!self.is_lost(node)).then(|| BatchError::new(kind, 0))
         })
+    }
+
+    /// The first verb whose node is gone for good.
+    fn first_lost(&self, verbs: &[Verb]) -> Option<(usize, NodeId)> {
+        self.others.as_ref()?;
+        let nodes = verbs.iter().map(|verb| verb.addr.node()).enumerate();
+        nodes.into_iter().find(|(_, node)| self.is_lost(*node))
     }
 
     /// Posts the verbs of one node.
     #[inline]
-    fn post(&self, node: NodeId, verbs: &[Verb], data: &[u64]) -> Option<Part> {
-        let mut connection = self.node(node)?.borrow_mut();
+    fn post(&self, node: NodeId, verbs: &[Verb], data: &mut [u64]) -> Option<Part> {
         let own = verbs.iter().filter(|verb| verb.addr.node() == node);
+        if node == NodeId(0)
+            && let Some(local) = &self.local
+        {
+            local.execute_part(own, data);
+            return None;
+        }
+        if self.is_lost(node) {
+            return None;
+        }
+        let mut connection = self.node(node)?.borrow_mut();
         let slot = connection.post(own, data);
         self.patience.borrow_mut().begin();
         Some(Part { node, slot })
@@ -143,6 +281,7 @@ impl TcpExecute<'_> {
     /// F1: one post to each node. F5: nothing from the first verb on that is refused.
     #[inline]
     fn post(&mut self) -> Result<(), BatchError> {
+        self.endpoint.connect(self.batch.verbs())?;
         let refused = self.endpoint.first_refused(self.batch.verbs());
         if refused.is_some() {
             self.rare.get_or_insert_default().refused = refused;
@@ -150,8 +289,12 @@ impl TcpExecute<'_> {
         let posted_count = self.posted_count();
         let (verbs, data, cost) = self.batch.parts_mut();
         let verbs = &verbs[..posted_count];
-        if let Some(error) = self.endpoint.first_lost(verbs) {
+        if let Some(error) = self.endpoint.first_unreachable(verbs) {
             return Err(error);
+        }
+        if let Some((verb_index, node)) = self.endpoint.first_lost(verbs) {
+            let kind = BatchErrorKind::NodeLost { node };
+            self.rare.get_or_insert_default().failure = Some((verb_index, kind));
         }
         self.is_posted = true;
         cost.round_trips += 1;
@@ -220,7 +363,14 @@ impl TcpExecute<'_> {
             Outcome::Lost(reason) => {
                 let failed = self.first_verb_beyond(node, 0);
                 let verb_index = failed.map_or(0, |failed| failed.verb_index);
-                (verb_index, BatchErrorKind::Unknown { reason })
+                let others = self.endpoint.others.as_ref();
+                let is_lost = others.is_some_and(|others| others.directory.is_lost_now(node));
+                let kind = if is_lost {
+                    BatchErrorKind::NodeLost { node }
+                } else {
+                    BatchErrorKind::Unknown { reason }
+                };
+                (verb_index, kind)
             }
             Outcome::Answered {
                 status,
@@ -243,10 +393,14 @@ impl TcpExecute<'_> {
             },
         };
         let rare = self.rare.get_or_insert_default();
+        // What is lost with its node is in nobody's way; what else failed may be.
+        let rank = |index: usize, kind: &BatchErrorKind| {
+            (matches!(kind, BatchErrorKind::NodeLost { .. }), index)
+        };
         let is_first = rare
             .failure
             .as_ref()
-            .is_none_or(|(first, _)| verb_index < *first);
+            .is_none_or(|(first, known)| rank(verb_index, &kind) < rank(*first, known));
         if is_first {
             rare.failure = Some((verb_index, kind));
         }
@@ -378,7 +532,7 @@ impl Endpoint for TcpEndpoint {
     fn poll_completions(&self) -> usize {
         let mut woken = mem::take(&mut *self.woken.borrow_mut());
         let poll = |node: &RefCell<Connection>| node.borrow_mut().poll(&mut woken);
-        let count = self.nodes.iter().map(poll).sum();
+        let count = self.connected().map(poll).sum();
         if count > 0 {
             self.patience.borrow_mut().begin();
         }
@@ -389,7 +543,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn wait_for_completions(&self, at_most: Duration) -> Wait {
-        if !self.nodes.iter().any(|node| node.borrow().is_busy()) {
+        if !self.connected().any(|node| node.borrow().is_busy()) {
             return Wait::Unable;
         }
         let mut patience = self.patience.borrow_mut();
@@ -397,7 +551,7 @@ impl Endpoint for TcpEndpoint {
             patience.wait();
             return Wait::Awake;
         }
-        let nodes: Vec<_> = self.nodes.iter().map(RefCell::borrow).collect();
+        let nodes: Vec<_> = self.connected().map(RefCell::borrow).collect();
         let mut waiting: Vec<_> = nodes.iter().filter_map(|node| node.awaited()).collect();
         let timeout = rustix::event::Timespec {
             tv_sec: at_most.as_secs() as i64,
@@ -411,7 +565,7 @@ impl Endpoint for TcpEndpoint {
     #[inline]
     fn in_flight_count(&self) -> usize {
         let in_flight = |node: &RefCell<Connection>| node.borrow().in_flight_count();
-        self.nodes.iter().map(in_flight).sum()
+        self.connected().map(in_flight).sum()
     }
 
     #[inline]
@@ -421,6 +575,9 @@ impl Endpoint for TcpEndpoint {
 
     #[inline]
     fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        Some(self.node(node)?.borrow().region_word_count())
+        match &self.local {
+            Some(local) if node == NodeId(0) => local.region_word_count(node),
+            _ => Some(self.node(node)?.borrow().region_word_count()),
+        }
     }
 }

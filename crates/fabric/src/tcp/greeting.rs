@@ -7,7 +7,7 @@
 //! | 1 | number of the message |
 //! | 2..8 | numbers of the message, see below |
 //! | 8..16 | random number or proof, 4 words; ticket, 2 words |
-//! | 7, 8..32 | of a refusal: size of its text in bytes, the text |
+//! | 7, 8..32 | of messages with a text: its size in bytes, the text |
 //!
 //! | client says | words | node answers | words |
 //! |---|---|---|---|
@@ -19,15 +19,19 @@
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
 //! | 6 fence | 2 owner word | 6 fenced | |
 //! | 7 queue pair | 2 its number, 3 first packet, 4 MTU in bytes, 5 READs and atomics at a time, 6 LID, 8..10 GID | 7 queue pair | the node's, and 12 address of the region, 13 key |
+//! | 8 home | | 8 home | 7, 8..32 address of the pool's home node; empty: this is it |
+//! | 9 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 7, 8..32 address | 9 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
+//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home node's region |
+//! | 11 member | 2 number | 10 member | the same; state 0: there is none |
 //! | any | | 0 refused | why |
 
-use farleaf_types::OwnerWord;
+use farleaf_types::{NodeId, OwnerWord};
 
 use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
 
 /// Version of all that a connection carries; a client and a node must have the same.
-pub const TCP_VERSION: u64 = 1;
+pub const TCP_VERSION: u64 = 2;
 /// "FLTCP" and a zero in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
 const FRAME_SIZE_WORDS: usize = 32;
@@ -66,7 +70,7 @@ pub(super) enum Purpose {
 }
 
 /// What a client says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Hello {
         purpose: Purpose,
@@ -81,6 +85,44 @@ pub(super) enum Request {
     Fence(OwnerWord),
     /// The client's end of a queue pair.
     Queue(QueueParameters),
+    Home,
+    Join(JoinRequest),
+    SetMember {
+        node: NodeId,
+        state: u64,
+    },
+    Member(NodeId),
+}
+
+/// A node that wants to belong to a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// Number of its region.
+    pub region_id: u64,
+    /// Size of its region in bytes.
+    pub size_bytes: u64,
+    /// The number in the pool that it would like to have.
+    pub wanted: NodeId,
+    /// Where it is reached: `HOST:PORT`.
+    pub address: String,
+}
+
+/// What a pool's home says to a node that wants to belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Its number in the pool; `None`: it is being taken in, and asks again.
+    pub node: Option<NodeId>,
+    /// Which pool it is: the number of the home node's region.
+    pub pool_id: u64,
+}
+
+/// What a pool's home says of one of its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberReply {
+    /// What is to become of it; 0: there is no such node.
+    pub state: u64,
+    /// Which pool it is: the number of the home node's region.
+    pub pool_id: u64,
 }
 
 /// What a node answers.
@@ -100,6 +142,10 @@ pub(super) enum Reply {
     Fenced,
     /// The node's end of a queue pair.
     Queue(NodeQueue),
+    /// Empty: the node that was asked is it.
+    Home(String),
+    Joined(Joined),
+    Member(MemberReply),
 }
 
 /// Why a frame is no message. The text completes "the peer sent ...".
@@ -140,6 +186,13 @@ impl Request {
             Self::Life(owner) => writer.numbers(5, &[owner.word()]),
             Self::Fence(owner) => writer.numbers(6, &[owner.word()]),
             Self::Queue(parameters) => writer.queue(parameters),
+            Self::Home => writer.numbers(8, &[]),
+            Self::Join(join) => {
+                writer.numbers(9, &[join.region_id, join.size_bytes, join.wanted.0.into()]);
+                writer.text(&join.address);
+            }
+            Self::SetMember { node, state } => writer.numbers(10, &[node.0.into(), *state]),
+            Self::Member(node) => writer.numbers(11, &[node.0.into()]),
         }
         writer.0
     }
@@ -178,6 +231,18 @@ impl Request {
             5 => Self::Life(owner),
             6 => Self::Fence(owner),
             7 => Self::Queue(queue(frame)?),
+            8 => Self::Home,
+            9 => Self::Join(JoinRequest {
+                region_id: word(frame, 2),
+                size_bytes: word(frame, 3),
+                wanted: NodeId(word(frame, 4) as u8),
+                address: address(frame)?,
+            }),
+            10 => Self::SetMember {
+                node: node_number(frame)?,
+                state: word(frame, 3),
+            },
+            11 => Self::Member(node_number(frame)?),
             number => return Err(Malformed(format!("the unknown request number {number}"))),
         })
     }
@@ -188,6 +253,16 @@ impl Reply {
         let mut writer = Writer::new();
         match self {
             Self::Refused(reason) => writer.text(reason),
+            Self::Home(address) => {
+                writer.numbers(8, &[]);
+                writer.text(address);
+            }
+            Self::Joined(Joined { node, pool_id }) => {
+                writer.numbers(9, &[node.map_or(0, |node| node.0.into()), *pool_id]);
+            }
+            Self::Member(MemberReply { state, pool_id }) => {
+                writer.numbers(10, &[*state, *pool_id]);
+            }
             Self::Challenge(nonce) => {
                 writer.numbers(1, &[]);
                 writer.bytes(8, nonce);
@@ -220,12 +295,7 @@ impl Reply {
     pub(super) fn decode(frame: &Frame) -> Result<Self, Malformed> {
         check_version(frame)?;
         Ok(match word(frame, 1) {
-            0 => {
-                let size = usize::try_from(word(frame, 7)).unwrap_or(usize::MAX);
-                let end = TEXT_START_BYTES + size.min(TEXT_SIZE_BYTES_MAX);
-                let text = String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]);
-                Self::Refused(text.into_owned())
-            }
+            0 => Self::Refused(text(frame)),
             1 => Self::Challenge(bytes(frame, 8)),
             2 => Self::Welcome {
                 region_size_bytes: word(frame, 2),
@@ -251,6 +321,18 @@ impl Reply {
                 region_addr: word(frame, 12),
                 region_key: u32::try_from(word(frame, 13))
                     .map_err(|_| Malformed("an impossible key".to_owned()))?,
+            }),
+            8 => Self::Home(address(frame)?),
+            9 => {
+                let node = node_number(frame)?;
+                Self::Joined(Joined {
+                    node: (node != NodeId(0)).then_some(node),
+                    pool_id: word(frame, 3),
+                })
+            }
+            10 => Self::Member(MemberReply {
+                state: word(frame, 2),
+                pool_id: word(frame, 3),
             }),
             number => return Err(Malformed(format!("the unknown reply number {number}"))),
         })
@@ -304,6 +386,27 @@ fn queue(frame: &Frame) -> Result<QueueParameters, Malformed> {
     let words = [2, 3, 4, 5, 6].map(|index| word(frame, index));
     QueueParameters::from_words(words, bytes(frame, 8))
         .ok_or_else(|| Malformed("an impossible queue pair".to_owned()))
+}
+
+fn text(frame: &Frame) -> String {
+    let size = usize::try_from(word(frame, 7)).unwrap_or(usize::MAX);
+    let end = TEXT_START_BYTES + size.min(TEXT_SIZE_BYTES_MAX);
+    String::from_utf8_lossy(&frame[TEXT_START_BYTES..end]).into_owned()
+}
+
+/// A text that is not only for people.
+fn address(frame: &Frame) -> Result<String, Malformed> {
+    let size = usize::try_from(word(frame, 7)).ok();
+    let size = size.filter(|size| *size <= TEXT_SIZE_BYTES_MAX);
+    let bytes = size.map(|size| &frame[TEXT_START_BYTES..TEXT_START_BYTES + size]);
+    let text = bytes.and_then(|bytes| core::str::from_utf8(bytes).ok());
+    let text = text.ok_or_else(|| Malformed("an impossible address".to_owned()))?;
+    Ok(text.to_owned())
+}
+
+fn node_number(frame: &Frame) -> Result<NodeId, Malformed> {
+    let number = u8::try_from(word(frame, 2)).map(NodeId);
+    number.map_err(|_| Malformed("the number of no node".to_owned()))
 }
 
 fn word(frame: &Frame, index: usize) -> u64 {
@@ -388,7 +491,7 @@ mod tests {
     #[test]
     fn frames_are_golden() {
         let frame = hello(data()).encode();
-        assert_eq!(frame[..8], [1, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
+        assert_eq!(frame[..8], [2, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
         let numbers: Vec<u64> = (1..7).map(|index| word(&frame, index)).collect();
         assert_eq!(numbers, [1, 2, 2, 4_000_000, owner().word(), 0]);
         assert_eq!(frame[64..68], [0, 1, 2, 3]);
@@ -410,6 +513,18 @@ mod tests {
             Request::Close(owner()),
             Request::Life(owner()),
             Request::Fence(owner()),
+            Request::Home,
+            Request::Join(JoinRequest {
+                region_id: 77,
+                size_bytes: 1 << 40,
+                wanted: NodeId(2),
+                address: "far.example:7470".to_owned(),
+            }),
+            Request::SetMember {
+                node: NodeId(200),
+                state: 2,
+            },
+            Request::Member(NodeId(3)),
             Request::Queue(parameters()),
             hello(Purpose::Queue {
                 ticket: Ticket([9; 16]),
@@ -431,6 +546,20 @@ mod tests {
             Reply::Life(Some(4_000_000)),
             Reply::Life(None),
             Reply::Fenced,
+            Reply::Home(String::new()),
+            Reply::Home("10.0.0.5:7470".to_owned()),
+            Reply::Joined(Joined {
+                node: None,
+                pool_id: 5,
+            }),
+            Reply::Joined(Joined {
+                node: Some(NodeId(9)),
+                pool_id: u64::MAX,
+            }),
+            Reply::Member(MemberReply {
+                state: 4,
+                pool_id: 77,
+            }),
             Reply::Queue(node_queue()),
             Reply::Refused("full".to_owned()),
         ] {
@@ -460,7 +589,7 @@ mod tests {
         fn any_bytes_decode_or_are_refused(
             random in proptest::collection::vec(any::<u8>(), FRAME_SIZE_BYTES),
             ours: bool,
-            number in 0..9_u8,
+            number in 0..13_u8,
         ) {
             let mut frame = [0; FRAME_SIZE_BYTES];
             frame.copy_from_slice(&random);

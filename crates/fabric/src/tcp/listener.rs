@@ -18,12 +18,13 @@ use thiserror::Error;
 
 use crate::mapped::MappedRegion;
 use crate::service::StopSignal;
-use crate::tcp::clients::{Clients, TcpService};
+use crate::tcp::clients::Clients;
 use crate::tcp::greeter::Greeter;
 use crate::tcp::local_secret::{LocalSecret, local_secret_path};
 use crate::tcp::nic::SoftNic;
 use crate::tcp::permit::Permits;
 use crate::tcp::secret::Secret;
+use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsLayer, TlsServer};
 use crate::verbs::VerbsNode;

@@ -32,6 +32,8 @@
 //! | `answer` | what a node's answer means to a batch |
 //! | `lifeline` | what is left of a connection beside a queue pair (the `verbs` backend) |
 //! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
+//! | `nodes` | how an endpoint finds the nodes of its pool |
+//! | `service` | what the node's side needs of the memory node behind it |
 //! | `listener`, `greeter`, `clients` | the node's side: doors (H1 to H3), strangers, clients |
 //! | `queues` | the node's side of sessions that have queue pairs (the `verbs` backend) |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
@@ -55,21 +57,24 @@ mod lifeline;
 mod listener;
 mod local_secret;
 mod nic;
+mod nodes;
 mod patience;
 mod permit;
 mod queues;
 mod secret;
+mod service;
 mod stream;
 mod tls;
 
 pub use client::{TcpClient, TcpConnectOptions};
-pub use clients::TcpService;
 pub use endpoint::{TcpEndpoint, TcpExecute};
 pub use gate::Grant;
-pub use greeting::TCP_VERSION;
+pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
 pub(crate) use lifeline::{Lifeline, Loss};
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
+pub use nodes::{NodeDirectory, NodeWay};
 pub(crate) use patience::Patience;
 pub(crate) use secret::fill_randomly;
 pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};
+pub use service::TcpService;
 pub use tls::{TlsClient, TlsError, TlsServer};

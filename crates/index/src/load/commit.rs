@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::{Critical, LeafAccess, LeafError, LeafImage};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_types::RemoteAddr;
 
@@ -83,7 +83,7 @@ pub(super) async fn commit<E: Endpoint>(
 }
 
 /// B3's first verb: names the root that is about to be installed.
-fn install_root(batch: &mut Batch, layout: &RegionLayout, entry: &CatalogEntry, root: RemoteAddr) {
+fn install_root(batch: &mut Batch, layout: &PoolLayout, entry: &CatalogEntry, root: RemoteAddr) {
     batch.write_word(catalog::pending_root_addr(layout, entry.index), root.word());
 }
 

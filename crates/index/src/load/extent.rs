@@ -1,9 +1,10 @@
-//! Room for runs: chunks side by side, claimed as they are needed.
+//! Room for runs: chunks side by side, claimed as they are needed; in a pool of several nodes, by
+//! turns on all of them.
 
 use farleaf_fabric::Endpoint;
+use farleaf_region::PoolLayout;
 use farleaf_region::RegionError;
-use farleaf_region::RegionLayout;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Placement};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 use farleaf_types::{RemoteAddr, TableId};
@@ -19,6 +20,8 @@ pub(super) struct RunExtents {
     ranges: Vec<ChunkRange>,
     /// Blocks of the last range that are used.
     used_blocks: u64,
+    /// How full the nodes are, once that was asked.
+    placement: Option<Placement>,
 }
 
 impl RunExtents {
@@ -29,26 +32,35 @@ impl RunExtents {
             table,
             ranges: Vec::new(),
             used_blocks: 0,
+            placement: None,
         }
     }
 
-    /// Room for `block_count` blocks in one piece, right behind the last piece if that can be.
+    /// Room for `block_count` blocks in one piece, right behind the last piece if that can be and
+    /// no other node is emptier.
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
     pub(super) async fn place<E: Endpoint>(
         &mut self,
         allocator: &ChunkAllocator<'_, E>,
-        layout: &RegionLayout,
+        layout: &PoolLayout,
         block_count: u64,
     ) -> Result<RemoteAddr, RegionError> {
+        let mut placement = match self.placement.take() {
+            Some(placement) => placement,
+            None => Placement::read(allocator, layout).await?,
+        };
         if let Some(last) = self.ranges.last_mut() {
             let missing = (self.used_blocks + block_count)
                 .saturating_sub(last.count * CHUNK_SIZE_BLOCKS)
                 .div_ceil(CHUNK_SIZE_BLOCKS);
             let mut fits = missing == 0;
+            // Each piece of several nodes is a claim of its own.
+            let extensible = (!placement.has_choice()).then_some(allocator);
             for count in [missing.max(AHEAD_CHUNK_COUNT), missing] {
                 if !fits
+                    && let Some(allocator) = extensible
                     && allocator
                         .extend(*last, count, self.purpose, self.table)
                         .await?
@@ -62,21 +74,45 @@ impl RunExtents {
                     .chunk_start(last.first)
                     .offset_blocks(self.used_blocks);
                 self.used_blocks += block_count;
+                self.placement = Some(placement);
                 return Ok(place);
             }
         }
         let needed = block_count.div_ceil(CHUNK_SIZE_BLOCKS);
-        let ahead = needed.max(AHEAD_CHUNK_COUNT);
-        let range = match allocator.claim(ahead, self.purpose, self.table).await {
-            Err(RegionError::Full { .. }) if ahead > needed => {
-                allocator.claim(needed, self.purpose, self.table).await?
-            }
-            other => other?,
-        };
+        let range = self.claim(allocator, needed, &mut placement).await?;
         self.return_unused(allocator).await?;
+        self.placement = Some(placement);
         self.ranges.push(range);
         self.used_blocks = block_count;
         Ok(layout.chunk_start(range.first))
+    }
+
+    /// Claims so many chunks side by side, or more, on the emptiest node that has so many.
+    async fn claim<E: Endpoint>(
+        &self,
+        allocator: &ChunkAllocator<'_, E>,
+        needed: u64,
+        placement: &mut Placement,
+    ) -> Result<ChunkRange, RegionError> {
+        let ahead = needed.max(AHEAD_CHUNK_COUNT);
+        loop {
+            let node = placement.emptiest();
+            let allocator = allocator.on(node);
+            let claimed = match allocator.claim(ahead, self.purpose, self.table).await {
+                Err(RegionError::Full { .. }) if ahead > needed => {
+                    allocator.claim(needed, self.purpose, self.table).await
+                }
+                claimed => claimed,
+            };
+            match claimed {
+                Err(RegionError::Full { .. }) if placement.rule_out(node) => {}
+                Err(error) => return Err(error),
+                Ok(range) => {
+                    placement.note_claimed(node, range.count);
+                    return Ok(range);
+                }
+            }
+        }
     }
 
     /// Gives back, as free, the chunks of the last range that nothing was placed in.

@@ -26,7 +26,7 @@ use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, Look};
 use farleaf_region::chunk::FreeLeaves;
 use farleaf_region::layout::ChunkIndex;
-use farleaf_types::RemoteAddr;
+use farleaf_types::{NodeId, RemoteAddr};
 
 use crate::IndexError;
 use crate::directory::Directory;
@@ -95,7 +95,8 @@ pub struct HintCounters {
 #[derive(Debug)]
 pub struct IndexState {
     layer: RefCell<Layer>,
-    lease: RefCell<LeafLease>,
+    /// One for each node that splits have taken leaves on.
+    leases: RefCell<Vec<(NodeId, LeafLease)>>,
     /// Leaves taken from the lease that no leaf links to yet.
     unlinked_count: Cell<u32>,
     /// Buffers for asking for many keys at once, kept for the next time.
@@ -120,7 +121,7 @@ impl IndexState {
     pub fn new(layer: Layer, broken: Rc<Cell<bool>>) -> Self {
         Self {
             layer: RefCell::new(layer),
-            lease: RefCell::default(),
+            leases: RefCell::default(),
             unlinked_count: Cell::new(0),
             scratch: RefCell::default(),
             layer_version: Cell::new(0),
@@ -206,20 +207,39 @@ impl IndexState {
         leaves.map(|leaf| leaf.addr).collect()
     }
 
-    fn take_leaf(&self) -> Option<RemoteAddr> {
-        let leaf = self.lease.borrow_mut().take()?;
+    /// A leased leaf on this node.
+    fn take_leaf(&self, node: NodeId) -> Option<RemoteAddr> {
+        let mut leases = self.leases.borrow_mut();
+        let (_, lease) = leases.iter_mut().find(|(own, _)| *own == node)?;
+        let leaf = lease.take()?;
         self.unlinked_count.update(|count| count + 1);
         Some(leaf)
     }
 
-    /// Adds a chunk's free leaves to the lease. Returns the chunks that can be given back: all of
-    /// their leaves are linked to.
+    /// A leased leaf on any other node than this.
+    fn take_leaf_beyond(&self, node: NodeId) -> Option<RemoteAddr> {
+        let mut leases = self.leases.borrow_mut();
+        let mut others = leases.iter_mut().filter(|(own, _)| *own != node);
+        let leaf = others.find_map(|(_, lease)| lease.take())?;
+        self.unlinked_count.update(|count| count + 1);
+        Some(leaf)
+    }
+
+    /// Adds a chunk's free leaves to the lease. Returns the chunks of its node that can be given
+    /// back: all of their leaves are linked to.
     fn extend_lease<E>(
         &self,
         access: &LeafAccess<'_, E>,
         (chunk, free): (ChunkIndex, FreeLeaves),
     ) -> Vec<ChunkIndex> {
-        let mut lease = self.lease.borrow_mut();
+        let mut leases = self.leases.borrow_mut();
+        let node = chunk.node();
+        let place = leases.iter().position(|(own, _)| *own == node);
+        let place = place.unwrap_or_else(|| {
+            leases.push((node, LeafLease::default()));
+            leases.len() - 1
+        });
+        let lease = &mut leases[place].1;
         let exhausted = if self.unlinked_count.get() == 0 {
             lease.take_exhausted()
         } else {
@@ -229,14 +249,31 @@ impl IndexState {
         exhausted
     }
 
+    /// Leases nothing more on a lost node (U4).
+    fn forget_leases(&self, node: NodeId) {
+        self.leases.borrow_mut().retain(|(own, _)| *own != node);
+    }
+
     /// A leaf that was taken is linked to.
     fn note_linked(&self) {
         self.unlinked_count.update(|count| count - 1);
     }
 
+    /// Takes the leases out that are on other nodes than these, to give them back: nothing new goes
+    /// there. None while a leaf that was taken is linked to by nothing yet.
+    pub fn take_leases_but(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
+        if self.unlinked_count.get() > 0 {
+            return Vec::new();
+        }
+        let mut leases = self.leases.borrow_mut();
+        let closed = leases.extract_if(.., |(node, _)| !is_open(*node));
+        closed.map(|(_, lease)| lease).collect()
+    }
+
     /// Takes the leased leaves out, to give them back.
-    pub fn take_lease(&self) -> LeafLease {
-        self.lease.take()
+    pub fn take_leases(&self) -> Vec<LeafLease> {
+        let leases = self.leases.take().into_iter();
+        leases.map(|(_, lease)| lease).collect()
     }
 }
 

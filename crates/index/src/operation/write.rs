@@ -3,9 +3,10 @@
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
 use farleaf_leaf::{Critical, LeafBuffer, LeafLease, Look};
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::allocation::{ChunkAllocator, Placement};
+use farleaf_region::members::MemberState;
 use farleaf_region::{RegionError, queue};
-use farleaf_types::RemoteAddr;
+use farleaf_types::{NodeId, RemoteAddr};
 
 use super::Index;
 use super::course::Course;
@@ -99,26 +100,42 @@ impl<E: Endpoint> Index<'_, E> {
                 if is_removed && leaf.image().record_count() == self.underfull_count() {
                     self.post_underfull(batch, hint.parent);
                 }
-                self.access.endpoint.execute(batch).await?;
+                if let Err(error) = self.access.endpoint.execute(batch).await {
+                    return Err(self.lost_with(critical, hint.addr, error.into()));
+                }
             } else if let Decision::Set(value) = decision {
                 let full = Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
-                match full.await? {
-                    Room::Made => {}
-                    Room::Leased => {
+                match full.await {
+                    Ok(Room::Made) => {}
+                    Ok(Room::Leased) => {
                         critical.passed();
                         continue;
                     }
-                    // A4, F5: a chunk may be this session's without its knowing.
-                    Room::None(error @ RegionError::Fabric(_)) => return Err(error.into()),
-                    Room::None(error) => {
+                    Ok(Room::None(error)) if !matches!(error, RegionError::Fabric(_)) => {
                         critical.passed();
                         return Err(error.into());
                     }
+                    // A4, F5: a chunk may be this session's without its knowing.
+                    Ok(Room::None(error)) => {
+                        return Err(self.lost_with(critical, hint.addr, error.into()));
+                    }
+                    Err(error) => return Err(self.lost_with(critical, hint.addr, error)),
                 }
             }
             critical.passed();
             return Ok(result);
         }
+    }
+
+    /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and what
+    /// is leased there, and the session goes on.
+    #[cold]
+    fn lost_with(&self, critical: Critical<'_>, addr: RemoteAddr, error: IndexError) -> IndexError {
+        if error.lost_node() == Some(addr.node()) {
+            self.state.forget_leases(addr.node());
+            critical.passed();
+        }
+        error
     }
 
     /// Adds the verbs of a change that the leaf has room for; false when it has none.
@@ -215,11 +232,15 @@ impl<E: Endpoint> Index<'_, E> {
         hint: Hint,
         (key, value): (u64, u64),
     ) -> Result<Room, IndexError> {
-        let sibling = self.state.take_leaf();
+        let node = hint.addr.node();
+        let sibling = self.state.take_leaf(node).or_else(|| {
+            // What was leased elsewhere was, because there was no room here.
+            self.state.take_leaf_beyond(node)
+        });
         let Some(sibling) = sibling else {
             self.unlock(batch, hint.addr).await?;
             return Ok(self
-                .lease_more()
+                .lease_more(node)
                 .await
                 .map_or_else(Room::None, |()| Room::Leased));
         };
@@ -233,7 +254,23 @@ impl<E: Endpoint> Index<'_, E> {
             counter,
         };
         batch.clear();
-        let split = self.access.change(hint.addr).split(batch, leaf, &request);
+        let change = self.access.change(hint.addr);
+        if sibling.node() != node {
+            // D3: complete before anything links to it.
+            change.write_sibling_of(batch, leaf, &request);
+            match self.access.endpoint.execute(batch).await {
+                Err(error) if error.lost_node() == Some(sibling.node()) => {
+                    // U4. There is room elsewhere, or somebody is told that there is none.
+                    self.state.note_linked();
+                    self.state.forget_leases(sibling.node());
+                    self.unlock(batch, hint.addr).await?;
+                    return Ok(Room::Leased);
+                }
+                executed => executed?,
+            }
+            batch.clear();
+        }
+        let split = change.split(batch, leaf, &request);
         self.access.endpoint.execute(batch).await?;
         self.state.note_linked();
         self.learn(
@@ -299,18 +336,40 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Leases another chunk of leaves. If it is cut off, or the fabric fails, the session may own a
-    /// chunk that its lease does not know of; the caller is in a critical time because of that.
+    /// Leases another chunk of leaves: on the node of the leaf that is split, so that a split is one
+    /// batch; where there is no room, on the emptiest of the others. If it is cut off, or the
+    /// fabric fails, the session may own a chunk that its lease does not know of; the caller is in
+    /// a critical time because of that.
     #[cold]
-    async fn lease_more(&self) -> Result<(), RegionError> {
+    async fn lease_more(&self, node: NodeId) -> Result<(), RegionError> {
         let access = &self.access;
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let geometry = access.geometry;
-        let leaf_count = geometry.chunk_leaf_count();
-        let leased = allocator
-            .lease_leaves(access.table, geometry.slots(), leaf_count)
-            .await?;
-        let exhausted = self.state.extend_lease(access, leased);
+        let lease_on = async |node| {
+            let leaf_count = geometry.chunk_leaf_count();
+            let allocator = allocator.on(node);
+            let leased = allocator.lease_leaves(access.table, geometry.slots(), leaf_count);
+            leased.await
+        };
+        // U5: a node that is draining takes no more.
+        let is_open = access.layout.members().state(node) == Some(MemberState::Active);
+        let mut leased = None;
+        if is_open {
+            leased = Some(lease_on(node).await);
+        }
+        if !matches!(leased, Some(Ok(_) | Err(RegionError::Fabric(_)))) {
+            let mut placement = Placement::read(&allocator, access.layout).await?;
+            let mut has_more = !is_open || placement.rule_out(node);
+            while has_more {
+                let other = placement.emptiest();
+                let claimed = lease_on(other).await;
+                let is_full = matches!(claimed, Err(RegionError::Full { .. }));
+                has_more = is_full && placement.rule_out(other);
+                leased = Some(claimed);
+            }
+        }
+        let leased = leased.expect("the home takes chunks as long as there is a pool");
+        let exhausted = self.state.extend_lease(access, leased?);
         // Nobody else can free what is retired in a chunk that is leased.
         LeafLease::give_exhausted(access, exhausted).await
     }

@@ -37,6 +37,7 @@
 //!   been split (R3), and a left neighbour that does not fit. It is free for at least one batch
 //!   of the retrainer between.
 
+mod claim;
 mod gather;
 mod mover;
 pub mod paper;
@@ -50,7 +51,7 @@ use core::ops::Range;
 
 use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::LeafAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Others};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
@@ -59,6 +60,7 @@ use farleaf_types::RemoteAddr;
 use crate::IndexError;
 use crate::load::draw_generation;
 use crate::snapshot::SnapshotContents;
+use claim::claim_run;
 use gather::Pending;
 use mover::{Mover, RunPlace};
 use publish::publish;
@@ -66,12 +68,6 @@ use publish::publish;
 /// How many more leaves than were counted a run has room for: one in so many, and a few.
 const SLACK_SHARE: u64 = 16;
 const SLACK_COUNT: u64 = 16;
-
-/// One in so many chunks is what a stretch needs at first of which many leaves are underfull.
-const SHRINKING_SHARE: u64 = 4;
-
-/// Chunks for synonym leaf tables that find no room in the run.
-const TABLES_CHUNK_COUNT: u64 = 1;
 
 /// What a retrainer works on.
 #[derive(Debug)]
@@ -147,32 +143,9 @@ pub async fn retrain<E: Endpoint>(
     let leaf_count = pending.count() + stretch.synonym_count;
     let room_count = leaf_count + leaf_count / SLACK_SHARE + SLACK_COUNT;
     let stride = access.geometry.stride_blocks();
-    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let mut allocator = allocator.taking_used_first();
     let generation = draw_generation(access, &mut batch).await?;
-    let purpose = ChunkPurpose::Run {
-        slots: access.geometry.slots(),
-        generation,
-    };
-    // In a pool that is nearly full, as much as there is room for: it stops then (R6). Room is left
-    // for what R5 writes, a chunk larger than the old one: it could not be committed without. What
-    // shrinks seldom needs more than it had (else it waits, with its run, for the old one's
-    // chunks), and may take what splits and other retrainings leave; a longer run than it fills
-    // would leave that in pieces.
-    let mut chunk_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
-    let mut others = Others {
-        piece_count: work.contents.chunk_count(),
-        single_count: TABLES_CHUNK_COUNT,
-    };
-    if stretch.makes_room {
-        chunk_count = chunk_count.div_ceil(SHRINKING_SHARE);
-        allocator = allocator.taking_reserve();
-    } else {
-        others.piece_count += 1;
-    }
-    let range = allocator
-        .claim_beside(chunk_count, others, purpose, access.table)
-        .await?;
+    let wanted_count = (room_count * stride).div_ceil(CHUNK_SIZE_BLOCKS);
+    let range = claim_run(work, stretch, (wanted_count, generation)).await?;
     let mut run = RunPlace::new(access.layout, range, stride);
     if range.count * CHUNK_SIZE_BLOCKS < room_count * stride {
         let leaf_count = range.count * CHUNK_SIZE_BLOCKS / stride;

@@ -3,7 +3,7 @@
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::moving::Source;
 use farleaf_leaf::{Contradiction, Critical, LeafBuffer, LeafImage};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::allocation::ChunkRange;
 use farleaf_region::catalog;
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
@@ -26,7 +26,7 @@ pub(super) struct RunPlace {
 }
 
 impl RunPlace {
-    pub(super) fn new(layout: &RegionLayout, range: ChunkRange, stride_blocks: u64) -> Self {
+    pub(super) fn new(layout: &PoolLayout, range: ChunkRange, stride_blocks: u64) -> Self {
         Self {
             start: layout.chunk_start(range.first),
             stride_blocks,
@@ -225,14 +225,40 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             let pending = catalog::pending_root_addr(access.layout, entry.index);
             batch.write_word(pending, 0);
         }
-        let change = access.change(place);
-        let made = change.take_over(batch, access.owner, &mut sources, link);
-        access.endpoint.execute(batch).await?;
+        let made = self.take_over(batch, place, &mut sources, link).await?;
         critical.passed();
         self.note(place, made.image(), &sources);
         let spent = batch.cost_mut().round_trips - before;
         self.step_round_trips_max = self.step_round_trips_max.max(spent);
         Ok(true)
+    }
+
+    /// M2; between nodes, M4.
+    async fn take_over(
+        &self,
+        batch: &mut Batch,
+        place: RemoteAddr,
+        sources: &mut [Source],
+        link: RemoteAddr,
+    ) -> Result<LeafBuffer, IndexError> {
+        let access = self.work.access;
+        let change = access.change(place);
+        if sources[0].addr.node() == place.node() {
+            let made = change.take_over(batch, access.owner, sources, link);
+            access.endpoint.execute(batch).await?;
+            return Ok(made);
+        }
+        // What the batch holds already is about the home node, and has to come before the sources
+        // are retired.
+        let made = change.write_moved(batch, access.owner, sources, link);
+        access.endpoint.execute(batch).await?;
+        batch.clear();
+        change.retire_sources(batch, sources);
+        access.endpoint.execute(batch).await?;
+        batch.clear();
+        change.unlock(batch);
+        access.endpoint.execute(batch).await?;
+        Ok(made)
     }
 
     fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[Source]) {
@@ -277,7 +303,8 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         let Some(left) = self.pending.last() else {
             return Ok(vec![right]);
         };
-        if !fits(left_count, &right.leaf) {
+        // M4: sources are of one node.
+        if !fits(left_count, &right.leaf) || left.node() != right.addr.node() {
             return Ok(vec![right]);
         }
         let mut leaf = access.blank();

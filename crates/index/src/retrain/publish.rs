@@ -65,7 +65,12 @@ pub(super) async fn publish<E: Endpoint>(
         .last_mut()
         .filter(|cut| cut.synonym_table.is_null());
     let wanting = tables::wanting(work, moved, &mut trained, cut);
-    let room = tables::Room::before(moved.leaves[0].addr, access.layout.chunk_start(run.first));
+    let run_start = access.layout.chunk_start(run.first);
+    let first_leaf = moved.leaves[0].addr;
+    // U1: the tables are on the home node, whatever room there is elsewhere.
+    let is_home = run.first.node() == access.layout.home().node;
+    let room_start = if is_home { run_start } else { first_leaf };
+    let room = tables::Room::before(first_leaf, room_start);
     let placed = tables::place(work, &mut batch, (&allocator, generation), room, wanting);
     let tables = placed.await?;
     let contents = assemble(

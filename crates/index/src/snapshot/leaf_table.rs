@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use farleaf_leaf::LeafGeometry;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, crc32c};
 
 use crate::directory::Model;
@@ -16,7 +16,7 @@ pub(super) fn encode(leaves: &[RemoteAddr]) -> Vec<u64> {
 }
 
 /// Whether a leaf may be there: all of it lies in chunks, and the pointer is nothing but a place.
-pub(crate) fn is_place(layout: &RegionLayout, geometry: LeafGeometry, leaf: RemoteAddr) -> bool {
+pub(crate) fn is_place(layout: &PoolLayout, geometry: LeafGeometry, leaf: RemoteAddr) -> bool {
     let last = leaf.block() + geometry.stride_blocks() - 1;
     leaf == leaf.place()
         && last < RemoteAddr::BLOCK_COUNT_MAX
@@ -33,7 +33,7 @@ pub(crate) fn is_place(layout: &RegionLayout, geometry: LeafGeometry, leaf: Remo
 pub(super) fn decode(
     words: &[u64],
     checksum: u32,
-    (layout, geometry): (&RegionLayout, LeafGeometry),
+    (layout, geometry): (&PoolLayout, LeafGeometry),
     models: &[Model],
 ) -> Result<Arc<[RemoteAddr]>, String> {
     if crc32c(words) != checksum {
@@ -65,16 +65,16 @@ pub(super) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_region::Superblock;
     use farleaf_region::layout::ChunkIndex;
+    use farleaf_region::{RegionLayout, Superblock};
     use farleaf_types::NodeId;
     use proptest::prelude::*;
 
-    fn layout() -> RegionLayout {
-        RegionLayout {
+    fn layout() -> PoolLayout {
+        PoolLayout::from(RegionLayout {
             node: NodeId(0),
             superblock: Superblock::new(3 << 20, 1).expect("large enough"),
-        }
+        })
     }
 
     fn geometry() -> LeafGeometry {

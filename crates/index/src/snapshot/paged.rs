@@ -2,7 +2,7 @@
 
 use farleaf_fabric::Endpoint;
 use farleaf_leaf::LeafGeometry;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, TableId, WordAddr};
 
 use crate::IndexError;
@@ -45,7 +45,7 @@ pub struct PageRead {
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
 pub async fn read_paged<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
     geometry: LeafGeometry,
     table: TableId,
     root: RemoteAddr,
@@ -153,7 +153,7 @@ impl PagedSnapshot {
     /// [`IndexError::SnapshotDamaged`].
     pub fn decode_models(
         &self,
-        layout: &RegionLayout,
+        layout: &PoolLayout,
         page: u32,
         words: &[u64],
     ) -> Result<Vec<Model>, IndexError> {

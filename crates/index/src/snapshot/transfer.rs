@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_leaf::LeafGeometry;
+use farleaf_region::PoolLayout;
 use farleaf_region::RegionError;
-use farleaf_region::RegionLayout;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
@@ -53,7 +53,7 @@ pub struct SnapshotContents {
 pub async fn write_snapshot<E: Endpoint>(
     endpoint: &E,
     allocator: &ChunkAllocator<'_, E>,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
     mut contents: SnapshotContents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
     let tables_start = own_size_words(&contents.header());
@@ -121,7 +121,7 @@ pub(crate) fn table_size_words(model: &Model) -> usize {
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
 pub async fn read_snapshot<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
     geometry: LeafGeometry,
     table: TableId,
     root: RemoteAddr,
@@ -156,7 +156,7 @@ impl SnapshotContents {
     /// synonym leaf tables, and itself. What else a table has of such chunks is garbage (R7).
     pub fn named_chunks(
         &self,
-        layout: &RegionLayout,
+        layout: &PoolLayout,
         geometry: LeafGeometry,
         root: RemoteAddr,
     ) -> BTreeSet<ChunkIndex> {
@@ -243,7 +243,7 @@ impl SnapshotContents {
 /// [`IndexError::SnapshotDamaged`], or the fabric failed.
 pub async fn read_contents<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
     geometry: LeafGeometry,
     table: TableId,
     root: RemoteAddr,
@@ -326,7 +326,7 @@ pub(super) fn damage(addr: RemoteAddr, table: TableId, what: String) -> IndexErr
 pub(super) fn decode_models(
     words: &[u64],
     generation: u16,
-    (layout, geometry, is_listed): (&RegionLayout, LeafGeometry, bool),
+    (layout, geometry, is_listed): (&PoolLayout, LeafGeometry, bool),
 ) -> Result<Vec<Model>, String> {
     let models = words.chunks_exact(MODEL_SIZE_WORDS);
     let models: Vec<Model> = models
@@ -346,12 +346,7 @@ pub(super) fn decode_models(
 
 /// Whether all that a model points to lies in chunks of the region; leaves that a leaf table lists
 /// are checked there.
-fn is_inside(
-    model: &Model,
-    layout: &RegionLayout,
-    geometry: LeafGeometry,
-    is_listed: bool,
-) -> bool {
+fn is_inside(model: &Model, layout: &PoolLayout, geometry: LeafGeometry, is_listed: bool) -> bool {
     let spans = |start: RemoteAddr, block_count: u64| {
         let last = start.block() + block_count.max(1) - 1;
         last < RemoteAddr::BLOCK_COUNT_MAX

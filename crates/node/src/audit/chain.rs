@@ -139,7 +139,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         };
         let own_slots = table.geometry.slots();
         chunks.into_iter().all(|index| {
-            let Some(chunk) = self.chunks.get(index.0 as usize) else {
+            let Some(chunk) = self.chunks.get(index) else {
                 return false;
             };
             let is_fit = match chunk.purpose {

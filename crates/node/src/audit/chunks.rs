@@ -29,8 +29,11 @@ impl<E: Endpoint> Auditor<'_, E> {
             leaves.filter_map(|leaf| self.chunks_of(*leaf, table.geometry))
         });
         let used: BTreeSet<ChunkIndex> = of_leaves.flatten().collect();
-        for number in 0..self.chunks.len() {
-            let (index, chunk) = (ChunkIndex(number as u64), self.chunks[number]);
+        let chunks: Vec<(ChunkIndex, ChunkEntry)> = {
+            let all = self.chunks.iter();
+            all.map(|(index, chunk)| (index, *chunk)).collect()
+        };
+        for (index, chunk) in chunks {
             if !chunk.owner.is_free() {
                 let owner = chunk.owner;
                 self.findings.push(Finding::ChunkLeased {
@@ -178,7 +181,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             return;
         };
         let is_own = |index: &&ChunkIndex| {
-            let chunk = self.chunks.get(index.0 as usize);
+            let chunk = self.chunks.get(**index);
             chunk.is_some_and(|chunk| {
                 let is_used = !matches!(chunk.purpose, None | Some(ChunkPurpose::Free));
                 chunk.table == id && is_used

@@ -27,10 +27,9 @@ use std::collections::BTreeSet;
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_index::IndexError;
 use farleaf_leaf::LeafGeometry;
-use farleaf_region::RegionLayout;
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::PoolLayout;
+use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
 use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_region::chunk::ChunkEntry;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{OwnerWord, RemoteAddr, WordAddr};
 
@@ -45,7 +44,7 @@ pub struct Audit {
     /// The live tables whose entries can be read.
     pub tables: Vec<TableAudit>,
     /// All chunks that were ever handed out.
-    pub chunks: Vec<ChunkEntry>,
+    pub chunks: ChunkTable,
 }
 
 /// What an audit saw of a live table.
@@ -65,7 +64,7 @@ pub struct TableAudit {
 ///
 /// # Errors
 /// The fabric failed.
-pub async fn audit<E: Endpoint>(endpoint: &E, layout: &RegionLayout) -> Result<Audit, IndexError> {
+pub async fn audit<E: Endpoint>(endpoint: &E, layout: &PoolLayout) -> Result<Audit, IndexError> {
     let allocator = ChunkAllocator::new(endpoint, layout, OwnerWord::FREE);
     let mut auditor = Auditor {
         endpoint,
@@ -87,8 +86,8 @@ pub async fn audit<E: Endpoint>(endpoint: &E, layout: &RegionLayout) -> Result<A
 /// An audit that is under way.
 struct Auditor<'a, E> {
     endpoint: &'a E,
-    layout: &'a RegionLayout,
-    chunks: Vec<ChunkEntry>,
+    layout: &'a PoolLayout,
+    chunks: ChunkTable,
     batch: Batch,
     findings: Vec<Finding>,
 }

@@ -70,7 +70,7 @@ impl<E: Endpoint> Auditor<'_, E> {
         let Some(index) = self.layout.chunk_of(root) else {
             return false;
         };
-        let Some(chunk) = self.chunks.get(index.0 as usize) else {
+        let Some(chunk) = self.chunks.get(index) else {
             return false;
         };
         let generation = root.spare();

@@ -10,6 +10,7 @@ use farleaf_region::RegionError;
 use farleaf_region::catalog::EntryState;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_region::members::MemberState;
 use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
 
 use super::Retrainer;
@@ -45,7 +46,7 @@ impl Retrainer {
         let mut named = table.contents.named_chunks(layout, geometry, table.root);
         let is_listed = table.contents.leaf_table.is_some();
         if is_listed && keeper.endpoint.leaves_out(ProtocolCheck::LeafTableIsNamed) {
-            let chunk = |index: &ChunkIndex| table.chunks.get(index.0 as usize);
+            let chunk = |index: &ChunkIndex| table.chunks.get(*index);
             let is_run =
                 |chunk: &ChunkEntry| matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
             named.retain(|index| !chunk(index).is_some_and(is_run));
@@ -58,8 +59,7 @@ impl Retrainer {
             let is_own = chunk.table == table.access.table && chunk.owner.is_free();
             is_own && is_whole && !named.contains(index) && !known.contains(index)
         };
-        let chunks = table.chunks.iter().enumerate();
-        let chunks = chunks.map(|(index, chunk)| (ChunkIndex(index as u64), chunk));
+        let chunks = table.chunks.iter();
         let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
         let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
         if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
@@ -94,13 +94,13 @@ impl Retrainer {
         }
         let mut stale = Vec::new();
         let mut batch = Batch::new();
-        for (index, chunk) in table.chunks.iter().enumerate() {
+        for (index, chunk) in table.chunks.iter() {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
             let is_own = chunk.table == table.access.table && chunk.owner.is_free();
             if !is_leaves || !is_own {
                 continue;
             }
-            let start = keeper.layout.chunk_start(ChunkIndex(index as u64));
+            let start = keeper.layout.chunk_start(index);
             let free: BTreeSet<u64> = chunk.free.iter(geometry.chunk_leaf_count()).collect();
             batch.clear();
             let links: Vec<_> = (0..geometry.chunk_leaf_count())
@@ -229,6 +229,11 @@ impl Retrainer {
         mut group: Garbage,
     ) -> Result<(), IndexError> {
         let mut reclaimed_bytes = 0;
+        // U4: of a lost node there is nothing to free.
+        let members = keeper.layout.members();
+        let is_lost = |node| members.state(node) == Some(MemberState::Lost);
+        group.leaves.retain(|leaf| !is_lost(leaf.node()));
+        group.chunks.retain(|chunk| !is_lost(chunk.node()));
         for chunk in group.chunks.drain(..) {
             let is_own = |entry: &ChunkEntry| {
                 let purpose = entry.purpose;

@@ -12,7 +12,7 @@ use farleaf_index::snapshot::{SnapshotContents, read_contents};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafError};
 use farleaf_region::RegionError;
-use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange, ChunkTable};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
@@ -31,7 +31,7 @@ pub(super) struct Looked<'a, E> {
     pub(super) entry: CatalogEntry,
     pub(super) root: RemoteAddr,
     pub(super) contents: Rc<SnapshotContents>,
-    pub(super) chunks: Vec<ChunkEntry>,
+    pub(super) chunks: ChunkTable,
 }
 
 /// The snapshots behind the roots that were looked at last: while a root stands, what it names does
@@ -173,10 +173,9 @@ impl<E: Endpoint> Looked<'_, E> {
         let named = self
             .contents
             .named_chunks(self.access.layout, self.access.geometry, self.root);
-        let generation_of = |index: usize| {
-            let chunk = &self.chunks[index];
+        let generation_of = |index: ChunkIndex, chunk: &ChunkEntry| {
             let is_own = chunk.owner == keeper.owner && chunk.table == self.access.table;
-            let is_named = named.contains(&ChunkIndex(index as u64));
+            let is_named = named.contains(&index);
             match chunk.purpose {
                 Some(ChunkPurpose::Run { generation, .. }) if is_own && !is_named => {
                     Some(generation)
@@ -184,22 +183,31 @@ impl<E: Endpoint> Looked<'_, E> {
                 _ => None,
             }
         };
-        let first = (0..self.chunks.len()).find(|index| generation_of(*index).is_some())?;
-        let generation = generation_of(first)?;
-        let count = (first..self.chunks.len())
-            .take_while(|index| generation_of(*index) == Some(generation))
-            .count();
-        let range = ChunkRange {
-            first: ChunkIndex(first as u64),
-            count: count as u64,
-        };
-        Some((range, generation))
+        let mut found: Option<(ChunkRange, u16)> = None;
+        for (index, chunk) in self.chunks.iter() {
+            let of = generation_of(index, chunk);
+            match &mut found {
+                None => {
+                    let range = ChunkRange {
+                        first: index,
+                        count: 1,
+                    };
+                    found = of.map(|generation| (range, generation));
+                }
+                // Side by side, which chunks of two nodes are not.
+                Some((range, generation)) if of == Some(*generation) && range.end() == index => {
+                    range.count += 1;
+                }
+                Some(_) => break,
+            }
+        }
+        found
     }
 
     /// Whether a leaf lies in a chunk of leaves that splits made.
     pub(super) fn is_shared(&self, leaf: RemoteAddr) -> bool {
         let chunk = self.access.layout.chunk_of(leaf);
-        let chunk = chunk.and_then(|chunk| self.chunks.get(chunk.0 as usize));
+        let chunk = chunk.and_then(|chunk| self.chunks.get(chunk));
         chunk.is_some_and(|chunk| matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. })))
     }
 }

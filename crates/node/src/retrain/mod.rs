@@ -8,6 +8,7 @@
 //! | `look` | a table, as the node looks at it |
 //! | `garbage` | what nothing names any more, until it is reused (T2 to T4) |
 //! | `chunks` | chunks of that, changed one by one |
+//! | `drain` | what is moved away from a node that is to be left |
 //! | `accounts` | what has been done, for whoever wants to see it |
 //! | `rests` | what has failed, and is not tried again at once |
 //!
@@ -37,6 +38,7 @@
 
 mod accounts;
 mod chunks;
+mod drain;
 mod garbage;
 mod look;
 mod policy;
@@ -47,6 +49,7 @@ pub use policy::RetrainPolicy;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
@@ -56,6 +59,7 @@ use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafError;
 use farleaf_region::RegionError;
 use farleaf_region::catalog::{CatalogEntry, EntryState};
+use farleaf_region::members::MemberState;
 use farleaf_region::queue::QueueReader;
 use farleaf_region::tally::RetrainTally;
 use farleaf_types::{RemoteAddr, TableId};
@@ -82,6 +86,10 @@ pub struct Retrainer {
     queued: RefCell<BTreeSet<RemoteAddr>>,
     /// Whether more was due at the end of the last tick.
     is_more_due: Cell<bool>,
+    /// Tables of which the log says that they cannot be moved.
+    told_undrained: RefCell<BTreeSet<TableId>>,
+    /// Whether what is on a node that is to be left comes before what is due.
+    is_drain_next: Cell<bool>,
     /// Ticks for which the oldest garbage has waited for a session.
     waiting_tick_count: Cell<u32>,
     rests: RefCell<Rests>,
@@ -118,6 +126,8 @@ impl Retrainer {
             queue: RefCell::default(),
             queued: RefCell::default(),
             is_more_due: Cell::new(false),
+            told_undrained: RefCell::default(),
+            is_drain_next: Cell::new(true),
             waiting_tick_count: Cell::new(0),
             rests: RefCell::default(),
             counted_ns: Cell::new(0),
@@ -290,7 +300,9 @@ impl Retrainer {
             let looks = (is_scan_due, is_own_look);
             match self.look_at(keeper, entry, patience, looks).await {
                 Ok(is_due) => is_more_due |= is_due,
-                Err(error) if error.fabric_failure().is_some() => return Err(error),
+                Err(error) if error.fabric_failure().is_some() && error.lost_node().is_none() => {
+                    return Err(error);
+                }
                 Err(IndexError::Leaf(LeafError::TableDropped { .. })) => {}
                 Err(error) => {
                     // The others go on (W7); what nobody can read holds up no memory.
@@ -378,6 +390,17 @@ impl Retrainer {
             }
         }
         let due = self.due(table, &counted, is_own_look);
+        let draining = self
+            .due_for_drain(keeper, table, &counted, (patience, is_own_look))
+            .await?;
+        // By turns, so that neither waits for the other for long.
+        let is_drain_next = self.is_drain_next.get();
+        let due = if is_drain_next {
+            draining.or(due)
+        } else {
+            due.or(draining)
+        };
+        self.is_drain_next.set(!is_drain_next);
         let Some(stretch) = due else {
             let none = (Vec::new(), Vec::new());
             self.collect(keeper, table, none.0, none.1).await?;
@@ -439,14 +462,26 @@ impl Retrainer {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
         let quiet = seen.quiet(id, (models, counted), is_own_look, &self.policy);
+        // U4: what is lost is not retrained, and nothing together with it.
+        let members = table.access.layout.members();
+        let is_open: Vec<bool> = models
+            .iter()
+            .map(|model| {
+                let state = members.state(model.base.node());
+                state.is_some_and(MemberState::is_reachable)
+            })
+            .collect();
+        let closed = |models: &Range<usize>| !is_open[models.clone()].iter().all(|it| *it);
         let is_lacking = self.rests.borrow().is_lacking(id);
         let for_room = || {
             let is_still = seen.still(id, (models, counted));
             self.policy.due_for_room(models, counted, &is_still)
         };
         let for_room = is_lacking.then(for_room).flatten();
+        let for_room = for_room.filter(|models| !closed(models));
         let makes_room = for_room.is_some();
-        let models = for_room.or_else(|| self.policy.due(models, counted, &quiet))?;
+        let due = || self.policy.due(models, counted, &quiet, &is_open);
+        let models = for_room.or_else(due)?;
         let synonym_count = counted[models.clone()]
             .iter()
             .map(|model| model.splits)

@@ -89,10 +89,13 @@ impl RetrainPolicy {
         models: &[Model],
         counted: &[Counted],
         is_quiet: &[bool],
+        is_open: &[bool],
     ) -> Option<Range<usize>> {
         let leaves = |model: usize| u64::from(models[model].leaf_count);
         let changes = |model: usize| counted[model].splits + counted[model].underfull;
-        let is_due = |model: usize| self.is_due(leaves(model), counted[model], is_quiet[model]);
+        let is_due = |model: usize| {
+            is_open[model] && self.is_due(leaves(model), counted[model], is_quiet[model])
+        };
         let fullest = (0..models.len())
             .filter(|model| is_due(*model))
             .max_by_key(|model| changes(*model) * 1000 / leaves(*model))?;
@@ -111,7 +114,7 @@ impl RetrainPolicy {
                 let has_changed =
                     changes(next) * self.leaves_per_split * STARTED_SHARE > leaves(next);
                 let is_worth_it = has_changed || is_wanted || is_due(next);
-                if is_worth_it && leaf_count + count <= leaf_count_max {
+                if is_worth_it && is_open[next] && leaf_count + count <= leaf_count_max {
                     leaf_count += count;
                     (from, to) = (from.min(next), to.max(next + 1));
                     has_grown = true;
@@ -279,7 +282,12 @@ mod tests {
             joined_leaf_count: 256,
             ..RetrainPolicy::default()
         };
-        policy.due(&models, &counted, &vec![quiet; models.len()])
+        policy.due(
+            &models,
+            &counted,
+            &vec![quiet; models.len()],
+            &vec![true; models.len()],
+        )
     }
 
     /// One split for eight leaves, at least four; or as many underfull leaves.

@@ -4,6 +4,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::{Index, IndexError};
 use farleaf_leaf::LeafBuffer;
 use farleaf_region::RegionError;
+use farleaf_region::allocation::ChunkTable;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{OwnerWord, RemoteAddr};
@@ -16,13 +17,13 @@ impl<E: Endpoint> Keeper<E> {
     /// The chunks whose owners are fenced.
     pub(super) async fn chunks_of_fenced(
         &self,
-        chunks: &[ChunkEntry],
+        chunks: &ChunkTable,
     ) -> Result<Vec<(ChunkIndex, OwnerWord)>, RegionError> {
         let mut batch = Batch::new();
         let mut left = Vec::new();
-        for (index, chunk) in chunks.iter().enumerate() {
+        for (index, chunk) in chunks.iter() {
             if !chunk.owner.is_free() && self.is_left(&mut batch, chunk.owner).await? {
-                left.push((ChunkIndex(index as u64), chunk.owner));
+                left.push((index, chunk.owner));
             }
         }
         Ok(left)

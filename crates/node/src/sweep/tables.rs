@@ -11,9 +11,11 @@ use farleaf_index::snapshot::read_contents;
 use farleaf_index::{IndexError, IndexState, Layer, LayerKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::RegionError;
+use farleaf_region::allocation::ChunkTable;
 use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::ChunkIndex;
+use farleaf_region::members::MemberState;
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
 use super::{GIVEN_UP, Keeper, SweepReport};
@@ -137,18 +139,21 @@ impl<E: Endpoint> Keeper<E> {
         }))
     }
 
-    /// Every place at which the table has, or may have, a leaf.
+    /// Every place at which the table has, or may have, a leaf that is not lost.
     pub(super) fn leaf_places(
         &self,
         access: &LeafAccess<'_, E>,
         state: &IndexState,
-        chunks: &[ChunkEntry],
+        chunks: &ChunkTable,
     ) -> Vec<RemoteAddr> {
         let mut places = state.trained_leaves();
-        for (index, chunk) in chunks.iter().enumerate() {
+        let members = self.layout.members();
+        let is_reachable = |node| members.state(node).is_some_and(MemberState::is_reachable);
+        places.retain(|leaf| is_reachable(leaf.node()));
+        for (index, chunk) in chunks.iter() {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
             if is_leaves && chunk.table == access.table {
-                places.extend(self.chunk_places(access, ChunkIndex(index as u64)));
+                places.extend(self.chunk_places(access, index));
             }
         }
         places

@@ -23,7 +23,8 @@ pub(crate) struct Usage {
 pub(crate) fn chunks(pool: &Pool) -> Vec<ChunkEntry> {
     let endpoint = pool.endpoint();
     let allocator = ChunkAllocator::new(&endpoint, &pool.layout, OwnerWord::FREE);
-    block_on(allocator.entries(), || 0).expect("the chunk table is readable")
+    let table = block_on(allocator.entries(), || 0).expect("the chunk table is readable");
+    table.iter().map(|(_, chunk)| *chunk).collect()
 }
 
 pub(crate) fn usage(pool: &Pool) -> Usage {

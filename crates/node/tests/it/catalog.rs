@@ -6,7 +6,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::catalog::{
     CatalogEntry, TABLE_COUNT_MAX, TableRecord, dropped_word, live_word,
 };
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
 /// C1.
 fn with_catalog_lock<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
     owner: OwnerWord,
     work: impl FnOnce() -> Outcome,
 ) -> Outcome {

@@ -343,7 +343,7 @@ fn insert_all(endpoint: &MappedEndpoint, pool: &Shared, keys: &[u64]) {
 
 /// What a thread needs of a pool.
 struct Shared {
-    layout: farleaf_region::RegionLayout,
+    layout: farleaf_region::PoolLayout,
     owner: OwnerWord,
     entry: CatalogEntry,
 }
@@ -362,7 +362,7 @@ fn a_table_grows_under_several_sessions() {
     let (first_chain, _) = chain_and_trained(&mut pool);
     let shared: Vec<Shared> = (0..THREAD_COUNT)
         .map(|_| Shared {
-            layout: pool.layout,
+            layout: pool.layout.clone(),
             owner: pool.register(),
             entry: entry.clone(),
         })

@@ -16,7 +16,7 @@ use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind, LoadError};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::{AgentEvent, Sessions, format_region};
 use farleaf_node::sweep::Keeper;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -33,7 +33,7 @@ const REFRESH_COUNT_MAX: u32 = 3;
 /// A region and its session table.
 pub(crate) struct Pool {
     pub(crate) region: Arc<MappedRegion>,
-    pub(crate) layout: RegionLayout,
+    pub(crate) layout: PoolLayout,
     /// The way in of everybody to whom nothing happens.
     pub(crate) plain: MappedEndpoint,
     sessions: Sessions,
@@ -45,7 +45,7 @@ pub(crate) struct Client<'a, E> {
     pub(crate) endpoint: &'a E,
     pub(crate) owner: OwnerWord,
     pub(crate) entry: CatalogEntry,
-    layout: &'a RegionLayout,
+    layout: &'a PoolLayout,
     pub(crate) state: IndexState,
     /// Whether the session was cut off and must be closed.
     pub(crate) broken: Rc<Cell<bool>>,
@@ -68,7 +68,7 @@ impl Pool {
         Self {
             plain: MappedEndpoint::new(Arc::clone(&region)),
             region,
-            layout,
+            layout: layout.into(),
             sessions,
             _events: events,
         }
@@ -94,7 +94,7 @@ impl Pool {
     pub(crate) fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
         Keeper {
             endpoint,
-            layout: self.layout,
+            layout: self.layout.clone(),
             owner,
         }
     }
@@ -138,7 +138,7 @@ pub(crate) fn layer_kind(entry: &CatalogEntry) -> LayerKind {
 
 pub(crate) fn access<'a, E>(
     endpoint: &'a E,
-    layout: &'a RegionLayout,
+    layout: &'a PoolLayout,
     owner: OwnerWord,
     entry: &CatalogEntry,
 ) -> LeafAccess<'a, E> {
@@ -155,7 +155,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
     /// Opens a table by the root that its catalog entry names.
     pub(crate) fn open(
         endpoint: &'a E,
-        layout: &'a RegionLayout,
+        layout: &'a PoolLayout,
         owner: OwnerWord,
         entry: &CatalogEntry,
     ) -> Result<Self, IndexError> {
@@ -275,7 +275,9 @@ impl<'a, E: Endpoint> Client<'a, E> {
 
     /// Gives the leased leaves back, as a session does when it closes.
     pub(crate) fn give_back(&self) -> Outcome {
-        let mut lease = self.state.take_lease();
-        Ok(block_on(lease.give_back(&self.access()), || 0)?)
+        for mut lease in self.state.take_leases() {
+            block_on(lease.give_back(&self.access()), || 0)?;
+        }
+        Ok(())
     }
 }

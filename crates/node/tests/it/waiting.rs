@@ -110,7 +110,7 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let endpoint = NodeEndpoint::new(&case.pool.region, None).expect("no device");
-        let layout = case.pool.layout;
+        let layout = case.pool.layout.clone();
         let agent = agent::start(endpoint, layout, node, heard, Arc::clone(&stop), None);
         let agent = agent.expect("a thread is left");
         events

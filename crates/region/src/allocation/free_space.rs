@@ -7,6 +7,7 @@
 
 use crate::chunk::{ChunkEntry, ChunkPurpose};
 use crate::layout::ChunkIndex;
+use farleaf_types::NodeId;
 
 /// One in so many chunks is kept for retraining: for two snapshots, as the old one waits for its
 /// grace period while the next is written, and a piece of a run.
@@ -28,6 +29,14 @@ pub struct ChunkRange {
 }
 
 impl ChunkRange {
+    /// The chunks that have these numbers on a node.
+    pub(super) fn of(self, node: NodeId) -> Self {
+        Self {
+            first: ChunkIndex::new(node, self.first.number()),
+            ..self
+        }
+    }
+
     /// Each of them, ascending.
     pub fn iter(self) -> impl Iterator<Item = ChunkIndex> {
         (self.first.0..self.first.0 + self.count).map(ChunkIndex)
@@ -64,7 +73,8 @@ pub struct Others {
     pub single_count: u64,
 }
 
-/// The free chunks of a region, as they were when its chunk table was read.
+/// The free chunks of a region, as they were when its chunk table was read, by their numbers in
+/// it.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
     /// Pieces, by their places. No two touch, but for the reserve's last and the next.

@@ -14,21 +14,28 @@
 //! - **A6.** The first chunks of a region are kept for retraining, which needs some before it makes
 //!   room: nobody else claims them. They may be claimed from the beginning: where `alloc_num` is
 //!   smaller, it is read as their number.
+//! - **A7.** Each node has a chunk table of its own, and chunks side by side are of one node. Who
+//!   spreads chunks over the nodes chooses for each claim ([`Placement`]).
 
 mod free_space;
+mod placement;
+mod table;
 mod words;
 
 use core::future::poll_fn;
 use core::task::Poll;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
+use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, TableId};
 
+use crate::PoolLayout;
 use crate::RegionError;
 use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
 pub use free_space::{ChunkRange, Others};
 use free_space::{FreeSpace, Source};
+pub use placement::Placement;
+pub use table::ChunkTable;
 
 /// Verbs after which a batch that gives chunks back is posted.
 const GIVE_BACK_VERB_COUNT: u64 = 48;
@@ -38,26 +45,43 @@ const GIVE_WAY_DOUBLINGS_MAX: u32 = 6;
 
 /// Claims chunks for one session. Every call costs a few round trips, counted as
 /// [`OperationKind::Control`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ChunkAllocator<'a, E> {
     endpoint: &'a E,
-    layout: &'a RegionLayout,
+    layout: &'a PoolLayout,
+    /// Where it claims.
+    region: &'a RegionLayout,
     owner: OwnerWord,
     /// Whether chunks that were given back come first.
     takes_used_first: bool,
     source: Source,
 }
 
+impl<E> Clone for ChunkAllocator<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for ChunkAllocator<'_, E> {}
+
 impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
-    /// An allocator that claims in the name of `owner`.
-    pub fn new(endpoint: &'a E, layout: &'a RegionLayout, owner: OwnerWord) -> Self {
+    /// An allocator that claims in the name of `owner`, on the home node.
+    pub fn new(endpoint: &'a E, layout: &'a PoolLayout, owner: OwnerWord) -> Self {
         Self {
             endpoint,
             layout,
+            region: layout.home(),
             owner,
             takes_used_first: false,
             source: Source::Open,
         }
+    }
+
+    /// The same, that claims on this node (A7); on the home node if this one is not known.
+    #[must_use]
+    pub fn on(self, node: NodeId) -> Self {
+        let region = self.layout.region(node).unwrap_or(self.region);
+        Self { region, ..self }
     }
 
     /// The same, that claims chunks which were given back before untouched ones: for who gives
@@ -182,11 +206,12 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 Some(entries) => entries,
                 None => self.read_all(batch).await?,
             };
-            let space = FreeSpace::new(&entries, self.layout.superblock.chunk_count);
+            let space = FreeSpace::new(&entries, self.region.superblock.chunk_count);
             let Some(range) = choose(&space) else {
                 return Err(self.full(&space, wanted));
             };
             let untouched_count = space.untouched_count(range);
+            let range = range.of(self.region.node);
             if self.reach(batch, range, untouched_count).await?
                 && self.take(batch, range, purpose, table).await?
             {
@@ -296,7 +321,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             .enumerate()
             .filter(|(_, entry)| entry.owner.is_free() && has_room(entry))
         {
-            let chunk = ChunkIndex(index as u64);
+            let chunk = ChunkIndex::new(self.region.node, index as u64);
             if let Some(entry) = self.swap_owner(batch, chunk, OwnerWord::FREE).await? {
                 if has_room(&entry) {
                     return Ok((chunk, entry.free));
@@ -311,11 +336,28 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         Ok((range.first, FreeLeaves::first(leaf_count)))
     }
 
-    /// A4: gives chunks back with the purpose and the free leaves that they have from now on.
+    /// A4: gives chunks back with the purpose and the free leaves that they have from now on. Those
+    /// of a lost node are nobody's any more.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn give_back(
+        &self,
+        range: ChunkRange,
+        purpose: ChunkPurpose,
+        table: TableId,
+        free: FreeLeaves,
+    ) -> Result<(), RegionError> {
+        let given = self.give_back_with(range, purpose, table, free).await;
+        match given {
+            Err(RegionError::Fabric(error)) if error.lost_node() == Some(range.first.node()) => {
+                Ok(())
+            }
+            given => given,
+        }
+    }
+
+    async fn give_back_with(
         &self,
         range: ChunkRange,
         purpose: ChunkPurpose,
@@ -371,15 +413,29 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         self.drop_owner(&mut Batch::new(), chunk).await
     }
 
-    /// The blocks of all chunks that were ever handed out, and of those kept for retraining (A6).
+    /// The blocks of all chunks, of all nodes that can be reached, that were ever handed out, and of
+    /// those kept for retraining (A6).
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn entries(&self) -> Result<Vec<ChunkEntry>, RegionError> {
+    pub async fn entries(&self) -> Result<ChunkTable, RegionError> {
         let mut batch = Batch::new();
-        let entries = self.read_all(&mut batch).await;
+        let table = self.read_all_nodes(&mut batch).await;
         self.count(&mut batch);
-        entries
+        table
+    }
+
+    async fn read_all_nodes(&self, batch: &mut Batch) -> Result<ChunkTable, RegionError> {
+        let mut table = ChunkTable::default();
+        for region in self.layout.regions() {
+            match self.on(region.node).read_all(batch).await {
+                Ok(entries) => table.push(region.node, entries),
+                // What was on it is gone (U4).
+                Err(RegionError::Fabric(error)) if error.lost_node() == Some(region.node) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(table)
     }
 
     /// F9: what a call has cost, whether it did anything or not.
@@ -398,7 +454,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         RegionError::Full {
             wanted_bytes: wanted.saturating_mul(CHUNK_SIZE_BYTES),
             free_bytes: space.count() * CHUNK_SIZE_BYTES,
-            size_bytes: self.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+            size_bytes: self.region.superblock.chunk_count * CHUNK_SIZE_BYTES,
             reserve_bytes: reserve_count * CHUNK_SIZE_BYTES,
         }
     }

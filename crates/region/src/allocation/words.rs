@@ -15,7 +15,7 @@ const BATCH_CHUNK_COUNT: u64 = 512;
 impl<E: Endpoint> ChunkAllocator<'_, E> {
     pub(super) async fn alloc_num(&self, batch: &mut Batch) -> Result<u64, RegionError> {
         batch.clear();
-        let slot = batch.read(self.layout.alloc_num(), 1);
+        let slot = batch.read(self.region.alloc_num(), 1);
         self.endpoint.execute(batch).await?;
         Ok(batch.words(slot)[0])
     }
@@ -28,20 +28,20 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         count: u64,
         at: Option<ChunkIndex>,
     ) -> Result<Option<ChunkIndex>, RegionError> {
-        let limit = self.layout.superblock.chunk_count;
+        let limit = self.region.superblock.chunk_count;
         let mut current = self.alloc_num(batch).await?;
         loop {
             let start = current.max(reserve_count(limit));
             let end = start.checked_add(count).filter(|end| *end <= limit);
-            let Some(end) = end.filter(|_| at.is_none_or(|at| at.0 == start)) else {
+            let Some(end) = end.filter(|_| at.is_none_or(|at| at.number() == start)) else {
                 return Ok(None);
             };
             batch.clear();
-            let slot = batch.compare_swap(self.layout.alloc_num(), current, end);
+            let slot = batch.compare_swap(self.region.alloc_num(), current, end);
             self.endpoint.execute(batch).await?;
             let previous = batch.previous(slot);
             if previous == current {
-                return Ok(Some(ChunkIndex(start)));
+                return Ok(Some(ChunkIndex::new(self.region.node, start)));
             }
             current = previous;
         }
@@ -125,13 +125,15 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
 
     pub(super) async fn read_all(&self, batch: &mut Batch) -> Result<Vec<ChunkEntry>, RegionError> {
         let alloc_num = self.alloc_num(batch).await?;
-        let chunk_count = self.layout.superblock.chunk_count;
+        let chunk_count = self.region.superblock.chunk_count;
         let count = alloc_num.max(reserve_count(chunk_count)).min(chunk_count);
         let mut entries = Vec::with_capacity(count as usize);
         for start in (0..count).step_by(BATCH_CHUNK_COUNT as usize) {
             let part = (count - start).min(BATCH_CHUNK_COUNT) as usize;
             batch.clear();
-            let from = self.layout.chunk_entry(ChunkIndex(start));
+            let from = self
+                .region
+                .chunk_entry(ChunkIndex::new(self.region.node, start));
             let read = batch.read(from, part * CHUNK_ENTRY_SIZE_WORDS);
             self.endpoint.execute(batch).await?;
             let blocks = batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS);

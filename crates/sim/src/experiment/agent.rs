@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use farleaf_node::retrain::Retrainer;
 use farleaf_node::sweep::Keeper;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 
 use super::ExperimentError;
 use super::machine::Registry;
@@ -24,7 +24,7 @@ pub(super) struct Agent {
 impl Agent {
     pub(super) fn new(
         world: &SharedWorld,
-        layout: RegionLayout,
+        layout: PoolLayout,
         registry: &Registry,
         plan: RetrainPlan,
     ) -> Result<Self, ExperimentError> {

@@ -17,7 +17,7 @@ use farleaf_index::{IndexError, Layer};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::Sessions;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
-use farleaf_region::{RegionLayout, Superblock};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, RemoteAddr, SequenceNumber, TableId};
 
 use super::ExperimentError;
@@ -44,7 +44,7 @@ const NODE_COUNT_MAX: usize = 256;
 /// One memory node's table.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
-    pub(super) layout: RegionLayout,
+    pub(super) layout: PoolLayout,
     pub(super) directory: Arc<Directory>,
 }
 
@@ -243,13 +243,14 @@ fn load_node(
     keys: &[u64],
 ) -> Result<Partition, ExperimentError> {
     let superblock = Superblock::new(size_bytes, 1)?;
-    let layout = RegionLayout { node, superblock };
+    let home = RegionLayout { node, superblock };
+    let layout = PoolLayout::from(home);
     let still = StillEndpoint::new(world);
     let mut batch = Batch::new();
     batch.write(RegionLayout::superblock_addr(node), &superblock.encode());
     block_on(still.execute(&mut batch), || 0).map_err(IndexError::from)?;
     let (sender, _events) = channel();
-    let mut sessions = Sessions::new(StillEndpoint::new(world), layout, sender);
+    let mut sessions = Sessions::new(StillEndpoint::new(world), home, sender);
     let owner = sessions.open(0).map_err(ExperimentError::Session)?;
     let access = LeafAccess {
         endpoint: &still,

@@ -9,7 +9,7 @@ use farleaf::AsyncSession;
 use farleaf::host::{Barrier, Host, PoolShare, ProcessKeeper};
 use farleaf_fabric::ControlError;
 use farleaf_node::sessions::{AgentEvent, Sessions};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
 use super::ExperimentError;
@@ -27,9 +27,9 @@ pub(super) struct Registry {
 
 impl Registry {
     /// The session table of a region in which no session is alive.
-    pub(super) fn new(world: &SharedWorld, layout: RegionLayout) -> Rc<Self> {
+    pub(super) fn new(world: &SharedWorld, layout: &PoolLayout) -> Rc<Self> {
         let (sender, events) = channel();
-        let sessions = Sessions::new(StillEndpoint::new(world), layout, sender);
+        let sessions = Sessions::new(StillEndpoint::new(world), *layout.home(), sender);
         Rc::new(Self {
             sessions: RefCell::new(sessions),
             _events: events,
@@ -55,7 +55,7 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(
         index: usize,
-        layout: RegionLayout,
+        layout: PoolLayout,
         registry: &Rc<Registry>,
         world: &SharedWorld,
     ) -> Rc<Self> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use farleaf_bench::report::{KindReport, OperationCost, RunRecorder};
 use farleaf_bench::workload::{InsertLedger, OperationKind, OperationStream, WorkloadSpec};
 use farleaf_node::retrain::Retrainer;
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use serde::Serialize;
 
 use super::ExperimentError;
@@ -187,7 +187,7 @@ impl Shared<'_> {
 }
 
 /// A memory node's region, and its session table.
-type Node = (RegionLayout, Rc<Registry>);
+type Node = (PoolLayout, Rc<Registry>);
 
 /// Runs a workload on a copy of loaded tables, over a network. The same arguments give the same
 /// numbers.
@@ -208,11 +208,15 @@ pub fn run(
     let thread_count = machine_count * work.threads_per_node;
     let shared = shared(image, work, &world, thread_count);
     let nodes = image.partitions.iter();
-    let nodes = nodes.map(|node| (node.layout, Registry::new(&world, node.layout)));
+    let nodes = nodes.map(|node| {
+        let registry = Registry::new(&world, &node.layout);
+        (node.layout.clone(), registry)
+    });
     let nodes: Vec<Node> = nodes.collect();
     let machines = (0..machine_count).map(|index| {
         let nodes = nodes.iter();
-        let nodes = nodes.map(|(layout, registry)| Machine::new(index, *layout, registry, &world));
+        let nodes =
+            nodes.map(|(layout, registry)| Machine::new(index, layout.clone(), registry, &world));
         nodes.collect::<Vec<_>>()
     });
     let machines: Vec<Vec<Rc<Machine>>> = machines.collect();
@@ -249,7 +253,7 @@ fn spawn_background<'a>(
         return Ok(());
     };
     for (layout, registry) in nodes {
-        let agent = Agent::new(shared.world, *layout, registry, plan)?;
+        let agent = Agent::new(shared.world, layout.clone(), registry, plan)?;
         let retrainer = Rc::clone(agent.retrainer());
         shared.retrainers.borrow_mut().push(retrainer);
         tasks.spawn(agent.work(shared));

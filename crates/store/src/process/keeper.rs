@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::session::{HEARTBEAT_DRAINED, asked_addr, heartbeat_addr, published_addr};
 use farleaf_types::{SequenceNumber, SessionId};
 use rustix::thread::MembarrierCommand;
@@ -29,7 +29,7 @@ pub enum Barrier {
 #[derive(Debug)]
 pub struct ProcessKeeper<E> {
     endpoint: E,
-    layout: RegionLayout,
+    layout: PoolLayout,
     note: Arc<ProcessNote>,
     followed: Arc<Mutex<Followed>>,
     beat: Cell<u64>,
@@ -68,7 +68,7 @@ impl<E: Endpoint> ProcessKeeper<E> {
         }
         Self {
             endpoint,
-            layout: share.layout,
+            layout: share.layout.clone(),
             note,
             followed: Arc::clone(&share.process.followed),
             beat: Cell::new(0),
@@ -99,6 +99,11 @@ impl<E: Endpoint> ProcessKeeper<E> {
         let read = batch.read(self.layout.sequence(), 1);
         self.endpoint.execute(batch).await?;
         let sequence = batch.words(read)[0];
+        if sequence != self.note.sequence.load(Ordering::Relaxed) {
+            // U3: whoever sees a number has seen the nodes as they were when it was drawn (V5).
+            let members = self.layout.members();
+            members.refresh(&self.endpoint, &self.layout).await?;
+        }
         // P2: the number first, then the barrier, then the notes.
         self.note.sequence.store(sequence, Ordering::SeqCst);
         if !self.pass_barrier() {

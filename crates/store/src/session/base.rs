@@ -12,7 +12,7 @@ use farleaf_index::partial::Budget;
 use farleaf_index::snapshot::{PagedSnapshot, read_paged};
 use farleaf_index::{IndexState, Layer};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
-use farleaf_region::RegionLayout;
+use farleaf_region::PoolLayout;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
@@ -108,7 +108,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     #[inline]
-    pub(crate) fn layout(&self) -> &RegionLayout {
+    pub(crate) fn layout(&self) -> &PoolLayout {
         &self.host.share().layout
     }
 
@@ -224,6 +224,7 @@ impl<H: Host> SessionCore<H> {
         budget: Budget,
     ) -> Result<PagedSnapshot, Error> {
         let head_bytes_max = budget.head_bytes_max();
+        self.share().learn_nodes(&self.endpoint).await?;
         let (endpoint, layout) = (&self.endpoint, self.layout());
         let read = read_paged(endpoint, layout, geometry, table, root, head_bytes_max);
         Ok(read.await?)
@@ -272,10 +273,11 @@ impl<H: Host> SessionCore<H> {
         let dropped = self.dropped_tables.take().into_iter();
         let dropped = dropped.map(|dropped| dropped.table);
         for table in open.into_iter().chain(dropped) {
-            let mut lease = table.index.take_lease();
-            if !was_broken {
-                let result = lease.give_back(&self.access(&table)).await;
-                given_back = given_back.and(result);
+            for mut lease in table.index.take_leases() {
+                if !was_broken {
+                    let result = lease.give_back(&self.access(&table)).await;
+                    given_back = given_back.and(result);
+                }
             }
         }
         // After this the process writes nothing to the session's block.

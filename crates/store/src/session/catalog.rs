@@ -9,7 +9,7 @@ use farleaf_region::catalog::{
     live_word,
 };
 use farleaf_region::session::{self, alive_word};
-use farleaf_region::{RegionError, RegionLayout};
+use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use super::base::SessionCore;
@@ -23,7 +23,7 @@ const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 /// All live tables.
 pub(crate) async fn read_catalog<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
 ) -> Result<Vec<CatalogEntry>, Error> {
     let mut entries = read_entries(endpoint, layout, OwnerWord::FREE).await?;
     entries.retain(|entry| entry.state == EntryState::Live);
@@ -33,7 +33,7 @@ pub(crate) async fn read_catalog<E: Endpoint>(
 /// All entries that are not free, in the name of a session if there is one.
 async fn read_entries<E: Endpoint>(
     endpoint: &E,
-    layout: &RegionLayout,
+    layout: &PoolLayout,
     owner: OwnerWord,
 ) -> Result<Vec<CatalogEntry>, Error> {
     let mut batch = Batch::new();
@@ -68,7 +68,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn ask(batch: &mut Batch, layout: &RegionLayout, owner: OwnerWord) -> Self {
+    pub(super) fn ask(batch: &mut Batch, layout: &PoolLayout, owner: OwnerWord) -> Self {
         let own = owner.holder().map(|(session, incarnation)| {
             let word = batch.read(layout.session(session), 1);
             (word, alive_word(incarnation))

@@ -6,6 +6,7 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
 use farleaf_region::catalog::{live_word, root_addr};
+use farleaf_region::members::MemberState;
 use farleaf_types::SequenceNumber;
 
 use super::base::{DroppedTable, SessionCore, TableState};
@@ -110,6 +111,7 @@ impl<H: Host> SessionCore<H> {
             } else if !is_dropped && root != table.root.get().word() && is_followed {
                 self.refresh(table).await?;
             }
+            self.leave_closed_nodes(table).await?;
         }
         Ok(())
     }
@@ -132,11 +134,25 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
+    /// U5: gives back what it leases on nodes that are to be left.
+    async fn leave_closed_nodes(&self, table: &TableState) -> Result<(), Error> {
+        let members = self.layout().members();
+        let is_open = |node| members.state(node) == Some(MemberState::Active);
+        for mut lease in table.index.take_leases_but(is_open) {
+            self.chunk_owner_count.update(|count| count + 1);
+            lease.give_back(&self.access(table)).await?;
+            self.chunk_owner_count.update(|count| count - 1);
+        }
+        Ok(())
+    }
+
     /// If it is cut off, or fails, chunks are owned that no lease knows of.
     async fn give_back_lease(&self, table: &TableState) -> Result<(), Error> {
-        let mut lease = table.index.take_lease();
+        let leases = table.index.take_leases();
         self.chunk_owner_count.update(|count| count + 1);
-        lease.give_back(&self.access(table)).await?;
+        for mut lease in leases {
+            lease.give_back(&self.access(table)).await?;
+        }
         self.chunk_owner_count.update(|count| count - 1);
         Ok(())
     }

@@ -10,6 +10,7 @@ mod load;
 mod model;
 mod retraining;
 mod rights;
+mod several_nodes;
 mod tables;
 mod threads;
 
@@ -17,6 +18,10 @@ use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
 
 /// Fabrics on which a round trip costs next to nothing.
 const MAPPED: [EmbeddedFabric; 2] = [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }];
+
+/// Fabrics on which a batch is a message, and on the last one several.
+const NETWORKED: [EmbeddedFabric; 2] =
+    [EmbeddedFabric::Tcp, EmbeddedFabric::Nodes { node_count: 3 }];
 
 /// A pool of this process, over each fabric in turn. Nothing in it changes by itself.
 fn pools(size_mib: u64) -> Vec<Pool> {

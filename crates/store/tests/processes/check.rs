@@ -15,7 +15,7 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::{ChunkIndex, SUPERBLOCK_SIZE_WORDS};
-use farleaf_region::{RegionLayout, Superblock};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
 
 use crate::journal::{Intent, Journal};
@@ -38,7 +38,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// The region below a pool, as the protocols see it.
 pub(crate) struct Below {
     endpoint: BelowEndpoint,
-    pub(crate) layout: RegionLayout,
+    pub(crate) layout: PoolLayout,
     /// Keeps the connection.
     _client: Box<dyn Control>,
 }
@@ -89,10 +89,10 @@ impl Below {
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
         let superblock = RegionLayout::superblock_addr(NodeId(0));
         words.copy_from_slice(&read(&endpoint, superblock, SUPERBLOCK_SIZE_WORDS));
-        let layout = RegionLayout {
+        let layout = PoolLayout::from(RegionLayout {
             node: NodeId(0),
             superblock: Superblock::decode(&words, size_bytes).expect("a superblock"),
-        };
+        });
         Self {
             endpoint,
             layout,
@@ -103,7 +103,8 @@ impl Below {
     pub(crate) fn chunks(&self) -> Vec<ChunkEntry> {
         with_endpoint!(self.endpoint, endpoint => {
             let allocator = ChunkAllocator::new(endpoint, &self.layout, OwnerWord::FREE);
-            block_on(allocator.entries(), endpoint.completions()).expect("a read")
+            let table = block_on(allocator.entries(), endpoint.completions()).expect("a read");
+            table.iter().map(|(_, chunk)| *chunk).collect()
         })
     }
 

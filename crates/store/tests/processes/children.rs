@@ -61,6 +61,10 @@ pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
 pub(crate) enum Part {
     /// `node::play`.
     Node,
+    /// `node::play_home`.
+    Home,
+    /// `node::play_guest`.
+    Guest,
     /// `worker::play`.
     Worker,
     /// `loads::play_loader`.
@@ -78,8 +82,10 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Node,
+        Self::Home,
+        Self::Guest,
         Self::Worker,
         Self::Loader,
         Self::Reader,
@@ -230,6 +236,8 @@ fn play_a_part() {
         .find(|known| format!("{known:?}") == part)
     {
         Some(Part::Node) => crate::node::play(&arguments),
+        Some(Part::Home) => crate::node::play_home(&arguments),
+        Some(Part::Guest) => crate::node::play_guest(&arguments),
         Some(Part::Worker) => crate::worker::play(&arguments),
         Some(Part::Loader) => crate::loads::play_loader(&arguments),
         Some(Part::Reader) => crate::loads::play_reader(&arguments),

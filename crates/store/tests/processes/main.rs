@@ -26,6 +26,7 @@
 //! | `mixed` | the runs with and without kills |
 //! | `loads` | loads and drops whose processes are killed, and readers beside them |
 //! | `node_death` | what is left when the memory node is killed, and what clients by tcp are told |
+//! | `guest_death` | what is left when one of several nodes is killed, or stopped |
 //! | `stopped` | a client by tcp that was given up, and goes on later |
 //! | `readers` | clients by tcp that may only read |
 //! | `raw_session` | a session that holds locks |
@@ -36,6 +37,7 @@ mod check;
 mod children;
 mod crew;
 mod deaths;
+mod guest_death;
 mod journal;
 mod loads;
 mod mixed;

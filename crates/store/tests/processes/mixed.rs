@@ -48,11 +48,12 @@ impl Stage {
         let deal = plan.deal();
         let key_count = deal.class_count * deal.keys_per_class;
         // Half-full leaves of 24 bytes a slot, and as much again.
-        let node = Node::start(NodePlan {
+        let plan_of_node = NodePlan {
             retrain_threads,
             by_verbs: trial.fabric == Fabric::Verbs,
             ..NodePlan::of_size(64 + (key_count * 96 >> 20))
-        });
+        };
+        let node = Node::start_over(trial.fabric, plan_of_node);
         let address = node.pool(trial.fabric);
         let pool = open_pool(&address);
         let session = pool.session().expect("a session");
@@ -95,7 +96,7 @@ impl Stage {
         drop((table, session));
         let below = match self.fabric {
             Fabric::Verbs => self.address.clone(),
-            Fabric::Shm | Fabric::Tcp => self.node.pool(Fabric::Shm),
+            Fabric::Shm | Fabric::Tcp | Fabric::Nodes => self.node.pool(Fabric::Shm),
         };
         let pool = open_pool(&below);
         let session = pool.session().expect("a session");
@@ -336,4 +337,12 @@ fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
         ..four_processes(Fabric::Shm)
     };
     run_retrained(name, &trial);
+}
+
+/// The same in a pool of several nodes, where a session is fenced at all of them before anybody takes
+/// over what it holds (V3), and leaves are moved from node to node (M4).
+#[test]
+fn killed_processes_lose_nothing_on_several_nodes() {
+    let name = "mixed::killed_processes_lose_nothing_on_several_nodes";
+    run_retrained(name, &four_processes(Fabric::Nodes));
 }

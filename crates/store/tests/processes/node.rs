@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use farleaf::{ConnectOptions, Pool, VerbsOptions};
-use farleaf_node::{ShmNode, TcpListenOptions};
+use farleaf_node::{GuestNode, GuestOptions, HomeOptions, NodeId, ShmNode, TcpListenOptions};
 use rustix::process::Signal;
 
 use crate::children::{Part, Peer, wait_for_the_end};
@@ -13,11 +13,18 @@ use crate::children::{Part, Peer, wait_for_the_end};
 /// The pool of every scene; their directories differ.
 pub(crate) const POOL: &str = "scene";
 
+/// Beside the home.
+const GUEST_COUNT: usize = 2;
+/// A guest that does not answer for so long is lost.
+pub(crate) const LOST_AFTER: Duration = Duration::from_millis(1500);
+
 /// How a process reaches the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fabric {
     Shm,
     Tcp,
+    /// Over tcp, to a home and two guests, each a process of its own.
+    Nodes,
     Verbs,
 }
 
@@ -51,16 +58,57 @@ impl NodePlan {
     }
 }
 
-/// A memory node that serves.
+/// A memory node that serves; the home of a pool, if there are several.
 pub(crate) struct Node {
     peer: Peer,
     network_address: String,
+    pub(crate) guests: Vec<Guest>,
+}
+
+/// A node that is not its pool's home.
+pub(crate) struct Guest {
+    peer: Peer,
+}
+
+impl Guest {
+    /// Joins the pool whose home is at an address.
+    pub(crate) fn start(plan: NodePlan, home_address: &str) -> Self {
+        let arguments = format!("{} {home_address}", plan.size_mib);
+        let peer = Peer::start(Part::Guest, &arguments);
+        let said = peer.hear();
+        assert!(said.starts_with("joined "), "{said}");
+        Self { peer }
+    }
+
+    pub(crate) fn kill(self) {
+        self.peer.kill();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.peer.signal(signal);
+    }
 }
 
 impl Node {
+    /// The nodes that a fabric needs; of several, each has the plan's size.
+    pub(crate) fn start_over(fabric: Fabric, plan: NodePlan) -> Self {
+        if fabric != Fabric::Nodes {
+            return Self::start(plan);
+        }
+        let mut home = Self::start_part(Part::Home, plan);
+        for _ in 0..GUEST_COUNT {
+            home.guests.push(Guest::start(plan, &home.network_address));
+        }
+        home
+    }
+
     pub(crate) fn start(plan: NodePlan) -> Self {
+        Self::start_part(Part::Node, plan)
+    }
+
+    fn start_part(part: Part, plan: NodePlan) -> Self {
         let peer = Peer::start(
-            Part::Node,
+            part,
             &format!(
                 "{} {} {} {}",
                 plan.size_mib,
@@ -74,6 +122,7 @@ impl Node {
         Self {
             peer,
             network_address,
+            guests: Vec::new(),
         }
     }
 
@@ -81,7 +130,7 @@ impl Node {
     pub(crate) fn pool(&self, fabric: Fabric) -> String {
         match fabric {
             Fabric::Shm => format!("shm:{POOL}"),
-            Fabric::Tcp => format!("tcp:{}", self.network_address),
+            Fabric::Tcp | Fabric::Nodes => format!("tcp:{}", self.network_address),
             Fabric::Verbs => format!("verbs:{}", self.network_address),
         }
     }
@@ -100,6 +149,18 @@ impl Node {
     }
 }
 
+fn loopback() -> TcpListenOptions {
+    TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+fn serve(mut node: ShmNode, silence_ms: u64) {
+    let mut options = loopback();
+    options.silence_max = Duration::from_millis(silence_ms);
+    let address = node.listen(&options).expect("a free port");
+    eprintln!("serving {address}");
+    wait_for_the_end();
+}
+
 /// The body of [`Part::Node`]: serves a pool, and says where it listens.
 pub(crate) fn play(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
@@ -115,10 +176,35 @@ pub(crate) fn play(arguments: &[&str]) {
     } else {
         ShmNode::start(POOL, size_bytes, retraining)
     };
-    let mut node = node.expect("a node");
-    let mut options = TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    options.silence_max = Duration::from_millis(number(2));
-    let address = node.listen(&options).expect("a free port");
-    eprintln!("serving {address}");
+    serve(node.expect("a node"), number(2));
+}
+
+/// The body of [`Part::Home`]: the same for a pool of several nodes.
+pub(crate) fn play_home(arguments: &[&str]) {
+    let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
+    let retraining = farleaf::retrain_policy(number(1) as u32).expect("0 or 1");
+    let options = HomeOptions {
+        address: "127.0.0.1:0".to_owned(),
+        connect: ConnectOptions::default(),
+        lost_after: LOST_AFTER,
+    };
+    let node = ShmNode::start_home(POOL, number(0) << 20, retraining, options);
+    serve(node.expect("a home"), number(2));
+}
+
+/// The body of [`Part::Guest`]: joins a pool, and says which number it has.
+pub(crate) fn play_guest(arguments: &[&str]) {
+    let options = GuestOptions {
+        name: "scene-guest".to_owned(),
+        size_bytes: arguments[0].parse::<u64>().expect("a number") << 20,
+        listen: loopback(),
+        address: "127.0.0.1:0".to_owned(),
+        wanted: NodeId(0),
+        home_address: arguments[1].to_owned(),
+        connect: ConnectOptions::default(),
+    };
+    let node = GuestNode::start(&options).expect("a guest");
+    let number = node.wait_until_joined().expect("the home is there");
+    eprintln!("joined {}", number.0);
     wait_for_the_end();
 }

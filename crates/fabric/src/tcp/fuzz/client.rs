@@ -57,7 +57,7 @@ fn pair(listener: &TcpListener) -> (TcpEndpoint, TcpStream) {
     set_socket_linger(&node, Some(Duration::ZERO)).expect("a socket");
     let stream = Stream::new(socket, None).expect("a socket");
     let connection = Connection::new(stream, REGION_SIZE_WORDS, Duration::from_mins(1));
-    (TcpEndpoint::new([connection]), node)
+    (TcpEndpoint::to_one(connection), node)
 }
 
 /// Inside of the region: others the client refuses by itself.

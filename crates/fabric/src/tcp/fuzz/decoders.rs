@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use farleaf_types::OwnerWord;
+use farleaf_types::{NodeId, OwnerWord};
 
 use super::{Random, run};
 use crate::batch::Batch;
@@ -12,7 +12,9 @@ use crate::tcp::frame::{
     self, FRAME_SIZE_WORDS_MAX, HEADER_SIZE_WORDS, Status, WireVerb, frame_size_bytes,
 };
 use crate::tcp::gate::{ClientState, Grant};
-use crate::tcp::greeting::{FRAME_SIZE_BYTES, Purpose, Reply, Request, Ticket};
+use crate::tcp::greeting::{
+    FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply, Purpose, Reply, Request, Ticket,
+};
 use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
 
@@ -20,7 +22,7 @@ const REGION_SIZE_WORDS: usize = 2048;
 
 fn request(random: &mut Random) -> Request {
     let owner = OwnerWord::from_word(random.next());
-    match random.below(8) {
+    match random.below(12) {
         0 | 1 => Request::Hello {
             purpose: match random.below(3) {
                 0 => Purpose::Control,
@@ -42,6 +44,18 @@ fn request(random: &mut Random) -> Request {
         4 => Request::Close(owner),
         5 => Request::Life(owner),
         6 => Request::Queue(queue(random)),
+        7 => Request::Home,
+        8 => Request::Join(JoinRequest {
+            region_id: random.next(),
+            size_bytes: random.next(),
+            wanted: NodeId(random.next() as u8),
+            address: "ä".repeat(random.index(90)),
+        }),
+        9 => Request::SetMember {
+            node: NodeId(random.next() as u8),
+            state: random.next(),
+        },
+        10 => Request::Member(NodeId(random.next() as u8)),
         _ => Request::Fence(owner),
     }
 }
@@ -58,7 +72,7 @@ fn queue(random: &mut Random) -> QueueParameters {
 }
 
 fn reply(random: &mut Random) -> Reply {
-    match random.below(8) {
+    match random.below(11) {
         0 => Reply::Challenge(random.bytes()),
         1 => Reply::Welcome {
             region_size_bytes: random.next(),
@@ -73,6 +87,17 @@ fn reply(random: &mut Random) -> Reply {
             parameters: queue(random),
             region_addr: random.next(),
             region_key: random.next() as u32,
+        }),
+        7 => Reply::Home("ä".repeat(random.index(90))),
+        8 => Reply::Joined(Joined {
+            node: random
+                .one_in(2)
+                .then_some(NodeId(1 + random.below(255) as u8)),
+            pool_id: random.next(),
+        }),
+        9 => Reply::Member(MemberReply {
+            state: random.next(),
+            pool_id: random.next(),
         }),
         _ => Reply::Refused("ä".repeat(random.index(120))),
     }

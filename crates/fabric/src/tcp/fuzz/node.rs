@@ -19,10 +19,10 @@ use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::mapped::MappedRegion;
 use crate::service::{SessionService, StopSignal};
-use crate::tcp::clients::TcpService;
 use crate::tcp::gate::Grant;
 use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Purpose, Reply, Request};
 use crate::tcp::secret::{Proof, Rights, Secret, Side};
+use crate::tcp::service::TcpService;
 use crate::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener};
 
 /// From here on, clients may change words.

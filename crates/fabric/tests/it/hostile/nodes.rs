@@ -139,9 +139,9 @@ fn answers_that_are_none_are_errors() {
     let mut refused = message(&[MAGIC, 0, 0, 0, 0, 0, 0, u64::MAX]);
     refused[64..].fill(0xFF);
     let cases: [(Vec<u8>, &str); 6] = [
-        (message(&[MAGIC + 1, 1]).to_vec(), "version 2"),
+        (message(&[MAGIC + 1, 1]).to_vec(), "version 3"),
         (vec![b'x'; 256], "no farleaf message"),
-        (message(&[MAGIC, 9]).to_vec(), "reply number 9"),
+        (message(&[MAGIC, 99]).to_vec(), "reply number 99"),
         (refused.to_vec(), "refused"),
         (Vec::new(), "cannot be reached"),
         (message(&[MAGIC, 1])[..255].to_vec(), "cannot be reached"),

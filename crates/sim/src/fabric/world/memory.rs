@@ -21,6 +21,11 @@ impl World {
             .map(|words| words.len() as u64)
     }
 
+    /// How many nodes there are.
+    pub fn node_count(&self) -> u8 {
+        self.nodes.len() as u8
+    }
+
     /// Memory as it is now, for audits.
     pub fn words(&self, from: WordAddr, word_count: usize) -> &[u64] {
         let start = from.index() as usize;

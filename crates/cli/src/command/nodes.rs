@@ -1,0 +1,124 @@
+//! `farleaf nodes`: the nodes of a pool, and what is to become of them.
+
+use clap::{Args, Subcommand};
+use comfy_table::CellAlignment;
+use farleaf::{NodeInfo, NodeState, Pool};
+use serde::Serialize;
+
+use crate::arguments::{OutputArgument, PoolArguments};
+use crate::command::connection::open_pool;
+use crate::failure::Ending;
+use crate::output::{Lines, OutputFormat, grid, print};
+use crate::quantity::size;
+
+/// What to do with nodes.
+#[derive(Debug, Args)]
+pub(crate) struct NodesArguments {
+    #[command(subcommand)]
+    command: NodesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum NodesCommand {
+    /// Show the pool's nodes, lost ones too
+    List {
+        #[command(flatten)]
+        output: OutputArgument,
+    },
+    /// Let a node drain: what is on it is moved to the others while everybody works; `list` shows
+    /// when it has left, and can be stopped
+    Drain {
+        /// The node's number
+        number: u8,
+    },
+    /// Take a node that drains into use again
+    Keep {
+        /// The node's number
+        number: u8,
+    },
+    /// Give a node up for lost, with everything on it; for ever
+    GiveUp {
+        /// The node's number
+        number: u8,
+    },
+}
+
+/// A node as JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    node: u8,
+    address: &'a str,
+    state: String,
+    size_bytes: u64,
+    used_bytes: u64,
+}
+
+/// Does it.
+pub(crate) fn run(pool: &PoolArguments, arguments: &NodesArguments) -> anyhow::Result<Ending> {
+    let opened = open_pool(pool)?;
+    match &arguments.command {
+        NodesCommand::List { output } => list(&opened, output.output)?,
+        NodesCommand::Drain { number } => set(
+            &opened,
+            (*number, NodeState::Draining),
+            "drains; `farleaf nodes list` shows when it has left",
+        )?,
+        NodesCommand::Keep { number } => {
+            set(&opened, (*number, NodeState::Active), "is in use")?;
+        }
+        NodesCommand::GiveUp { number } => {
+            set(
+                &opened,
+                (*number, NodeState::Lost),
+                "is lost, and what was on it",
+            )?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+fn set(pool: &Pool, (number, state): (u8, NodeState), what: &str) -> anyhow::Result<()> {
+    pool.set_node_state(number, state)?;
+    print(format_args!("node {number} {what}\n"))
+}
+
+fn list(pool: &Pool, format: OutputFormat) -> anyhow::Result<()> {
+    let nodes = pool.nodes()?;
+    match format {
+        OutputFormat::Text => print(text(&nodes)),
+        OutputFormat::Json => {
+            let mut lines = Lines::new(format);
+            for node in &nodes {
+                let listed = Listed {
+                    node: node.number,
+                    address: &node.address,
+                    state: node.state.to_string(),
+                    size_bytes: node.size_bytes,
+                    used_bytes: node.used_bytes,
+                };
+                lines.line("", &listed)?;
+            }
+            lines.finish()
+        }
+    }
+}
+
+fn text(nodes: &[NodeInfo]) -> String {
+    let rows = nodes.iter().map(|node| {
+        let used = match node.state {
+            NodeState::Active | NodeState::Draining => size(node.used_bytes),
+            NodeState::Left | NodeState::Lost => String::new(),
+        };
+        let state = node.state.to_string();
+        [
+            node.number.to_string(),
+            node.address.clone(),
+            state,
+            size(node.size_bytes),
+            used,
+        ]
+    });
+    let (left, right) = (CellAlignment::Left, CellAlignment::Right);
+    let header = ["node", "address", "state", "size", "used"];
+    grid(header, [right, left, left, right, right], rows)
+}

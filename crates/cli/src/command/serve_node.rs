@@ -1,0 +1,170 @@
+//! `farleaf serve --pool FILE --node NUMBER`: one of the nodes of a pool of several.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farleaf::{ConnectOptions, Pool};
+use farleaf_node::{
+    GuestEnd, GuestNode, GuestOptions, HomeOptions, NodeError, NodeId, ShmNode, StopSignal,
+};
+
+use super::connection::connect_options;
+use super::serve::{ServeArguments, cannot_listen, stop_on, take_signals, warn_of_ordinary_pages};
+use crate::arguments::PoolArguments;
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
+use crate::pool_file::{NodeEntry, PoolFile};
+use crate::quantity::size;
+
+/// What every node of a pool is started with.
+struct Start<'a> {
+    file: PoolFile,
+    /// Its place in the file.
+    number: usize,
+    arguments: &'a ServeArguments,
+    connect: ConnectOptions,
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub(super) fn run(
+    pool: &PoolArguments,
+    arguments: &ServeArguments,
+    number: usize,
+) -> anyhow::Result<Ending> {
+    let file = PoolFile::read(Path::new(&pool.pool))?;
+    let mut pool = pool.clone();
+    // What is said on the command line comes first.
+    if pool.secret()?.is_none() {
+        pool.secret_file.clone_from(&file.secret_file);
+    }
+    let connect = ConnectOptions {
+        answer_time_max: file.lost_after,
+        ..connect_options(&pool)?
+    };
+    let start = Start {
+        file,
+        number,
+        arguments,
+        connect,
+    };
+    let entry = start.file.node(number)?.clone();
+    if number == 0 {
+        start.serve_home(&entry)
+    } else {
+        start.serve_guest(&entry)
+    }
+}
+
+impl Start<'_> {
+    fn serve_home(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
+        let signals = take_signals()?;
+        let options = HomeOptions {
+            address: entry.address.clone(),
+            connect: self.connect.clone(),
+            lost_after: self.file.lost_after,
+        };
+        let retraining = self.arguments.retraining()?;
+        let name = &self.file.name;
+        if Pool::open(&format!("shm:{name}")).is_ok() {
+            let why = format!("the name '{name}' is taken on this host; give the pool another one");
+            return Err(anyhow::anyhow!("cannot serve {}: {why}", entry.address));
+        }
+        let node = ShmNode::start_home(name, entry.size_bytes, retraining, options);
+        let mut node = node.map_err(|error| self.refused(entry, error))?;
+        let secret = self.connect.secret.clone();
+        let listen = self.arguments.listen_at(entry.listen, secret)?;
+        node.listen(&listen)
+            .map_err(|error| self.refused(entry, error))?;
+        warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
+        let stop = node.stop_signal();
+        stop_on(signals, move || stop.stop())?;
+        self.say_ready(entry, node.size_bytes());
+        node.wait()?;
+        tracing::info!(address = entry.address, "stopped");
+        Ok(Ending::Done)
+    }
+
+    /// V4: a node that its pool has given up comes back empty.
+    fn serve_guest(&self, entry: &NodeEntry) -> anyhow::Result<Ending> {
+        let signals = take_signals()?;
+        let stopping: Arc<Mutex<Stopping>> = Arc::default();
+        let told = Arc::clone(&stopping);
+        stop_on(signals, move || lock(&told).stop())?;
+        loop {
+            let node = self.start_guest(entry)?;
+            lock(&stopping).watch(node.stop_signal());
+            warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
+            self.say_ready(entry, node.size_bytes());
+            let end = node.wait();
+            if end == GuestEnd::Stopped || lock(&stopping).is_stopping {
+                break;
+            }
+            tracing::warn!(
+                address = entry.address,
+                "this node comes back to its pool empty, as a new one"
+            );
+        }
+        tracing::info!(address = entry.address, "stopped");
+        Ok(Ending::Done)
+    }
+
+    fn start_guest(&self, entry: &NodeEntry) -> anyhow::Result<GuestNode> {
+        let secret = self.connect.secret.clone();
+        let options = GuestOptions {
+            name: format!("{}-{}", self.file.name, self.number),
+            size_bytes: entry.size_bytes,
+            listen: self.arguments.listen_at(entry.listen, secret)?,
+            address: entry.address.clone(),
+            wanted: NodeId(u8::try_from(self.number).unwrap_or(0)),
+            home_address: self.file.nodes[0].address.clone(),
+            connect: self.connect.clone(),
+        };
+        GuestNode::start(&options).map_err(|error| self.refused(entry, error))
+    }
+
+    fn refused(&self, entry: &NodeEntry, error: NodeError) -> anyhow::Error {
+        let number = self.number;
+        match error {
+            NodeError::Name(_) => BadArgument(format!("name of the pool: {error}")).into(),
+            NodeError::Size(_) => {
+                BadArgument(format!("size of node {number}: {error}; take 64MiB, say")).into()
+            }
+            error => cannot_listen(&format!("node {number}"), error, &entry.address),
+        }
+    }
+
+    fn say_ready(&self, entry: &NodeEntry, size_bytes: u64) {
+        let (number, name) = (self.number, &self.file.name);
+        let (address, size) = (&entry.address, size(size_bytes));
+        // Whoever started it need not listen.
+        let _ = print(format_args!(
+            "serving node {number} of '{name}', {size}; `farleaf --pool tcp:{address} ...` uses the \
+             pool; Ctrl-C stops the node\n"
+        ));
+    }
+}
+
+/// Stops whichever guest is at work.
+#[derive(Default)]
+struct Stopping {
+    is_stopping: bool,
+    guest: Option<StopSignal>,
+}
+
+impl Stopping {
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        self.guest.iter().for_each(StopSignal::stop);
+    }
+
+    fn watch(&mut self, guest: StopSignal) {
+        if self.is_stopping {
+            guest.stop();
+        }
+        self.guest = Some(guest);
+    }
+}
+
+fn lock(stopping: &Mutex<Stopping>) -> std::sync::MutexGuard<'_, Stopping> {
+    stopping.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,220 @@
+//! The file that says which nodes a pool has: `pool.toml`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::failure::BadArgument;
+use crate::quantity::parse_size;
+
+/// A node's address fits into the pool's member table.
+const ADDRESS_SIZE_BYTES_MAX: usize = farleaf::NODE_ADDRESS_SIZE_BYTES_MAX;
+
+/// A pool of several nodes, as its operator has written it down. The first node is its home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolFile {
+    pub(crate) name: String,
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) lost_after: Duration,
+    pub(crate) nodes: Vec<NodeEntry>,
+}
+
+/// A node of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeEntry {
+    /// Where it is reached.
+    pub(crate) address: String,
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    pub(crate) size_bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default = "default_name")]
+    name: String,
+    secret_file: Option<PathBuf>,
+    #[serde(default = "default_lost_after")]
+    lost_after_seconds: u64,
+    #[serde(default)]
+    node: Vec<WrittenNode>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenNode {
+    address: String,
+    listen: Option<String>,
+    size: String,
+}
+
+fn default_name() -> String {
+    "pool".to_owned()
+}
+
+fn default_lost_after() -> u64 {
+    10
+}
+
+impl PoolFile {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It cannot be read, or says something that cannot be.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let bad = |what: String| BadArgument(format!("{}: {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let written: Written = toml::from_str(&text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text[..start].lines().count().max(1);
+            bad(format!("line {line}: {}", error.message()))
+        })?;
+        let mut file = Self::from_written(written).map_err(bad)?;
+        // As it is written, it is meant from where the file is.
+        if let (Some(secret), Some(folder)) = (&mut file.secret_file, path.parent()) {
+            *secret = folder.join(&secret);
+        }
+        Ok(file)
+    }
+
+    fn from_written(written: Written) -> Result<Self, String> {
+        if !(1..=3600).contains(&written.lost_after_seconds) {
+            return Err("lost_after_seconds goes from 1 to 3600".to_owned());
+        }
+        if written.node.is_empty() {
+            return Err("there is no [[node]]: each has an address and a size".to_owned());
+        }
+        let nodes = written.node.iter().enumerate();
+        let nodes = nodes.map(|(number, node)| {
+            NodeEntry::from_written(node).map_err(|what| format!("node {number}: {what}"))
+        });
+        let nodes: Vec<NodeEntry> = nodes.collect::<Result<_, _>>()?;
+        for (number, node) in nodes.iter().enumerate() {
+            if let Some(before) = nodes[..number]
+                .iter()
+                .position(|it| it.address == node.address)
+            {
+                let address = &node.address;
+                return Err(format!(
+                    "nodes {before} and {number} have one address, {address}"
+                ));
+            }
+        }
+        Ok(Self {
+            name: written.name,
+            secret_file: written.secret_file,
+            lost_after: Duration::from_secs(written.lost_after_seconds),
+            nodes,
+        })
+    }
+
+    /// A node, by its place in the file.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub(crate) fn node(&self, number: usize) -> Result<&NodeEntry, BadArgument> {
+        let last = self.nodes.len() - 1;
+        self.nodes.get(number).ok_or_else(|| {
+            BadArgument(format!(
+                "--node {number}: the file has the nodes 0 to {last}"
+            ))
+        })
+    }
+}
+
+impl NodeEntry {
+    fn from_written(written: &WrittenNode) -> Result<Self, String> {
+        let address = &written.address;
+        let port = address
+            .rsplit_once(':')
+            .map(|(host, port)| (host, port.parse::<u16>()));
+        match port {
+            Some((host, Ok(1..))) if !host.is_empty() => {}
+            _ => return Err(format!("'{address}' is no HOST:PORT")),
+        }
+        if address.len() > ADDRESS_SIZE_BYTES_MAX {
+            return Err(format!(
+                "'{address}' is longer than the {ADDRESS_SIZE_BYTES_MAX} bytes of an address"
+            ));
+        }
+        let listen = written.listen.as_ref().unwrap_or(address);
+        let listen = listen.parse().map_err(|_| {
+            format!(
+                "'{listen}' is no IP:PORT to listen at; where the address is a name, `listen` \
+                 says which IP"
+            )
+        })?;
+        let size_bytes = parse_size(&written.size).map_err(|error| format!("size: {error}"))?;
+        Ok(Self {
+            address: address.clone(),
+            listen,
+            size_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<PoolFile, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool.toml");
+        std::fs::write(&path, text).expect("written");
+        PoolFile::read(&path).map_err(|error| error.to_string())
+    }
+
+    /// Promise: what is written is what is read, and what is left out has its default.
+    #[test]
+    fn a_pool_is_read() {
+        let text = "secret_file = 's'\n[[node]]\naddress = '10.0.0.5:7470'\nsize = '4GiB'\n\
+                    [[node]]\naddress = 'far:7471'\nlisten = '0.0.0.0:7471'\nsize = '64MiB'\n";
+        let file = read(text).expect("good");
+        assert_eq!(
+            (file.name.as_str(), file.lost_after.as_secs()),
+            ("pool", 10)
+        );
+        assert!(file.secret_file.expect("given").is_absolute());
+        assert_eq!(file.nodes[0].listen.to_string(), "10.0.0.5:7470");
+        assert_eq!(file.nodes[1].listen.to_string(), "0.0.0.0:7471");
+        assert_eq!(
+            (file.nodes[0].size_bytes, file.nodes[1].size_bytes),
+            (4 << 30, 64 << 20)
+        );
+    }
+
+    /// Promise: what cannot be is refused with the place and the reason.
+    #[test]
+    fn bad_pools_are_refused() {
+        let node = "[[node]]\naddress = '10.0.0.5:7470'\nsize = '4GiB'\n";
+        for (text, reason) in [
+            (String::new(), "there is no [[node]]"),
+            (format!("nme = 'x'\n{node}"), "unknown field `nme`"),
+            (format!("lost_after_seconds = 0\n{node}"), "from 1 to 3600"),
+            (format!("{node}{node}"), "nodes 0 and 1 have one address"),
+            (
+                node.replace("7470", "0"),
+                "node 0: '10.0.0.5:0' is no HOST:PORT",
+            ),
+            (
+                node.replace("10.0.0.5", "far"),
+                "is no IP:PORT to listen at",
+            ),
+            (node.replace("4GiB", "4 apples"), "node 0: size: "),
+            (node.replace("size", "sise"), "unknown field `sise`"),
+            (
+                node.replace("10.0.0.5", &"h".repeat(90)),
+                "longer than the 88 bytes",
+            ),
+        ] {
+            let error = read(&text).expect_err(&text);
+            assert!(
+                error.contains("pool.toml") && error.contains(reason),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! How an endpoint finds the nodes of its pool.
+
+use core::fmt::Debug;
+use std::sync::Arc;
+
+use farleaf_types::NodeId;
+
+use crate::tcp::client::TcpClient;
+
+/// The way to a node.
+#[derive(Debug)]
+pub enum NodeWay {
+    /// There is no such node.
+    None,
+    /// It is gone for good.
+    Lost,
+    /// It is there.
+    At(Arc<TcpClient>),
+    /// It cannot be reached just now, and why.
+    Unreachable(String),
+}
+
+/// Who knows the nodes of a pool besides its home. Calls may block; none but
+/// [`is_lost`](Self::is_lost) is on the path of an operation on nodes that are connected.
+pub trait NodeDirectory: Debug + Send + Sync {
+    /// The way to a node.
+    fn find(&self, node: NodeId) -> NodeWay;
+
+    /// Whether a node is known to be gone for good. Costs nothing.
+    fn is_lost(&self, node: NodeId) -> bool;
+
+    /// The connection to a node broke: whether the node is gone for good, by the word of the pool's
+    /// home. Waits for it as long as the home needs to notice.
+    fn is_lost_now(&self, node: NodeId) -> bool;
+}

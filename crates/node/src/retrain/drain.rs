@@ -1,0 +1,131 @@
+//! What is moved away from a node that is to be left (U5, V5): runs, by retraining them elsewhere.
+
+use std::collections::BTreeSet;
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::retrain::Stretch;
+use farleaf_index::{IndexError, LayerKind};
+use farleaf_leaf::LeafImage;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_region::members::MemberState;
+use farleaf_types::NodeId;
+
+use super::Retrainer;
+use super::look::Looked;
+use super::policy::Counted;
+use crate::patience::Patience;
+use crate::sweep::Keeper;
+
+impl Retrainer {
+    /// The models that are moved next because they, or leaves that splits have added to them, are
+    /// on a node that is draining. Costs nothing while none is.
+    pub(super) async fn due_for_drain<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &Looked<'_, E>,
+        counted: &[Counted],
+        (patience, is_own_look): (&Patience<'_>, bool),
+    ) -> Result<Option<Stretch>, IndexError> {
+        let members = keeper.layout.members();
+        let is_draining = |node: NodeId| members.state(node) == Some(MemberState::Draining);
+        if patience.is_over() || !members.reachable().any(is_draining) {
+            return Ok(None);
+        }
+        let models = &table.contents.models;
+        if table.kind() != LayerKind::Learned {
+            if self.told_undrained.borrow_mut().insert(table.access.table) {
+                tracing::warn!(
+                    table = table.entry.record.name,
+                    "a table with the search layer 'rolex' moves no leaf: its node is not left \
+                     before it is dropped"
+                );
+            }
+            return Ok(None);
+        }
+        let on_draining = (0..models.len()).find(|model| is_draining(models[*model].base.node()));
+        let first = match on_draining {
+            Some(first) => Some(first),
+            // Seldom: it reads whole chunks.
+            None if is_own_look => self.model_of_leaves_left(keeper, table).await?,
+            None => None,
+        };
+        let Some(first) = first else {
+            return Ok(None);
+        };
+        let leaves = |model: usize| u64::from(models[model].leaf_count) + counted[model].splits;
+        // Each retraining writes a snapshot of the whole table, which every session reads.
+        let all: u64 = (0..models.len()).map(leaves).sum();
+        let leaf_count_max = self
+            .policy
+            .leaf_count_max
+            .max(all / self.policy.table_share);
+        let mut leaf_count = leaves(first);
+        let mut end = first + 1;
+        while end < models.len()
+            && is_draining(models[end].base.node())
+            && leaf_count + leaves(end) <= leaf_count_max
+        {
+            leaf_count += leaves(end);
+            end += 1;
+        }
+        let synonym_count = counted[first..end].iter().map(|model| model.splits).sum();
+        Ok(Some(Stretch {
+            models: first..end,
+            synonym_count,
+            makes_room: false,
+        }))
+    }
+
+    /// The model of a leaf that a split has put on a node that is draining, though its model is not
+    /// there.
+    async fn model_of_leaves_left<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &Looked<'_, E>,
+    ) -> Result<Option<usize>, IndexError> {
+        let members = keeper.layout.members();
+        let access = &table.access;
+        let is_left = |(index, chunk): &(ChunkIndex, &ChunkEntry)| {
+            members.state(index.node()) == Some(MemberState::Draining)
+                && matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }))
+                && chunk.table == access.table
+        };
+        let mut batch = Batch::new();
+        for (index, chunk) in table.chunks.iter().filter(is_left) {
+            batch.clear();
+            let free: BTreeSet<u64> = chunk
+                .free
+                .iter(access.geometry.chunk_leaf_count())
+                .collect();
+            let places = (0..).zip(keeper.chunk_places(access, index));
+            let reads: Vec<_> = places
+                .filter(|(number, _)| !free.contains(number))
+                .map(|(_, leaf)| leaf)
+                .map(|leaf| {
+                    let image = access.geometry.state(leaf);
+                    (leaf, batch.read(image, access.geometry.image_size_words()))
+                })
+                .collect();
+            keeper.endpoint.execute(&mut batch).await?;
+            let lows = reads.into_iter().filter_map(|(leaf, read)| {
+                let image = LeafImage::new(access.geometry, batch.words(read));
+                let counts = image.is_intact(leaf, access.table) && !image.is_retired();
+                counts.then(|| image.low())
+            });
+            for low in lows {
+                let models = &table.contents.models;
+                let behind = models.partition_point(|model| model.first_key <= low);
+                let model = behind.saturating_sub(1);
+                let is_counted = models.get(model).is_some_and(|model| {
+                    let state = members.state(model.base.node());
+                    state.is_some_and(MemberState::is_reachable)
+                });
+                if is_counted {
+                    return Ok(Some(model));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,169 @@
+//! Works on a table in a pool of several nodes and checks every answer, while somebody drains nodes
+//! of it, or kills them.
+//!
+//! ```text
+//! cargo run --release -p farleaf --example several_nodes -- tcp:HOST:PORT RECORDS SECONDS
+//! ```
+//!
+//! Loads RECORDS records into a table `several`, if it is not there. Then three threads get what
+//! was loaded and put records beside it for SECONDS. Every answer has to be right, or say that the
+//! node of the key is lost. At the end, the whole table is scanned, unless something was lost.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farleaf::{Error, ErrorKind, NodeState, Pool, Table, TableOptions};
+
+const TABLE: &str = "several";
+const THREAD_COUNT: u64 = 3;
+
+/// What the threads have met.
+#[derive(Default)]
+struct Met {
+    get_count: AtomicU64,
+    put_count: AtomicU64,
+    lost_count: AtomicU64,
+    wrong_count: AtomicU64,
+    worst_ns: AtomicU64,
+}
+
+/// Room for what threads put between two loaded keys.
+fn key(number: u64) -> u64 {
+    number * 16 + (number / 1000) * (number / 1000)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, records, seconds] = &arguments[..] else {
+        eprintln!("usage: several_nodes tcp:HOST:PORT RECORDS SECONDS");
+        return ExitCode::from(2);
+    };
+    let (Ok(records @ 1..), Ok(seconds)) = (records.parse::<u64>(), seconds.parse()) else {
+        eprintln!("RECORDS and SECONDS are numbers");
+        return ExitCode::from(2);
+    };
+    match run(address, records, Duration::from_secs(seconds)) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(wrong_count) => {
+            eprintln!("{wrong_count} answers were wrong");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(address: &str, records: u64, time: Duration) -> Result<u64, Error> {
+    let pool = Pool::open(address)?;
+    let session = pool.session()?;
+    let table = match session.open_table(TABLE) {
+        Ok(table) => table,
+        Err(_) => {
+            let table = session.create_table(TABLE, &TableOptions::default())?;
+            table.bulk_load((0..records).map(|number| (key(number), number)), |_| {})?;
+            table
+        }
+    };
+    show(&pool)?;
+    let met = Met::default();
+    let until = Instant::now() + time;
+    std::thread::scope(|scope| {
+        let work = |thread| {
+            let (pool, met) = (&pool, &met);
+            scope.spawn(move || work(pool, (thread, records), until, met))
+        };
+        let threads: Vec<_> = (0..THREAD_COUNT).map(work).collect();
+        threads.into_iter().try_for_each(|thread| {
+            let ended = thread.join();
+            ended.expect("a thread counts what is wrong, and goes on")
+        })
+    })?;
+    show(&pool)?;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    println!(
+        "{} gets, {} puts, {} of lost keys, {} wrong; the longest took {:?}",
+        count(&met.get_count),
+        count(&met.put_count),
+        count(&met.lost_count),
+        count(&met.wrong_count),
+        Duration::from_nanos(count(&met.worst_ns))
+    );
+    if count(&met.lost_count) == 0 {
+        check_all(&table, records, &met)?;
+    }
+    Ok(count(&met.wrong_count))
+}
+
+/// Nothing that was loaded is missing, and keys ascend.
+fn check_all(table: &Table, records: u64, met: &Met) -> Result<(), Error> {
+    let mut next = 0;
+    let mut last = None;
+    for record in table.range(..) {
+        let (found, value) = record?;
+        let is_wrong = last.is_some_and(|last| found <= last);
+        last = Some(found);
+        if is_wrong || next < records && found > key(next) {
+            met.wrong_count.fetch_add(1, Ordering::Relaxed);
+        }
+        if next < records && found == key(next) && value == next {
+            next += 1;
+        }
+    }
+    println!("{next} of {records} loaded records are there");
+    met.wrong_count.fetch_add(records - next, Ordering::Relaxed);
+    Ok(())
+}
+
+fn work(
+    pool: &Pool,
+    (thread, records): (u64, u64),
+    until: Instant,
+    met: &Met,
+) -> Result<(), Error> {
+    let session = pool.session()?;
+    let table = session.open_table(TABLE)?;
+    let mut random = thread + 1;
+    while Instant::now() < until {
+        random = random * 48_271 % 2_147_483_647;
+        let number = random * 131 % records;
+        let own = key(number) + 1 + thread;
+        let begun = Instant::now();
+        let (counter, outcome) = if random.is_multiple_of(4) {
+            let put = table.put(own, random);
+            (
+                &met.put_count,
+                put.and_then(|_| Ok(table.get(own)? == Some(random))),
+            )
+        } else {
+            let found = table.get(key(number));
+            (&met.get_count, found.map(|found| found == Some(number)))
+        };
+        let spent = begun.elapsed().as_nanos() as u64;
+        met.worst_ns.fetch_max(spent, Ordering::Relaxed);
+        let counter = match outcome {
+            Ok(true) => counter,
+            Ok(false) => &met.wrong_count,
+            Err(error) if matches!(error.kind(), ErrorKind::NodeLost { .. }) => &met.lost_count,
+            Err(error) => return Err(error),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn show(pool: &Pool) -> Result<(), Error> {
+    for node in pool.nodes()? {
+        let used_mib = node.used_bytes >> 20;
+        let (number, state) = (node.number, node.state);
+        match state {
+            NodeState::Active | NodeState::Draining => {
+                println!("node {number}: {state}, {used_mib} MiB in use");
+            }
+            NodeState::Left | NodeState::Lost => println!("node {number}: {state}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,400 @@
+//! Pools of several nodes (U1 to U5, V1 to V5).
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farleaf::{
+    ConnectOptions, EmbeddedFabric, ErrorKind, NodeInfo, NodeState, Pool, PoolOptions, Rights,
+    Table, TableOptions, retrain_policy,
+};
+use farleaf_executor::block_on;
+use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpEndpoint};
+use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
+use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
+use farleaf_types::{NodeId, WordAddr};
+
+/// Of the home and each guest.
+const SIZE_BYTES: u64 = 48 << 20;
+/// Shorter than anybody should need who is alive.
+const LOST_AFTER: Duration = Duration::from_secs(10);
+
+fn listen() -> TcpListenOptions {
+    TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+}
+
+/// The nodes of a pool, all in this process.
+struct Nodes {
+    /// As long as it lives, it serves.
+    _home: ShmNode,
+    address: String,
+}
+
+impl Nodes {
+    fn home_alone() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("several-{}-{number}", std::process::id());
+        let options = HomeOptions {
+            address: "127.0.0.1:0".to_owned(),
+            connect: ConnectOptions::default(),
+            lost_after: LOST_AFTER,
+        };
+        let retraining = retrain_policy(1).expect("there is one");
+        let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
+        let mut home = home.expect("a home");
+        let address = home.listen(&listen()).expect("a port").to_string();
+        Self {
+            _home: home,
+            address,
+        }
+    }
+
+    fn guest(&self) -> GuestNode {
+        let options = GuestOptions {
+            name: "several-guest".to_owned(),
+            size_bytes: SIZE_BYTES,
+            listen: listen(),
+            address: "127.0.0.1:0".to_owned(),
+            wanted: NodeId(0),
+            home_address: self.address.clone(),
+            connect: ConnectOptions::default(),
+        };
+        GuestNode::start(&options).expect("a guest")
+    }
+
+    fn open(&self) -> Pool {
+        Pool::open(&format!("tcp:{}", self.address)).expect("the pool")
+    }
+}
+
+/// Waits for the pool's nodes to be as they should.
+fn wait_for(pool: &Pool, what: &str, are: impl Fn(&[NodeInfo]) -> bool) -> Vec<NodeInfo> {
+    let until = Instant::now() + Duration::from_mins(1);
+    loop {
+        let nodes = pool.nodes().expect("the home is there");
+        if are(&nodes) {
+            return nodes;
+        }
+        assert!(Instant::now() < until, "{what}: {nodes:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn active_count(nodes: &[NodeInfo]) -> usize {
+    let active = nodes.iter().filter(|node| node.state == NodeState::Active);
+    active.count()
+}
+
+/// A home with two guests, and a table of `count` records on all of them.
+fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
+    let nodes = Nodes::home_alone();
+    let guests = [nodes.guest(), nodes.guest()];
+    let pool = nodes.open();
+    wait_for(&pool, "both join", |nodes| active_count(nodes) == 3);
+    let session = pool.session().expect("a session");
+    let table = session.create_table("t", &TableOptions::default());
+    let table = table.expect("a table");
+    let records = (0..count).map(|number| (key(number), number));
+    table.bulk_load(records, |_| {}).expect("it fits");
+    (nodes, guests, pool, table)
+}
+
+/// Not on a line, so that there are models enough.
+fn key(number: u64) -> u64 {
+    number * 10 + (number / 1000) * (number / 1000) * 40
+}
+
+fn is_lost(error: &farleaf::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NodeLost { .. })
+}
+
+/// Promise: a pool is opened by the address of any of its nodes, and holds a table as one node
+/// would; its runs are on all nodes, evenly.
+#[test]
+fn a_table_is_spread_over_all_nodes() {
+    let (_nodes, guests, pool, table) = loaded(400_000);
+    let nodes = pool.nodes().expect("the home is there");
+    let used: Vec<u64> = nodes.iter().map(|node| node.used_bytes).collect();
+    let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+    assert!(
+        most - least <= 5 << 20,
+        "{used:?}: a piece of 4 MiB apart, and a snapshot"
+    );
+    for guest in &guests {
+        let address = format!("tcp:{}", guest.network_address());
+        let pool = Pool::open(&address).expect("by any address");
+        let session = pool.session().expect("a session");
+        let table = session.open_table("t").expect("the table");
+        for number in (0..400_000).step_by(7919) {
+            assert_eq!(table.get(key(number)).expect("a get"), Some(number));
+        }
+    }
+    let mut model: BTreeMap<u64, u64> = (0..400_000).map(|it| (key(it), it)).collect();
+    for number in 0..30_000_u64 {
+        let key = key(number * 13) + 3;
+        table.put(key, number).expect("a put");
+        model.insert(key, number);
+    }
+    let keys: Vec<u64> = (0..64).map(|number| key(number * 6000)).collect();
+    let values = table.multi_get(&keys).expect("over all nodes");
+    let expected: Vec<Option<u64>> = keys.iter().map(|key| model.get(key).copied()).collect();
+    assert_eq!(values, expected);
+    let scanned: Result<Vec<(u64, u64)>, _> = table.scan(0, usize::MAX).collect();
+    assert!(
+        scanned.expect("a scan").into_iter().eq(model),
+        "nothing is missing"
+    );
+}
+
+/// Promise (U4): when a node is lost, what was on it is an error that says so, within the stated
+/// time; all other keys can be read and written; a node that comes back is empty, and another one.
+#[test]
+fn a_lost_node_takes_its_keys_and_no_others() {
+    let (nodes, [first, _second], pool, table) = loaded(300_000);
+    drop(first);
+    let begun = Instant::now();
+    let (mut lost_count, mut found_count) = (0, 0);
+    for number in (0..300_000).step_by(11) {
+        match table.get(key(number)) {
+            Ok(value) => {
+                assert_eq!(value, Some(number), "no answer is made up");
+                found_count += 1;
+            }
+            Err(error) => {
+                assert!(is_lost(&error), "{error}");
+                lost_count += 1;
+            }
+        }
+    }
+    assert!(begun.elapsed() < LOST_AFTER, "it hung up, so nobody waits");
+    assert!(
+        lost_count > 3000 && found_count > 10_000,
+        "{lost_count} {found_count}"
+    );
+    wait_for(&pool, "one is lost", |nodes| {
+        nodes.iter().any(|node| node.state == NodeState::Lost)
+    });
+    let mut written_count = 0;
+    for number in (0..300_000).step_by(29) {
+        match table.put(key(number) + 1, number) {
+            Ok(_) => {
+                assert_eq!(
+                    table.get(key(number) + 1).expect("just written"),
+                    Some(number)
+                );
+                written_count += 1;
+            }
+            Err(error) => assert!(is_lost(&error), "{error}"),
+        }
+    }
+    assert!(written_count > 5000, "{written_count}");
+    let other = pool.session().expect("sessions are registered as before");
+    let other = other.open_table("t").expect("the table is there");
+    assert!(
+        (0..300_000)
+            .step_by(97)
+            .any(|number| other.get(key(number)).is_ok())
+    );
+    let _back = nodes.guest();
+    let nodes = wait_for(&pool, "it comes back", |nodes| active_count(nodes) == 3);
+    let back = nodes
+        .iter()
+        .find(|node| node.number == 3)
+        .expect("under a new number");
+    assert_eq!(back.used_bytes, 0, "empty");
+    let fresh = pool.session().expect("a session");
+    let fresh = fresh
+        .create_table("fresh", &TableOptions::default())
+        .expect("a table");
+    fresh
+        .bulk_load((0..300_000).map(|it| (key(it), it)), |_| {})
+        .expect("it fits");
+    let nodes = pool.nodes().expect("the home is there");
+    assert!(
+        nodes
+            .iter()
+            .any(|node| node.number == 3 && node.used_bytes > 0)
+    );
+}
+
+/// Promise (V5): a node that is to be left is emptied while everybody works, and nothing is missing
+/// then, nor on the way; what others lease there they give back.
+#[test]
+fn a_node_is_drained_under_load() {
+    let (_nodes, [first, _second], pool, table) = loaded(300_000);
+    let address = first.network_address().to_string();
+    let of_first = |nodes: &[NodeInfo]| {
+        let node = nodes.iter().find(|node| node.address == address);
+        node.map(|node| (node.number, node.state))
+            .expect("it has joined")
+    };
+    let (number, _) = of_first(&pool.nodes().expect("the home is there"));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut model: BTreeMap<u64, u64> = (0..300_000).map(|it| (key(it), it)).collect();
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let session = pool.session().expect("a session");
+            let table = session.open_table("t").expect("the table");
+            let mut written = Vec::new();
+            let mut number = 1;
+            while !stop.load(Ordering::Relaxed) {
+                number = number * 48_271 % 2_147_483_647;
+                let key = key(number % 300_000) + 1 + number % 7;
+                table.put(key, number).expect("a put");
+                assert_eq!(table.get(key).expect("a get"), Some(number));
+                written.push((key, number));
+            }
+            written
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        pool.set_node_state(number, NodeState::Draining)
+            .expect("it drains");
+        let refused = pool.set_node_state(0, NodeState::Draining);
+        assert!(
+            refused
+                .expect_err("the home stays")
+                .to_string()
+                .contains("home")
+        );
+        let checked = std::cell::Cell::new(0);
+        wait_for(&pool, "it has left", |nodes| {
+            for number in (checked.get() % 1000..300_000).step_by(1009) {
+                assert_eq!(table.get(key(number)).expect("a get"), Some(number));
+            }
+            checked.set(checked.get() + 1);
+            of_first(nodes).1 == NodeState::Left
+        });
+        stop.store(true, Ordering::Relaxed);
+        writer.join().expect("it found what it wrote")
+    });
+    model.extend(written);
+    drop(first);
+    std::thread::sleep(Duration::from_millis(300));
+    let scanned: Result<Vec<(u64, u64)>, _> = table.scan(0, usize::MAX).collect();
+    assert!(
+        scanned.expect("a scan").into_iter().eq(model),
+        "nothing is missing"
+    );
+    let nodes = pool.nodes().expect("the home is there");
+    assert_eq!(
+        of_first(&nodes).1,
+        NodeState::Left,
+        "nothing is lost with it"
+    );
+}
+
+fn client(address: &str) -> TcpClient {
+    TcpClient::connect(address, &ConnectOptions::default()).expect("a node")
+}
+
+/// Adds to a word behind what a region needs for itself, over an endpoint to one node; what it was.
+fn add_far(endpoint: &TcpEndpoint) -> Result<u64, BatchError> {
+    let mut batch = Batch::new();
+    let last = endpoint.region_word_count(NodeId(0)).expect("there is one") - 1;
+    let slot = batch.fetch_add(WordAddr::new(NodeId(0), last), 1);
+    block_on(endpoint.execute(&mut batch), endpoint.completions())?;
+    Ok(batch.previous(slot))
+}
+
+/// Promise (V3, F6): a session that the home has fenced writes nothing at a guest any more, neither
+/// over a connection that it has nor over a new one; a guest registers none.
+#[test]
+fn a_guest_bars_whom_the_home_has_fenced() {
+    let nodes = Nodes::home_alone();
+    let guest = nodes.guest();
+    guest.wait_until_joined().expect("it joins");
+    let home = client(&nodes.address);
+    let at_guest = client(&guest.network_address().to_string());
+    assert_eq!(
+        at_guest.home_address().expect("an answer"),
+        Some(nodes.address.clone())
+    );
+    let refused = at_guest.register_session().expect_err("not here");
+    assert!(refused.to_string().contains("home"), "{refused}");
+    let [first, second] = [(); 2].map(|()| home.register_session().expect("a session"));
+    let endpoint = at_guest.endpoint(Some(first)).expect("it is let in");
+    assert_eq!(add_far(&endpoint).expect("it may"), 0);
+    home.close_session(first).expect("closed");
+    add_far(&endpoint).expect_err("it is fenced");
+    let refused = at_guest.endpoint(Some(first)).expect_err("for ever");
+    assert!(refused.to_string().contains("fenced"), "{refused}");
+    // One that never had a connection there is barred, too, and others are not.
+    let third = home.register_session().expect("a session");
+    home.close_session(second).expect("closed");
+    assert!(at_guest.endpoint(Some(second)).is_err());
+    let endpoint = at_guest.endpoint(Some(third)).expect("it is let in");
+    assert_eq!(add_far(&endpoint).expect("it may"), 1, "once");
+}
+
+/// Promise: only administrators take nodes in, let them drain, or give them up; and only what can
+/// be is done.
+#[test]
+fn nodes_are_administered_by_administrators() {
+    let nodes = Nodes::home_alone();
+    let _guest = nodes.guest();
+    let pool = nodes.open();
+    wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
+    let options = ConnectOptions {
+        rights: Some(Rights::Write),
+        ..ConnectOptions::default()
+    };
+    let writer = Pool::open_with(&format!("tcp:{}", nodes.address), &options);
+    let writer = writer.expect("it may write");
+    let refused = writer
+        .set_node_state(1, NodeState::Lost)
+        .expect_err("it may not");
+    assert!(
+        refused.to_string().contains("right to administer"),
+        "{refused}"
+    );
+    let said = |number, state| {
+        let refused = pool
+            .set_node_state(number, state)
+            .expect_err("it cannot be");
+        refused.to_string()
+    };
+    assert!(said(9, NodeState::Draining).contains("no node 9"));
+    assert!(said(0, NodeState::Lost).contains("home"));
+    assert!(said(1, NodeState::Left).contains("node 1 is active"));
+    pool.set_node_state(1, NodeState::Draining)
+        .expect("it drains");
+    pool.set_node_state(1, NodeState::Active).expect("or not");
+    let join = |region_id, size_bytes, address: &str| {
+        let request = JoinRequest {
+            region_id,
+            size_bytes,
+            wanted: NodeId(0),
+            address: address.to_owned(),
+        };
+        let home = client(&nodes.address);
+        loop {
+            match home.join(&request) {
+                Ok(joined) if joined.node.is_none() => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Ok(joined) => panic!("it cannot be: {joined:?}"),
+                Err(refused) => return refused.to_string(),
+            }
+        }
+    };
+    assert!(join(1, 1, "127.0.0.1:9").contains("too small"));
+    assert!(join(2, SIZE_BYTES, "").contains("1 to 88 bytes"));
+    assert!(join(3, SIZE_BYTES, "127.0.0.1:9").contains("cannot reach it"));
+    assert!(join(4, SIZE_BYTES, &nodes.address).contains("another region answers"));
+    let alone = Pool::embedded(&PoolOptions {
+        fabric: EmbeddedFabric::Tcp,
+        size_bytes: 8 << 20,
+        retrain_thread_count: 0,
+    });
+    let refused = alone
+        .expect("a pool")
+        .set_node_state(1, NodeState::Draining);
+    assert!(
+        refused
+            .expect_err("it has one node")
+            .to_string()
+            .contains("--pool")
+    );
+}
