@@ -90,6 +90,10 @@ pub(crate) struct PoolArguments {
 
 /// What is used of this host's RDMA devices.
 #[derive(Clone, Debug, Args)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "they are the names of the options"
+)]
 pub(crate) struct RdmaArguments {
     /// RDMA device of this host that `verbs` uses; the first one with an active port if not given
     #[arg(

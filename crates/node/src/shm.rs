@@ -58,9 +58,9 @@ impl ShmNode {
         Self::start_on(name, size_bytes, retraining, (None, None))
     }
 
-    /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes words
-    /// of it then (F4): processes of this host find the name taken and are told to use verbs, which
-    /// [`listen`](Self::listen) lets clients do.
+    /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes
+    /// words of it then (F4): processes of this host find the name taken and are told to use verbs,
+    /// which [`listen`](Self::listen) lets clients do.
     ///
     /// # Errors
     /// As for [`start`](Self::start); there is no device that fits the options, or it cannot

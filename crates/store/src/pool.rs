@@ -132,8 +132,8 @@ impl Host for Pool {
 
 impl Pool {
     /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves; `tcp:HOST:PORT`, which
-    /// `farleaf serve --listen` on any host serves; `verbs:HOST:PORT`, which `farleaf serve --listen
-    /// --verbs` does; or `mem:`, a new pool of 256 MiB in this process's memory.
+    /// `farleaf serve --listen` on any host serves; `verbs:HOST:PORT`, which `farleaf serve
+    /// --listen --verbs` does; or `mem:`, a new pool of 256 MiB in this process's memory.
     ///
     /// # Errors
     /// The address is none; nobody serves the pool; it is of another version or no pool; it wants a

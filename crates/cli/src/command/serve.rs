@@ -57,8 +57,8 @@ pub(crate) struct ServeArguments {
     #[arg(allow_negative_numbers = true)]
     listen: Option<SocketAddr>,
 
-    /// Serve the memory by an RDMA device (RoCE, InfiniBand, Soft-RoCE), to clients with one; nobody
-    /// else can change it then, so that `shm` and `tcp` pools are turned away
+    /// Serve the memory by an RDMA device (RoCE, InfiniBand, Soft-RoCE), to clients with one;
+    /// nobody else can change it then, so that `shm` and `tcp` pools are turned away
     #[arg(long, requires = "listen")]
     verbs: bool,
 

@@ -1,4 +1,5 @@
-//! Bad input to `--listen`, `--secret-file`, `--rights` and `secret`; `bad_inputs` has how it is
+//! Bad input to `--listen`, `--secret-file`, `--rights`, `secret`, `--verbs` and
+//! `--rdma-*`; `bad_inputs` has how it is
 //! judged.
 
 use crate::bad_inputs::{Case, case, check};
@@ -77,6 +78,16 @@ pub(crate) const NETWORK: &[Case] = &[
     case(&["secret", "new", "--secret-file", "good.secret"], 2, &["--secret-file cannot", "> FILE"]),
     case(&["secret", "new", "--rights", "read"], 2, &["--rights cannot be used here"]),
     case(&["secret", "new", "--pool", "shm:x"], 2, &["--pool cannot be used here", "`secret`"]),
+    case(&["serve", "--verbs"], 2, &["--listen <ADDRESS>"]),
+    case(&["--pool", "verbs:127.0.0.1:1", "--rdma-mtu", "1500", "get", "1"], 2, &["'1500'", "--rdma-mtu", "256, 512, 1024, 2048 or 4096"]),
+    case(&["--pool", "verbs:127.0.0.1:1", "--rdma-port", "0", "get", "1"], 2, &["'0'", "--rdma-port", "1..=255"]),
+    case(&["--pool", "verbs:127.0.0.1:1", "--rdma-gid-index", "256", "get", "1"], 2, &["'256'", "--rdma-gid-index", "0..=255"]),
+    case(&["--rdma-device", "rxe0", "get", "1"], 2, &["--rdma-device cannot be used here", "verbs:HOST:PORT"]),
+    case(&["serve", "--listen", "0", "--rdma-device", "rxe0"], 2, &["--rdma-device cannot be used here", "`serve --verbs`"]),
+    case(&["bench", "--rdma-port", "1"], 2, &["--rdma-port cannot be used here", "`bench --fabric verbs`"]),
+    case(&["sim", "check", "--rdma-mtu", "1024"], 2, &["--rdma-mtu cannot be used here"]),
+    case(&["--pool", "verbs:", "get", "1"], 2, &["'verbs:' is no pool address", "after 'verbs:' comes HOST:PORT"]),
+    case(&["--pool", "verbs:host:0", "get", "1"], 2, &["'verbs:host:0' is no pool address", "a port from 1 to 65535"]),
 ];
 
 /// Promise: nobody listens where others could come in unasked, and what is no secret is said to be

@@ -210,7 +210,7 @@ async fn compare<E: Endpoint>(endpoint: &E, model: &Model) -> TestCaseResult {
 
 fn random_batches<B: Backend>(backend: &B) {
     let config = Config {
-        cases: CASE_COUNT,
+        cases: CASE_COUNT / B::ROUND_DIVISOR as u32,
         failure_persistence: None,
         ..Config::default()
     };

@@ -1,10 +1,10 @@
 //! The client's end of a queue pair: operations that are under way, and their completions.
 //!
-//! - **V1.** A batch's verbs are posted with one doorbell, the last one signalled, as far as the send
-//!   queue has room; the rest follows when completions make room, in order, each post's last verb
-//!   signalled.
-//! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that the
-//!   changes have reached memory (F8): an acknowledgement alone does not.
+//! - **V1.** What a thread has written down since it last polled, of all its batches, is posted
+//!   with one doorbell, the last verb of each batch signalled, as far as the send queue has room;
+//!   the rest follows when completions make room, in order, each post's last verb signalled.
+//! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that
+//!   the changes have reached memory (F8): an acknowledgement alone does not.
 //! - **V3.** What verbs bring lands in a piece of registered memory that belongs to the operation
 //!   until its last verb has completed, whether anybody still wants it or not.
 //! - **V4.** Completions come in posting order, so one that succeeded tells of all before it. After
@@ -18,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::batch::{Verb, VerbKind};
+use crate::batch::Verb;
 use crate::mapped::MappedRegion;
 use crate::tcp::{Lifeline, Loss};
 use crate::verbs::buffers::{Buffer, Buffers};
-use crate::verbs::sys::{Completion, Place, QueuePair, RequestKind, SendRequest};
+use crate::verbs::pieces::{Piece, buffer_word_count, cut};
+use crate::verbs::status::Status;
+use crate::verbs::sys::{Completion, QueuePair, SendRequest};
 
 /// In vain polls between two looks at the clock and the control channel.
 const CLOCK_POLL_COUNT: u32 = 256;
@@ -30,34 +32,6 @@ const CLOCK_POLL_COUNT: u32 = 256;
 const IDLE_TIME_MAX: Duration = Duration::from_millis(50);
 /// Larger verbs are cut.
 const MESSAGE_SIZE_BYTES_MAX: u32 = 1 << 20;
-
-const STATUS_SUCCESS: u32 = 0;
-const STATUS_REMOTE_INVALID_REQUEST: u32 = 9;
-const STATUS_REMOTE_ACCESS: u32 = 10;
-const STATUS_NAMES: [&str; 22] = [
-    "success",
-    "local length error",
-    "local queue pair operation error",
-    "local EE context operation error",
-    "local protection error",
-    "flushed",
-    "memory window bind error",
-    "bad response",
-    "local access error",
-    "remote invalid request error",
-    "remote access error",
-    "remote operation error",
-    "no acknowledgement after all retries",
-    "receiver not ready after all retries",
-    "local RDD violation",
-    "remote invalid RD request",
-    "remote aborted",
-    "invalid EE context number",
-    "invalid EE context state",
-    "fatal error",
-    "response timed out",
-    "general error",
-];
 
 /// Where an operation's outcome will be.
 #[derive(Clone, Copy, Debug)]
@@ -95,21 +69,6 @@ pub(super) enum Outcome {
     Lost(Loss),
 }
 
-/// A request that waits to be posted, or is under way.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    slot: u32,
-    ordinal: u32,
-    is_first_of_verb: bool,
-    is_last_of_operation: bool,
-    fence: bool,
-    kind: RequestKind,
-    place: Place,
-    word_count: u32,
-    /// Of the region's words.
-    remote_index: u64,
-}
-
 /// Where the node's memory is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemoteRegion {
@@ -139,7 +98,7 @@ pub(super) struct Connection {
     taken: Vec<Completion>,
     is_armed: bool,
     /// Told to those who wait with the next poll.
-    failed_post: Option<String>,
+    failed_post: Option<io::Error>,
     lost: Option<Loss>,
     message_word_count_max: u32,
     answer_time_max: Duration,
@@ -231,7 +190,7 @@ impl Connection {
         self.in_flight_count > 0 && self.lost.is_none()
     }
 
-    /// Posts a batch's verbs to this node, or as many as there is room for.
+    /// Writes a batch's verbs to this node down; they are posted with the next poll.
     #[inline]
     pub(super) fn post<'a>(
         &mut self,
@@ -249,89 +208,23 @@ impl Connection {
         let operation = &mut self.operations[slot as usize];
         operation.is_used = true;
         let word_count = buffer_word_count(verbs.clone());
-        let prepared = match self.buffers.take(&mut self.queue, word_count) {
+        match self.buffers.take(&mut self.queue, word_count) {
             Ok(buffer) => {
-                self.cut(slot, buffer.place, verbs, data);
-                self.operations[slot as usize].buffer = Some(buffer);
-                self.post_waiting()
+                let operation = &mut self.operations[slot as usize];
+                operation.is_over = !cut(
+                    &mut self.waiting,
+                    &self.queue,
+                    slot,
+                    buffer.place,
+                    self.message_word_count_max,
+                    verbs,
+                    data,
+                );
+                operation.buffer = Some(buffer);
             }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = prepared {
-            self.failed_post = Some(format!("this host's RDMA device took no verbs: {error}"));
+            Err(error) => self.failed_post = Some(error),
         }
         OperationSlot(slot)
-    }
-
-    /// Makes requests of verbs, and copies what they write to where the card finds it.
-    #[inline]
-    fn cut<'a>(
-        &mut self,
-        slot: u32,
-        mut place: Place,
-        verbs: impl Iterator<Item = &'a Verb>,
-        data: &[u64],
-    ) {
-        let first_new = self.waiting.len();
-        let mut ordinal = 0;
-        let mut change = None;
-        for verb in verbs {
-            let start = verb.start as usize;
-            let count = verb.word_count;
-            let kind = match verb.kind {
-                VerbKind::Read => RequestKind::Read,
-                VerbKind::Write => {
-                    let words = &data[start..start + count as usize];
-                    copy_in(&self.queue, place, words);
-                    RequestKind::Write
-                }
-                VerbKind::CompareSwap => RequestKind::CompareSwap {
-                    expected: data[start],
-                    desired: data[start + 1],
-                },
-                VerbKind::FetchAdd => RequestKind::FetchAdd { delta: data[start] },
-            };
-            if count > 0 {
-                change = (kind != RequestKind::Read).then_some(verb.addr.index());
-            }
-            let mut done = 0;
-            while done < count {
-                let word_count = (count - done).min(self.message_word_count_max);
-                self.waiting.push_back(Piece {
-                    slot,
-                    ordinal,
-                    is_first_of_verb: done == 0,
-                    is_last_of_operation: false,
-                    fence: verb.fence && done == 0,
-                    kind,
-                    place,
-                    word_count,
-                    remote_index: verb.addr.index() + u64::from(done),
-                });
-                place.first_word += word_count;
-                done += word_count;
-            }
-            ordinal += 1;
-        }
-        if let Some(remote_index) = change {
-            // V2.
-            self.waiting.push_back(Piece {
-                slot,
-                ordinal,
-                is_first_of_verb: true,
-                is_last_of_operation: false,
-                fence: false,
-                kind: RequestKind::Read,
-                place,
-                word_count: 1,
-                remote_index,
-            });
-        }
-        match self.waiting.range_mut(first_new..).last() {
-            Some(last) => last.is_last_of_operation = true,
-            // Verbs of no words: there is nothing to wait for.
-            None => self.operations[slot as usize].is_over = true,
-        }
     }
 
     /// V1.
@@ -425,7 +318,9 @@ impl Connection {
         if !self.is_busy() {
             return 0;
         }
-        if let Some(reason) = self.failed_post.take() {
+        let failed = self.failed_post.take();
+        if let Err(error) = failed.map_or_else(|| self.post_waiting(), Err) {
+            let reason = format!("this host's RDMA device took no verbs: {error}");
             return self.lose(Loss::Broken(reason), woken);
         }
         let mut taken = mem::take(&mut self.taken);
@@ -444,8 +339,7 @@ impl Connection {
                 self.note_idle_poll()
             } else {
                 self.idle_poll_count = 0;
-                let posted = self.post_waiting();
-                posted.map_err(|error| Loss::Broken(error.to_string()))
+                Ok(())
             };
         }
         self.taken = taken;
@@ -468,7 +362,7 @@ impl Connection {
         if !(self.first_posted_number..end).contains(&number) {
             return Err(Loss::Broken("a completion of no verb came".to_owned()));
         }
-        let succeeded = completion.status == STATUS_SUCCESS;
+        let succeeded = Status(completion.status).is_success();
         let retired_count = number - self.first_posted_number + u64::from(succeeded);
         for _ in 0..retired_count {
             let Some(piece) = self.posted.pop_front() else {
@@ -504,14 +398,11 @@ impl Connection {
         woken: &mut Vec<Waker>,
         ended_count: &mut usize,
     ) -> Loss {
-        let status = completion.status;
-        let refusals = [STATUS_REMOTE_INVALID_REQUEST, STATUS_REMOTE_ACCESS];
-        let name = STATUS_NAMES
-            .get(status as usize)
-            .unwrap_or(&"unknown error");
+        let status = Status(completion.status);
+        let name = status.name();
         let told = self.lifeline.as_mut().and_then(Lifeline::check);
         if let Some(piece) = self.posted.front().copied()
-            && refusals.contains(&status)
+            && status.is_refusal()
             && told.is_none()
         {
             let failure = Failure {
@@ -525,9 +416,9 @@ impl Connection {
             ));
         }
         told.unwrap_or_else(|| {
-            let vendor_error = completion.vendor_error;
+            let (number, vendor_error) = (status.0, completion.vendor_error);
             Loss::Broken(format!(
-                "the RDMA connection to the memory node broke: {name} (status {status}, vendor \
+                "the RDMA connection to the memory node broke: {name} (status {number}, vendor \
                  error {vendor_error})"
             ))
         })
@@ -617,20 +508,5 @@ impl Connection {
             // The next poll in vain looks.
             self.idle_poll_count = CLOCK_POLL_COUNT - 1;
         }
-    }
-}
-
-/// What a batch's verbs to a node bring and take, in words, and one for V2.
-#[inline]
-fn buffer_word_count<'a>(verbs: impl Iterator<Item = &'a Verb>) -> usize {
-    verbs.map(|verb| verb.word_count as usize).sum::<usize>() + 1
-}
-
-#[inline]
-fn copy_in(queue: &QueuePair, place: Place, words: &[u64]) {
-    let memory = queue.memory(place.memory_index).memory();
-    let start = place.first_word as usize;
-    for (to, word) in memory.words()[start..].iter().zip(words) {
-        to.store(*word, core::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -18,8 +18,9 @@ use crate::verbs::connection::{Connection, Failure, OperationSlot, Outcome};
 
 /// An endpoint to the nodes of a pool, in the order of their numbers.
 ///
-/// A batch is posted when its future is first polled, one doorbell for each node, and is complete
-/// when [`poll_completions`](Endpoint::poll_completions) has taken the last completion.
+/// A batch is written down when its future is first polled, posted at the next
+/// [`poll_completions`](Endpoint::poll_completions), and complete when that has taken the last
+/// completion; so all batches that a thread posts in one turn share a doorbell.
 #[derive(Debug)]
 pub struct VerbsEndpoint {
     nodes: Vec<RefCell<Connection>>,
@@ -442,8 +443,11 @@ impl Endpoint for VerbsEndpoint {
             .filter(busy)
             .map(RefCell::borrow_mut)
             .collect();
-        let are_armed = nodes.iter_mut().fold(true, |all, node| node.arm() && all);
-        if !are_armed {
+        let unarmed_count = nodes
+            .iter_mut()
+            .filter_map(|node| (!node.arm()).then_some(()))
+            .count();
+        if unarmed_count > 0 {
             return Wait::Awake;
         }
         let timeout = rustix::event::Timespec {

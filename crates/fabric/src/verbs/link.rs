@@ -13,8 +13,9 @@ use crate::verbs::sys::{Access, Capacity, Domain, Peer, QueuePair};
 pub(super) const REQUEST_COUNT_MAX: u32 = 512;
 /// WRITEs up to here go with the request, if the device can.
 const INLINE_SIZE_BYTES_MAX: u32 = 128;
-/// A lost packet is sent seven times more before the connection is given up.
-const ATTEMPT_COUNT: u32 = 8;
+/// A lost packet is sent so many times more before the connection is given up. Soft-RoCE takes 7,
+/// the most there is, for ever.
+const RETRY_COUNT: u8 = 6;
 /// 4.096 us, the unit of acknowledgement times, in nanoseconds.
 const TIMEOUT_UNIT_NS: u128 = 4096;
 const TIMEOUT_EXPONENTS: core::ops::RangeInclusive<u8> = 10..=20;
@@ -22,7 +23,7 @@ const TIMEOUT_EXPONENTS: core::ops::RangeInclusive<u8> = 10..=20;
 /// The acknowledgement time, as an exponent, with which a silent peer is given up after about a
 /// quarter of `answer_time_max`, as cards may wait up to four times as long as they are told.
 fn timeout_exponent(answer_time_max: Duration) -> u8 {
-    let attempts_ns = u128::from(ATTEMPT_COUNT) * TIMEOUT_UNIT_NS;
+    let attempts_ns = u128::from(RETRY_COUNT + 1) * TIMEOUT_UNIT_NS;
     let (least, most) = (*TIMEOUT_EXPONENTS.start(), *TIMEOUT_EXPONENTS.end());
     let fits = |exponent: &u8| attempts_ns << exponent <= answer_time_max.as_nanos() / 4;
     (least..=most).rev().find(fits).unwrap_or(least)
@@ -89,6 +90,7 @@ impl OpenQueue {
                 .min(peer.answered_reads_max),
             answered_reads_max: self.own.answered_reads_max,
             timeout_exponent: timeout_exponent(answer_time_max),
+            retry_count: RETRY_COUNT,
         };
         self.queue
             .connect(&peer)
@@ -108,7 +110,7 @@ mod tests {
         for seconds in [1, 10, 60] {
             let time = Duration::from_secs(seconds);
             let exponent = timeout_exponent(time);
-            let attempts_ns = u128::from(ATTEMPT_COUNT) * TIMEOUT_UNIT_NS << exponent;
+            let attempts_ns = u128::from(RETRY_COUNT + 1) * TIMEOUT_UNIT_NS << exponent;
             assert!(
                 attempts_ns * 4 <= time.as_nanos(),
                 "{seconds} s: {exponent}"

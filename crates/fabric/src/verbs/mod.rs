@@ -30,6 +30,7 @@
 //! | `device`, `error` | which device, port, address and packet size; why there is none |
 //! | `link`, `parameters` | queue pairs, how they are connected, what goes over the wire for it |
 //! | `buffers` | registered memory for what verbs bring and take |
+//! | `pieces`, `status` | verbs as requests to a card, and how those ended |
 //! | `connection`, `endpoint` | one queue pair's verbs under way (V1 to V4), batches over several |
 //! | `client` | the client's side: calls |
 //! | `node` | the node's side: its memory, its clients' queue pairs, its own |
@@ -43,6 +44,8 @@ mod error;
 mod link;
 mod node;
 mod parameters;
+mod pieces;
+mod status;
 #[expect(
     unsafe_code,
     reason = "calls a C library that is loaded at run time; proofs at each block"

@@ -54,7 +54,7 @@ struct Own {
 impl Backend for Own {
     type Endpoint = VerbsEndpoint;
 
-    const ROUND_DIVISOR: u64 = ROUND_DIVISOR;
+    const ROUND_DIVISOR: u64 = 4 * ROUND_DIVISOR;
 
     fn region_word_count(&self) -> u64 {
         self.region.word_count()

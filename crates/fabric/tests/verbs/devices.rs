@@ -17,8 +17,7 @@ fn start(change: impl FnOnce(&mut VerbsOptions)) -> Result<VerbsNode, VerbsError
 /// The text of the error that a choice must lead to.
 fn refused(change: impl FnOnce(&mut VerbsOptions)) -> String {
     start(change)
-        .err()
-        .expect("there is no such thing")
+        .expect_err("there is no such thing")
         .to_string()
 }
 

@@ -7,7 +7,8 @@
 //! | `FARLEAF_RDMA_DEVICE` | the clients' device; the first one with an active port if not set |
 //! | `FARLEAF_TEST_NODE_RDMA_DEVICE` | the node's; the same as the clients' if not set |
 //!
-//! Arguments are parts of names of tests to run; without one, all run.
+//! Arguments are parts of names of tests to run; without one, all run but those of `network`, for
+//! which the network has to be made bad: they run with `--on-a-bad-network`.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -16,12 +17,14 @@
 //! | `devices` | devices, ports, addresses and packet sizes that are chosen, rightly and wrongly |
 //! | `endings` | F6: how sessions and nodes end, and who learns it |
 //! | `hostile` | clients that know the secret and ask the card for more than they may have |
+//! | `network` | a network that is slow, loses packets, or is cut |
 //! | `queues` | more verbs than a queue pair has room for |
 
 mod contract;
 mod devices;
 mod endings;
 mod hostile;
+mod network;
 mod node;
 mod queues;
 
@@ -58,12 +61,19 @@ tests! {
     endings::a_closed_session_is_fenced,
     endings::a_node_that_stops_is_noticed,
     endings::a_client_that_goes_takes_its_queue_pairs_along,
+    network::delayed_batches_are_one_round_trip,
+    network::lossy_networks_lose_no_verb,
+    network::cut_cables_are_noticed,
 }
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let wanted: Vec<_> = wanted.iter().filter(|it| !it.starts_with("--")).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| name.contains(*it));
+    let is_bad_network = std::env::args().any(|it| it == "--on-a-bad-network");
+    let is_wanted = |name: &str| {
+        let is_named = wanted.is_empty() || wanted.iter().any(|it| name.contains(it.as_str()));
+        is_named && name.starts_with("network::") == is_bad_network
+    };
     let tests: Vec<&Test> = TESTS.iter().filter(|(name, _)| is_wanted(name)).collect();
     println!("\nrunning {} tests", tests.len());
     let missing = node::missing_device();

@@ -8,7 +8,8 @@ use farleaf::{Pool, Table};
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::shm::{PoolName, ShmClient};
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint};
+use farleaf_fabric::{Batch, Control, Endpoint};
 use farleaf_leaf::LeafGeometry;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, TABLE_COUNT_MAX};
@@ -36,18 +37,55 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The region below a pool, as the protocols see it.
 pub(crate) struct Below {
-    endpoint: MappedEndpoint,
+    endpoint: BelowEndpoint,
     pub(crate) layout: PoolLayout,
     /// Keeps the connection.
-    _client: ShmClient,
+    _client: Box<dyn Control>,
+}
+
+/// How the checks look at the region.
+enum BelowEndpoint {
+    Mapped(MappedEndpoint),
+    /// Where an RDMA device serves it: as a process that only reads.
+    Network(TcpEndpoint),
+}
+
+/// Runs something that is generic over endpoints on either.
+macro_rules! with_endpoint {
+    ($below:expr, $endpoint:ident => $work:expr) => {
+        match &$below {
+            BelowEndpoint::Mapped($endpoint) => $work,
+            BelowEndpoint::Network($endpoint) => $work,
+        }
+    };
 }
 
 impl Below {
+    /// The region of a pool at an address.
+    pub(crate) fn open_at(address: &str) -> Self {
+        let Some(network) = address.strip_prefix("verbs:") else {
+            return Self::open();
+        };
+        let client = TcpClient::connect(network, &TcpConnectOptions::default());
+        let client = client.expect("it is served");
+        let endpoint = client.endpoint(None).expect("a connection");
+        let size_bytes = client.region_size_bytes();
+        Self::of(
+            BelowEndpoint::Network(endpoint),
+            size_bytes,
+            Box::new(client),
+        )
+    }
+
     pub(crate) fn open() -> Self {
         let name = PoolName::new(POOL).expect("a name");
         let (client, memory, size_bytes) = ShmClient::connect(&name).expect("it is served");
         let region = MappedRegion::map_shared(memory, size_bytes).expect("a mapping");
-        let endpoint = MappedEndpoint::new(Arc::new(region));
+        let endpoint = BelowEndpoint::Mapped(MappedEndpoint::new(Arc::new(region)));
+        Self::of(endpoint, size_bytes, Box::new(client))
+    }
+
+    fn of(endpoint: BelowEndpoint, size_bytes: u64, client: Box<dyn Control>) -> Self {
         let mut words = [0; SUPERBLOCK_SIZE_WORDS];
         let superblock = RegionLayout::superblock_addr(NodeId(0));
         words.copy_from_slice(&read(&endpoint, superblock, SUPERBLOCK_SIZE_WORDS));
@@ -63,9 +101,11 @@ impl Below {
     }
 
     pub(crate) fn chunks(&self) -> Vec<ChunkEntry> {
-        let allocator = ChunkAllocator::new(&self.endpoint, &self.layout, OwnerWord::FREE);
-        let table = block_on(allocator.entries(), || 0).expect("a read");
-        table.iter().map(|(_, chunk)| *chunk).collect()
+        with_endpoint!(self.endpoint, endpoint => {
+            let allocator = ChunkAllocator::new(endpoint, &self.layout, OwnerWord::FREE);
+            let table = block_on(allocator.entries(), endpoint.completions()).expect("a read");
+            table.iter().map(|(_, chunk)| *chunk).collect()
+        })
     }
 
     /// Whether a leaf's lock is held by somebody.
@@ -82,7 +122,9 @@ impl Below {
     ) -> bool {
         let mut batch = Batch::new();
         let swap = batch.compare_swap(geometry.lock(leaf), 0, owner.word());
-        block_on(self.endpoint.execute(&mut batch), || 0).expect("a swap");
+        with_endpoint!(self.endpoint, endpoint => {
+            block_on(endpoint.execute(&mut batch), endpoint.completions()).expect("a swap");
+        });
         batch.previous(swap) == 0
     }
 
@@ -103,10 +145,12 @@ impl Below {
     }
 }
 
-fn read(endpoint: &MappedEndpoint, addr: farleaf_types::WordAddr, count: usize) -> Vec<u64> {
+fn read(endpoint: &BelowEndpoint, addr: farleaf_types::WordAddr, count: usize) -> Vec<u64> {
     let mut batch = Batch::new();
     let slot = batch.read(addr, count);
-    block_on(endpoint.execute(&mut batch), || 0).expect("a read");
+    with_endpoint!(*endpoint, endpoint => {
+        block_on(endpoint.execute(&mut batch), endpoint.completions()).expect("a read");
+    });
     batch.words(slot).to_vec()
 }
 
@@ -159,7 +203,7 @@ pub(crate) fn check_memory(pool: &Pool, table: &Table, first_leaf: RemoteAddr) -
     eventually("only this session and the node's are alive", || {
         pool.usage().expect("a usage").session_count == 2
     });
-    let below = Below::open();
+    let below = Below::open_at(&pool.info().address);
     eventually("nobody leases a chunk", || {
         below.chunks().iter().all(|chunk| chunk.owner.is_free())
     });

@@ -37,7 +37,7 @@ pub(crate) fn scene(test: &str, body: impl FnOnce(&Path)) {
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let output = this_test_binary()
-        .args([test, "--exact", "--nocapture"])
+        .args([test, "--exact", "--include-ignored", "--nocapture"])
         .env(SCENE, test)
         .env(DIRECTORY, scratch.path().join("run"))
         .output()

@@ -20,6 +20,7 @@ const NODE: NodePlan = NodePlan {
     size_mib: 64,
     retrain_threads: 1,
     silence_max: Duration::from_secs(30),
+    by_verbs: false,
 };
 
 fn key(number: u64) -> u64 {

@@ -1,9 +1,10 @@
-//! The memory node of a scene: a child that is reached over shared memory and over tcp alike.
+//! The memory node of a scene: a child that is reached over shared memory and over tcp alike, or,
+//! where an RDMA device serves its memory, by verbs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use farleaf::ConnectOptions;
+use farleaf::{ConnectOptions, Pool, VerbsOptions};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, NodeId, ShmNode, TcpListenOptions};
 use rustix::process::Signal;
 
@@ -24,6 +25,14 @@ pub(crate) enum Fabric {
     Tcp,
     /// Over tcp, to a home and two guests, each a process of its own.
     Nodes,
+    Verbs,
+}
+
+/// Opens a pool, by the clients' RDMA device if it is one by verbs.
+pub(crate) fn open_pool(address: &str) -> Pool {
+    let mut options = ConnectOptions::default();
+    options.verbs.device = std::env::var("FARLEAF_RDMA_DEVICE").ok();
+    Pool::open_with(address, &options).expect("the node serves")
 }
 
 /// What a node is like.
@@ -33,6 +42,8 @@ pub(crate) struct NodePlan {
     pub(crate) retrain_threads: u32,
     /// A client by tcp that says nothing for so long is given up.
     pub(crate) silence_max: Duration,
+    /// Whether an RDMA device serves its memory, and nobody else.
+    pub(crate) by_verbs: bool,
 }
 
 impl NodePlan {
@@ -42,6 +53,7 @@ impl NodePlan {
             size_mib,
             retrain_threads: 0,
             silence_max: Duration::from_secs(30),
+            by_verbs: false,
         }
     }
 }
@@ -98,10 +110,11 @@ impl Node {
         let peer = Peer::start(
             part,
             &format!(
-                "{} {} {}",
+                "{} {} {} {}",
                 plan.size_mib,
                 plan.retrain_threads,
-                plan.silence_max.as_millis()
+                plan.silence_max.as_millis(),
+                plan.by_verbs
             ),
         );
         let said = peer.hear();
@@ -118,6 +131,7 @@ impl Node {
         match fabric {
             Fabric::Shm => format!("shm:{POOL}"),
             Fabric::Tcp | Fabric::Nodes => format!("tcp:{}", self.network_address),
+            Fabric::Verbs => format!("verbs:{}", self.network_address),
         }
     }
 
@@ -151,8 +165,18 @@ fn serve(mut node: ShmNode, silence_ms: u64) {
 pub(crate) fn play(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let retraining = farleaf::retrain_policy(number(1) as u32).expect("0 or 1");
-    let node = ShmNode::start(POOL, number(0) << 20, retraining).expect("a node");
-    serve(node, number(2));
+    let size_bytes = number(0) << 20;
+    let node = if arguments[3] == "true" {
+        let device = std::env::var("FARLEAF_TEST_NODE_RDMA_DEVICE").ok();
+        let options = VerbsOptions {
+            device,
+            ..VerbsOptions::default()
+        };
+        ShmNode::start_with_verbs(POOL, size_bytes, retraining, &options)
+    } else {
+        ShmNode::start(POOL, size_bytes, retraining)
+    };
+    serve(node.expect("a node"), number(2));
 }
 
 /// The body of [`Part::Home`]: the same for a pool of several nodes.

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use farleaf::{Insertion, Pool, Session, Swap, Table, Update};
+use farleaf::{Insertion, Session, Swap, Table, Update};
 
 use crate::Dice;
 use crate::children::stop_flag;
 use crate::journal::{Intent, Journal};
+use crate::node::open_pool;
 
 /// The table that all work on.
 pub(crate) const TABLE: &str = "mixed";
@@ -103,7 +104,7 @@ impl Orders {
 pub(crate) fn play(arguments: &[&str]) {
     let orders = Orders::parse(arguments);
     let stopped = stop_flag();
-    let pool = Pool::open(&orders.pool).expect("the scene serves it");
+    let pool = open_pool(&orders.pool);
     std::thread::scope(|scope| {
         for thread in 0..orders.thread_count {
             let (pool, orders) = (&pool, &orders);

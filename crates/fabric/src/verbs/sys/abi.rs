@@ -97,7 +97,7 @@ pub(super) struct Cq {
 #[repr(C)]
 pub(super) struct Qp {
     context: *mut Context,
-    qp_context: *mut c_void,
+    user_context: *mut c_void,
     domain: *mut Domain,
     send_cq: *mut Cq,
     receive_cq: *mut Cq,
@@ -131,7 +131,7 @@ pub(super) struct QpCapacity {
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct QpInit {
-    pub(super) qp_context: *mut c_void,
+    pub(super) user_context: *mut c_void,
     pub(super) send_cq: *mut Cq,
     pub(super) receive_cq: *mut Cq,
     pub(super) shared_receive: *mut c_void,

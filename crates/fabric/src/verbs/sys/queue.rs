@@ -155,6 +155,8 @@ pub(in crate::verbs) struct Peer {
     pub(in crate::verbs) answered_reads_max: u8,
     /// Time to an acknowledgement, 4.096 us times two to this.
     pub(in crate::verbs) timeout_exponent: u8,
+    /// How often a packet is sent again; 7 may mean for ever.
+    pub(in crate::verbs) retry_count: u8,
 }
 
 /// Words in one of the queue pair's own pieces of registered memory.
@@ -219,7 +221,7 @@ impl QueuePair {
         let mut inline_size_bytes = wanted.inline_size_bytes;
         let (raw, capacity) = loop {
             let mut init = QpInit {
-                qp_context: ptr::null_mut(),
+                user_context: ptr::null_mut(),
                 send_cq: completions.raw.as_ptr(),
                 receive_cq: completions.raw.as_ptr(),
                 shared_receive: ptr::null_mut(),
@@ -310,7 +312,7 @@ impl QueuePair {
             state: abi::STATE_READY_TO_SEND,
             send_psn: peer.own_first_packet,
             timeout: peer.timeout_exponent,
-            retry_count: 7,
+            retry_count: peer.retry_count,
             not_ready_retry: 7,
             rd_atomic_max: peer.started_reads_max,
             ..QpAttributes::default()

@@ -53,9 +53,7 @@ impl FakeNode {
     fn connect(&self, answer_time_max: Duration) -> Result<TcpClient, ControlError> {
         let options = TcpConnectOptions {
             secret: Some(secret()),
-            rights: None,
             answer_time_max,
-            tls: None,
             ..TcpConnectOptions::default()
         };
         TcpClient::connect(&self.address, &options)

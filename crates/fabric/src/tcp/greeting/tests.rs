@@ -1,0 +1,182 @@
+//! The bytes of messages, and what is none.
+
+use super::*;
+use farleaf_types::{Incarnation, SessionId};
+use proptest::prelude::*;
+
+fn owner() -> OwnerWord {
+    OwnerWord::new(SessionId::new(7).expect("not 0"), Incarnation::new(99))
+}
+
+fn hello(purpose: Purpose) -> Request {
+    Request::Hello {
+        purpose,
+        rights: Rights::Write,
+        pid: 4_000_000,
+        nonce: core::array::from_fn(|index| index as u8),
+    }
+}
+
+fn data() -> Purpose {
+    Purpose::Data {
+        ticket: Ticket([9; 16]),
+        owner: Some(owner()),
+    }
+}
+
+fn parameters() -> QueueParameters {
+    QueueParameters {
+        number: 0x12_3456,
+        first_packet: 0xAB_CDEF,
+        mtu_bytes: 1024,
+        answered_reads_max: 16,
+        lid: 7,
+        gid: core::array::from_fn(|index| index as u8 + 1),
+    }
+}
+
+fn node_queue() -> NodeQueue {
+    NodeQueue {
+        parameters: parameters(),
+        region_addr: 0x7F00_0000_1000,
+        region_key: 0x0BAD_CAFE,
+    }
+}
+
+/// Promise: so are those about queue pairs.
+#[test]
+fn frames_of_queue_pairs_are_golden() {
+    let words = |frame: &Frame, range: core::ops::Range<usize>| -> Vec<u64> {
+        range.map(|index| word(frame, index)).collect()
+    };
+    let frame = hello(Purpose::Queue {
+        ticket: Ticket([9; 16]),
+        owner: owner(),
+    });
+    let frame = frame.encode();
+    assert_eq!(words(&frame, 1..6), [1, 3, 2, 4_000_000, owner().word()]);
+    assert_eq!((frame[96], frame[111], frame[112]), (9, 9, 0));
+    let frame = Request::Queue(parameters()).encode();
+    let numbers = [7, 0x12_3456, 0xAB_CDEF, 1024, 16, 7, 0];
+    assert_eq!(words(&frame, 1..8), numbers);
+    assert_eq!(frame[64..80], parameters().gid);
+    assert_eq!(words(&frame, 10..32), [0; 22]);
+    let frame = Reply::Queue(node_queue()).encode();
+    assert_eq!(words(&frame, 1..8), numbers);
+    assert_eq!(words(&frame, 12..15), [0x7F00_0000_1000, 0x0BAD_CAFE, 0]);
+}
+
+/// Promise: messages are these bytes; a change of them is a change of the version.
+#[test]
+fn frames_are_golden() {
+    let frame = hello(data()).encode();
+    assert_eq!(frame[..8], [2, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
+    let numbers: Vec<u64> = (1..7).map(|index| word(&frame, index)).collect();
+    assert_eq!(numbers, [1, 2, 2, 4_000_000, owner().word(), 0]);
+    assert_eq!(frame[64..68], [0, 1, 2, 3]);
+    assert_eq!(
+        (frame[95], frame[96], frame[111], frame[112]),
+        (31, 9, 9, 0)
+    );
+    let frame = Reply::Refused("no".to_owned()).encode();
+    assert_eq!((frame[8], frame[56], &frame[64..67]), (0, 2, &b"no\0"[..]));
+}
+
+#[test]
+fn messages_survive_the_way() {
+    for request in [
+        hello(Purpose::Control),
+        hello(data()),
+        Request::Proof(Proof([5; 32])),
+        Request::Register,
+        Request::Close(owner()),
+        Request::Life(owner()),
+        Request::Fence(owner()),
+        Request::Home,
+        Request::Join(JoinRequest {
+            region_id: 77,
+            size_bytes: 1 << 40,
+            wanted: NodeId(2),
+            address: "far.example:7470".to_owned(),
+        }),
+        Request::SetMember {
+            node: NodeId(200),
+            state: 2,
+        },
+        Request::Member(NodeId(3)),
+        Request::Queue(parameters()),
+        hello(Purpose::Queue {
+            ticket: Ticket([9; 16]),
+            owner: owner(),
+        }),
+    ] {
+        assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+    for reply in [
+        Reply::Challenge([3; 32]),
+        Reply::Welcome {
+            region_size_bytes: 1 << 40,
+            proof: Proof([7; 32]),
+            ticket: Ticket([1; 16]),
+        },
+        Reply::Session(owner()),
+        Reply::Closed,
+        Reply::Life(Some(0)),
+        Reply::Life(Some(4_000_000)),
+        Reply::Life(None),
+        Reply::Fenced,
+        Reply::Home(String::new()),
+        Reply::Home("10.0.0.5:7470".to_owned()),
+        Reply::Joined(Joined {
+            node: None,
+            pool_id: 5,
+        }),
+        Reply::Joined(Joined {
+            node: Some(NodeId(9)),
+            pool_id: u64::MAX,
+        }),
+        Reply::Member(MemberReply {
+            state: 4,
+            pool_id: 77,
+        }),
+        Reply::Queue(node_queue()),
+        Reply::Refused("full".to_owned()),
+    ] {
+        assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+    }
+    let long = "ä".repeat(200);
+    let cut = Reply::decode(&Reply::Refused(long.clone()).encode());
+    let Ok(Reply::Refused(cut)) = cut else {
+        panic!("a long reason is still a refusal");
+    };
+    assert!(long.starts_with(&cut) && cut.len() > 180, "{cut}");
+}
+
+#[test]
+fn another_version_is_named() {
+    let mut frame = Request::Register.encode();
+    frame[0] = 9;
+    let Err(Malformed(text)) = Request::decode(&frame) else {
+        panic!("must be refused")
+    };
+    assert!(text.contains("version 9"), "{text}");
+}
+
+proptest! {
+    /// Promise: whatever a stranger sends, decoding answers and does not panic.
+    #[test]
+    fn any_bytes_decode_or_are_refused(
+        random in proptest::collection::vec(any::<u8>(), FRAME_SIZE_BYTES),
+        ours: bool,
+        number in 0..13_u8,
+    ) {
+        let mut frame = [0; FRAME_SIZE_BYTES];
+        frame.copy_from_slice(&random);
+        if ours {
+            frame[..8].copy_from_slice(&MAGIC.to_le_bytes());
+            frame[8..16].copy_from_slice(&u64::from(number).to_le_bytes());
+        }
+        let _ = Request::decode(&frame);
+        let _ = Reply::decode(&frame);
+    }
+}

@@ -1,0 +1,112 @@
+//! Verbs of a batch as requests that a card is told, cut where they are too large.
+
+use std::collections::VecDeque;
+
+use crate::batch::{Verb, VerbKind};
+use crate::verbs::sys::{Place, QueuePair, RequestKind};
+
+/// A request that waits to be posted, or is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) slot: u32,
+    pub(super) ordinal: u32,
+    pub(super) is_first_of_verb: bool,
+    pub(super) is_last_of_operation: bool,
+    pub(super) fence: bool,
+    pub(super) kind: RequestKind,
+    pub(super) place: Place,
+    pub(super) word_count: u32,
+    /// Of the region's words.
+    pub(super) remote_index: u64,
+}
+
+/// Makes requests of verbs, and copies what they write to where the card finds it. False: verbs of
+/// no words make none, so there is nothing to wait for.
+#[inline]
+pub(super) fn cut<'a>(
+    waiting: &mut VecDeque<Piece>,
+    queue: &QueuePair,
+    slot: u32,
+    mut place: Place,
+    message_word_count_max: u32,
+    verbs: impl Iterator<Item = &'a Verb>,
+    data: &[u64],
+) -> bool {
+    let first_new = waiting.len();
+    let mut ordinal = 0;
+    let mut change = None;
+    for verb in verbs {
+        let start = verb.start as usize;
+        let count = verb.word_count;
+        let kind = match verb.kind {
+            VerbKind::Read => RequestKind::Read,
+            VerbKind::Write => {
+                let words = &data[start..start + count as usize];
+                copy_in(queue, place, words);
+                RequestKind::Write
+            }
+            VerbKind::CompareSwap => RequestKind::CompareSwap {
+                expected: data[start],
+                desired: data[start + 1],
+            },
+            VerbKind::FetchAdd => RequestKind::FetchAdd { delta: data[start] },
+        };
+        if count > 0 {
+            change = (kind != RequestKind::Read).then_some(verb.addr.index());
+        }
+        let mut done = 0;
+        while done < count {
+            let word_count = (count - done).min(message_word_count_max);
+            waiting.push_back(Piece {
+                slot,
+                ordinal,
+                is_first_of_verb: done == 0,
+                is_last_of_operation: false,
+                fence: verb.fence && done == 0,
+                kind,
+                place,
+                word_count,
+                remote_index: verb.addr.index() + u64::from(done),
+            });
+            place.first_word += word_count;
+            done += word_count;
+        }
+        ordinal += 1;
+    }
+    if let Some(remote_index) = change {
+        // V2.
+        waiting.push_back(Piece {
+            slot,
+            ordinal,
+            is_first_of_verb: true,
+            is_last_of_operation: false,
+            fence: false,
+            kind: RequestKind::Read,
+            place,
+            word_count: 1,
+            remote_index,
+        });
+    }
+    match waiting.range_mut(first_new..).last() {
+        Some(last) => {
+            last.is_last_of_operation = true;
+            true
+        }
+        None => false,
+    }
+}
+
+/// What a batch's verbs to a node bring and take, in words, and one for V2.
+#[inline]
+pub(super) fn buffer_word_count<'a>(verbs: impl Iterator<Item = &'a Verb>) -> usize {
+    verbs.map(|verb| verb.word_count as usize).sum::<usize>() + 1
+}
+
+#[inline]
+fn copy_in(queue: &QueuePair, place: Place, words: &[u64]) {
+    let memory = queue.memory(place.memory_index).memory();
+    let start = place.first_word as usize;
+    for (to, word) in memory.words()[start..].iter().zip(words) {
+        to.store(*word, core::sync::atomic::Ordering::Relaxed);
+    }
+}
