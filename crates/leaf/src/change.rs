@@ -141,7 +141,8 @@ impl LeafChange {
     /// make full leaves.
     ///
     /// A sibling on another node is written by a batch of its own before
-    /// ([`write_sibling_of`](Self::write_sibling_of)): nothing orders verbs to different nodes (F2).
+    /// ([`write_sibling_of`](Self::write_sibling_of)): nothing orders verbs to different nodes
+    /// (F2).
     pub fn split(&self, batch: &mut Batch, leaf: &mut LeafBuffer, request: &SplitRequest) -> Split {
         let halves = Halves::of(leaf, self.geometry, request);
         let (left, sibling_low) = (halves.left(), halves.sibling_low);

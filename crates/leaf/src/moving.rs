@@ -8,8 +8,8 @@
 //!   or retired to a leaf that covers what they covered: D8 finishes what is missing.
 //! - **M3.** The new leaf covers the keys of its sources, and links to where the right-most of them
 //!   linked; or, if that is a source of the step before, to the leaf that took its place.
-//! - **M4.** Nothing orders verbs to different nodes (F2). Where the new leaf is on another node than
-//!   the sources, which are on one, the three parts of M2 are three batches, each awaited; a
+//! - **M4.** Nothing orders verbs to different nodes (F2). Where the new leaf is on another node
+//!   than the sources, which are on one, the three parts of M2 are three batches, each awaited; a
 //!   failure between leaves the same prefixes.
 //!
 //! What each step leaves behind is a leaf to the left that links to a retired one. The next step

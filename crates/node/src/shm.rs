@@ -74,8 +74,8 @@ impl ShmNode {
         Self::start_on(name, size_bytes, retraining, (Some(options), None))
     }
 
-    /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients come
-    /// over the network, all of them: [`listen`](Self::listen).
+    /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients
+    /// come over the network, all of them: [`listen`](Self::listen).
     ///
     /// # Errors
     /// As for [`start`](Self::start).

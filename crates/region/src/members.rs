@@ -16,12 +16,12 @@
 //!   every table. The others have leaves, and a chunk table of their own.
 //! - **U2.** A number is given to a region, once: a node that comes back empty gets another one, so
 //!   no address of the lost one ever leads into it.
-//! - **U3.** The home node alone writes the table: words 1 to 15 of an entry, then its state, in one
-//!   batch, then it advances the version. States go from active to draining and back, from
+//! - **U3.** The home node alone writes the table: words 1 to 15 of an entry, then its state, in
+//!   one batch, then it advances the version. States go from active to draining and back, from
 //!   draining to left, and from any of these to lost.
-//! - **U4.** A lost node stays lost: whoever has seen that posts nothing to it any more, and what was
-//!   on it is gone. Whoever has not may still work on it for a moment, which is as if the node had
-//!   been lost a moment later.
+//! - **U4.** A lost node stays lost: whoever has seen that posts nothing to it any more, and what
+//!   was on it is gone. Whoever has not may still work on it for a moment, which is as if the node
+//!   had been lost a moment later.
 //! - **U5.** Chunks are claimed on active nodes only; one claimed on a node that is draining was
 //!   chosen before its claimant saw that, and is moved away like the others.
 

@@ -107,8 +107,8 @@ impl Node {
         block_on(still.execute(&mut batch), || 0).expect("inside the region");
     }
 
-    /// What a process that opens the pool now knows of it. Each learns by itself what becomes of the
-    /// nodes.
+    /// What a process that opens the pool now knows of it. Each learns by itself what becomes of
+    /// the nodes.
     ///
     /// # Panics
     /// The region has no table of nodes, which it has.

@@ -59,13 +59,12 @@ fn main() -> ExitCode {
 fn run(address: &str, records: u64, time: Duration) -> Result<u64, Error> {
     let pool = Pool::open(address)?;
     let session = pool.session()?;
-    let table = match session.open_table(TABLE) {
-        Ok(table) => table,
-        Err(_) => {
-            let table = session.create_table(TABLE, &TableOptions::default())?;
-            table.bulk_load((0..records).map(|number| (key(number), number)), |_| {})?;
-            table
-        }
+    let table = if let Ok(table) = session.open_table(TABLE) {
+        table
+    } else {
+        let table = session.create_table(TABLE, &TableOptions::default())?;
+        table.bulk_load((0..records).map(|number| (key(number), number)), |_| {})?;
+        table
     };
     show(&pool)?;
     let met = Met::default();

@@ -428,8 +428,8 @@ impl Pool {
         Ok(nodes.collect())
     }
 
-    /// Asks the pool's home to let a node drain, to take it into use again, or to give it up for lost.
-    /// Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
+    /// Asks the pool's home to let a node drain, to take it into use again, or to give it up for
+    /// lost. Returns at once: [`nodes`](Self::nodes) shows when a drained node has left.
     ///
     /// # Errors
     /// The home cannot be reached, the pool has one node, there is no such node or it is in another

@@ -26,8 +26,8 @@ const HUGE_PAGE_SIZE_BYTES: u64 = 2 << 20;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("network").args(["listen", "node"]).multiple(true))]
 pub(crate) struct ServeArguments {
-    /// Serve this node of a pool of several: `--pool FILE` says which nodes there are, the first, 0,
-    /// being the pool's home
+    /// Serve this node of a pool of several: `--pool FILE` says which nodes there are, the first,
+    /// 0, being the pool's home
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["name", "size", "listen", "silence"])]
     #[arg(allow_negative_numbers = true)]
     pub(super) node: Option<u8>,

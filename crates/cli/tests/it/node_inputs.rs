@@ -46,14 +46,14 @@ fn bad_pools_of_several_nodes_are_refused() {
         node("127.0.0.1:7471", "8MiB"),
         node("127.0.0.1:7472", "8MiB"),
     );
-    place.file("two.toml", &format!("{first}{second}"));
+    place.file("two.toml", format!("{first}{second}"));
     place.file("empty.toml", "name = 'x'\n");
-    place.file("field.toml", &format!("nme = 'x'\n{first}"));
+    place.file("field.toml", format!("nme = 'x'\n{first}"));
     place.file("toml.toml", "name = 'x'\n[[node]\n");
-    place.file("twice.toml", &format!("{first}{first}"));
-    place.file("name.toml", &node("far:7470", "8MiB"));
-    place.file("small.toml", &node("127.0.0.1:7471", "1KiB"));
-    place.file("open.toml", &node("0.0.0.0:7470", "8MiB"));
+    place.file("twice.toml", format!("{first}{first}"));
+    place.file("name.toml", node("far:7470", "8MiB"));
+    place.file("small.toml", node("127.0.0.1:7471", "1KiB"));
+    place.file("open.toml", node("0.0.0.0:7470", "8MiB"));
     for case in NODES {
         check(&place, case);
     }

@@ -137,8 +137,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and what
-    /// is leased there, and the session goes on.
+    /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and
+    /// what is leased there, and the session goes on.
     #[cold]
     fn lost_with(&self, critical: Critical<'_>, addr: RemoteAddr, error: IndexError) -> IndexError {
         if error.lost_node() == Some(addr.node()) {
@@ -353,8 +353,8 @@ impl<E: Endpoint> Index<'_, E> {
         }
     }
 
-    /// Leases another chunk of leaves: on the node of the leaf that is split, so that a split is one
-    /// batch; where there is no room, on the emptiest of the others. If it is cut off, or the
+    /// Leases another chunk of leaves: on the node of the leaf that is split, so that a split is
+    /// one batch; where there is no room, on the emptiest of the others. If it is cut off, or the
     /// fabric fails, the session may own a chunk that its lease does not know of; the caller is in
     /// a critical time because of that.
     #[cold]

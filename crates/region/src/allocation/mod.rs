@@ -414,8 +414,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         self.drop_owner(&mut Batch::new(), chunk).await
     }
 
-    /// The blocks of all chunks, of all nodes that can be reached, that were ever handed out, and of
-    /// those kept for retraining (A6).
+    /// The blocks of all chunks, of all nodes that can be reached, that were ever handed out, and
+    /// of those kept for retraining (A6).
     ///
     /// # Errors
     /// The fabric failed.

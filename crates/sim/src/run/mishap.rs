@@ -123,13 +123,7 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
                 None => cut_closing(stage, crew, client).await,
             }
         }
-        Mishap::NodeLoss => {
-            let actor_count = stage.actors.borrow().len();
-            (0..actor_count).for_each(|number| stage.mark(number));
-            stage.is_lost.set(true);
-            stage.history.borrow_mut().lose_node();
-            world.borrow_mut().lose_node(NodeId(0));
-        }
+        Mishap::NodeLoss => stage.lose_the_node(),
         Mishap::Drain { node } => stage.node.drain(NodeId(node)).await,
         Mishap::MemberLoss { node } => {
             if stage.node.lose_member(NodeId(node)) {
@@ -181,6 +175,15 @@ async fn cut_closing(stage: &Stage, crew: &Tasks<'_>, number: usize) {
 }
 
 impl Stage {
+    /// The only node, or the home, restarts empty.
+    fn lose_the_node(&self) {
+        let actor_count = self.actors.borrow().len();
+        (0..actor_count).for_each(|number| self.mark(number));
+        self.is_lost.set(true);
+        self.history.borrow_mut().lose_node();
+        self.node.world.borrow_mut().lose_node(NodeId(0));
+    }
+
     pub(super) fn mark(&self, number: usize) {
         self.actors.borrow_mut()[number].was_spared = false;
         self.history.borrow_mut().befall(number as u32);

@@ -19,6 +19,7 @@ use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
 use crate::history::{Answer, FINAL_CHECK, MAIN_TABLE, Operation};
 use crate::plan::{Mishap, Plan};
+use crate::session::Session;
 
 /// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
 /// drawn, then the chunks are freed.
@@ -110,6 +111,18 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     for violation in check::draining::check(node, &entries, region.audit()) {
         stage.complain(violation);
     }
+    read_everything(stage, plan, &session, &region)?;
+    block_on(session.close(), || 0)?;
+    Ok(())
+}
+
+/// Reads everything that the tables hold, and notes it in the history.
+fn read_everything(
+    stage: &Stage,
+    plan: &Plan,
+    session: &Session<StillEndpoint>,
+    region: &Region,
+) -> Result<(), Box<dyn core::error::Error>> {
     let mut last = vec![Operation::Scan(0, RECORD_COUNT_MAX), Operation::Open];
     if stage.has_lost_member.get() {
         // A scan stops where a node is lost; keys beyond it may be there.
@@ -131,8 +144,8 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
             .borrow_mut()
             .call(FINAL_CHECK, operation.clone(), (table, None));
         let answer = block_on(session.perform(&operation, None), || 0)?;
-        // What retraining has moved away from a lost node may still be searched for there, if it was
-        // cut off before it was committed.
+        // What retraining has moved away from a lost node may still be searched for there, if it
+        // was cut off before it was committed.
         if answer == Answer::NodeLost
             && plan.table.retraining.is_none()
             && let Some(how) = region.should_answer(table, &operation)
@@ -141,7 +154,6 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         }
         stage.history.borrow_mut().answer(call, answer);
     }
-    block_on(session.close(), || 0)?;
     Ok(())
 }
 

@@ -339,8 +339,8 @@ fn killed_processes_lose_nothing_while_leaf_tables_are_replaced() {
     run_retrained(name, &trial);
 }
 
-/// The same in a pool of several nodes, where a session is fenced at all of them before anybody takes
-/// over what it holds (V3), and leaves are moved from node to node (M4).
+/// The same in a pool of several nodes, where a session is fenced at all of them before anybody
+/// takes over what it holds (V3), and leaves are moved from node to node (M4).
 #[test]
 fn killed_processes_lose_nothing_on_several_nodes() {
     let name = "mixed::killed_processes_lose_nothing_on_several_nodes";
