@@ -59,7 +59,7 @@ pub(crate) struct ServeArguments {
 
     /// Serve the memory by an RDMA device (RoCE, InfiniBand, Soft-RoCE), to clients with one;
     /// nobody else can change it then, so that `shm` and `tcp` pools are turned away
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", conflicts_with = "node")]
     verbs: bool,
 
     /// The most connections from the network: two for a process, and one for each of its sessions
