@@ -234,6 +234,6 @@ fn a_run_is_golden() {
     let verdict = run(&plan, None, false);
     assert_eq!(
         format!("{:016x}", verdict.fingerprint.0),
-        "1c5437ea405f0b48"
+        "6d3a258cee04acdc"
     );
 }
