@@ -147,12 +147,20 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         if !link.is_retired() && !link.is_null() {
             // Whether the link is old or names a new sibling, the sibling's low tells where this
             // leaf ends (the second consequence in the rules).
-            let sibling = self.read_neighbour(batch, (addr, link.place())).await?;
-            if sibling.low <= leaf.image().low() {
-                return Err(self.contradiction(addr, Contradiction::LinkToTheLeft));
+            let low = leaf.image().low();
+            match self.read_neighbour(batch, (addr, link.place())).await {
+                // U4: what it covers is lost; where it began nobody knows, so this one ends where
+                // it says itself.
+                Err(error) if error.lost_node() == Some(link.place().node()) => {}
+                Err(error) => return Err(error),
+                Ok(sibling) if sibling.low <= low => {
+                    return Err(self.contradiction(addr, Contradiction::LinkToTheLeft));
+                }
+                Ok(sibling) => {
+                    let end = sibling.low - 1;
+                    shrunk = (end < leaf.image().high()).then_some(end);
+                }
             }
-            let end = sibling.low - 1;
-            shrunk = (end < leaf.image().high()).then_some(end);
         }
         batch.clear();
         if let Some(high) = shrunk {

@@ -26,7 +26,7 @@
 //!   chosen before its claimant saw that, and is moved away like the others.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
 use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, crc32c};
@@ -151,6 +151,8 @@ pub struct Members {
     home_address: OnceLock<String>,
     /// The version of the table that was read last.
     version: AtomicU64,
+    /// Held by who takes over what was read.
+    learning: Mutex<()>,
 }
 
 impl Members {
@@ -162,6 +164,7 @@ impl Members {
             states: (0..count).map(|_| AtomicU8::new(0)).collect(),
             home_address: OnceLock::new(),
             version: AtomicU64::new(0),
+            learning: Mutex::default(),
         };
         let member = Member {
             layout: home,
@@ -188,10 +191,18 @@ impl Members {
 
     fn set_state(&self, node: NodeId, state: MemberState) {
         let cell = &self.states[usize::from(node.0)];
-        // U4.
-        if cell.load(Ordering::Relaxed) != MemberState::Lost as u8 {
-            cell.store(state as u8, Ordering::Release);
-        }
+        // U4. An error is that it is lost already.
+        let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            (now != MemberState::Lost as u8).then_some(state as u8)
+        });
+    }
+
+    /// Changes what is to become of a node, if that is still `from`: of two who change it, one.
+    pub fn change_state(&self, node: NodeId, from: MemberState, to: MemberState) -> bool {
+        let cell = &self.states[usize::from(node.0)];
+        let (from, to) = (from as u8, to as u8);
+        cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Learns of a node, or of its new state.
@@ -259,7 +270,10 @@ impl Members {
         let size_words = MEMBER_COUNT_MAX as usize * MEMBER_SIZE_WORDS;
         let table = batch.read(home.member_entry(NodeId(0)), size_words);
         let read = endpoint.execute(&mut batch).await;
-        if read.is_ok() {
+        // What was read by somebody slow may be older than what is known.
+        let learning = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_newer = self.version.load(Ordering::Acquire) < version;
+        if read.is_ok() && is_newer {
             let entries = batch.words(table).chunks_exact(MEMBER_SIZE_WORDS);
             for (node, words) in (0..=u8::MAX).map(NodeId).zip(entries) {
                 if let Some((member, state)) = Member::decode(node, words) {
@@ -268,6 +282,7 @@ impl Members {
             }
             self.version.store(version, Ordering::Release);
         }
+        drop(learning);
         count(&mut batch);
         read.map(|()| true)
     }

@@ -50,13 +50,14 @@ impl PoolNodes {
     }
 
     fn connect(&self, node: NodeId, address: &str) -> Result<Arc<TcpClient>, ControlError> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.get(&node) {
+        let known = || self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = known().get(&node) {
             return Ok(Arc::clone(client));
         }
+        // Without the lock: one that does not answer must not keep others from their nodes. Who
+        // comes second takes what is there.
         let client = Arc::new(TcpClient::connect(address, &self.options)?);
-        clients.insert(node, Arc::clone(&client));
-        Ok(client)
+        Ok(Arc::clone(known().entry(node).or_insert(client)))
     }
 }
 

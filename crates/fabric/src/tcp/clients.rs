@@ -175,7 +175,16 @@ impl Clients {
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
         let serves_verbs = self.verbs.is_some();
+        // V3: a session has one connection here, whoever says that it is his.
+        let mut others = self.connected.iter();
+        let has_holder = others.any(|other| {
+            let is_same = other.ticket == ticket;
+            !is_same && owner.is_some_and(|owner| other.has(owner))
+        });
         let begun = self.client_of(&guest, ticket).and_then(|client| {
+            if has_holder {
+                return Err("the session is another client's".to_owned());
+            }
             if serves_verbs && owner.is_some() && guest.rights > Rights::Read {
                 return Err(
                     "the memory of this node is changed by its RDMA device alone: open the \
@@ -343,11 +352,15 @@ impl Clients {
 
     /// F6, by an operator's wish.
     fn fence(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> Reply {
-        let holder = self.connected.iter_mut().find(|client| client.has(owner));
-        if let Some(client) = holder
-            && client.close(owner, service)
-        {
-            let (peer, pid) = (client.peer, client.pid);
+        // V3: whoever came in under this name, before anybody hears that there is nobody.
+        let is_barred = service.bar(owner);
+        let mut holder = None;
+        for client in &mut self.connected {
+            if client.close(owner, service) {
+                holder = Some((client.peer, client.pid));
+            }
+        }
+        if let Some((peer, pid)) = holder {
             if service.home_address().is_some() {
                 // V3: by the home, for whatever reason.
                 tracing::debug!(%owner, %peer, pid, "fenced by the pool's home");
@@ -357,7 +370,7 @@ impl Clients {
             self.nic.sweep();
             return Reply::Fenced;
         }
-        if service.bar(owner) {
+        if is_barred {
             return Reply::Fenced;
         }
         match service.process_of(owner) {

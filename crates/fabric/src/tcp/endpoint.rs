@@ -169,6 +169,16 @@ impl TcpEndpoint {
         Err(BatchError::new(kind, 0))
     }
 
+    /// Whether a node is gone for good whose connection is broken, or that hangs up in good order:
+    /// asks whoever knows.
+    #[cold]
+    fn is_lost_now(&self, node: NodeId) -> bool {
+        let others = self.others.as_ref().filter(|_| node != NodeId(0));
+        others.is_some_and(|others| {
+            others.directory.is_lost(node) || others.directory.is_lost_now(node)
+        })
+    }
+
     /// Whether a node is known to be gone for good.
     #[inline]
     fn is_lost(&self, node: NodeId) -> bool {
@@ -204,7 +214,7 @@ impl TcpEndpoint {
             let connection = self.node(node)?.borrow();
             let reason = connection.lost()?.to_owned();
             let kind = BatchErrorKind::Unreachable { node, reason };
-            (!self.is_lost(node)).then(|| BatchError::new(kind, 0))
+            (!self.is_lost_now(node)).then(|| BatchError::new(kind, 0))
         })
     }
 
@@ -363,14 +373,21 @@ impl TcpExecute<'_> {
             Outcome::Lost(reason) => {
                 let failed = self.first_verb_beyond(node, 0);
                 let verb_index = failed.map_or(0, |failed| failed.verb_index);
-                let others = self.endpoint.others.as_ref();
-                let is_lost = others.is_some_and(|others| others.directory.is_lost_now(node));
-                let kind = if is_lost {
+                let kind = if self.endpoint.is_lost_now(node) {
                     BatchErrorKind::NodeLost { node }
                 } else {
                     BatchErrorKind::Unknown { reason }
                 };
                 (verb_index, kind)
+            }
+            // A guest that stops closes its gates, which says nothing of the session.
+            Outcome::Answered {
+                status: Status::Fenced,
+                ..
+            } if self.endpoint.is_lost_now(node) => {
+                let failed = self.first_verb_beyond(node, 0);
+                let verb_index = failed.map_or(0, |failed| failed.verb_index);
+                (verb_index, BatchErrorKind::NodeLost { node })
             }
             Outcome::Answered {
                 status,

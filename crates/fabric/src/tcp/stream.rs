@@ -3,13 +3,18 @@
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::tcp::tls::TlsLayer;
+
+/// Silence after which the kernel asks, how often it asks again, and how many times.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_COUNT: u32 = 3;
 
 /// Room that a buffer has at first, in bytes.
 const BUFFER_SIZE_BYTES_MIN: usize = 16 << 10;
@@ -28,6 +33,7 @@ impl Stream {
     pub(super) fn new(socket: TcpStream, tls: Option<TlsLayer>) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
+        keep_alive(&socket)?;
         let tls = tls.map(Box::new);
         Ok(Self { socket, tls })
     }
@@ -234,6 +240,17 @@ impl Outbox {
             self.sent = 0;
         }
     }
+}
+
+/// Lets the kernel ask now and then whether a peer that says nothing is still there, so that hosts
+/// that have vanished are noticed, and connections on which nothing goes are not forgotten on the
+/// way.
+fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_COUNT)?)
 }
 
 #[cfg(test)]

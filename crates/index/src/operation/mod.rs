@@ -97,6 +97,8 @@ pub struct IndexState {
     layer: RefCell<Layer>,
     /// One for each node that splits have taken leaves on.
     leases: RefCell<Vec<(NodeId, LeafLease)>>,
+    /// Nodes that had no room for a split, and where there was some.
+    stand_ins: RefCell<Vec<(NodeId, NodeId)>>,
     /// Leaves taken from the lease that no leaf links to yet.
     unlinked_count: Cell<u32>,
     /// Buffers for asking for many keys at once, kept for the next time.
@@ -122,6 +124,7 @@ impl IndexState {
         Self {
             layer: RefCell::new(layer),
             leases: RefCell::default(),
+            stand_ins: RefCell::default(),
             unlinked_count: Cell::new(0),
             scratch: RefCell::default(),
             layer_version: Cell::new(0),
@@ -216,13 +219,30 @@ impl IndexState {
         Some(leaf)
     }
 
-    /// A leased leaf on any other node than this.
-    fn take_leaf_beyond(&self, node: NodeId) -> Option<RemoteAddr> {
-        let mut leases = self.leases.borrow_mut();
-        let mut others = leases.iter_mut().filter(|(own, _)| *own != node);
-        let leaf = others.find_map(|(_, lease)| lease.take())?;
-        self.unlinked_count.update(|count| count + 1);
-        Some(leaf)
+    /// A leased leaf for a split on this node: there, or on the node that stands in for it.
+    fn take_leaf_for(&self, node: NodeId) -> Option<RemoteAddr> {
+        if let Some(leaf) = self.take_leaf(node) {
+            return Some(leaf);
+        }
+        let stand_in = {
+            let stand_ins = self.stand_ins.borrow();
+            let found = stand_ins.iter().find(|(full, _)| *full == node);
+            found.map(|(_, other)| *other)?
+        };
+        let leaf = self.take_leaf(stand_in);
+        if leaf.is_none() {
+            // There may be room again.
+            let mut stand_ins = self.stand_ins.borrow_mut();
+            stand_ins.retain(|(full, _)| *full != node);
+        }
+        leaf
+    }
+
+    /// There was no room on `full`, or nothing new goes there, and there was on `other`.
+    fn stand_in(&self, full: NodeId, other: NodeId) {
+        if full != other {
+            self.stand_ins.borrow_mut().push((full, other));
+        }
     }
 
     /// Adds a chunk's free leaves to the lease. Returns the chunks of its node that can be given

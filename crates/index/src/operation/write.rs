@@ -243,10 +243,7 @@ impl<E: Endpoint> Index<'_, E> {
         (key, value): (u64, u64),
     ) -> Result<Room, IndexError> {
         let node = hint.addr.node();
-        let sibling = self.state.take_leaf(node).or_else(|| {
-            // What was leased elsewhere was, because there was no room here.
-            self.state.take_leaf_beyond(node)
-        });
+        let sibling = self.state.take_leaf_for(node);
         let Some(sibling) = sibling else {
             self.unlock(batch, hint.addr).await?;
             return Ok(self
@@ -391,7 +388,9 @@ impl<E: Endpoint> Index<'_, E> {
             }
         }
         let leased = leased.expect("the home takes chunks as long as there is a pool");
-        let exhausted = self.state.extend_lease(access, leased?);
+        let leased = leased?;
+        self.state.stand_in(node, leased.0.node());
+        let exhausted = self.state.extend_lease(access, leased);
         // Nobody else can free what is retired in a chunk that is leased.
         LeafLease::give_exhausted(access, exhausted).await
     }

@@ -197,7 +197,11 @@ async fn around<E: Endpoint>(
         .get(left.len())
         .is_some_and(|next| next.first_key == first.low);
     if let Some(cut) = left.last_mut() {
-        let kept = leaves_below(work, batch, cut, first.low).await?;
+        let kept = match leaves_below(work, batch, cut, first.low).await {
+            // U4: it is lost as a whole, and stays as it was.
+            Err(error) if is_whole && error.lost_node() == Some(cut.base.node()) => cut.leaf_count,
+            kept => kept?,
+        };
         if kept == 0 {
             let what = Contradiction::LinkToTheLeft;
             return Err(contradiction(work, cut.base, what));

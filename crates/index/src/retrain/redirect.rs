@@ -19,7 +19,8 @@ pub(super) fn searcher<E: Endpoint>(work: &Retraining<'_, E>) -> IndexState {
     state
 }
 
-/// Links the leaf to the left of the first new one, and the table's first leaf, to that.
+/// Links the leaf to the left of the first new one, and the table's first leaf, to that. A leaf to
+/// the left that is lost with its node (U4) links to nothing any more.
 pub(super) async fn redirect<E: Endpoint>(
     work: &Retraining<'_, E>,
     first: &Made,
@@ -30,7 +31,10 @@ pub(super) async fn redirect<E: Endpoint>(
         None => redirect_first(work, &mut batch, first).await,
     };
     count(work, &mut batch);
-    redirected
+    match redirected {
+        Err(error) if error.lost_node().is_some() => Ok(()),
+        redirected => redirected,
+    }
 }
 
 async fn redirect_left<E: Endpoint>(
@@ -63,7 +67,13 @@ async fn redirect_left<E: Endpoint>(
         } else {
             change.unlock(batch);
         }
-        access.endpoint.execute(batch).await?;
+        let executed = access.endpoint.execute(batch).await;
+        if let Err(error) = executed {
+            if error.lost_node() == Some(addr.node()) {
+                critical.passed();
+            }
+            return Err(error.into());
+        }
         critical.passed();
         if is_left {
             return Ok(());

@@ -55,8 +55,11 @@ impl Draining {
             let Some(member) = members.get(node) else {
                 continue;
             };
+            // It may have been kept meanwhile.
+            if !members.change_state(node, MemberState::Draining, MemberState::Left) {
+                continue;
+            }
             write_member(&keeper.endpoint, &keeper.layout, member, MemberState::Left).await?;
-            members.learn(member.clone(), MemberState::Left);
             let mut batch = Batch::new();
             batch.fetch_add(keeper.layout.sequence(), 1);
             keeper.endpoint.execute(&mut batch).await?;

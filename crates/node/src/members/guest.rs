@@ -253,7 +253,7 @@ fn keep_in_touch(
             Ok(end) => return end,
             Err(error) => {
                 if !is_told {
-                    tracing::warn!(home, %error, "the pool's home does not answer; trying again");
+                    tracing::warn!(home, %error, "not taken in by the pool's home; trying again");
                 }
                 is_told = true;
             }

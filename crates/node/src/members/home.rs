@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::MappedEndpoint;
@@ -109,12 +109,11 @@ impl PoolHome {
         Ok(Joined { node, pool_id })
     }
 
-    /// The number of a region that belongs to the pool.
+    /// The number of a region that belongs to the pool, or did: then its node is told so when it
+    /// asks how it stands, and comes back as another one (U2, V4).
     fn number_of(&self, region_id: u64) -> Option<NodeId> {
         let mut all = self.layout.members().all();
-        let found = all.find(|(member, state)| {
-            state.is_reachable() && member.layout.superblock.region_id == region_id
-        });
+        let found = all.find(|(member, _)| member.layout.superblock.region_id == region_id);
         found.map(|(member, _)| member.layout.node)
     }
 
@@ -198,11 +197,16 @@ impl PoolHome {
                 .map(|(node, client)| (*node, Arc::clone(client)))
                 .collect()
         };
-        for (node, client) in links {
-            if let Err(error) = client.member(node) {
-                self.lose(node, &error.to_string());
+        // All at once: one that does not answer must not keep the others from being missed.
+        std::thread::scope(|scope| {
+            for (node, client) in links {
+                scope.spawn(move || {
+                    if let Err(error) = client.member(node) {
+                        self.lose(node, &error.to_string());
+                    }
+                });
             }
-        }
+        });
     }
 
     /// U4.
@@ -265,6 +269,9 @@ impl PoolHome {
             (now, Some(wanted)) if now == wanted => {}
             (MemberState::Active, Some(wanted @ MemberState::Draining))
             | (MemberState::Draining, Some(wanted @ MemberState::Active)) => {
+                if !members.change_state(node, now, wanted) {
+                    return Err(format!("node {} has just changed; ask again", node.0));
+                }
                 let written = self.write(member.clone(), wanted);
                 written.map_err(|error| error.to_string())?;
             }
@@ -316,11 +323,10 @@ impl NodeDirectory for PoolHome {
         self.layout.members().state(node) == Some(MemberState::Lost)
     }
 
+    /// V2: the home's own way to the node is broken, be it another connection than the one that it
+    /// asks over: that is a node which hangs up.
     fn is_lost_now(&self, node: NodeId) -> bool {
-        let until = Instant::now() + self.options.lost_after + TICK * 2;
-        while !self.is_lost(node) && Instant::now() < until {
-            std::thread::sleep(TICK / 10);
-        }
+        self.lose(node, "the connection of the home's own agent to it broke");
         self.is_lost(node)
     }
 }
