@@ -182,9 +182,6 @@ impl Clients {
             !is_same && owner.is_some_and(|owner| other.has(owner))
         });
         let begun = self.client_of(&guest, ticket).and_then(|client| {
-            if has_holder {
-                return Err("the session is another client's".to_owned());
-            }
             if serves_verbs && owner.is_some() && guest.rights > Rights::Read {
                 return Err(
                     "the memory of this node is changed by its RDMA device alone: open the \
@@ -192,7 +189,7 @@ impl Clients {
                         .to_owned(),
                 );
             }
-            client.begin_data(owner, service)
+            client.begin_data(owner, has_holder, service)
         });
         let (gate, client) = match begun {
             Ok(begun) => begun,
@@ -421,12 +418,16 @@ impl Client {
     fn begin_data(
         &mut self,
         owner: Option<OwnerWord>,
+        has_holder: bool,
         service: &mut dyn TcpService,
     ) -> Result<(Arc<Gate>, Arc<ClientState>), String> {
         let gate = Arc::new(Gate::default());
         if let Some(owner) = owner {
             if !self.has(owner) {
                 service.admit(owner)?;
+                if has_holder {
+                    return Err("the session is another client's".to_owned());
+                }
                 let way = SessionWay::None;
                 self.sessions.push(ClientSession { owner, way });
             }
