@@ -1,5 +1,7 @@
 //! Batches as values: what is posted with one doorbell (F1).
 
+use core::ops::Range;
+
 use farleaf_types::WordAddr;
 
 use crate::cost::Cost;
@@ -31,6 +33,20 @@ pub struct Verb {
     pub start: u32,
     /// How many words of far memory it touches.
     pub word_count: u32,
+}
+
+impl Verb {
+    /// Where in the batch's buffer what it brings has room; empty for a WRITE.
+    #[inline]
+    pub(crate) fn room(&self) -> Range<usize> {
+        let start = self.start as usize;
+        match self.kind {
+            VerbKind::Read => start..start + self.word_count as usize,
+            VerbKind::Write => start..start,
+            VerbKind::CompareSwap => start + 2..start + 3,
+            VerbKind::FetchAdd => start + 1..start + 2,
+        }
+    }
 }
 
 /// Where the words of a READ will be; see [`Batch::words`].

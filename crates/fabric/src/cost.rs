@@ -3,6 +3,8 @@
 use core::cell::Cell;
 use core::ops::AddAssign;
 
+use crate::batch::{Verb, VerbKind};
+
 /// The cost of one operation, or a sum of costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -35,6 +37,22 @@ impl AddAssign for Cost {
         self.atomics += other.atomics;
         self.retries += other.retries;
         self.leaves_read += other.leaves_read;
+    }
+}
+
+impl Cost {
+    /// F9: what is posted, but round trips and doorbells.
+    #[inline]
+    pub(crate) fn count_posted(&mut self, verbs: &[Verb]) {
+        self.verbs += verbs.len() as u64;
+        for verb in verbs {
+            let bytes = u64::from(verb.word_count) * 8;
+            match verb.kind {
+                VerbKind::Read => self.bytes_read += bytes,
+                VerbKind::Write => self.bytes_written += bytes,
+                VerbKind::CompareSwap | VerbKind::FetchAdd => self.atomics += 1,
+            }
+        }
     }
 }
 

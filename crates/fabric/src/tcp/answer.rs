@@ -2,7 +2,7 @@
 
 use farleaf_types::NodeId;
 
-use crate::batch::{Batch, Verb, VerbKind};
+use crate::batch::{Batch, Verb};
 use crate::endpoint::BatchErrorKind;
 use crate::tcp::frame::{self, Status, wire_verb_count};
 
@@ -25,13 +25,7 @@ pub(super) fn scatter(
         if wire_count > executed_count {
             return false;
         }
-        let start = verb.start as usize;
-        let room = match verb.kind {
-            VerbKind::Read => start..start + verb.word_count as usize,
-            VerbKind::Write => continue,
-            VerbKind::CompareSwap => start + 2..start + 3,
-            VerbKind::FetchAdd => start + 1..start + 2,
-        };
+        let room = verb.room();
         if room.len() > brought.len() {
             return false;
         }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use farleaf_executor::Wait;
 use farleaf_types::{NodeId, OwnerWord};
 
-use crate::batch::{Batch, Verb, VerbKind};
-use crate::cost::{Cost, Counters};
+use crate::batch::{Batch, Verb};
+use crate::cost::Counters;
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
 use crate::mapped::MappedEndpoint;
 use crate::tcp::answer::{contradiction, kind_of, scatter, torn};
@@ -308,7 +308,7 @@ impl TcpExecute<'_> {
         }
         self.is_posted = true;
         cost.round_trips += 1;
-        count(verbs, cost);
+        cost.count_posted(verbs);
         let Some(first) = verbs.first() else {
             return Ok(());
         };
@@ -518,20 +518,6 @@ impl Drop for TcpExecute<'_> {
             if let Some(connection) = self.endpoint.node(part.node) {
                 connection.borrow_mut().detach(part.slot);
             }
-        }
-    }
-}
-
-/// F9: what is posted, but round trips and doorbells.
-#[inline]
-fn count(verbs: &[Verb], cost: &mut Cost) {
-    cost.verbs += verbs.len() as u64;
-    for verb in verbs {
-        let bytes = u64::from(verb.word_count) * 8;
-        match verb.kind {
-            VerbKind::Read => cost.bytes_read += bytes,
-            VerbKind::Write => cost.bytes_written += bytes,
-            VerbKind::CompareSwap | VerbKind::FetchAdd => cost.atomics += 1,
         }
     }
 }

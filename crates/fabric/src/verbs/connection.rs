@@ -1,13 +1,13 @@
 //! The client's end of a queue pair: operations that are under way, and their completions.
 //!
-//! - **V1.** What a thread has written down since it last polled, of all its batches, is posted
+//! - **K1.** What a thread has written down since it last polled, of all its batches, is posted
 //!   with one doorbell, the last verb of each batch signalled, as far as the send queue has room;
 //!   the rest follows when completions make room, in order, each post's last verb signalled.
-//! - **V2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that
+//! - **K2.** A batch that changed something ends with a READ of 8 bytes, whose answer tells that
 //!   the changes have reached memory (F8): an acknowledgement alone does not.
-//! - **V3.** What verbs bring lands in a piece of registered memory that belongs to the operation
+//! - **K3.** What verbs bring lands in a piece of registered memory that belongs to the operation
 //!   until its last verb has completed, whether anybody still wants it or not.
-//! - **V4.** Completions come in posting order, so one that succeeded tells of all before it. After
+//! - **K4.** Completions come in posting order, so one that succeeded tells of all before it. After
 //!   the first failure the connection is lost, and nothing more is posted.
 
 use core::mem;
@@ -90,7 +90,7 @@ pub(super) struct Connection {
     operations: Vec<Operation>,
     free: Vec<u32>,
     in_flight_count: usize,
-    /// V1: not posted yet.
+    /// K1: not posted yet.
     waiting: VecDeque<Piece>,
     /// Under way; the first one has this number.
     posted: VecDeque<Piece>,
@@ -227,7 +227,7 @@ impl Connection {
         OperationSlot(slot)
     }
 
-    /// V1.
+    /// K1.
     #[inline]
     fn post_waiting(&mut self) -> io::Result<()> {
         let room = self.queue.capacity.request_count as usize - self.posted.len();
@@ -305,7 +305,7 @@ impl Connection {
         *operation = Operation::default();
         self.free.push(slot.0);
         self.in_flight_count -= 1;
-        // V3: of a lost connection nobody knows what is under way; nothing is posted any more.
+        // K3: of a lost connection nobody knows what is under way; nothing is posted any more.
         if let Some(buffer) = buffer.filter(|_| self.lost.is_none()) {
             self.buffers.give_back(&mut self.queue, &buffer);
         }
@@ -349,7 +349,7 @@ impl Connection {
         }
     }
 
-    /// V4.
+    /// K4.
     #[inline]
     fn take_completion(
         &mut self,

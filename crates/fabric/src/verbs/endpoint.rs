@@ -11,7 +11,7 @@ use farleaf_executor::Wait;
 use farleaf_types::NodeId;
 
 use crate::batch::{Batch, Verb, VerbKind};
-use crate::cost::{Cost, Counters};
+use crate::cost::Counters;
 use crate::endpoint::{BatchError, BatchErrorKind, Endpoint};
 use crate::tcp::{Loss, Patience};
 use crate::verbs::connection::{Connection, Failure, OperationSlot, Outcome};
@@ -180,7 +180,8 @@ impl VerbsExecute<'_> {
         }
         self.is_posted = true;
         cost.round_trips += 1;
-        count(verbs, cost);
+        // Without the READ behind changes (K2), which is the backend's own.
+        cost.count_posted(verbs);
         let Some(first) = verbs.first() else {
             return Ok(());
         };
@@ -255,7 +256,7 @@ impl VerbsExecute<'_> {
     }
 
     /// Why the card refused a verb that this side took for good. `None` stands for the READ behind
-    /// all of them (V2).
+    /// all of them (K2).
     fn refusal(&self, verb_index: Option<usize>, failure: Failure) -> BatchErrorKind {
         let verb = verb_index.map(|index| &self.batch.verbs()[index]);
         let Some(verb) = verb.filter(|_| !failure.is_torn) else {
@@ -328,15 +329,8 @@ fn scatter(
     let own = verbs.iter().filter(|verb| verb.addr.node() == part.node);
     let mut first = 0;
     for verb in own.take(end) {
-        let (start, count) = (verb.start as usize, verb.word_count as usize);
-        let room = match verb.kind {
-            VerbKind::Read => start..start + count,
-            VerbKind::Write => start..start,
-            VerbKind::CompareSwap => start + 2..start + 3,
-            VerbKind::FetchAdd => start + 1..start + 2,
-        };
-        connection.brought(part.slot, first, &mut data[room]);
-        first += count;
+        connection.brought(part.slot, first, &mut data[verb.room()]);
+        first += verb.word_count as usize;
     }
 }
 
@@ -385,21 +379,6 @@ impl Drop for VerbsExecute<'_> {
             if let Some(connection) = self.endpoint.node(part.node) {
                 connection.borrow_mut().detach(part.slot);
             }
-        }
-    }
-}
-
-/// F9: what is posted, but round trips and doorbells. The READ behind changes (V2) is the backend's
-/// own, and not counted.
-#[inline]
-fn count(verbs: &[Verb], cost: &mut Cost) {
-    cost.verbs += verbs.len() as u64;
-    for verb in verbs {
-        let bytes = u64::from(verb.word_count) * 8;
-        match verb.kind {
-            VerbKind::Read => cost.bytes_read += bytes,
-            VerbKind::Write => cost.bytes_written += bytes,
-            VerbKind::CompareSwap | VerbKind::FetchAdd => cost.atomics += 1,
         }
     }
 }

@@ -31,7 +31,7 @@
 //! | `link`, `parameters` | queue pairs, how they are connected, what goes over the wire for it |
 //! | `buffers` | registered memory for what verbs bring and take |
 //! | `pieces`, `status` | verbs as requests to a card, and how those ended |
-//! | `connection`, `endpoint` | one queue pair's verbs under way (V1 to V4), batches over several |
+//! | `connection`, `endpoint` | one queue pair's verbs under way (K1 to K4), batches over several |
 //! | `client` | the client's side: calls |
 //! | `node` | the node's side: its memory, its clients' queue pairs, its own |
 

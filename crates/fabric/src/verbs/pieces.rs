@@ -74,7 +74,7 @@ pub(super) fn cut<'a>(
         ordinal += 1;
     }
     if let Some(remote_index) = change {
-        // V2.
+        // K2.
         waiting.push_back(Piece {
             slot,
             ordinal,
@@ -96,7 +96,7 @@ pub(super) fn cut<'a>(
     }
 }
 
-/// What a batch's verbs to a node bring and take, in words, and one for V2.
+/// What a batch's verbs to a node bring and take, in words, and one for K2.
 #[inline]
 pub(super) fn buffer_word_count<'a>(verbs: impl Iterator<Item = &'a Verb>) -> usize {
     verbs.map(|verb| verb.word_count as usize).sum::<usize>() + 1

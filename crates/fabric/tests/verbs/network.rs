@@ -41,7 +41,7 @@ fn median(endpoint: &VerbsEndpoint, post: fn(&mut Batch)) -> Duration {
 }
 
 /// Promise (F1): a batch is one round trip of the network, whatever is in it: a leaf's READ, a lock
-/// with a READ, and the three WRITEs of a change with the READ behind them (V2).
+/// with a READ, and the three WRITEs of a change with the READ behind them (K2).
 pub(crate) fn delayed_batches_are_one_round_trip() {
     let node = Node::start();
     let client = node.client(None);

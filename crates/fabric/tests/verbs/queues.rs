@@ -25,7 +25,7 @@ fn endpoint(node: &Node) -> VerbsEndpoint {
     endpoint
 }
 
-/// Promise (V1): a batch of more verbs than the send queue holds is posted in parts, in order, and
+/// Promise (K1): a batch of more verbs than the send queue holds is posted in parts, in order, and
 /// is one round trip to whoever counts.
 pub(crate) fn long_batches_are_posted_in_parts() {
     let node = Node::start();
@@ -72,7 +72,7 @@ pub(crate) fn many_batches_share_a_queue_pair() {
     assert_eq!(endpoint.in_flight_count(), 0);
 }
 
-/// Promise (V3): what dropped futures have posted takes effect, and their memory is used again
+/// Promise (K3): what dropped futures have posted takes effect, and their memory is used again
 /// only after that.
 pub(crate) fn dropped_futures_are_detached() {
     let node = Node::start();
