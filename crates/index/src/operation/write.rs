@@ -251,6 +251,22 @@ impl<E: Endpoint> Index<'_, E> {
                 .await
                 .map_or_else(Room::None, |()| Room::Leased));
         };
+        let made = self.split_into(batch, leaf, (hint, sibling), (key, value));
+        let made = made.await;
+        // Linked to, or lost, or the session is broken: nobody waits for it any more.
+        self.state.note_linked();
+        made
+    }
+
+    /// [`make_room`](Self::make_room) with a leaf for the sibling.
+    async fn split_into(
+        &self,
+        batch: &mut Batch,
+        leaf: &mut LeafBuffer,
+        (hint, sibling): (Hint, RemoteAddr),
+        (key, value): (u64, u64),
+    ) -> Result<Room, IndexError> {
+        let node = hint.addr.node();
         let announcement = self.announcement(batch, hint.parent).await?;
         let announcement = announcement.filter(|_| self.is_current());
         let counter = announcement.map(|announcement| announcement.counter);
@@ -275,7 +291,6 @@ impl<E: Endpoint> Index<'_, E> {
             match self.access.endpoint.execute(batch).await {
                 Err(error) if error.lost_node() == Some(sibling.node()) => {
                     // U4. There is room elsewhere, or somebody is told that there is none.
-                    self.state.note_linked();
                     self.state.forget_leases(sibling.node());
                     self.unlock(batch, hint.addr).await?;
                     return Ok(Room::Leased);
@@ -286,7 +301,6 @@ impl<E: Endpoint> Index<'_, E> {
         }
         let split = change.split(batch, leaf, &request);
         self.access.endpoint.execute(batch).await?;
-        self.state.note_linked();
         self.learn(
             split.sibling_low,
             Hint {

@@ -188,18 +188,20 @@ impl PoolHome {
         Ok(node)
     }
 
+    /// The guests as they are now: what is asked of them takes its time, and holds no lock.
+    fn linked(&self) -> Vec<(NodeId, Arc<TcpClient>)> {
+        let links = lock(&self.links);
+        let links = links.iter();
+        links
+            .map(|(node, client)| (*node, Arc::clone(client)))
+            .collect()
+    }
+
     /// V2: asks all guests.
     fn ask_all(&self) {
-        let links: Vec<(NodeId, Arc<TcpClient>)> = {
-            let links = lock(&self.links);
-            let links = links.iter();
-            links
-                .map(|(node, client)| (*node, Arc::clone(client)))
-                .collect()
-        };
         // All at once: one that does not answer must not keep the others from being missed.
         std::thread::scope(|scope| {
-            for (node, client) in links {
+            for (node, client) in self.linked() {
                 scope.spawn(move || {
                     if let Err(error) = client.member(node) {
                         self.lose(node, &error.to_string());
@@ -241,14 +243,7 @@ impl PoolHome {
 
     /// V3: returns when no verb of the session can take effect on any guest.
     pub(crate) fn fence_at_guests(&self, owner: OwnerWord) {
-        let links: Vec<(NodeId, Arc<TcpClient>)> = {
-            let links = lock(&self.links);
-            let links = links.iter();
-            links
-                .map(|(node, client)| (*node, Arc::clone(client)))
-                .collect()
-        };
-        for (node, client) in links {
+        for (node, client) in self.linked() {
             if let Err(error) = client.fence_session(owner, &mut |_| ()) {
                 self.lose(node, &error.to_string());
             }
