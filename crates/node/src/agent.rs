@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farleaf_region::PoolLayout;
+use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::OwnerWord;
 
 use crate::members::Draining;
@@ -58,7 +58,7 @@ fn run<E: Endpoint>(
     let begun = Instant::now();
     let clock = move || begun.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
-    let mut draining = Draining::default();
+    let (mut draining, mut is_told) = (Draining::default(), false);
     let mut sweep_in = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
@@ -68,9 +68,8 @@ fn run<E: Endpoint>(
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                if let Err(error) = block_on(draining.tick(keeper), keeper.endpoint.completions()) {
-                    tracing::error!(%error, "cannot tell whether a node has been drained");
-                }
+                let drained = block_on(draining.tick(keeper), keeper.endpoint.completions());
+                tell_once(drained.as_ref().err(), &mut is_told);
                 let had_sweep = sweep_in == Some(0);
                 sweep_in = tick(keeper, sweep_in, stop);
                 // T5.
@@ -92,6 +91,14 @@ fn run<E: Endpoint>(
             }
         }
     }
+}
+
+/// What fails at every tick is told when it begins.
+fn tell_once(failed: Option<&RegionError>, is_told: &mut bool) {
+    if let Some(error) = failed.filter(|_| !*is_told) {
+        tracing::error!(%error, "cannot tell whether a node has been drained");
+    }
+    *is_told = failed.is_some();
 }
 
 /// What is due now; returns in how many ticks the next sweep is.

@@ -22,7 +22,8 @@
 //! - **V3.** A session is registered at the home. A guest lets it in by the word of who has proven
 //!   to know the secret, and bars it for ever when the home says that it is fenced. The home says
 //!   "fenced" (S2) only when all guests that can be reached have barred it; one that cannot is
-//!   lost first.
+//!   lost first. Under one name there is one client at a time, and that it hangs up says nothing of
+//!   the session.
 //! - **V4.** A guest asks the home how it stands. Told that it is lost, or that the home is another
 //!   one than it was taken in by, it hangs up on everybody, and what it holds is of no use any
 //!   more: it comes back empty, as another region.

@@ -82,7 +82,8 @@ impl<E: Endpoint> ProcessKeeper<E> {
         &self.endpoint
     }
 
-    /// P2 and P3, and a heartbeat for each session: two round trips.
+    /// P2 and P3, and a heartbeat for each session: two round trips, and one more where the number
+    /// has changed.
     ///
     /// # Errors
     /// The fabric failed; nothing was published, or for some sessions.
