@@ -1,4 +1,5 @@
-//! Leaves that splits will need, leased ahead, so that a split costs no extra round trip.
+//! Leaves, or inner nodes, that splits will need, leased ahead, so that a split costs no extra
+//! round trip.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +10,54 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::RemoteAddr;
 
+use crate::LeafGeometry;
 use crate::access::LeafAccess;
 
-/// The leased leaves of one session for one table.
+/// What chunks are leased for: pieces of one size, side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseShape {
+    /// What the chunks are for.
+    pub purpose: ChunkPurpose,
+    /// Pieces of a chunk.
+    pub piece_count: u64,
+    /// Blocks from one piece to the next.
+    pub stride_blocks: u64,
+}
+
+impl LeaseShape {
+    /// Leaves that splits make.
+    pub fn leaves(geometry: LeafGeometry) -> Self {
+        Self {
+            purpose: ChunkPurpose::Leaves {
+                slots: geometry.slots(),
+            },
+            piece_count: geometry.chunk_leaf_count(),
+            stride_blocks: geometry.stride_blocks(),
+        }
+    }
+}
+
+/// The leased leaves, or inner nodes, of one session for one table.
 ///
 /// Dropping it leaks nothing but time: the memory node sweeps what a fenced session leased.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LeafLease {
+    shape: LeaseShape,
     /// Leased leaves that nothing points to; taken from the end.
     free: Vec<RemoteAddr>,
     chunks: Vec<ChunkIndex>,
 }
 
 impl LeafLease {
+    /// Nothing leased yet.
+    pub fn new(shape: LeaseShape) -> Self {
+        Self {
+            shape,
+            free: Vec::new(),
+            chunks: Vec::new(),
+        }
+    }
+
     /// True when the next [`take`](Self::take) will find nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -34,14 +70,23 @@ impl LeafLease {
         self.free.pop()
     }
 
-    /// Adds the free leaves of a chunk that was just leased (`ChunkAllocator::lease_leaves`).
+    /// Puts a leaf back that was taken and that nothing points to after all.
+    pub fn put_back(&mut self, leaf: RemoteAddr) {
+        self.free.push(leaf);
+    }
+
+    /// Adds the free leaves of a chunk that was just leased (`ChunkAllocator::lease_pieces`).
     pub fn add<E>(&mut self, access: &LeafAccess<'_, E>, chunk: ChunkIndex, free: FreeLeaves) {
         let start = access.layout.chunk_start(chunk);
-        let stride = access.geometry.stride_blocks();
-        let leaves = free.iter(access.geometry.chunk_leaf_count());
+        let LeaseShape {
+            piece_count,
+            stride_blocks,
+            ..
+        } = self.shape;
         // Reversed, so that leaves are taken in ascending order.
-        let mut leaves: Vec<_> = leaves
-            .map(|index| start.offset_blocks(index * stride))
+        let mut leaves: Vec<_> = free
+            .iter(piece_count)
+            .map(|index| start.offset_blocks(index * stride_blocks))
             .collect();
         leaves.reverse();
         self.free.splice(0..0, leaves);
@@ -58,15 +103,17 @@ impl LeafLease {
         }
     }
 
-    /// Gives back chunks without free leaves.
+    /// Gives back chunks of this shape without free leaves.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn give_exhausted<E: Endpoint>(
         access: &LeafAccess<'_, E>,
+        shape: LeaseShape,
         chunks: Vec<ChunkIndex>,
     ) -> Result<(), RegionError> {
         let mut lease = Self {
+            shape,
             free: Vec::new(),
             chunks,
         };
@@ -91,12 +138,10 @@ impl LeafLease {
             let entry = chunk.and_then(|chunk| Some((chunk, free.get_mut(&chunk)?)));
             let (chunk, bits) = entry.expect("leased leaves lie in leased chunks");
             let blocks = leaf.block() - access.layout.chunk_start(chunk).block();
-            bits.insert(blocks / access.geometry.stride_blocks());
+            bits.insert(blocks / self.shape.stride_blocks);
         }
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-        let purpose = ChunkPurpose::Leaves {
-            slots: access.geometry.slots(),
-        };
+        let purpose = self.shape.purpose;
         for (chunk, bits) in free {
             let range = ChunkRange {
                 first: chunk,

@@ -32,4 +32,4 @@ pub use critical::Critical;
 pub use error::{Contradiction, LeafError};
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
-pub use lease::LeafLease;
+pub use lease::{LeafLease, LeaseShape};

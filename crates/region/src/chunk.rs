@@ -44,6 +44,11 @@ pub enum ChunkPurpose {
         /// The load that made it.
         generation: u16,
     },
+    /// Inner nodes of a tree of search layer nodes, one by one.
+    Inner {
+        /// The load that made the tree.
+        generation: u16,
+    },
 }
 
 /// What a chunk's block says.
@@ -55,7 +60,7 @@ pub struct ChunkEntry {
     pub purpose: Option<ChunkPurpose>,
     /// Whose it is; 0 when free.
     pub table: TableId,
-    /// Free leaves, while nobody leases it.
+    /// Free leaves, or inner nodes, while nobody leases it.
     pub free: FreeLeaves,
 }
 
@@ -100,6 +105,7 @@ pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
         ChunkPurpose::Leaves { slots } => (1, slots, 0),
         ChunkPurpose::Run { slots, generation } => (2, slots, generation),
         ChunkPurpose::Snapshot { generation } => (3, 0, generation),
+        ChunkPurpose::Inner { generation } => (4, 0, generation),
     };
     number << 56 | u64::from(slots) << 48 | u64::from(generation) << 32 | u64::from(table.0)
 }
@@ -114,6 +120,7 @@ impl ChunkEntry {
             1 => Some(ChunkPurpose::Leaves { slots }),
             2 => Some(ChunkPurpose::Run { slots, generation }),
             3 => Some(ChunkPurpose::Snapshot { generation }),
+            4 => Some(ChunkPurpose::Inner { generation }),
             _ => None,
         };
         let mut free = FreeLeaves::default();
@@ -164,6 +171,7 @@ mod tests {
                 generation: 3,
             },
             ChunkPurpose::Snapshot { generation: 4 },
+            ChunkPurpose::Inner { generation: 5 },
         ];
         for purpose in purposes {
             let mut words = [0; CHUNK_ENTRY_SIZE_WORDS];

@@ -1,5 +1,6 @@
 //! The superblock, and the places that follow from it.
 
+use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr, WordAddr, crc32c};
 use thiserror::Error;
 
@@ -140,6 +141,24 @@ impl Superblock {
         ];
         words[7] = u64::from(crc32c(&words[..7]));
         words
+    }
+
+    /// Reads that of the region which an endpoint calls node 0, as every region does itself, and of
+    /// which `mapped_bytes` can be reached. One round trip.
+    ///
+    /// # Errors
+    /// The fabric failed; inside, that of [`decode`](Self::decode).
+    pub async fn read<E: Endpoint>(
+        endpoint: &E,
+        mapped_bytes: u64,
+    ) -> Result<Result<Self, SuperblockError>, BatchError> {
+        let mut batch = Batch::new();
+        let place = RegionLayout::superblock_addr(NodeId(0));
+        let read = batch.read(place, SUPERBLOCK_SIZE_WORDS);
+        endpoint.execute(&mut batch).await?;
+        let mut words = [0; SUPERBLOCK_SIZE_WORDS];
+        words.copy_from_slice(batch.words(read));
+        Ok(Self::decode(&words, mapped_bytes))
     }
 
     /// Reads the words of block 0 of a region of which `mapped_bytes` can be reached.

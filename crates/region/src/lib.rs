@@ -30,6 +30,8 @@ pub mod session;
 pub mod tally;
 
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod pool;
 
 pub use error::RegionError;

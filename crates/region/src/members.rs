@@ -25,7 +25,7 @@
 //! - **U5.** Chunks are claimed on active nodes only; one claimed on a node that is draining was
 //!   chosen before its claimant saw that, and is moved away like the others.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
@@ -83,6 +83,26 @@ impl core::fmt::Display for MemberState {
             Self::Left => "left",
             Self::Lost => "lost",
         })
+    }
+}
+
+/// How a node stands: its state, and how often that has changed as far as this process knows. Two
+/// that are equal have nothing between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing(u64);
+
+impl Standing {
+    const STATE_BITS: u32 = 8;
+
+    /// What is to become of it; `None`: it is not known.
+    #[inline]
+    pub fn state(self) -> Option<MemberState> {
+        MemberState::from_word(self.0 & ((1 << Self::STATE_BITS) - 1))
+    }
+
+    fn changed_to(self, state: Option<MemberState>) -> Self {
+        let count = (self.0 >> Self::STATE_BITS) + 1;
+        Self(count << Self::STATE_BITS | state.map_or(0, |state| state as u64))
     }
 }
 
@@ -146,7 +166,8 @@ impl Member {
 #[derive(Debug)]
 pub struct Members {
     known: Box<[OnceLock<Member>]>,
-    states: Box<[AtomicU8]>,
+    /// The state in the lowest byte, above it how often it has changed.
+    states: Box<[AtomicU64]>,
     /// Where the home is reached, if the pool has, or may have, several nodes.
     home_address: OnceLock<String>,
     /// The version of the table that was read last.
@@ -161,7 +182,7 @@ impl Members {
         let count = MEMBER_COUNT_MAX as usize;
         let members = Self {
             known: (0..count).map(|_| OnceLock::new()).collect(),
-            states: (0..count).map(|_| AtomicU8::new(0)).collect(),
+            states: (0..count).map(|_| AtomicU64::new(0)).collect(),
             home_address: OnceLock::new(),
             version: AtomicU64::new(0),
             learning: Mutex::default(),
@@ -185,23 +206,31 @@ impl Members {
     /// What is to become of it, as far as is known.
     #[inline]
     pub fn state(&self, node: NodeId) -> Option<MemberState> {
-        let word = self.states[usize::from(node.0)].load(Ordering::Acquire);
-        MemberState::from_word(word.into())
+        self.standing(node).state()
+    }
+
+    /// The same, and how often it has changed.
+    #[inline]
+    pub fn standing(&self, node: NodeId) -> Standing {
+        Standing(self.states[usize::from(node.0)].load(Ordering::Acquire))
     }
 
     fn set_state(&self, node: NodeId, state: MemberState) {
         let cell = &self.states[usize::from(node.0)];
-        // U4. An error is that it is lost already.
+        // U4. An error is that it is lost already, or what it should be.
         let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-            (now != MemberState::Lost as u8).then_some(state as u8)
+            let (now, state) = (Standing(now), Some(state));
+            let changes = now.state() != Some(MemberState::Lost) && now.state() != state;
+            changes.then(|| now.changed_to(state).0)
         });
     }
 
-    /// Changes what is to become of a node, if that is still `from`: of two who change it, one.
-    pub fn change_state(&self, node: NodeId, from: MemberState, to: MemberState) -> bool {
+    /// Changes what is to become of a node, if that has not changed since it stood so: of two who
+    /// change it, one.
+    pub fn change_state(&self, node: NodeId, from: Standing, to: MemberState) -> bool {
         let cell = &self.states[usize::from(node.0)];
-        let (from, to) = (from as u8, to as u8);
-        cell.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+        let to = from.changed_to(Some(to));
+        cell.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
@@ -368,5 +397,24 @@ mod tests {
         let after: Vec<u8> = reachable(&members);
         assert_eq!(after, [0, 2]);
         assert!(members.get(NodeId(1)).is_some() && members.get(NodeId(9)).is_none());
+    }
+
+    /// Promise (V5): who has seen a node drain does not take it for the same draining when it was
+    /// kept in between, and learning what is known changes nothing.
+    #[test]
+    fn draining_twice_is_not_draining_on() {
+        let members = Members::home_alone(member(0).layout);
+        members.learn(member(1), MemberState::Draining);
+        let node = NodeId(1);
+        let first = members.standing(node);
+        members.learn(member(1), MemberState::Draining);
+        assert_eq!(members.standing(node), first, "nothing has changed");
+        assert!(members.change_state(node, first, MemberState::Active));
+        let kept = members.standing(node);
+        assert!(members.change_state(node, kept, MemberState::Draining));
+        assert_eq!(members.state(node), Some(MemberState::Draining));
+        assert_ne!(members.standing(node), first);
+        assert!(!members.change_state(node, first, MemberState::Left));
+        assert_eq!(members.state(node), Some(MemberState::Draining));
     }
 }

@@ -66,6 +66,14 @@ impl SessionRecord {
         let number = self.life & Incarnation::MAX;
         (self.life & !Incarnation::MAX == LIFE_ALIVE).then(|| Incarnation::new(number))
     }
+
+    /// The last incarnation that is fenced, and so is what was before it (S2); `None`: none is.
+    /// Before one that is alive, that may be one which another session has had.
+    pub fn last_fenced(&self) -> Option<Incarnation> {
+        let number = self.life & Incarnation::MAX;
+        let last = number - u64::from(self.alive().is_some());
+        (last > 0).then(|| Incarnation::new(last))
+    }
 }
 
 /// Word 0 of a session that is alive.
@@ -154,5 +162,10 @@ mod tests {
             SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0]).alive(),
             None
         );
+        let last_fenced = |life| SessionRecord::decode(&[life, 0, 0, 0, 0]).last_fenced();
+        assert_eq!(last_fenced(fenced_word(new)), Some(new));
+        assert_eq!(last_fenced(alive_word(new)), Some(old), "all before it");
+        assert_eq!(last_fenced(alive_word(Incarnation::new(1))), None);
+        assert_eq!(last_fenced(0), None, "it never was");
     }
 }

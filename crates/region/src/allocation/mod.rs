@@ -297,22 +297,35 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         slots: u8,
         leaf_count: u64,
     ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
+        let purpose = ChunkPurpose::Leaves { slots };
+        self.lease_pieces(table, purpose, leaf_count).await
+    }
+
+    /// The same for whatever a chunk holds `piece_count` of: leaves or inner nodes.
+    ///
+    /// # Errors
+    /// [`RegionError::Full`].
+    pub async fn lease_pieces(
+        &self,
+        table: TableId,
+        purpose: ChunkPurpose,
+        piece_count: u64,
+    ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
         let mut batch = Batch::new();
         let result = self
-            .lease_leaves_with(&mut batch, table, slots, leaf_count)
+            .lease_pieces_with(&mut batch, table, purpose, piece_count)
             .await;
         self.count(&mut batch);
         result
     }
 
-    async fn lease_leaves_with(
+    async fn lease_pieces_with(
         &self,
         batch: &mut Batch,
         table: TableId,
-        slots: u8,
-        leaf_count: u64,
+        purpose: ChunkPurpose,
+        piece_count: u64,
     ) -> Result<(ChunkIndex, FreeLeaves), RegionError> {
-        let purpose = ChunkPurpose::Leaves { slots };
         let has_room = |entry: &ChunkEntry| {
             entry.purpose == Some(purpose) && entry.table == table && entry.free.count() > 0
         };
@@ -334,7 +347,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         let range = self
             .claim_chosen(batch, choose, 1, (purpose, table), Some(entries))
             .await?;
-        Ok((range.first, FreeLeaves::first(leaf_count)))
+        Ok((range.first, FreeLeaves::first(piece_count)))
     }
 
     /// A4: gives chunks back with the purpose and the free leaves that they have from now on. Those

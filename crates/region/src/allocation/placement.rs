@@ -93,6 +93,27 @@ impl Placement {
         }
     }
 
+    /// Claims something by `claim`, on the emptiest node; where there is no room, or which was lost
+    /// just now (U4), on the next one. Returns also where.
+    ///
+    /// # Errors
+    /// There is no room on any node; or the fabric failed.
+    pub async fn on_emptiest<T>(
+        &mut self,
+        claim: impl AsyncFn(NodeId) -> Result<T, RegionError>,
+    ) -> Result<(NodeId, T), RegionError> {
+        loop {
+            let node = self.emptiest();
+            match claim(node).await {
+                Err(error)
+                    if (matches!(error, RegionError::Full { .. })
+                        || error.lost_node() == Some(node))
+                        && self.rule_out(node) => {}
+                claimed => return claimed.map(|claimed| (node, claimed)),
+            }
+        }
+    }
+
     /// A node has no room for what was wanted, or is gone: nothing more goes there. False: there is
     /// no other.
     pub fn rule_out(&mut self, node: NodeId) -> bool {

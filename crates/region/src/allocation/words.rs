@@ -1,10 +1,10 @@
 //! The words of the chunk table, and the verbs on them.
 
-use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{OwnerWord, TableId};
+use farleaf_fabric::{Batch, BatchErrorKind, Endpoint};
+use farleaf_types::{NodeId, OwnerWord, TableId};
 
 use super::free_space::reserve_count;
-use super::{ChunkAllocator, ChunkRange};
+use super::{ChunkAllocator, ChunkRange, ChunkTable};
 use crate::RegionError;
 use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::ChunkIndex;
@@ -140,5 +140,35 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
             entries.extend(blocks.map(ChunkEntry::decode));
         }
         Ok(entries)
+    }
+
+    /// How many chunks of a node are in use; `None`: it is lost, or cannot be reached, and is not
+    /// the home.
+    ///
+    /// # Errors
+    /// The fabric failed, or the node is the home and cannot be reached.
+    pub async fn used_count(&self, node: NodeId) -> Result<Option<u64>, RegionError> {
+        let mut batch = Batch::new();
+        let entries = self.on(node).read_all(&mut batch).await;
+        self.count(&mut batch);
+        match entries {
+            Ok(entries) => {
+                let mut table = ChunkTable::default();
+                table.push(node, entries);
+                Ok(Some(table.used_count(node)))
+            }
+            Err(RegionError::Fabric(error))
+                if node != self.layout.home().node
+                    && matches!(
+                        error.kind(),
+                        BatchErrorKind::NodeLost { .. }
+                            | BatchErrorKind::Unreachable { .. }
+                            | BatchErrorKind::Unknown { .. }
+                    ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
