@@ -163,6 +163,8 @@ pub enum ProtocolCheck {
     MovedIsWholeElsewhere,
     /// D3: a sibling is whole on its node before a leaf on another one links to it.
     SiblingIsWholeElsewhere,
+    /// I3: a child is listed only when it is linked to.
+    ChildIsLinkedFirst,
 }
 
 /// Why a batch failed, and how far it came.

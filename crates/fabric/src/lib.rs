@@ -16,10 +16,12 @@
 //! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
 //! | `runtime` | where nodes and clients of one host find each other |
 //! | `service` | what listeners need of a memory node, and how they are stopped |
+//! | [`network`] | batches over connections to the nodes of a pool: what `tcp` and `verbs` share |
 //! | [`shm`] | the `shm` backend's socket: how a mapping and a session reach another process |
 //! | [`tcp`] | the `tcp` backend: batches as frames, and a memory node that executes them |
 //! | [`verbs`] | the `verbs` backend: RDMA network cards |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
+//! | `fuzzing` | how decoders are fuzzed, here and in other crates (feature `conformance`) |
 //!
 //! What it is not: it knows nothing of leaves, tables or superblocks.
 #![doc = include_str!("../../../docs/fabric-contract.md")]
@@ -33,12 +35,15 @@ mod runtime;
 mod service;
 
 pub mod mapped;
+pub mod network;
 pub mod shm;
 pub mod tcp;
 pub mod verbs;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "conformance")]
+pub mod fuzzing;
 
 pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
 pub use control::{Control, ControlError, SessionLife};

@@ -16,7 +16,8 @@ pub trait SessionService {
     /// # Errors
     /// Why there is none.
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String>;
-    /// The session has drained, or its process is dead: it is fenced now (F6).
+    /// The session has drained, or its process is dead: it is fenced now (F6), or will be without
+    /// anybody's doing more.
     fn fence(&mut self, owner: OwnerWord);
     /// The process of a session that is not fenced.
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32>;

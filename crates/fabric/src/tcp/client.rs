@@ -1,28 +1,35 @@
 //! The client's side: a process's connection to a memory node, and the data connections that it
 //! opens for sessions.
 
+use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::tcp::connection::Connection;
-use crate::tcp::endpoint::{Home, TcpEndpoint};
+use crate::network::{Home, NodeDirectory, Others};
+use crate::tcp::TcpEndpoint;
+use crate::tcp::connection::TcpConnection;
 use crate::tcp::greeting::{
     FRAME_SIZE_BYTES, Frame, JoinRequest, Joined, MemberReply, Nonce, Purpose, Reply, Request,
     Ticket,
 };
 use crate::tcp::lifeline::Lifeline;
 use crate::tcp::local_secret::find_local_secret;
-use crate::tcp::nodes::NodeDirectory;
+use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsClient, TlsLayer};
 use crate::verbs::{NodeQueue, QueueParameters, VerbsOptions};
+
+/// Between two questions whether a session is fenced: most are soon.
+const LIFE_REST_MIN: Duration = Duration::from_micros(100);
+const LIFE_REST_MAX: Duration = Duration::from_millis(20);
 
 /// How a node is connected to.
 #[derive(Clone, Debug)]
@@ -66,6 +73,10 @@ pub struct TcpClient {
     ticket: Ticket,
     region_size_bytes: u64,
     answer_time_max: Duration,
+    /// Of the sessions that the pool's home has registered, by their words.
+    passes: Arc<Mutex<HashMap<u64, Pass>>>,
+    /// Its socket: who ends the connection waits for no call.
+    socket: TcpStream,
     /// How a call failed half way, once one has: the late answer to it would be taken for the
     /// answer to the next one.
     stream: Mutex<Result<Stream, io::ErrorKind>>,
@@ -105,6 +116,7 @@ impl TcpClient {
         })?;
         let rights = options.rights.unwrap_or(secret.rights());
         let mut client = Self {
+            socket: socket.try_clone().map_err(unreachable)?,
             pool: pool.clone(),
             address: peer,
             host: host_of(address).to_owned(),
@@ -114,6 +126,7 @@ impl TcpClient {
             ticket: Ticket([0; 16]),
             region_size_bytes: 0,
             answer_time_max: options.answer_time_max,
+            passes: Arc::default(),
             stream: Mutex::new(Err(io::ErrorKind::NotConnected)),
         };
         let mut stream = client.stream(socket)?;
@@ -122,6 +135,31 @@ impl TcpClient {
         client.region_size_bytes = welcome.region_size_bytes;
         client.stream = Mutex::new(Ok(stream));
         Ok(client)
+    }
+
+    /// This client of one of a pool's other nodes, which lets in the sessions that `home` has
+    /// registered, by their passes.
+    #[must_use]
+    pub fn with_sessions_of(mut self, home: &Self) -> Self {
+        self.passes = Arc::clone(&home.passes);
+        self
+    }
+
+    /// This client of one of a pool's other nodes, which lets a session in by its pass: of the home
+    /// itself, which has the key of all passes.
+    #[must_use]
+    pub fn with_pass(self, owner: OwnerWord, pass: Pass) -> Self {
+        self.passes().insert(owner.word(), pass);
+        self
+    }
+
+    fn passes(&self) -> MutexGuard<'_, HashMap<u64, Pass>> {
+        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The secret that it has proven to know: the one it was given, or has found.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
     }
 
     /// What its sessions may do.
@@ -152,19 +190,27 @@ impl TcpClient {
         owner: Option<OwnerWord>,
         nodes: Arc<dyn NodeDirectory>,
     ) -> Result<TcpEndpoint, ControlError> {
-        let home = Box::new(self.connection(owner)?);
-        Ok(TcpEndpoint::to_pool(Home::Connected(home), owner, nodes))
+        let home = Home::Connected(self.connection(owner)?);
+        let others = Others {
+            directory: nodes,
+            owner,
+            means: (),
+        };
+        Ok(TcpEndpoint::to_pool(home, others))
     }
 
     /// A data connection.
-    pub(super) fn connection(&self, owner: Option<OwnerWord>) -> Result<Connection, ControlError> {
+    pub(super) fn connection(
+        &self,
+        owner: Option<OwnerWord>,
+    ) -> Result<TcpConnection, ControlError> {
         let unreachable = |source| self.unanswered(source);
         let socket = connect_to(self.address, self.answer_time_max).map_err(unreachable)?;
         let ticket = self.ticket;
         let mut stream = self.stream(socket)?;
         let welcome = self.greet(&mut stream, Purpose::Data { ticket, owner })?;
         let region_word_count = welcome.region_size_bytes / 8;
-        Ok(Connection::new(
+        Ok(TcpConnection::new(
             stream,
             region_word_count,
             self.answer_time_max,
@@ -215,6 +261,15 @@ impl TcpClient {
         }
     }
 
+    /// Ends the connection, and with that all that waits for an answer, at once.
+    pub fn hang_up(&self) {
+        // One that is over already has no other end.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        if let Ok(mut place) = self.stream.try_lock() {
+            *place = Err(io::ErrorKind::ConnectionAborted);
+        }
+    }
+
     /// How long a node may take for an answer before it counts as lost.
     pub fn answer_time_max(&self) -> Duration {
         self.answer_time_max
@@ -249,14 +304,22 @@ impl TcpClient {
     fn greet(&self, stream: &mut Stream, purpose: Purpose) -> Result<Welcome, ControlError> {
         let mut nonce: Nonce = [0; 32];
         fill_randomly(&mut nonce).map_err(|source| self.unanswered(source))?;
+        let owner = match purpose {
+            Purpose::Control => None,
+            Purpose::Data { owner, .. } => owner,
+            Purpose::Queue { owner, .. } => Some(owner),
+        };
+        let pass = owner.and_then(|owner| self.passes().get(&owner.word()).copied());
         let hello = Request::Hello {
             purpose,
             rights: self.rights,
             pid: std::process::id(),
             nonce,
+            pass: pass.unwrap_or_default(),
         };
         let hello = hello.encode();
-        let challenge = self.ask(stream, &hello)?;
+        let challenge = exchange(stream, &hello, self.answer_time_max)
+            .map_err(|source| self.unanswered(self.with_hint(source)))?;
         match self.decode(&challenge)? {
             Reply::Challenge(_) => {}
             reply => return Err(self.unexpected(&reply)),
@@ -288,6 +351,18 @@ impl TcpClient {
             }
             reply => Err(self.unexpected(&reply)),
         }
+    }
+
+    /// Of a node that hangs up before it has said anything.
+    fn with_hint(&self, source: io::Error) -> io::Error {
+        if !is_hang_up(&source) && source.kind() != io::ErrorKind::UnexpectedEof {
+            return source;
+        }
+        let hint = match self.tls {
+            Some(_) => "one without TLS (--tls-cert) does so to a client with it (--tls-ca)",
+            None => "one with TLS (--tls-cert) does so to a client without it (--tls-ca)",
+        };
+        io::Error::new(source.kind(), format!("{source} on the first word; {hint}"))
     }
 
     fn ask(&self, stream: &mut Stream, request: &Frame) -> Result<Frame, ControlError> {
@@ -332,6 +407,29 @@ impl TcpClient {
         }
     }
 
+    /// F6: a session that other nodes still have to be told of. The node answers each question at
+    /// once, so what those take, be it longer than this side waits for an answer, breaks nothing.
+    fn wait_until_fenced(
+        &self,
+        owner: OwnerWord,
+        unresponsive: &mut dyn FnMut(SessionLife),
+    ) -> Result<(), ControlError> {
+        let mut rest = LIFE_REST_MIN;
+        let mut told = Instant::now();
+        loop {
+            let life = self.session_life(owner)?;
+            if life == SessionLife::Fenced {
+                return Ok(());
+            }
+            if told.elapsed() >= Duration::from_secs(1) {
+                told = Instant::now();
+                unresponsive(life);
+            }
+            thread::sleep(rest);
+            rest = (rest * 2).min(LIFE_REST_MAX);
+        }
+    }
+
     /// A socket whose time limit has passed would block.
     fn unanswered(&self, source: io::Error) -> ControlError {
         let pool = self.pool.clone();
@@ -356,14 +454,20 @@ impl TcpClient {
 impl Control for TcpClient {
     fn register_session(&self) -> Result<OwnerWord, ControlError> {
         match self.call(&Request::Register)? {
-            Reply::Session(owner) => Ok(owner),
+            Reply::Session { owner, pass } => {
+                self.passes().insert(owner.word(), pass);
+                Ok(owner)
+            }
             reply => Err(self.unexpected(&reply)),
         }
     }
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
+        // No connection for it is opened any more.
+        self.passes().remove(&owner.word());
         match self.call(&Request::Close(owner))? {
             Reply::Closed => Ok(()),
+            Reply::UnderWay => self.wait_until_fenced(owner, &mut |_| ()),
             reply => Err(self.unexpected(&reply)),
         }
     }
@@ -378,8 +482,7 @@ impl Control for TcpClient {
 
     /// Closes the control connection, whose end is the end of all sessions.
     fn give_up(&self) {
-        let mut place = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Err(io::ErrorKind::ConnectionAborted);
+        self.hang_up();
     }
 
     /// The node closes the session's connection and fences it at once. A session of a process of
@@ -387,10 +490,11 @@ impl Control for TcpClient {
     fn fence_session(
         &self,
         owner: OwnerWord,
-        _unresponsive: &mut dyn FnMut(SessionLife),
+        unresponsive: &mut dyn FnMut(SessionLife),
     ) -> Result<(), ControlError> {
         match self.call(&Request::Fence(owner))? {
             Reply::Fenced => Ok(()),
+            Reply::UnderWay => self.wait_until_fenced(owner, unresponsive),
             reply => Err(self.unexpected(&reply)),
         }
     }

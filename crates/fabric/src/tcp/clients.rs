@@ -10,7 +10,9 @@ use farleaf_types::OwnerWord;
 use crate::tcp::gate::{ClientState, Gate, Grant};
 use crate::tcp::greeter::{Guest, MessageInbox, send};
 use crate::tcp::greeting::{Purpose, Reply, Request, Ticket};
+use crate::tcp::listener::TcpListenOptions;
 use crate::tcp::nic::{DataConnection, SoftNic};
+use crate::tcp::pass::{Pass, PassKey};
 use crate::tcp::permit::Permit;
 use crate::tcp::queues::QueueLine;
 use crate::tcp::secret::{Rights, fill_randomly};
@@ -90,18 +92,28 @@ pub(super) struct Clients {
     verbs: Option<Arc<VerbsNode>>,
     region_size_bytes: u64,
     silence_max: Duration,
+    session_count_max: usize,
+    /// Of a pool's home: what the passes of sessions are made with.
+    pass_key: Option<PassKey>,
     connected: Vec<Client>,
 }
 
 impl Clients {
-    pub(super) fn new(nic: SoftNic, region_size_bytes: u64, silence_max: Duration) -> Self {
+    pub(super) fn new(nic: SoftNic, region_size_bytes: u64, options: &TcpListenOptions) -> Self {
         Self {
             nic,
             verbs: None,
             region_size_bytes,
-            silence_max,
+            silence_max: options.silence_max,
+            session_count_max: options.session_count_max,
+            pass_key: None,
             connected: Vec::new(),
         }
+    }
+
+    /// V3: from now on sessions get passes, if there is a key.
+    pub(super) fn give_passes(&mut self, key: Option<PassKey>) {
+        self.pass_key = key;
     }
 
     /// From now on sessions may have queue pairs, and nobody changes words otherwise (F4).
@@ -123,7 +135,7 @@ impl Clients {
         let welcomed = match guest.purpose {
             Purpose::Control => self.welcome_client(guest, service),
             Purpose::Data { ticket, owner } => self.welcome_data(guest, (ticket, owner), service),
-            Purpose::Queue { ticket, owner } => self.welcome_queue(guest, ticket, owner),
+            Purpose::Queue { ticket, owner } => self.welcome_queue(guest, (ticket, owner), service),
         };
         if let Err(error) = welcomed {
             tracing::debug!(%peer, %error, "hung up");
@@ -174,13 +186,8 @@ impl Clients {
         (ticket, owner): (Ticket, Option<OwnerWord>),
         service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        let serves_verbs = self.verbs.is_some();
-        // V3: a session has one connection here, whoever says that it is his.
-        let mut others = self.connected.iter();
-        let has_holder = others.any(|other| {
-            let is_same = other.ticket == ticket;
-            !is_same && owner.is_some_and(|owner| other.has(owner))
-        });
+        let (serves_verbs, pass) = (self.verbs.is_some(), guest.pass);
+        let has_holder = owner.is_some_and(|owner| self.has_other_holder(owner, ticket));
         let begun = self.client_of(&guest, ticket).and_then(|client| {
             if serves_verbs && owner.is_some() && guest.rights > Rights::Read {
                 return Err(
@@ -189,7 +196,7 @@ impl Clients {
                         .to_owned(),
                 );
             }
-            client.begin_data(owner, has_holder, service)
+            client.begin_data(owner, (pass, has_holder), service)
         });
         let (gate, client) = match begun {
             Ok(begun) => begun,
@@ -203,6 +210,12 @@ impl Clients {
             _permit: guest.permit,
         });
         Ok(())
+    }
+
+    /// V3: a session has one connection here, whoever says that it is his.
+    fn has_other_holder(&self, owner: OwnerWord, ticket: Ticket) -> bool {
+        let mut others = self.connected.iter().filter(|other| other.ticket != ticket);
+        others.any(|other| other.has(owner))
     }
 
     /// The client that a further connection belongs to. Only who has proven the secret gets here;
@@ -221,14 +234,16 @@ impl Clients {
     fn welcome_queue(
         &mut self,
         mut guest: Guest,
-        ticket: Ticket,
-        owner: OwnerWord,
+        (ticket, owner): (Ticket, OwnerWord),
+        service: &mut dyn TcpService,
     ) -> std::io::Result<()> {
-        let serves_verbs = self.verbs.is_some();
+        let (serves_verbs, pass) = (self.verbs.is_some(), guest.pass);
+        let has_holder = self.has_other_holder(owner, ticket);
         let begun = self.client_of(&guest, ticket).and_then(|client| {
             if !serves_verbs {
                 return Err("this node serves no verbs: open the pool as tcp:HOST:PORT".to_owned());
             }
+            client.admit(owner, (&pass, has_holder), service)?;
             client.unconnected(owner).map(|_| ())
         });
         if let Err(reason) = begun {
@@ -257,7 +272,7 @@ impl Clients {
                     continue;
                 }
                 client.state.hear();
-                if let Err(error) = line.hear(self.verbs.as_deref(), rights) {
+                if let Err(error) = line.hear(self.verbs.as_ref(), rights) {
                     tracing::debug!(owner = %session.owner, %error, "a queue pair ended");
                     session.end();
                 }
@@ -304,19 +319,13 @@ impl Clients {
     fn answer(&mut self, index: usize, request: &Request, service: &mut dyn TcpService) -> Reply {
         let client = &mut self.connected[index];
         match request {
-            Request::Register => match service.register(client.process_here()) {
-                Ok(owner) => {
-                    client.state.add_own(service.own_words(owner));
-                    let way = SessionWay::None;
-                    client.sessions.push(ClientSession { owner, way });
-                    Reply::Session(owner)
-                }
-                Err(reason) => Reply::Refused(reason),
-            },
+            Request::Register => self.register(index, service),
             Request::Close(owner) => {
                 if client.close(*owner, service) {
                     self.nic.sweep();
-                    Reply::Closed
+                    fenced_or(Reply::Closed, *owner, service)
+                } else if service.is_being_fenced(*owner) {
+                    Reply::UnderWay
                 } else {
                     Reply::Refused(format!("{owner} is none of this client's sessions"))
                 }
@@ -347,13 +356,36 @@ impl Clients {
         }
     }
 
+    fn register(&mut self, index: usize, service: &mut dyn TcpService) -> Reply {
+        let client = &mut self.connected[index];
+        let count_max = self.session_count_max;
+        if client.sessions.len() >= count_max {
+            return Reply::Refused(format!(
+                "this client has {count_max} sessions, as many as one may have here (serve \
+                 --sessions-per-client)"
+            ));
+        }
+        match service.register(client.process_here()) {
+            Ok(owner) => {
+                client.state.add_own(service.own_words(owner));
+                let way = SessionWay::None;
+                client.sessions.push(ClientSession { owner, way });
+                let pass = self.pass_key.as_ref().map(|key| key.pass(owner));
+                let pass = pass.unwrap_or_default();
+                Reply::Session { owner, pass }
+            }
+            Err(reason) => Reply::Refused(reason),
+        }
+    }
+
     /// F6, by an operator's wish.
     fn fence(&mut self, owner: OwnerWord, service: &mut dyn TcpService) -> Reply {
         // V3: whoever came in under this name, before anybody hears that there is nobody.
         let is_barred = service.bar(owner);
         let mut holder = None;
         for client in &mut self.connected {
-            if client.close(owner, service) {
+            for owner in client.named_by(owner, is_barred) {
+                client.close(owner, service);
                 holder = Some((client.peer, client.pid));
             }
         }
@@ -365,7 +397,10 @@ impl Clients {
                 tracing::warn!(%owner, %peer, pid, "fenced on request");
             }
             self.nic.sweep();
-            return Reply::Fenced;
+            return fenced_or(Reply::Fenced, owner, service);
+        }
+        if service.is_being_fenced(owner) {
+            return Reply::UnderWay;
         }
         if is_barred {
             return Reply::Fenced;
@@ -413,24 +448,26 @@ impl Clients {
     }
 }
 
+/// What is said when a session is fenced, unless other nodes have to be heard before it is.
+fn fenced_or(done: Reply, owner: OwnerWord, service: &dyn TcpService) -> Reply {
+    if service.is_being_fenced(owner) {
+        Reply::UnderWay
+    } else {
+        done
+    }
+}
+
 impl Client {
     /// A gate for a new connection of a session, or of the process as such.
     fn begin_data(
         &mut self,
         owner: Option<OwnerWord>,
-        has_holder: bool,
+        (pass, has_holder): (Pass, bool),
         service: &mut dyn TcpService,
     ) -> Result<(Arc<Gate>, Arc<ClientState>), String> {
         let gate = Arc::new(Gate::default());
         if let Some(owner) = owner {
-            if !self.has(owner) {
-                service.admit(owner)?;
-                if has_holder {
-                    return Err("the session is another client's".to_owned());
-                }
-                let way = SessionWay::None;
-                self.sessions.push(ClientSession { owner, way });
-            }
+            self.admit(owner, (&pass, has_holder), service)?;
             self.unconnected(owner)?.way = SessionWay::Gate(Arc::clone(&gate));
         } else {
             // Who holds the last one is not served any more.
@@ -441,6 +478,25 @@ impl Client {
             self.own_gates.push(Arc::clone(&gate));
         }
         Ok((gate, Arc::clone(&self.state)))
+    }
+
+    /// V3: a session that another node has registered, the pool's home, may come in here, once.
+    fn admit(
+        &mut self,
+        owner: OwnerWord,
+        (pass, has_holder): (&Pass, bool),
+        service: &mut dyn TcpService,
+    ) -> Result<(), String> {
+        if self.has(owner) {
+            return Ok(());
+        }
+        service.admit(owner, pass)?;
+        if has_holder {
+            return Err("the session is another client's".to_owned());
+        }
+        let way = SessionWay::None;
+        self.sessions.push(ClientSession { owner, way });
+        Ok(())
     }
 
     /// A session that has no connection yet.
@@ -466,6 +522,18 @@ impl Client {
 
     fn has(&self, owner: OwnerWord) -> bool {
         self.sessions.iter().any(|session| session.owner == owner)
+    }
+
+    /// Those of its sessions that are fenced with this one: where sessions are barred, what was
+    /// before it under its number is, too.
+    fn named_by(&self, fenced: OwnerWord, is_barred: bool) -> Vec<OwnerWord> {
+        let is_older = |owner: OwnerWord| {
+            let both = owner.holder().zip(fenced.holder());
+            both.is_some_and(|(own, last)| own.0 == last.0 && own.1.number() <= last.1.number())
+        };
+        let owners = self.sessions.iter().map(|session| session.owner);
+        let named = owners.filter(|owner| *owner == fenced || (is_barred && is_older(*owner)));
+        named.collect()
     }
 
     /// F6: the session's verbs have an end, and it is fenced. False: it is not this client's.

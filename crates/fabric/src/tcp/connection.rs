@@ -3,20 +3,21 @@
 use core::mem;
 use core::task::{Context, Poll, Waker};
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use farleaf_types::OwnerWord;
 use rustix::event::PollFd;
 
-use crate::batch::Verb;
+use crate::batch::{Batch, Verb};
+use crate::mapped::MappedEndpoint;
+use crate::network::{
+    Connection, Home, Loss, NodeDirectory, OperationSlot, Others, Part, PartFailure, Silence,
+};
+use crate::tcp::answer::{failure_of, scatter};
 use crate::tcp::frame::{Reply, Status, encode_batch, frame_size_bytes};
 use crate::tcp::stream::{Inbox, Outbox, Stream};
-
-/// In vain polls between two looks at the clock.
-const CLOCK_POLL_COUNT: u32 = 256;
-
-/// Where an operation's outcome will be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OperationSlot(u32);
+use crate::tcp::{TcpClient, TcpEndpoint};
 
 /// A batch's frames to one node.
 #[derive(Debug, Default)]
@@ -42,12 +43,12 @@ pub(super) enum Outcome {
         executed_verb_count: usize,
     },
     /// It did not, and why.
-    Lost(String),
+    Lost(Loss),
 }
 
-/// An open connection, or one that was.
+/// An open data connection, or one that was.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct TcpConnection {
     stream: Stream,
     region_word_count: u64,
     inbox: Inbox,
@@ -58,14 +59,12 @@ pub(super) struct Connection {
     /// Of those, the ones that are written down and have not been sent.
     unsent_count: usize,
     /// Why it is of no use any more.
-    lost: Option<String>,
+    lost: Option<Loss>,
     wanted_bytes: usize,
-    answer_time_max: Duration,
-    heard_at: Instant,
-    idle_poll_count: u32,
+    silence: Silence,
 }
 
-impl Connection {
+impl TcpConnection {
     pub(super) fn new(stream: Stream, region_word_count: u64, answer_time_max: Duration) -> Self {
         Self {
             stream,
@@ -78,64 +77,14 @@ impl Connection {
             unsent_count: 0,
             lost: None,
             wanted_bytes: 0,
-            answer_time_max,
-            heard_at: Instant::now(),
-            idle_poll_count: 0,
+            silence: Silence::new(answer_time_max),
         }
-    }
-
-    pub(super) fn region_word_count(&self) -> u64 {
-        self.region_word_count
-    }
-
-    pub(super) fn in_flight_count(&self) -> usize {
-        self.in_flight_count
-    }
-
-    pub(super) fn lost(&self) -> Option<&str> {
-        self.lost.as_deref()
-    }
-
-    /// What is waited for, if anything is.
-    pub(super) fn awaited(&self) -> Option<PollFd<'_>> {
-        let awaited = || self.stream.awaited(self.outbox.len() > 0);
-        self.is_busy().then(awaited)
-    }
-
-    /// Whether something waits to be sent or to come.
-    #[inline]
-    pub(super) fn is_busy(&self) -> bool {
-        self.in_flight_count > 0 && self.lost.is_none()
-    }
-
-    /// Writes a batch's verbs to this node down; they are sent with the next poll.
-    #[inline]
-    pub(super) fn post<'a>(
-        &mut self,
-        verbs: impl Iterator<Item = &'a Verb>,
-        data: &[u64],
-    ) -> OperationSlot {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.operations.push(Operation::default());
-            (self.operations.len() - 1) as u32
-        });
-        if self.in_flight_count == 0 {
-            // Only now something is expected.
-            self.idle_poll_count = 0;
-        }
-        self.in_flight_count += 1;
-        self.unsent_count += 1;
-        let frame_count = encode_batch(&mut self.outbox.bytes, u64::from(slot), verbs, data);
-        let operation = &mut self.operations[slot as usize];
-        operation.is_used = true;
-        operation.frame_count = frame_count;
-        OperationSlot(slot)
     }
 
     /// The outcome, once it is there; what the verbs brought is handed to `take`. The slot is free
     /// then.
     #[inline]
-    pub(super) fn poll_outcome(
+    fn poll_outcome(
         &mut self,
         slot: OperationSlot,
         context: &mut Context<'_>,
@@ -151,7 +100,7 @@ impl Connection {
         }
         take(&operation.data, operation.executed_verb_count);
         let outcome = match (&self.lost, operation.frame_count) {
-            (Some(reason), 1..) => Outcome::Lost(reason.clone()),
+            (Some(loss), 1..) => Outcome::Lost(loss.clone()),
             _ => Outcome::Answered {
                 status: operation.status.unwrap_or(Status::Done),
                 executed_verb_count: operation.executed_verb_count,
@@ -159,17 +108,6 @@ impl Connection {
         };
         self.release(slot.0);
         Poll::Ready(outcome)
-    }
-
-    /// Nobody asks for the outcome any more.
-    pub(super) fn detach(&mut self, slot: OperationSlot) {
-        let operation = &mut self.operations[slot.0 as usize];
-        if operation.frame_count == 0 || self.lost.is_some() {
-            self.release(slot.0);
-        } else {
-            operation.is_detached = true;
-            operation.waker = None;
-        }
     }
 
     #[inline]
@@ -186,19 +124,6 @@ impl Connection {
         self.in_flight_count -= 1;
     }
 
-    /// Sends what waits, and takes what has come; who waited for it is put into `woken`. Returns
-    /// how many operations ended.
-    #[inline]
-    pub(super) fn poll(&mut self, woken: &mut Vec<Waker>) -> usize {
-        if !self.is_busy() {
-            return 0;
-        }
-        match self.exchange(woken) {
-            Ok(count) => count,
-            Err(error) => self.lose(&error, woken),
-        }
-    }
-
     fn exchange(&mut self, woken: &mut Vec<Waker>) -> io::Result<usize> {
         self.outbox.flush(&mut self.stream)?;
         let unsent_count = mem::take(&mut self.unsent_count);
@@ -211,34 +136,20 @@ impl Connection {
             let is_more = match self.inbox.fill(&mut self.stream, self.wanted_bytes) {
                 Ok(is_more) => is_more,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if ended_count == 0 {
-                        self.note_idle_poll()?;
+                    let is_idle = ended_count == 0;
+                    if is_idle && self.silence.note_idle_poll() && self.silence.is_too_long() {
+                        return Err(io::ErrorKind::TimedOut.into());
                     }
                     return Ok(ended_count);
                 }
                 Err(error) => return Err(error),
             };
-            self.idle_poll_count = 0;
+            self.silence.end();
             ended_count += self.take_replies(woken)?;
             if !is_more {
                 return Ok(ended_count);
             }
         }
-    }
-
-    /// Nothing has come: looks now and then for how long that has been so.
-    #[inline]
-    fn note_idle_poll(&mut self) -> io::Result<()> {
-        self.idle_poll_count += 1;
-        if self.idle_poll_count == 1 {
-            self.heard_at = Instant::now();
-        }
-        if self.idle_poll_count.is_multiple_of(CLOCK_POLL_COUNT)
-            && self.heard_at.elapsed() > self.answer_time_max
-        {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(())
     }
 
     #[inline]
@@ -283,10 +194,7 @@ impl Connection {
     #[cold]
     fn lose(&mut self, error: &io::Error, woken: &mut Vec<Waker>) -> usize {
         let reason = match error.kind() {
-            io::ErrorKind::TimedOut => {
-                let seconds = self.answer_time_max.as_secs_f64();
-                format!("the memory node has not answered for {seconds} s")
-            }
+            io::ErrorKind::TimedOut => self.silence.reason(),
             io::ErrorKind::UnexpectedEof => {
                 "the memory node has closed the connection: it has stopped, or has fenced the \
                  session"
@@ -295,7 +203,7 @@ impl Connection {
             io::ErrorKind::InvalidData => format!("the memory node has sent {error}"),
             _ => format!("the connection to the memory node broke: {error}"),
         };
-        self.lost = Some(reason);
+        self.lost = Some(Loss::Broken(reason));
         self.stream.shut_down();
         let ended_count = self.in_flight_count;
         for slot in 0..self.operations.len() {
@@ -306,5 +214,138 @@ impl Connection {
             }
         }
         ended_count
+    }
+}
+
+impl Connection for TcpConnection {
+    type Means = ();
+
+    fn open(_means: &(), client: &TcpClient, owner: Option<OwnerWord>) -> Result<Self, Loss> {
+        let opened = client.connection(owner);
+        opened.map_err(|error| Loss::Broken(error.to_string()))
+    }
+
+    #[inline]
+    fn region_word_count(&self) -> u64 {
+        self.region_word_count
+    }
+
+    /// Only the node knows.
+    #[inline]
+    fn may_change(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn loss(&mut self) -> Option<&Loss> {
+        self.lost.as_ref()
+    }
+
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        self.in_flight_count
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        self.in_flight_count > 0 && self.lost.is_none()
+    }
+
+    #[inline]
+    fn post<'a>(
+        &mut self,
+        verbs: impl Iterator<Item = &'a Verb> + Clone,
+        data: &[u64],
+    ) -> OperationSlot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(Operation::default());
+            (self.operations.len() - 1) as u32
+        });
+        if self.in_flight_count == 0 {
+            self.silence.end();
+        }
+        self.in_flight_count += 1;
+        self.unsent_count += 1;
+        let frame_count = encode_batch(&mut self.outbox.bytes, u64::from(slot), verbs, data);
+        let operation = &mut self.operations[slot as usize];
+        operation.is_used = true;
+        operation.frame_count = frame_count;
+        OperationSlot(slot)
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        part: Part,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<PartFailure>>> {
+        let mut is_whole = false;
+        let polled = self.poll_outcome(part.slot, context, |bytes, count| {
+            is_whole = scatter(batch, part, bytes, count);
+        });
+        match polled {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Outcome::Answered {
+                status: Status::Done,
+                ..
+            }) if is_whole => Poll::Ready(Ok(())),
+            Poll::Ready(outcome) => {
+                let failure = failure_of(outcome, part, batch.verbs(), self.region_word_count);
+                Poll::Ready(Err(Box::new(failure)))
+            }
+        }
+    }
+
+    fn detach(&mut self, slot: OperationSlot) {
+        let operation = &mut self.operations[slot.0 as usize];
+        if operation.frame_count == 0 || self.lost.is_some() {
+            self.release(slot.0);
+        } else {
+            operation.is_detached = true;
+            operation.waker = None;
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, woken: &mut Vec<Waker>) -> usize {
+        if !self.is_busy() {
+            return 0;
+        }
+        match self.exchange(woken) {
+            Ok(count) => count,
+            Err(error) => self.lose(&error, woken),
+        }
+    }
+
+    /// What comes shows in the socket.
+    #[inline]
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
+        core::iter::once(self.stream.awaited(self.outbox.len() > 0))
+    }
+
+    fn wake(&mut self, ready: &mut impl Iterator<Item = bool>) {
+        // Ready or not, the next poll asks.
+        ready.next();
+    }
+}
+
+impl TcpEndpoint {
+    /// To a pool whose home's memory is mapped into this process.
+    pub fn beside(
+        home: MappedEndpoint,
+        owner: Option<OwnerWord>,
+        directory: Arc<dyn NodeDirectory>,
+    ) -> Self {
+        let others = Others {
+            directory,
+            owner,
+            means: (),
+        };
+        Self::to_pool(Home::Mapped(Box::new(home)), others)
     }
 }

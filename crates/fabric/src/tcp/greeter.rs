@@ -7,6 +7,8 @@
 //! - **H3.** With [`HALF_OPEN_COUNT_MAX`] strangers waiting, one more takes the place of the oldest
 //!   of the peer that has most of them: who knocks without end shuts out himself. So it is with
 //!   fewer strangers, when there are as many connections as there may be, or no descriptor is left.
+//! - **H4.** What strangers do is written to the log so many times a second, and counted beyond
+//!   that.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,9 +16,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Nonce, Purpose, Reply, Request};
+use crate::tcp::pass::Pass;
 use crate::tcp::permit::Permit;
 use crate::tcp::secret::{Proof, Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
+use crate::tcp::warnings::Warnings;
 
 /// H1.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
@@ -100,6 +104,7 @@ struct Hello {
     purpose: Purpose,
     rights: Rights,
     pid: u32,
+    pass: Pass,
     said_by_client: Frame,
     said_by_node: Frame,
 }
@@ -113,6 +118,7 @@ pub(super) struct Guest {
     pub(super) purpose: Purpose,
     pub(super) rights: Rights,
     pub(super) pid: u32,
+    pub(super) pass: Pass,
     /// The node's own proof.
     pub(super) proof: Proof,
 }
@@ -125,7 +131,7 @@ enum Step {
 }
 
 impl Stranger {
-    fn step(&mut self, secret: &Secret) -> io::Result<Step> {
+    fn step(&mut self, secret: &Secret, warnings: &mut Warnings) -> io::Result<Step> {
         let Some(frame) = self.inbox.receive(&mut self.stream)? else {
             return Ok(Step::Wait);
         };
@@ -133,7 +139,9 @@ impl Stranger {
             Ok(request) => request,
             Err(malformed) => {
                 let reason = format!("this node was sent {}", malformed.0);
-                tracing::warn!(peer = %self.peer, "turned away: {reason}");
+                if warnings.admits(self.peer, Instant::now()) {
+                    tracing::warn!(peer = %self.peer, "turned away: {reason}");
+                }
                 send(&mut self.stream, &Reply::Refused(reason))?;
                 return Ok(Step::HangUp);
             }
@@ -145,6 +153,7 @@ impl Stranger {
                     purpose,
                     rights,
                     pid,
+                    pass,
                     ..
                 },
             ) => {
@@ -156,6 +165,7 @@ impl Stranger {
                     purpose,
                     rights,
                     pid,
+                    pass,
                     said_by_client: frame,
                     said_by_node: challenge.encode(),
                 }));
@@ -169,9 +179,12 @@ impl Stranger {
                 {
                     return Ok(Step::Admit(proof));
                 }
-                tracing::warn!(peer = %self.peer, %rights, "log-in failed: wrong secret");
+                let now = Instant::now();
+                if warnings.admits(self.peer, now) {
+                    tracing::warn!(peer = %self.peer, %rights, "log-in failed: wrong secret");
+                }
                 self.stage = Stage::Penalised;
-                self.until = Instant::now() + PENALTY_TIME;
+                self.until = now + PENALTY_TIME;
                 Ok(Step::Wait)
             }
             _ => {
@@ -193,12 +206,17 @@ impl Stranger {
 pub(super) struct Greeter {
     secret: Secret,
     pub(super) strangers: Vec<Stranger>,
+    /// H4.
+    warnings: Warnings,
 }
 
 impl Greeter {
     pub(super) fn new(secret: Secret) -> Self {
-        let strangers = Vec::new();
-        Self { secret, strangers }
+        Self {
+            secret,
+            strangers: Vec::new(),
+            warnings: Warnings::new("log-ins that failed"),
+        }
     }
 
     /// Begins with somebody new.
@@ -242,7 +260,7 @@ impl Greeter {
         for (index, mut stranger) in self.strangers.drain(..).enumerate() {
             let is_ready = ready.get(index).copied().unwrap_or(false) && stranger.is_heard();
             let step = if is_ready {
-                stranger.step(&self.secret)
+                stranger.step(&self.secret, &mut self.warnings)
             } else {
                 Ok(Step::Wait)
             };
@@ -257,8 +275,9 @@ impl Greeter {
         guests
     }
 
-    /// H1, H2: ends what has lasted too long.
+    /// H1, H2: ends what has lasted too long. H4: tells what is due.
     pub(super) fn expire(&mut self, now: Instant) {
+        self.warnings.tell(now);
         self.strangers.retain_mut(|stranger| {
             if stranger.until > now {
                 return true;
@@ -289,6 +308,7 @@ impl Stranger {
             purpose: hello.purpose,
             rights: hello.rights,
             pid: hello.pid,
+            pass: hello.pass,
             proof,
         })
     }

@@ -11,27 +11,31 @@
 //!
 //! | client says | words | node answers | words |
 //! |---|---|---|---|
-//! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, 5 owner word, 8..12 random, 12..14 ticket | 1 challenge | 8..12 random |
+//! | 1 hello | 2 purpose (1 control, 2 data), 3 rights, 4 process, 5 owner word, 8..12 random, 12..14 ticket, 14..16 pass | 1 challenge | 8..12 random |
 //! | | 2 purpose 3 (queue pair): as 2 | | |
 //! | 2 proof | 8..12 proof | 2 welcome | 2 region size in bytes, 8..12 proof, 12..14 ticket |
-//! | 3 register | | 3 session | 2 owner word |
-//! | 4 close | 2 owner word | 4 closed | |
+//! | 3 register | | 3 session | 2 owner word, 14..16 pass |
+//! | 4 close | 2 owner word | 4 closed, 11 under way | |
 //! | 5 life | 2 owner word | 5 life | 2 is alive, 3 process |
-//! | 6 fence | 2 owner word | 6 fenced | |
+//! | 6 fence | 2 owner word | 6 fenced, 11 under way | |
 //! | 7 queue pair | 2 its number, 3 first packet, 4 MTU in bytes, 5 READs and atomics at a time, 6 LID, 8..10 GID | 7 queue pair | the node's, and 12 address of the region, 13 key |
 //! | 8 home | | 8 home | 7, 8..32 address of the pool's home node; empty: this is it |
-//! | 9 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 7, 8..32 address | 9 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
-//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home node's region |
+//! | 9 join | 2 number of the region, 3 its size in bytes, 4 wanted number in the pool, 5 is served by verbs, 7, 8..32 address | 9 joined | 2 number in the pool, or 0: under way; 3 number of the home node's region |
+//! | 10 set member | 2 number, 3 state | 10 member | 2 state, 3 number of the home node's region, 4 how often the node has answered the home |
 //! | 11 member | 2 number | 10 member | the same; state 0: there is none |
 //! | any | | 0 refused | why |
+//!
+//! *Under way*: the session will be fenced, and `life` says so when it is. No answer takes the time
+//! that another node takes.
 
 use farleaf_types::{NodeId, OwnerWord};
 
+use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
 
 /// Version of all that a connection carries; a client and a node must have the same.
-pub const TCP_VERSION: u64 = 2;
+pub const TCP_VERSION: u64 = 3;
 /// "FLTCP" and a zero in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
 const FRAME_SIZE_WORDS: usize = 32;
@@ -77,6 +81,8 @@ pub(super) enum Request {
         rights: Rights,
         pid: u32,
         nonce: Nonce,
+        /// Of the session that the purpose names, where its home is another node.
+        pass: Pass,
     },
     Proof(Proof),
     Register,
@@ -105,6 +111,8 @@ pub struct JoinRequest {
     pub wanted: NodeId,
     /// Where it is reached: `HOST:PORT`.
     pub address: String,
+    /// Whether an RDMA device serves its memory, and nobody else changes it.
+    pub serves_verbs: bool,
 }
 
 /// What a pool's home says to a node that wants to belong to it.
@@ -123,6 +131,9 @@ pub struct MemberReply {
     pub state: u64,
     /// Which pool it is: the number of the home node's region.
     pub pool_id: u64,
+    /// How many questions of the home it has answered. Who sees two more than when its own way to
+    /// the node broke knows that the node has not gone with it.
+    pub answered_count: u64,
 }
 
 /// What a node answers.
@@ -135,7 +146,10 @@ pub(super) enum Reply {
         proof: Proof,
         ticket: Ticket,
     },
-    Session(OwnerWord),
+    Session {
+        owner: OwnerWord,
+        pass: Pass,
+    },
     Closed,
     Life(Option<u32>),
     /// To a request; and beside a queue pair the node's last word.
@@ -146,6 +160,8 @@ pub(super) enum Reply {
     Home(String),
     Joined(Joined),
     Member(MemberReply),
+    /// The session will be fenced: ask how it lives.
+    UnderWay,
 }
 
 /// Why a frame is no message. The text completes "the peer sent ...".
@@ -161,6 +177,7 @@ impl Request {
                 rights,
                 pid,
                 nonce,
+                pass,
             } => {
                 let rights = *rights as u64 + 1;
                 match purpose {
@@ -176,6 +193,7 @@ impl Request {
                     }
                 }
                 writer.bytes(8, nonce);
+                writer.bytes(14, &pass.0);
             }
             Self::Proof(proof) => {
                 writer.numbers(2, &[]);
@@ -188,7 +206,9 @@ impl Request {
             Self::Queue(parameters) => writer.queue(parameters),
             Self::Home => writer.numbers(8, &[]),
             Self::Join(join) => {
-                writer.numbers(9, &[join.region_id, join.size_bytes, join.wanted.0.into()]);
+                let numbers = [join.region_id, join.size_bytes, join.wanted.0.into()];
+                writer.numbers(9, &numbers);
+                writer.bytes(5, &u64::from(join.serves_verbs).to_le_bytes());
                 writer.text(&join.address);
             }
             Self::SetMember { node, state } => writer.numbers(10, &[node.0.into(), *state]),
@@ -223,6 +243,7 @@ impl Request {
                     rights: *rights,
                     pid: word(frame, 4) as u32,
                     nonce: bytes(frame, 8),
+                    pass: Pass(bytes(frame, 14)),
                 }
             }
             2 => Self::Proof(Proof(bytes(frame, 8))),
@@ -237,6 +258,7 @@ impl Request {
                 size_bytes: word(frame, 3),
                 wanted: NodeId(word(frame, 4) as u8),
                 address: address(frame)?,
+                serves_verbs: word(frame, 5) != 0,
             }),
             10 => Self::SetMember {
                 node: node_number(frame)?,
@@ -260,9 +282,12 @@ impl Reply {
             Self::Joined(Joined { node, pool_id }) => {
                 writer.numbers(9, &[node.map_or(0, |node| node.0.into()), *pool_id]);
             }
-            Self::Member(MemberReply { state, pool_id }) => {
-                writer.numbers(10, &[*state, *pool_id]);
-            }
+            Self::Member(MemberReply {
+                state,
+                pool_id,
+                answered_count,
+            }) => writer.numbers(10, &[*state, *pool_id, *answered_count]),
+            Self::UnderWay => writer.numbers(11, &[]),
             Self::Challenge(nonce) => {
                 writer.numbers(1, &[]);
                 writer.bytes(8, nonce);
@@ -276,7 +301,10 @@ impl Reply {
                 writer.bytes(8, &proof.0);
                 writer.bytes(12, &ticket.0);
             }
-            Self::Session(owner) => writer.numbers(3, &[owner.word()]),
+            Self::Session { owner, pass } => {
+                writer.numbers(3, &[owner.word()]);
+                writer.bytes(14, &pass.0);
+            }
             Self::Closed => writer.numbers(4, &[]),
             Self::Life(pid) => {
                 let pid = pid.map(u64::from);
@@ -307,7 +335,10 @@ impl Reply {
                 let impossible =
                     || Malformed(format!("the impossible session {:#x}", owner.word()));
                 owner.holder().ok_or_else(impossible)?;
-                Self::Session(owner)
+                Self::Session {
+                    owner,
+                    pass: Pass(bytes(frame, 14)),
+                }
             }
             4 => Self::Closed,
             5 => match (word(frame, 2), u32::try_from(word(frame, 3))) {
@@ -333,7 +364,9 @@ impl Reply {
             10 => Self::Member(MemberReply {
                 state: word(frame, 2),
                 pool_id: word(frame, 3),
+                answered_count: word(frame, 4),
             }),
+            11 => Self::UnderWay,
             number => return Err(Malformed(format!("the unknown reply number {number}"))),
         })
     }

@@ -4,18 +4,10 @@ use std::io;
 
 use rustix::event::PollFd;
 
+use crate::network::Loss;
 use crate::tcp::greeter::MessageInbox;
 use crate::tcp::greeting::Reply;
 use crate::tcp::stream::Stream;
-
-/// Why a connection is of no use any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// F6: the node has fenced the session, and said so.
-    Fenced,
-    /// In the words of an error.
-    Broken(String),
-}
 
 /// The client's end of it.
 #[derive(Debug)]

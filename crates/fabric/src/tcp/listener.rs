@@ -22,11 +22,13 @@ use crate::tcp::clients::Clients;
 use crate::tcp::greeter::Greeter;
 use crate::tcp::local_secret::{LocalSecret, local_secret_path};
 use crate::tcp::nic::SoftNic;
+use crate::tcp::pass::PassKey;
 use crate::tcp::permit::Permits;
 use crate::tcp::secret::Secret;
 use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsLayer, TlsServer};
+use crate::tcp::warnings::Warnings;
 use crate::verbs::VerbsNode;
 
 /// How long the listener rests when the process has no descriptor left.
@@ -52,11 +54,14 @@ pub struct TcpListenOptions {
     pub connection_count_max: usize,
     /// A client from which nothing comes for so long is given up: its sessions are fenced.
     pub silence_max: Duration,
+    /// The most sessions of one client at a time. A process is one for each time that it opens the
+    /// pool.
+    pub session_count_max: usize,
 }
 
 impl TcpListenOptions {
     /// At this address; no TLS; one NIC thread per core, at most 4; 1024 connections; 30 s of
-    /// silence.
+    /// silence; 512 sessions of a client.
     pub fn at(address: SocketAddr) -> Self {
         let core_count = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -66,6 +71,7 @@ impl TcpListenOptions {
             nic_thread_count: core_count.min(4),
             connection_count_max: 1024,
             silence_max: Duration::from_secs(30),
+            session_count_max: 512,
         }
     }
 }
@@ -113,6 +119,10 @@ pub struct TcpListener {
     /// Given up for a moment when the process has no descriptor left; see [`Self::accept`].
     reserve: Option<OwnedFd>,
     _local_secret: Option<LocalSecret>,
+    /// What the passes of its sessions are made from.
+    secret: Secret,
+    /// H4, of those who are hung up on at the door.
+    warnings: Warnings,
 }
 
 impl TcpListener {
@@ -148,12 +158,14 @@ impl TcpListener {
         Ok(Self {
             socket,
             address,
-            greeter: Greeter::new(secret),
-            clients: Clients::new(nic, region_size_bytes, options.silence_max),
+            greeter: Greeter::new(secret.clone()),
+            clients: Clients::new(nic, region_size_bytes, options),
             permits: Permits::new(options.connection_count_max),
             tls: options.tls.clone(),
             reserve: Some(reserve),
             _local_secret: local_secret,
+            secret,
+            warnings: Warnings::new("connections hung up on"),
         })
     }
 
@@ -161,6 +173,12 @@ impl TcpListener {
     /// region otherwise (F4). To be called before it runs.
     pub fn offer_verbs(&mut self, verbs: Arc<VerbsNode>) {
         self.clients.offer_verbs(verbs);
+    }
+
+    /// What the passes of a pool's sessions are made with that is served here; `None`: what clients
+    /// have to know here is a derived key.
+    pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
+        self.secret.pass_key(pool_id)
     }
 
     /// Where it listens.
@@ -173,6 +191,9 @@ impl TcpListener {
     /// # Errors
     /// The system cannot wait any more.
     pub fn run(mut self, service: &mut dyn TcpService, stop: &StopSignal) -> io::Result<()> {
+        let pool_id = Some(service.pool_id()).filter(|pool_id| *pool_id != 0);
+        let pass_key = pool_id.and_then(|pool_id| self.pass_key(pool_id));
+        self.clients.give_passes(pass_key);
         let served = self.serve(service, stop);
         self.clients.end_all(service);
         served
@@ -188,7 +209,9 @@ impl TcpListener {
             for guest in self.greeter.hear(&ready.strangers) {
                 self.clients.welcome(guest, service);
             }
-            self.greeter.expire(Instant::now());
+            let now = Instant::now();
+            self.greeter.expire(now);
+            self.warnings.tell(now);
             self.clients.end_silent(service);
             if ready.accept {
                 self.accept();
@@ -246,7 +269,12 @@ impl TcpListener {
                         permit = self.permits.take();
                     }
                     let Some(permit) = permit else {
-                        tracing::warn!(%peer, "hung up on: as many connections as there may be");
+                        if self.warnings.admits(peer, Instant::now()) {
+                            tracing::warn!(
+                                %peer,
+                                "hung up on: as many connections as there may be"
+                            );
+                        }
                         continue;
                     };
                     let tls = self.tls.as_ref().map(TlsLayer::of_node).transpose();

@@ -31,21 +31,21 @@
 //! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
 //! | `answer` | what a node's answer means to a batch |
 //! | `lifeline` | what is left of a connection beside a queue pair (the `verbs` backend) |
-//! | `client`, `connection`, `endpoint` | the client's side: calls, one connection, batches over several |
-//! | `nodes` | how an endpoint finds the nodes of its pool |
+//! | `client`, `connection` | the client's side: calls, one connection (batches over several: [`network`](crate::network)) |
 //! | `service` | what the node's side needs of the memory node behind it |
 //! | `listener`, `greeter`, `clients` | the node's side: doors (H1 to H3), strangers, clients |
 //! | `queues` | the node's side of sessions that have queue pairs (the `verbs` backend) |
 //! | `nic`, `execute` | the threads that execute frames, and what a frame does |
 //! | `patience` | how long both sides ask again before they sleep |
 //! | `gate`, `permit` | what bounds a client: verbs, words, connections |
+//! | `pass` | how a session shows that it is its own at nodes that have not registered it |
+//! | `warnings` | how often strangers can make the node write to its log |
 //! | `fuzz` | tests: random changes of all that is read from the network |
 
 mod answer;
 mod client;
 mod clients;
 mod connection;
-mod endpoint;
 mod execute;
 mod frame;
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod lifeline;
 mod listener;
 mod local_secret;
 mod nic;
-mod nodes;
+mod pass;
 mod patience;
 mod permit;
 mod queues;
@@ -65,16 +65,25 @@ mod secret;
 mod service;
 mod stream;
 mod tls;
+mod warnings;
 
 pub use client::{TcpClient, TcpConnectOptions};
-pub use endpoint::{TcpEndpoint, TcpExecute};
+pub use connection::TcpConnection;
 pub use gate::Grant;
 pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
-pub(crate) use lifeline::{Lifeline, Loss};
+pub(crate) use lifeline::Lifeline;
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
-pub use nodes::{NodeDirectory, NodeWay};
+pub use pass::{Pass, PassKey};
 pub(crate) use patience::Patience;
 pub(crate) use secret::fill_randomly;
 pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};
 pub use service::TcpService;
 pub use tls::{TlsClient, TlsError, TlsServer};
+
+use crate::network::{NetworkEndpoint, NetworkExecute};
+
+/// An endpoint to the nodes of a pool, over data connections.
+pub type TcpEndpoint = NetworkEndpoint<TcpConnection>;
+
+/// A batch over data connections.
+pub type TcpExecute<'a> = NetworkExecute<'a, TcpConnection>;

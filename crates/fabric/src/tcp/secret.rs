@@ -11,16 +11,20 @@
 
 use core::fmt;
 use core::str::FromStr;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use thiserror::Error;
 
+use crate::tcp::pass::PassKey;
+
 /// The shortest secret, in bytes. A short one can be guessed from a proof that was listened to.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
 const SECRET_SIZE_BYTES_MAX: usize = 4096;
+/// White space that a file may have around a secret.
+const FILE_SPARE_SIZE_BYTES: u64 = 1024;
 const KEY_SIZE_BYTES: usize = 32;
 
 /// What a session may do, each including what stands before it (F7).
@@ -160,8 +164,12 @@ impl Secret {
     /// It cannot be read, or what is in it is no secret.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let at = || path.display().to_string();
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|source| SecretError::File { path: at(), source })?;
+        let mut text = String::new();
+        // No more than shows that it is too much: there are files that do not end.
+        let limit = SECRET_SIZE_BYTES_MAX as u64 + FILE_SPARE_SIZE_BYTES;
+        let read = std::fs::File::open(path);
+        let read = read.and_then(|file| file.take(limit).read_to_string(&mut text));
+        read.map_err(|source| SecretError::File { path: at(), source })?;
         Self::from_text(&text).map_err(|source| SecretError::InFile {
             path: at(),
             source: Box::new(source),
@@ -220,6 +228,13 @@ impl Secret {
         Some(key)
     }
 
+    /// What the passes of a pool are made with, by the number of its home's region; `None`: this is
+    /// a derived key, of which none can be made.
+    pub fn pass_key(&self, pool_id: u64) -> Option<PassKey> {
+        let said: &[&[u8]] = &[b"farleaf 1 passes", &pool_id.to_le_bytes()];
+        (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, said)))
+    }
+
     /// What proves to the other side that the key for `rights` is known; `None`: it is not.
     pub(super) fn prove(&self, rights: Rights, side: Side, said: &[&[u8]]) -> Option<Proof> {
         let key = self.key_for(rights)?;
@@ -264,7 +279,7 @@ fn mac(key: &[u8], said: &[&[u8]]) -> [u8; KEY_SIZE_BYTES] {
     started(key, said).finalize().into_bytes().into()
 }
 
-fn started(key: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
+pub(super) fn started(key: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         unreachable!("HMAC takes keys of any size")
     };

@@ -7,6 +7,7 @@ use farleaf_types::{NodeId, OwnerWord};
 use crate::service::SessionService;
 use crate::tcp::gate::Grant;
 use crate::tcp::greeting::{JoinRequest, Joined, MemberReply};
+use crate::tcp::pass::Pass;
 use crate::tcp::secret::Rights;
 
 /// What the listener needs of the memory node.
@@ -22,11 +23,26 @@ pub trait TcpService: SessionService {
         None
     }
 
-    /// Lets a session in that the pool's home has registered.
+    /// Which pool it is: the number of the home node's region. 0: one that has no other nodes,
+    /// whose sessions need no passes.
+    fn pool_id(&self) -> u64 {
+        0
+    }
+
+    /// Whether [`fence`](SessionService::fence) has been called for a session and is not over: it
+    /// takes the time of other nodes, for which nobody is kept waiting here.
+    /// [`process_of`](SessionService::process_of) tells when it is.
+    fn is_being_fenced(&self, owner: OwnerWord) -> bool {
+        let _ = owner;
+        false
+    }
+
+    /// Lets a session in that the pool's home has registered, and given this pass to.
     ///
     /// # Errors
-    /// Why not: this is the home, or the session has been fenced here.
-    fn admit(&mut self, owner: OwnerWord) -> Result<(), String> {
+    /// Why not: this is the home, the pass is none, or the session has been fenced here.
+    fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
+        let _ = pass;
         Err(format!("{owner} is none of this client's sessions"))
     }
 
@@ -60,6 +76,7 @@ pub trait TcpService: SessionService {
         MemberReply {
             state: 0,
             pool_id: 0,
+            answered_count: 0,
         }
     }
 }

@@ -2,19 +2,14 @@
 //! opens for sessions.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use farleaf_types::OwnerWord;
 use thiserror::Error;
 
 use crate::control::{Control, ControlError, SessionLife};
-use crate::tcp::{Rights, TcpClient, TcpConnectOptions, TcpEndpoint};
-use crate::verbs::buffers::Buffers;
-use crate::verbs::connection::{Connection, Parts, RemoteRegion};
-use crate::verbs::device::Device;
-use crate::verbs::link::{OpenQueue, REQUEST_COUNT_MAX};
-use crate::verbs::sys::{Access, Domain};
-use crate::verbs::{VerbsEndpoint, VerbsError};
+use crate::network::{Home, NodeDirectory, Others};
+use crate::tcp::{Rights, TcpClient, TcpConnectOptions};
+use crate::verbs::{VerbsEndpoint, VerbsError, VerbsHost};
 
 /// Why a pool cannot be reached by verbs.
 #[derive(Debug, Error)]
@@ -33,10 +28,8 @@ pub enum VerbsConnectError {
 /// publishes for the sessions and has no atomics. Each session has a queue pair.
 #[derive(Debug)]
 pub struct VerbsClient {
-    control: TcpClient,
-    device: Device,
-    domain: Arc<Domain>,
-    answer_time_max: Duration,
+    control: Arc<TcpClient>,
+    host: Arc<VerbsHost>,
 }
 
 impl VerbsClient {
@@ -46,15 +39,45 @@ impl VerbsClient {
     /// This host has no device that fits the options; no node listens there, or it does not let
     /// this process in.
     pub fn connect(address: &str, options: &TcpConnectOptions) -> Result<Self, VerbsConnectError> {
-        let device = Device::open(&options.verbs)?;
-        let domain = Domain::new(&device.context)
-            .map_err(|source| device.error("make a protection domain", source))?;
-        Ok(Self {
-            control: TcpClient::connect(address, options)?,
-            device,
-            domain,
-            answer_time_max: options.answer_time_max,
-        })
+        let host = VerbsHost::open(&options.verbs)?;
+        let control = Arc::new(TcpClient::connect(address, options)?);
+        Ok(Self { control, host })
+    }
+
+    /// [`connect`](Self::connect) to the home of the pool that the node at this address belongs to.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_home(
+        address: &str,
+        options: &TcpConnectOptions,
+    ) -> Result<Self, VerbsConnectError> {
+        let mut client = Self::connect(address, options)?;
+        if let Some(home) = client.control.home_address()? {
+            client.control = Arc::new(TcpClient::connect(&home, options)?);
+        }
+        Ok(client)
+    }
+
+    /// [`connect`](Self::connect) to one of a pool's other nodes, which lets in the sessions that
+    /// `home` has registered.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_guest(
+        address: &str,
+        options: &TcpConnectOptions,
+        home: &Self,
+    ) -> Result<Self, VerbsConnectError> {
+        let host = VerbsHost::open(&options.verbs)?;
+        let control = TcpClient::connect(address, options)?;
+        let control = Arc::new(control.with_sessions_of(&home.control));
+        Ok(Self { control, host })
+    }
+
+    /// The control connection.
+    pub fn control(&self) -> &Arc<TcpClient> {
+        &self.control
     }
 
     /// What its sessions may do. The card lets `Write` do all that `Admin` may do to memory.
@@ -67,39 +90,33 @@ impl VerbsClient {
         self.control.region_size_bytes()
     }
 
-    /// A connection for the process as such, over TCP: it reads, and writes the words by which the
-    /// process keeps its sessions alive.
-    ///
-    /// # Errors
-    /// The node cannot be reached.
-    pub fn process_endpoint(&self) -> Result<TcpEndpoint, ControlError> {
-        self.control.endpoint(None)
-    }
-
     /// Opens the queue pair of a session.
     ///
     /// # Errors
     /// The node cannot be reached, does not know the session, or serves no verbs; or a device has
     /// no queue pair left.
     pub fn endpoint(&self, owner: OwnerWord) -> Result<VerbsEndpoint, VerbsConnectError> {
-        let device = &self.device;
-        let open = OpenQueue::new(device, &self.domain, REQUEST_COUNT_MAX, Access::Local)?;
-        let (lifeline, node) = self.control.open_queue(owner, open.own)?;
-        let queue = open.connect(device, &node.parameters, self.answer_time_max)?;
-        let connection = Connection::new(Parts {
-            queue,
-            buffers: Buffers::new(&self.domain),
-            region: RemoteRegion {
-                addr: node.region_addr,
-                key: node.region_key,
-                word_count: self.region_size_bytes() / 8,
-            },
-            may_change: self.rights() != Rights::Read,
-            lifeline: Some(lifeline),
-            message_size_bytes_max: device.status.message_size_bytes_max,
-            answer_time_max: self.answer_time_max,
-        });
-        Ok(VerbsEndpoint::new([connection]))
+        let connection = self.host.connect(&self.control, owner)?;
+        Ok(VerbsEndpoint::to_one(connection))
+    }
+
+    /// [`endpoint`](Self::endpoint) to this node, the pool's home, and to the others as they are
+    /// needed: a queue pair for each.
+    ///
+    /// # Errors
+    /// As for [`endpoint`](Self::endpoint).
+    pub fn pool_endpoint(
+        &self,
+        owner: OwnerWord,
+        nodes: Arc<dyn NodeDirectory>,
+    ) -> Result<VerbsEndpoint, VerbsConnectError> {
+        let home = Home::Connected(self.host.connect(&self.control, owner)?);
+        let others = Others {
+            directory: nodes,
+            owner: Some(owner),
+            means: Arc::clone(&self.host),
+        };
+        Ok(VerbsEndpoint::to_pool(home, others))
     }
 }
 

@@ -14,28 +14,27 @@ use core::mem;
 use core::task::{Context, Poll, Waker};
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use farleaf_types::OwnerWord;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::batch::Verb;
+use crate::batch::{Batch, Verb};
 use crate::mapped::MappedRegion;
-use crate::tcp::{Lifeline, Loss};
+use crate::network::{Connection, Loss, OperationSlot, Part, PartFailure, Silence};
+use crate::tcp::{Lifeline, TcpClient};
+use crate::verbs::answer::{Outcome, Refusal, failure_of};
 use crate::verbs::buffers::{Buffer, Buffers};
 use crate::verbs::pieces::{Piece, buffer_word_count, cut};
 use crate::verbs::status::Status;
 use crate::verbs::sys::{Completion, QueuePair, SendRequest};
+use crate::verbs::{VerbsConnectError, VerbsHost};
 
-/// In vain polls between two looks at the clock and the control channel.
-const CLOCK_POLL_COUNT: u32 = 256;
 /// A connection that has been idle for longer looks whether it still is one before it posts.
 const IDLE_TIME_MAX: Duration = Duration::from_millis(50);
 /// Larger verbs are cut.
 const MESSAGE_SIZE_BYTES_MAX: u32 = 1 << 20;
-
-/// Where an operation's outcome will be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OperationSlot(u32);
 
 /// A batch's verbs to one node.
 #[derive(Debug, Default)]
@@ -43,30 +42,10 @@ struct Operation {
     is_used: bool,
     /// Its future was dropped: nobody wants the outcome.
     is_detached: bool,
-    is_over: bool,
-    failure: Option<Failure>,
+    /// Set when it is over.
+    outcome: Option<Outcome>,
     buffer: Option<Buffer>,
     waker: Option<Waker>,
-}
-
-/// The verb of a batch that the node's card refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    /// Its place among the verbs that were posted to the node.
-    pub(super) ordinal: u32,
-    /// Pieces of it had been executed.
-    pub(super) is_torn: bool,
-}
-
-/// How a batch's verbs to one node ended.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// All of them were executed.
-    Done,
-    /// The node's card refused one, and executed none after it.
-    Refused(Failure),
-    /// Nobody knows.
-    Lost(Loss),
 }
 
 /// Where the node's memory is.
@@ -77,9 +56,9 @@ pub(super) struct RemoteRegion {
     pub(super) word_count: u64,
 }
 
-/// An open connection, or one that was.
+/// A queue pair that is connected, or was.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct VerbsConnection {
     queue: QueuePair,
     buffers: Buffers,
     region: RemoteRegion,
@@ -97,13 +76,9 @@ pub(super) struct Connection {
     first_posted_number: u64,
     taken: Vec<Completion>,
     is_armed: bool,
-    /// Told to those who wait with the next poll.
-    failed_post: Option<io::Error>,
     lost: Option<Loss>,
     message_word_count_max: u32,
-    answer_time_max: Duration,
-    heard_at: Instant,
-    idle_poll_count: u32,
+    silence: Silence,
 }
 
 /// What a connection is made of.
@@ -118,7 +93,7 @@ pub(super) struct Parts {
     pub(super) answer_time_max: Duration,
 }
 
-impl Connection {
+impl VerbsConnection {
     pub(super) fn new(parts: Parts) -> Self {
         let message_size_bytes = parts.message_size_bytes_max.min(MESSAGE_SIZE_BYTES_MAX);
         Self {
@@ -135,21 +110,10 @@ impl Connection {
             first_posted_number: 0,
             taken: Vec::new(),
             is_armed: false,
-            failed_post: None,
             lost: None,
             message_word_count_max: (message_size_bytes / 8).max(1),
-            answer_time_max: parts.answer_time_max,
-            heard_at: Instant::now(),
-            idle_poll_count: 0,
+            silence: Silence::new(parts.answer_time_max),
         }
-    }
-
-    pub(super) fn region_word_count(&self) -> u64 {
-        self.region.word_count
-    }
-
-    pub(super) fn may_change(&self) -> bool {
-        self.may_change
     }
 
     #[cfg(feature = "conformance")]
@@ -158,73 +122,15 @@ impl Connection {
         self.region.addr = other.region.addr;
     }
 
-    pub(super) fn in_flight_count(&self) -> usize {
-        self.in_flight_count
-    }
-
-    /// Why it is of no use any more, if it is not. One that has been idle is looked at first.
-    #[inline]
-    pub(super) fn lost(&mut self) -> Option<&Loss> {
-        if self.in_flight_count == 0 && self.lost.is_none() {
-            self.look_after_idling();
-        }
-        self.lost.as_ref()
-    }
-
     fn look_after_idling(&mut self) {
         if self.lifeline.is_none() {
             return;
         }
-        let now = Instant::now();
-        if now.duration_since(self.heard_at) > IDLE_TIME_MAX {
-            self.heard_at = now;
-            if let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check) {
-                self.lose(loss, &mut Vec::new());
-            }
+        if self.silence.was_idle_for(IDLE_TIME_MAX)
+            && let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check)
+        {
+            self.lose(loss, &mut Vec::new());
         }
-    }
-
-    /// Whether something is under way.
-    #[inline]
-    pub(super) fn is_busy(&self) -> bool {
-        self.in_flight_count > 0 && self.lost.is_none()
-    }
-
-    /// Writes a batch's verbs to this node down; they are posted with the next poll.
-    #[inline]
-    pub(super) fn post<'a>(
-        &mut self,
-        verbs: impl Iterator<Item = &'a Verb> + Clone,
-        data: &[u64],
-    ) -> OperationSlot {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.operations.push(Operation::default());
-            (self.operations.len() - 1) as u32
-        });
-        if self.in_flight_count == 0 {
-            self.idle_poll_count = 0;
-        }
-        self.in_flight_count += 1;
-        let operation = &mut self.operations[slot as usize];
-        operation.is_used = true;
-        let word_count = buffer_word_count(verbs.clone());
-        match self.buffers.take(&mut self.queue, word_count) {
-            Ok(buffer) => {
-                let operation = &mut self.operations[slot as usize];
-                operation.is_over = !cut(
-                    &mut self.waiting,
-                    &self.queue,
-                    slot,
-                    buffer.place,
-                    self.message_word_count_max,
-                    verbs,
-                    data,
-                );
-                operation.buffer = Some(buffer);
-            }
-            Err(error) => self.failed_post = Some(error),
-        }
-        OperationSlot(slot)
     }
 
     /// K1.
@@ -254,16 +160,12 @@ impl Connection {
     }
 
     /// The outcome, once it is there. The slot is still the operation's: what the verbs brought is
-    /// read by [`brought`](Self::brought), and [`release`](Self::release) ends it.
+    /// read by [`scatter`](Self::scatter), and [`release`](Self::release) ends it.
     #[inline]
-    pub(super) fn poll_outcome(
-        &mut self,
-        slot: OperationSlot,
-        context: &mut Context<'_>,
-    ) -> Poll<Outcome> {
+    fn poll_outcome(&mut self, slot: OperationSlot, context: &mut Context<'_>) -> Poll<Outcome> {
         let operation = &mut self.operations[slot.0 as usize];
-        if operation.is_over {
-            return Poll::Ready(operation.failure.map_or(Outcome::Done, Outcome::Refused));
+        if let Some(outcome) = operation.outcome.take() {
+            return Poll::Ready(outcome);
         }
         if let Some(loss) = &self.lost {
             return Poll::Ready(Outcome::Lost(loss.clone()));
@@ -275,31 +177,26 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Copies words out that an operation's verbs have brought, from the `first`-th on.
+    /// Puts what the first `count` of the part's verbs have brought where the batch has room for
+    /// it.
     #[inline]
-    pub(super) fn brought(&self, slot: OperationSlot, first: usize, to: &mut [u64]) {
-        let operation = &self.operations[slot.0 as usize];
-        if let Some(buffer) = &operation.buffer {
-            let memory = self.queue.memory(buffer.place.memory_index).memory();
-            let start = buffer.place.first_word as usize + first;
-            MappedRegion::copy_out(&memory.words()[start..start + to.len()], to);
-        }
-    }
-
-    /// Nobody asks for the outcome any more.
-    pub(super) fn detach(&mut self, slot: OperationSlot) {
-        let operation = &mut self.operations[slot.0 as usize];
-        if operation.is_over || self.lost.is_some() {
-            self.release(slot);
-        } else {
-            operation.is_detached = true;
-            operation.waker = None;
+    fn scatter(&self, part: Part, count: usize, batch: &mut Batch) {
+        let Some(buffer) = &self.operations[part.slot.0 as usize].buffer else {
+            return;
+        };
+        let memory = self.queue.memory(buffer.place.memory_index).memory();
+        let mut brought = &memory.words()[buffer.place.first_word as usize..];
+        let (verbs, data, _) = batch.parts_mut();
+        for (_, verb) in part.own(verbs).take(count) {
+            let to = &mut data[verb.room()];
+            MappedRegion::copy_out(&brought[..to.len()], to);
+            brought = &brought[verb.word_count as usize..];
         }
     }
 
     /// Frees the slot of an operation that is over, or whose connection is lost.
     #[inline]
-    pub(super) fn release(&mut self, slot: OperationSlot) {
+    fn release(&mut self, slot: OperationSlot) {
         let operation = &mut self.operations[slot.0 as usize];
         let buffer = operation.buffer.take();
         *operation = Operation::default();
@@ -308,44 +205,6 @@ impl Connection {
         // K3: of a lost connection nobody knows what is under way; nothing is posted any more.
         if let Some(buffer) = buffer.filter(|_| self.lost.is_none()) {
             self.buffers.give_back(&mut self.queue, &buffer);
-        }
-    }
-
-    /// Takes what has completed; who waited for it is put into `woken`. Returns how many operations
-    /// ended.
-    #[inline]
-    pub(super) fn poll(&mut self, woken: &mut Vec<Waker>) -> usize {
-        if !self.is_busy() {
-            return 0;
-        }
-        let failed = self.failed_post.take();
-        if let Err(error) = failed.map_or_else(|| self.post_waiting(), Err) {
-            let reason = format!("this host's RDMA device took no verbs: {error}");
-            return self.lose(Loss::Broken(reason), woken);
-        }
-        let mut taken = mem::take(&mut self.taken);
-        taken.clear();
-        let polled = self.queue.completions.poll();
-        let polled = polled.map(|completions| taken.extend(completions));
-        let mut ended_count = 0;
-        let mut outcome = polled.map_err(|error| Loss::Broken(error.to_string()));
-        for completion in &taken {
-            if outcome.is_ok() {
-                outcome = self.take_completion(completion, woken, &mut ended_count);
-            }
-        }
-        if outcome.is_ok() {
-            outcome = if taken.is_empty() {
-                self.note_idle_poll()
-            } else {
-                self.idle_poll_count = 0;
-                Ok(())
-            };
-        }
-        self.taken = taken;
-        match outcome {
-            Ok(()) => ended_count,
-            Err(loss) => ended_count + self.lose(loss, woken),
         }
     }
 
@@ -371,7 +230,7 @@ impl Connection {
             self.first_posted_number += 1;
             if piece.is_last_of_operation {
                 *ended_count += 1;
-                self.finish(piece.slot, None, woken);
+                self.finish(piece.slot, Outcome::Done, woken);
             }
         }
         if succeeded {
@@ -380,10 +239,9 @@ impl Connection {
         Err(self.fail(completion, woken, ended_count))
     }
 
-    fn finish(&mut self, slot: u32, failure: Option<Failure>, woken: &mut Vec<Waker>) {
+    fn finish(&mut self, slot: u32, outcome: Outcome, woken: &mut Vec<Waker>) {
         let operation = &mut self.operations[slot as usize];
-        operation.is_over = true;
-        operation.failure = failure;
+        operation.outcome = Some(outcome);
         woken.extend(operation.waker.take());
         if operation.is_detached {
             self.release(OperationSlot(slot));
@@ -405,12 +263,12 @@ impl Connection {
             && status.is_refusal()
             && told.is_none()
         {
-            let failure = Failure {
-                ordinal: piece.ordinal,
+            let refusal = Refusal {
+                ordinal: piece.ordinal as usize,
                 is_torn: !piece.is_first_of_verb,
             };
             *ended_count += 1;
-            self.finish(piece.slot, Some(failure), woken);
+            self.finish(piece.slot, Outcome::Refused(refusal), woken);
             return Loss::Broken(format!(
                 "the memory node's RDMA device refused a verb ({name}), which ends a connection"
             ));
@@ -424,29 +282,13 @@ impl Connection {
         })
     }
 
-    /// Nothing has come: looks now and then for how long that has been so, and whether the node has
-    /// ended it.
-    #[inline]
-    fn note_idle_poll(&mut self) -> Result<(), Loss> {
-        self.idle_poll_count += 1;
-        if self.idle_poll_count == 1 {
-            self.heard_at = Instant::now();
-        }
-        if self.idle_poll_count.is_multiple_of(CLOCK_POLL_COUNT) {
-            return self.look();
-        }
-        Ok(())
-    }
-
     #[cold]
     fn look(&mut self) -> Result<(), Loss> {
         if let Some(loss) = self.lifeline.as_mut().and_then(Lifeline::check) {
             return Err(loss);
         }
-        if self.heard_at.elapsed() > self.answer_time_max {
-            let seconds = self.answer_time_max.as_secs_f64();
-            let reason = format!("the memory node has not answered for {seconds} s");
-            return Err(Loss::Broken(reason));
+        if self.silence.is_too_long() {
+            return Err(Loss::Broken(self.silence.reason()));
         }
         Ok(())
     }
@@ -469,7 +311,7 @@ impl Connection {
         let mut ended_count = 0;
         for slot in 0..self.operations.len() {
             let operation = &mut self.operations[slot];
-            if !operation.is_used || operation.is_over {
+            if !operation.is_used || operation.outcome.is_some() {
                 continue;
             }
             ended_count += 1;
@@ -480,33 +322,183 @@ impl Connection {
         }
         ended_count
     }
+}
 
-    /// Before sleeping: asks to be woken by the next completion. False: it was not asked for yet,
-    /// so one may have come unnoticed, and has to be polled for.
-    pub(super) fn arm(&mut self) -> bool {
+impl Connection for VerbsConnection {
+    type Means = Arc<VerbsHost>;
+
+    fn open(
+        means: &Arc<VerbsHost>,
+        client: &TcpClient,
+        owner: Option<OwnerWord>,
+    ) -> Result<Self, Loss> {
+        let owner = owner.expect("a queue pair is a session's");
+        means.connect(client, owner).map_err(|error| match error {
+            VerbsConnectError::Verbs(error) => Loss::Here(error.to_string()),
+            VerbsConnectError::Control(error) => Loss::Broken(error.to_string()),
+        })
+    }
+
+    #[inline]
+    fn region_word_count(&self) -> u64 {
+        self.region.word_count
+    }
+
+    #[inline]
+    fn may_change(&self) -> bool {
+        self.may_change
+    }
+
+    /// One that has been idle is looked at first.
+    #[inline]
+    fn loss(&mut self) -> Option<&Loss> {
+        if self.in_flight_count == 0 && self.lost.is_none() {
+            self.look_after_idling();
+        }
+        self.lost.as_ref()
+    }
+
+    #[inline]
+    fn in_flight_count(&self) -> usize {
+        self.in_flight_count
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        self.in_flight_count > 0 && self.lost.is_none()
+    }
+
+    #[inline]
+    fn post<'a>(
+        &mut self,
+        verbs: impl Iterator<Item = &'a Verb> + Clone,
+        data: &[u64],
+    ) -> OperationSlot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(Operation::default());
+            (self.operations.len() - 1) as u32
+        });
+        if self.in_flight_count == 0 {
+            self.silence.end();
+        }
+        self.in_flight_count += 1;
+        let operation = &mut self.operations[slot as usize];
+        operation.is_used = true;
+        let word_count = buffer_word_count(verbs.clone());
+        match self.buffers.take(&mut self.queue, word_count) {
+            Ok(buffer) => {
+                let is_under_way = cut(
+                    &mut self.waiting,
+                    &self.queue,
+                    slot,
+                    buffer.place,
+                    self.message_word_count_max,
+                    verbs,
+                    data,
+                );
+                operation.outcome = (!is_under_way).then_some(Outcome::Done);
+                operation.buffer = Some(buffer);
+            }
+            // It is no verb of the connection's, which goes on.
+            Err(error) => {
+                let reason = format!("this host's RDMA device has no memory for it: {error}");
+                operation.outcome = Some(Outcome::Lost(Loss::Here(reason)));
+            }
+        }
+        OperationSlot(slot)
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        part: Part,
+        batch: &mut Batch,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<PartFailure>>> {
+        let Poll::Ready(outcome) = self.poll_outcome(part.slot, context) else {
+            return Poll::Pending;
+        };
+        let count = match &outcome {
+            Outcome::Done => usize::MAX,
+            Outcome::Refused(refusal) => refusal.ordinal,
+            Outcome::Lost(_) => 0,
+        };
+        self.scatter(part, count, batch);
+        self.release(part.slot);
+        if matches!(outcome, Outcome::Done) {
+            return Poll::Ready(Ok(()));
+        }
+        let failure = failure_of(outcome, part, batch.verbs(), self.region.word_count);
+        Poll::Ready(Err(Box::new(failure)))
+    }
+
+    fn detach(&mut self, slot: OperationSlot) {
+        let operation = &mut self.operations[slot.0 as usize];
+        if operation.outcome.is_some() || self.lost.is_some() {
+            self.release(slot);
+        } else {
+            operation.is_detached = true;
+            operation.waker = None;
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, woken: &mut Vec<Waker>) -> usize {
+        if !self.is_busy() {
+            return 0;
+        }
+        if let Err(error) = self.post_waiting() {
+            let reason = format!("this host's RDMA device took no verbs: {error}");
+            return self.lose(Loss::Here(reason), woken);
+        }
+        let mut taken = mem::take(&mut self.taken);
+        taken.clear();
+        let polled = self.queue.completions.poll();
+        let polled = polled.map(|completions| taken.extend(completions));
+        let mut ended_count = 0;
+        let mut outcome = polled.map_err(|error| Loss::Here(error.to_string()));
+        for completion in &taken {
+            if outcome.is_ok() {
+                outcome = self.take_completion(completion, woken, &mut ended_count);
+            }
+        }
+        if outcome.is_ok() {
+            if !taken.is_empty() {
+                self.silence.end();
+            } else if self.silence.note_idle_poll() {
+                outcome = self.look();
+            }
+        }
+        self.taken = taken;
+        match outcome {
+            Ok(()) => ended_count,
+            Err(loss) => ended_count + self.lose(loss, woken),
+        }
+    }
+
+    /// Asks to be woken by the next completion. False: it was not asked for yet.
+    fn arm(&mut self) -> bool {
         // An error shows when the next completion does not come: the sleep has an end.
         mem::replace(&mut self.is_armed, true) || self.queue.completions.arm().is_err()
     }
 
-    /// What a sleeper waits for: completions, and the node's last word.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
+    /// Completions, and the node's last word.
+    fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
         let completions = self.queue.completions.descriptor();
         let completions = PollFd::from_borrowed_fd(completions, PollFlags::IN);
         let lifeline = self.lifeline.as_ref().map(Lifeline::awaited);
         core::iter::once(completions).chain(lifeline)
     }
 
-    /// After a sleep; by what [`awaited`](Self::awaited) named, what woke the sleeper.
-    pub(super) fn wake(&mut self, completed: bool, told: bool) {
-        if completed {
+    fn wake(&mut self, ready: &mut impl Iterator<Item = bool>) {
+        if ready.next() == Some(true) {
             self.is_armed = false;
             if let Err(error) = self.queue.completions.take_notice() {
                 tracing::error!(%error, "cannot take a notice of completions");
             }
         }
-        if told {
-            // The next poll in vain looks.
-            self.idle_poll_count = CLOCK_POLL_COUNT - 1;
+        if self.lifeline.is_some() && ready.next() == Some(true) {
+            self.silence.look_soon();
         }
     }
 }

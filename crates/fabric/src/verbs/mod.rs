@@ -13,7 +13,8 @@
 //!
 //! Greeting, rights and sessions are the `tcp` backend's. Beside each session's queue pair there is
 //! a TCP connection, over which the two ends of the pair were exchanged and which says when it is
-//! over. The process as such works over TCP (see [`VerbsClient::process_endpoint`]).
+//! over. The process as such works over TCP: it reads, and writes the words by which it keeps its
+//! sessions alive.
 //!
 //! The card's atomics and a processor's do not know of each other (F4). So on a node with verbs
 //! everybody changes words by the card: the node itself over a queue pair that is connected to
@@ -31,16 +32,18 @@
 //! | `link`, `parameters` | queue pairs, how they are connected, what goes over the wire for it |
 //! | `buffers` | registered memory for what verbs bring and take |
 //! | `pieces`, `status` | verbs as requests to a card, and how those ended |
-//! | `connection`, `endpoint` | one queue pair's verbs under way (K1 to K4), batches over several |
+//! | `connection`, `answer` | one queue pair's verbs under way (K1 to K4), and how they ended (batches over several: [`network`](crate::network)) |
+//! | `host` | what queue pairs are opened with |
 //! | `client` | the client's side: calls |
 //! | `node` | the node's side: its memory, its clients' queue pairs, its own |
 
+mod answer;
 mod buffers;
 mod client;
 mod connection;
 mod device;
-mod endpoint;
 mod error;
+mod host;
 mod link;
 mod node;
 mod parameters;
@@ -53,9 +56,38 @@ mod status;
 mod sys;
 
 pub use client::{VerbsClient, VerbsConnectError};
+pub use connection::VerbsConnection;
 pub use device::VerbsOptions;
-pub use endpoint::{VerbsEndpoint, VerbsExecute};
 pub use error::VerbsError;
+pub use host::VerbsHost;
 pub(crate) use node::ServedQueue;
 pub use node::VerbsNode;
 pub(crate) use parameters::{NodeQueue, QueueParameters};
+
+use crate::network::{NetworkEndpoint, NetworkExecute};
+
+/// An endpoint to the nodes of a pool, over queue pairs.
+pub type VerbsEndpoint = NetworkEndpoint<VerbsConnection>;
+
+/// A batch over queue pairs.
+pub type VerbsExecute<'a> = NetworkExecute<'a, VerbsConnection>;
+
+#[cfg(feature = "conformance")]
+impl VerbsEndpoint {
+    /// For tests: posts what this side would refuse, as a client that means harm does.
+    #[must_use]
+    pub fn unchecked(mut self) -> Self {
+        self.is_unchecked = true;
+        self
+    }
+
+    /// For tests: goes to the region of node 0 by another endpoint's key, as who has guessed it.
+    #[must_use]
+    pub fn with_key_of(self, other: &Self) -> Self {
+        let home = farleaf_types::NodeId(0);
+        if let (Some(node), Some(other)) = (self.node(home), other.node(home)) {
+            node.borrow_mut().take_key_of(&other.borrow());
+        }
+        self
+    }
+}

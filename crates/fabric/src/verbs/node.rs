@@ -3,14 +3,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use farleaf_types::OwnerWord;
+
 use crate::mapped::MappedRegion;
+use crate::network::{Home, NodeDirectory, Others};
 use crate::verbs::buffers::Buffers;
-use crate::verbs::connection::{Connection, Parts, RemoteRegion};
+use crate::verbs::connection::{Parts, RemoteRegion, VerbsConnection};
 use crate::verbs::device::Device;
 use crate::verbs::link::{OpenQueue, REQUEST_COUNT_MAX};
 use crate::verbs::parameters::{NodeQueue, QueueParameters};
 use crate::verbs::sys::{Access, Domain, QueuePair, RegisteredMemory};
-use crate::verbs::{VerbsEndpoint, VerbsError, VerbsOptions};
+use crate::verbs::{VerbsEndpoint, VerbsError, VerbsHost, VerbsOptions};
 
 /// The node's own verbs go nowhere; this is for a device that has died.
 const LOOPBACK_TIME_MAX: Duration = Duration::from_secs(10);
@@ -28,7 +31,7 @@ struct Shown {
 /// keys, so that a reader does not get further with a key that it has guessed.
 #[derive(Debug)]
 pub struct VerbsNode {
-    device: Device,
+    device: Arc<Device>,
     region: Arc<MappedRegion>,
     all: Shown,
     /// Made for the first reader.
@@ -41,7 +44,7 @@ impl VerbsNode {
     /// # Errors
     /// There is no device that fits the options, or it cannot register so much.
     pub fn start(region: &Arc<MappedRegion>, options: &VerbsOptions) -> Result<Self, VerbsError> {
-        let device = Device::open(options)?;
+        let device = Arc::new(Device::open(options)?);
         let all = show(&device, region, Access::All)?;
         Ok(Self {
             device,
@@ -56,11 +59,35 @@ impl VerbsNode {
     /// # Errors
     /// The device has no queue pair left.
     pub fn loopback(&self) -> Result<VerbsEndpoint, VerbsError> {
+        Ok(VerbsEndpoint::to_one(self.own_queue()?))
+    }
+
+    /// [`loopback`](Self::loopback) at the home of a pool, and in the name of a session to the
+    /// other nodes as they are needed: everybody's words are changed by their own devices.
+    ///
+    /// # Errors
+    /// As for [`loopback`](Self::loopback).
+    pub fn pool_endpoint(
+        &self,
+        owner: OwnerWord,
+        nodes: Arc<dyn NodeDirectory>,
+    ) -> Result<VerbsEndpoint, VerbsError> {
+        let others = Others {
+            directory: nodes,
+            owner: Some(owner),
+            means: VerbsHost::on(&self.device)?,
+        };
+        let home = Home::Connected(self.own_queue()?);
+        Ok(VerbsEndpoint::to_pool(home, others))
+    }
+
+    /// A queue pair that is connected to itself.
+    fn own_queue(&self) -> Result<VerbsConnection, VerbsError> {
         let (device, domain) = (&self.device, &self.all.domain);
         let open = OpenQueue::new(device, domain, REQUEST_COUNT_MAX, Access::All)?;
         let own = open.own;
         let queue = open.connect(device, &own, LOOPBACK_TIME_MAX)?;
-        let connection = Connection::new(Parts {
+        Ok(VerbsConnection::new(Parts {
             queue,
             buffers: Buffers::new(domain),
             region: RemoteRegion {
@@ -72,8 +99,7 @@ impl VerbsNode {
             lifeline: None,
             message_size_bytes_max: device.status.message_size_bytes_max,
             answer_time_max: LOOPBACK_TIME_MAX,
-        });
-        Ok(VerbsEndpoint::new([connection]))
+        }))
     }
 
     /// A text that names what is used.
@@ -151,6 +177,11 @@ impl ServedQueue {
         if let Err(error) = self.queue.stop() {
             tracing::error!(%error, "cannot move a queue pair to ERROR; it is destroyed");
         }
-        drop(self.queue);
+        let destroyed = self.queue.destroy();
+        // Who is told that the session is fenced relies on it, and who gets its locks next.
+        assert!(
+            destroyed.is_ok(),
+            "a queue pair ends when it is destroyed: {destroyed:?}"
+        );
     }
 }

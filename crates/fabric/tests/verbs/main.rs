@@ -15,6 +15,7 @@
 //! | `node` | a memory node with nothing but sessions and a device |
 //! | `contract` | the conformance suite |
 //! | `devices` | devices, ports, addresses and packet sizes that are chosen, rightly and wrongly |
+//! | `encrypted` | TLS on the connections beside queue pairs |
 //! | `endings` | F6: how sessions and nodes end, and who learns it |
 //! | `hostile` | clients that know the secret and ask the card for more than they may have |
 //! | `network` | a network that is slow, loses packets, or is cut |
@@ -22,6 +23,7 @@
 
 mod contract;
 mod devices;
+mod encrypted;
 mod endings;
 mod hostile;
 mod network;
@@ -57,6 +59,7 @@ tests! {
     hostile::the_card_refuses_changes_by_readers,
     hostile::a_full_key_is_of_no_use_to_a_reader,
     hostile::words_are_changed_by_the_card_alone,
+    encrypted::queue_pairs_are_exchanged_and_ended_over_tls,
     endings::a_fenced_session_does_nothing_more,
     endings::a_closed_session_is_fenced,
     endings::a_node_that_stops_is_noticed,

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::tcp::{
-    Grant, Rights, Secret, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService,
+    Grant, Rights, Secret, TcpConnectOptions, TcpListenOptions, TcpListener, TcpService, TlsServer,
 };
 use farleaf_fabric::verbs::{VerbsClient, VerbsNode, VerbsOptions};
 use farleaf_fabric::{SessionService, StopSignal};
@@ -91,10 +91,16 @@ fn secret() -> Secret {
 
 impl Node {
     pub(crate) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// One that encrypts its connections, if it has a certificate.
+    pub(crate) fn start_with(tls: Option<TlsServer>) -> Self {
         let region = Arc::new(MappedRegion::anonymous(1).expect("memory"));
         let verbs = VerbsNode::start(&region, &node_options()).expect("the node's device");
         let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
         options.secret = Some(secret());
+        options.tls = tls;
         let mut listener = TcpListener::bind(&region, &options).expect("a free port");
         listener.offer_verbs(Arc::new(verbs));
         let address = listener.address().to_string();

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::{Random, run};
+use super::{Random, batch_within, run};
 use crate::batch::Batch;
 use crate::endpoint::Endpoint;
-use crate::tcp::connection::Connection;
-use crate::tcp::endpoint::{TcpEndpoint, TcpExecute};
+use crate::tcp::connection::TcpConnection;
 use crate::tcp::execute::execute_frame;
 use crate::tcp::frame::{Request, encode_batch, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::secret::Rights;
 use crate::tcp::stream::Stream;
+use crate::tcp::{TcpEndpoint, TcpExecute};
 
 const REGION_SIZE_WORDS: u64 = 1024;
 
@@ -56,14 +56,14 @@ fn pair(listener: &TcpListener) -> (TcpEndpoint, TcpStream) {
     // It ends with a reset, so that ports are not used up by ends that are remembered.
     set_socket_linger(&node, Some(Duration::ZERO)).expect("a socket");
     let stream = Stream::new(socket, None).expect("a socket");
-    let connection = Connection::new(stream, REGION_SIZE_WORDS, Duration::from_mins(1));
+    let connection = TcpConnection::new(stream, REGION_SIZE_WORDS, Duration::from_mins(1));
     (TcpEndpoint::to_one(connection), node)
 }
 
 /// Inside of the region: others the client refuses by itself.
 fn batch(random: &mut Random) -> Batch {
     loop {
-        let batch = random.batch(REGION_SIZE_WORDS);
+        let batch = batch_within(random, REGION_SIZE_WORDS);
         let mut verbs = batch.verbs().iter();
         let is_inside =
             verbs.all(|verb| verb.addr.index() + u64::from(verb.word_count) <= REGION_SIZE_WORDS);

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use farleaf_types::{NodeId, OwnerWord};
 
-use super::{Random, run};
+use super::{Random, batch_within, run};
 use crate::batch::Batch;
 use crate::tcp::execute::execute_frame;
 use crate::tcp::frame::{
@@ -15,6 +15,7 @@ use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::greeting::{
     FRAME_SIZE_BYTES, JoinRequest, Joined, MemberReply, Purpose, Reply, Request, Ticket,
 };
+use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
 
@@ -38,6 +39,7 @@ fn request(random: &mut Random) -> Request {
             rights: Rights::ALL[random.index(3)],
             pid: random.next() as u32,
             nonce: random.bytes(),
+            pass: Pass(random.bytes()),
         },
         2 => Request::Proof(Proof(random.bytes())),
         3 => Request::Register,
@@ -50,6 +52,7 @@ fn request(random: &mut Random) -> Request {
             size_bytes: random.next(),
             wanted: NodeId(random.next() as u8),
             address: "ä".repeat(random.index(90)),
+            serves_verbs: random.one_in(2),
         }),
         9 => Request::SetMember {
             node: NodeId(random.next() as u8),
@@ -60,7 +63,7 @@ fn request(random: &mut Random) -> Request {
     }
 }
 
-fn queue(random: &mut Random) -> QueueParameters {
+pub(super) fn queue(random: &mut Random) -> QueueParameters {
     QueueParameters {
         number: random.below(1 << 24) as u32,
         first_packet: random.below(1 << 24) as u32,
@@ -72,14 +75,17 @@ fn queue(random: &mut Random) -> QueueParameters {
 }
 
 fn reply(random: &mut Random) -> Reply {
-    match random.below(11) {
+    match random.below(12) {
         0 => Reply::Challenge(random.bytes()),
         1 => Reply::Welcome {
             region_size_bytes: random.next(),
             proof: Proof(random.bytes()),
             ticket: Ticket(random.bytes()),
         },
-        2 => Reply::Session(OwnerWord::from_word(random.next() | 1 << 63)),
+        2 => Reply::Session {
+            owner: OwnerWord::from_word(random.next() | 1 << 63),
+            pass: Pass(random.bytes()),
+        },
         3 => Reply::Closed,
         4 => Reply::Life(random.one_in(2).then_some(random.next() as u32)),
         5 => Reply::Fenced,
@@ -98,7 +104,9 @@ fn reply(random: &mut Random) -> Reply {
         9 => Reply::Member(MemberReply {
             state: random.next(),
             pool_id: random.next(),
+            answered_count: random.next(),
         }),
+        10 => Reply::UnderWay,
         _ => Reply::Refused("ä".repeat(random.index(120))),
     }
 }
@@ -156,7 +164,7 @@ fn client(random: &mut Random) -> (ClientState, Vec<Range<u64>>) {
 pub(super) fn stream(random: &mut Random, region_size_words: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for tag in 0..=random.below(4) {
-        let mut batch = random.batch(region_size_words);
+        let mut batch = batch_within(random, region_size_words);
         encode(&mut batch, tag, &mut bytes);
     }
     if !random.one_in(8) {

@@ -12,7 +12,7 @@ use farleaf_executor::block_on;
 use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
 use rustix::net::sockopt::set_socket_linger;
 
-use super::decoders::stream;
+use super::decoders::{queue, stream};
 use super::{Random, run};
 use crate::batch::Batch;
 use crate::control::Control;
@@ -20,7 +20,8 @@ use crate::endpoint::Endpoint;
 use crate::mapped::MappedRegion;
 use crate::service::{SessionService, StopSignal};
 use crate::tcp::gate::Grant;
-use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, Purpose, Reply, Request};
+use crate::tcp::greeting::{FRAME_SIZE_BYTES, Frame, JoinRequest, Purpose, Reply, Request};
+use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Proof, Rights, Secret, Side};
 use crate::tcp::service::TcpService;
 use crate::tcp::{TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions, TcpListener};
@@ -114,6 +115,7 @@ impl Attacker {
             rights,
             pid: 1,
             nonce: [7; 32],
+            pass: Pass::default(),
         };
         self.ask(&hello);
         let said: &[&[u8]] = &[&self.said];
@@ -147,11 +149,25 @@ fn requests(random: &mut Random, known: OwnerWord) -> Vec<u8> {
             1 => OwnerWord::from_word(random.next()),
             _ => OwnerWord::from_word(random.below(8)),
         };
-        let request = match random.below(5) {
+        let request = match random.below(10) {
             0 => Request::Register,
             1 => Request::Close(owner),
             2 => Request::Life(owner),
             3 => Request::Fence(owner),
+            4 => Request::Home,
+            5 => Request::Join(JoinRequest {
+                region_id: random.next(),
+                size_bytes: random.next(),
+                wanted: NodeId(random.next() as u8),
+                address: "far.example:7470".to_owned(),
+                serves_verbs: random.below(2) == 0,
+            }),
+            6 => Request::SetMember {
+                node: NodeId(random.next() as u8),
+                state: random.below(6),
+            },
+            7 => Request::Member(NodeId(random.next() as u8)),
+            8 => Request::Queue(queue(random)),
             _ => Request::Proof(Proof(random.bytes())),
         };
         bytes.extend(request.encode());
@@ -175,7 +191,7 @@ fn attack(random: &mut Random, address: &str, secret: &Secret) {
     let Reply::Welcome { ticket, .. } = control.log_in(secret, rights, Purpose::Control) else {
         panic!("it knows the secret");
     };
-    let Reply::Session(owner) = control.ask(&Request::Register) else {
+    let Reply::Session { owner, .. } = control.ask(&Request::Register) else {
         panic!("there are sessions");
     };
     if random.one_in(3) {

@@ -14,6 +14,7 @@ fn hello(purpose: Purpose) -> Request {
         rights: Rights::Write,
         pid: 4_000_000,
         nonce: core::array::from_fn(|index| index as u8),
+        pass: Pass([6; 16]),
     }
 }
 
@@ -43,6 +44,16 @@ fn node_queue() -> NodeQueue {
     }
 }
 
+fn join() -> JoinRequest {
+    JoinRequest {
+        region_id: 77,
+        size_bytes: 1 << 40,
+        wanted: NodeId(2),
+        address: "a.b:7470".to_owned(),
+        serves_verbs: true,
+    }
+}
+
 /// Promise: so are those about queue pairs.
 #[test]
 fn frames_of_queue_pairs_are_golden() {
@@ -55,7 +66,8 @@ fn frames_of_queue_pairs_are_golden() {
     });
     let frame = frame.encode();
     assert_eq!(words(&frame, 1..6), [1, 3, 2, 4_000_000, owner().word()]);
-    assert_eq!((frame[96], frame[111], frame[112]), (9, 9, 0));
+    let ends = (frame[96], frame[111], frame[112], frame[127], frame[128]);
+    assert_eq!(ends, (9, 9, 6, 6, 0));
     let frame = Request::Queue(parameters()).encode();
     let numbers = [7, 0x12_3456, 0xAB_CDEF, 1024, 16, 7, 0];
     assert_eq!(words(&frame, 1..8), numbers);
@@ -70,20 +82,39 @@ fn frames_of_queue_pairs_are_golden() {
 #[test]
 fn frames_are_golden() {
     let frame = hello(data()).encode();
-    assert_eq!(frame[..8], [2, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
+    assert_eq!(frame[..8], [3, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
     let numbers: Vec<u64> = (1..7).map(|index| word(&frame, index)).collect();
     assert_eq!(numbers, [1, 2, 2, 4_000_000, owner().word(), 0]);
     assert_eq!(frame[64..68], [0, 1, 2, 3]);
+    let ends = (frame[95], frame[96], frame[111], frame[112], frame[128]);
+    assert_eq!(ends, (31, 9, 9, 6, 0));
+    let (owner, pass) = (owner(), Pass([8; 16]));
+    let frame = Reply::Session { owner, pass }.encode();
+    assert_eq!((word(&frame, 1), word(&frame, 2)), (3, owner.word()));
     assert_eq!(
-        (frame[95], frame[96], frame[111], frame[112]),
-        (31, 9, 9, 0)
+        (frame[111], frame[112], frame[127], frame[128]),
+        (0, 8, 8, 0)
     );
+    let frame = Request::Join(join()).encode();
+    let numbers: Vec<u64> = (1..9).map(|index| word(&frame, index)).collect();
+    let text = u64::from_le_bytes(*b"a.b:7470");
+    assert_eq!(numbers, [9, 77, 1 << 40, 2, 1, 0, 8, text]);
+    let frame = Reply::Member(MemberReply {
+        state: 1,
+        pool_id: 77,
+        answered_count: 5,
+    });
+    let frame = frame.encode();
+    let numbers: Vec<u64> = (1..6).map(|index| word(&frame, index)).collect();
+    assert_eq!(numbers, [10, 1, 77, 5, 0]);
+    assert_eq!(word(&Reply::UnderWay.encode(), 1), 11);
     let frame = Reply::Refused("no".to_owned()).encode();
     assert_eq!((frame[8], frame[56], &frame[64..67]), (0, 2, &b"no\0"[..]));
 }
 
+/// Promise: what is read of a request is what was sent.
 #[test]
-fn messages_survive_the_way() {
+fn requests_survive_the_way() {
     for request in [
         hello(Purpose::Control),
         hello(data()),
@@ -93,12 +124,7 @@ fn messages_survive_the_way() {
         Request::Life(owner()),
         Request::Fence(owner()),
         Request::Home,
-        Request::Join(JoinRequest {
-            region_id: 77,
-            size_bytes: 1 << 40,
-            wanted: NodeId(2),
-            address: "far.example:7470".to_owned(),
-        }),
+        Request::Join(join()),
         Request::SetMember {
             node: NodeId(200),
             state: 2,
@@ -112,6 +138,11 @@ fn messages_survive_the_way() {
     ] {
         assert_eq!(Request::decode(&request.encode()), Ok(request));
     }
+}
+
+/// Promise: so are replies; of a text that is too long, the beginning.
+#[test]
+fn replies_survive_the_way() {
     for reply in [
         Reply::Challenge([3; 32]),
         Reply::Welcome {
@@ -119,7 +150,11 @@ fn messages_survive_the_way() {
             proof: Proof([7; 32]),
             ticket: Ticket([1; 16]),
         },
-        Reply::Session(owner()),
+        Reply::Session {
+            owner: owner(),
+            pass: Pass([8; 16]),
+        },
+        Reply::UnderWay,
         Reply::Closed,
         Reply::Life(Some(0)),
         Reply::Life(Some(4_000_000)),
@@ -138,6 +173,7 @@ fn messages_survive_the_way() {
         Reply::Member(MemberReply {
             state: 4,
             pool_id: 77,
+            answered_count: 1 << 40,
         }),
         Reply::Queue(node_queue()),
         Reply::Refused("full".to_owned()),

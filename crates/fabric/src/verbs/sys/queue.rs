@@ -1,6 +1,7 @@
 //! Queue pairs, and the queues in which their completions come.
 
 use core::ffi::c_int;
+use core::mem;
 use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -33,6 +34,8 @@ pub(in crate::verbs) struct CompletionQueue {
     poll_cq: abi::PollCq,
     request_notify: abi::RequestNotify,
     room: Vec<Wc>,
+    /// A queue pair that cannot be destroyed uses it until the process ends.
+    is_kept: bool,
 }
 
 // SAFETY: handles that no other value has; the library's functions may be called from any thread.
@@ -63,14 +66,20 @@ impl CompletionQueue {
             unsafe { (library.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };
-        Ok(Self {
+        let made = Self {
             context: Arc::clone(context),
             channel,
             raw,
             poll_cq,
             request_notify,
             room: vec![Wc::default(); POLL_COUNT_MAX],
-        })
+            is_kept: false,
+        };
+        // A descriptor can be ready because its device is gone; who takes a notice must not wait
+        // for one that never comes.
+        let flags = rustix::fs::fcntl_getfl(made.descriptor())?;
+        rustix::fs::fcntl_setfl(made.descriptor(), flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(made)
     }
 
     /// Takes some of the completions that have come.
@@ -102,7 +111,10 @@ impl CompletionQueue {
         unsafe { BorrowedFd::borrow_raw(number) }
     }
 
-    /// Takes what [`descriptor`](Self::descriptor) told of; to be called when it is readable.
+    /// Takes what [`descriptor`](Self::descriptor) told of, if it did.
+    ///
+    /// # Errors
+    /// It told of nothing, or the device is gone.
     pub(in crate::verbs) fn take_notice(&mut self) -> io::Result<()> {
         let library = self.context.library;
         let (mut queue, mut told) = (ptr::null_mut(), ptr::null_mut());
@@ -119,6 +131,9 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         let library = self.context.library;
         // SAFETY: the queue pair that used it is gone (`QueuePair` drops it first), and every
         // event that was taken was acknowledged.
@@ -196,9 +211,10 @@ pub(in crate::verbs) struct QueuePair {
     domain: Arc<Domain>,
     requests: Vec<SendWr>,
     pieces: Vec<Sge>,
-    /// After `drop` has destroyed the queue pair, nothing uses these any more.
+    /// After `end` has destroyed the queue pair, nothing uses these any more.
     pub(in crate::verbs) completions: CompletionQueue,
     memories: Vec<Option<RegisteredMemory>>,
+    is_ended: bool,
 }
 
 // SAFETY: handles that no other value has, and buffers whose pointers are made anew for each post.
@@ -257,6 +273,7 @@ impl QueuePair {
             pieces: Vec::new(),
             completions,
             memories: Vec::new(),
+            is_ended: false,
         };
         let mut attributes = QpAttributes {
             state: abi::STATE_INIT,
@@ -333,6 +350,32 @@ impl QueuePair {
             ..QpAttributes::default()
         };
         self.modify(&mut attributes, abi::MASK_STATE)
+    }
+
+    /// Destroys it: the card has ended what it was executing over it, and executes nothing more.
+    ///
+    /// # Errors
+    /// The card did not say so, as when it is gone. Nobody knows what it still does, so what it
+    /// was shown stays until the process ends.
+    pub(in crate::verbs) fn destroy(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    /// Only once.
+    fn end(&mut self) -> io::Result<()> {
+        assert!(!self.is_ended, "a queue pair is destroyed once");
+        self.is_ended = true;
+        let library = self.domain.context.library;
+        // SAFETY: the handle came from the library and is given back once. If that succeeds, the
+        // card uses neither the completion queue nor the memory, which are dropped after it; if it
+        // does not, neither they nor the domain and the device are given back.
+        let destroyed = check(unsafe { (library.ibv_destroy_qp)(self.raw.as_ptr()) });
+        if destroyed.is_err() {
+            self.completions.is_kept = true;
+            mem::forget(mem::take(&mut self.memories));
+            mem::forget(Arc::clone(&self.domain));
+        }
+        destroyed
     }
 
     /// Gives the queue pair a piece of memory for its requests; returns its index.
@@ -445,11 +488,17 @@ impl QueuePair {
 }
 
 impl Drop for QueuePair {
+    /// Where nobody relies on it: on the client's side.
     fn drop(&mut self) {
-        let library = self.domain.context.library;
-        // SAFETY: the handle came from the library and is given back once. After this the card
-        // uses neither the completion queue nor the memory, which are dropped after it.
-        let destroyed = unsafe { (library.ibv_destroy_qp)(self.raw.as_ptr()) };
-        debug_assert_eq!(destroyed, 0, "nothing else uses the queue pair");
+        if self.is_ended {
+            return;
+        }
+        if let Err(error) = self.end() {
+            tracing::error!(
+                %error,
+                "cannot destroy a queue pair: is the RDMA device gone? Its memory is kept until \
+                 this process ends"
+            );
+        }
     }
 }

@@ -120,6 +120,34 @@ fn a_crowd_that_guesses_locks_nobody_out() {
     honest.works(0);
 }
 
+/// Promise: nobody can take all sessions of a pool over one control connection; others find some,
+/// and it finds some again when it has closed one.
+#[test]
+fn one_client_has_so_many_sessions() {
+    const SESSION_COUNT_MAX: usize = 5;
+    let node = NetworkNode::start_with(|options| {
+        options.session_count_max = SESSION_COUNT_MAX;
+    });
+    let honest = Honest::of(node.client());
+    let greedy = node.client();
+    let taken = (0..SESSION_COUNT_MAX).map(|_| greedy.register_session().expect("it may"));
+    let taken: Vec<_> = taken.collect();
+    for _ in 0..20 {
+        let error = greedy.register_session().expect_err("one too many");
+        assert!(
+            error
+                .to_string()
+                .contains("this client has 5 sessions, as many as one may have"),
+            "{error}"
+        );
+    }
+    honest.works(0);
+    Honest::of(node.client()).works(1);
+    greedy.close_session(taken[0]).expect("closed");
+    greedy.register_session().expect("there is room for one");
+    greedy.register_session().expect_err("and no more");
+}
+
 /// Promise: a client cannot take more connections for itself than it may have; sessions of others
 /// find room.
 #[test]

@@ -10,8 +10,8 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::Honest;
 use super::raw::{
-    ADMIN, Hello, MAGIC, MESSAGE_SIZE_BYTES, READ, Raw, WRITE, key_of, message, refusal, ticket_of,
-    word,
+    ADMIN, Hello, MAGIC, MESSAGE_SIZE_BYTES, READ, Raw, WRITE, key_of, message, proof_message,
+    refusal, ticket_of, word,
 };
 use crate::network::{NetworkNode, SECRET, secret};
 
@@ -72,6 +72,60 @@ fn a_wrong_secret_is_refused_late_and_logged() {
         "{line}"
     );
     honest.works(0);
+}
+
+/// Promise (H4): of many wrong secrets a few are logged, and the number of the others; another
+/// second's are logged again.
+#[test]
+fn the_log_does_not_grow_with_every_guess() {
+    const GUESS_COUNT: usize = 60;
+    keep_log();
+    let node = NetworkNode::start();
+    let guesses: Vec<Raw> = (0..GUESS_COUNT)
+        .map(|_| {
+            let mut raw = Raw::connect(&node.address);
+            let hello = Hello::control(ADMIN).message();
+            let challenge = raw.ask(&hello);
+            assert_eq!(word(&challenge, 1), 1, "a challenge");
+            raw
+        })
+        .collect();
+    let peers: Vec<String> = guesses
+        .iter()
+        .map(|raw| raw.peer_of_node().to_string())
+        .collect();
+    let mut guesses = guesses;
+    for raw in &mut guesses {
+        raw.send(&proof_message(&[7; 32]));
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = String::from_utf8(log().clone()).expect("UTF-8");
+        let own = |field: &str| peers.iter().any(|peer| field == peer);
+        let is_told = |line: &&str| fields(line, "peer").any(own) && line.contains("wrong secret");
+        let told_count = text.lines().filter(is_told).count();
+        assert!(told_count <= GUESS_COUNT / 2, "{told_count}");
+        let withheld = text.lines().filter(|line| {
+            fields(line, "last_peer").any(own) && line.contains("not written: log-ins that failed")
+        });
+        let counts = withheld.flat_map(|line| fields(line, "count"));
+        let withheld_count: usize = counts.map(|text| text.parse().unwrap_or(0)).sum();
+        if told_count + withheld_count == GUESS_COUNT {
+            break;
+        }
+        let missing = GUESS_COUNT - told_count - withheld_count;
+        assert!(
+            Instant::now() < until,
+            "{missing} of them are not accounted for"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The values of a field in a line of the log.
+fn fields<'a>(line: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let words = line.split_whitespace();
+    words.filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Promise: the library's client says the same to its user, who learns nothing else.
@@ -163,7 +217,7 @@ fn other_versions_and_garbage_are_turned_away() {
     let node = NetworkNode::start();
     let honest = Honest::of(node.client());
     let cases: [(&[u64], &str); 9] = [
-        (&[MAGIC + 1, 1, 1, 3], "version 3 where"),
+        (&[MAGIC + 1, 1, 1, 3], "version 4 where"),
         (&[u64::MAX; 32], "no farleaf message"),
         (&[0; 32], "no farleaf message"),
         (&[MAGIC, 99], "unknown request number 99"),

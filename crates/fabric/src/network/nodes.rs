@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farleaf_types::NodeId;
 
-use crate::tcp::client::TcpClient;
+use crate::tcp::TcpClient;
 
 /// The way to a node.
 #[derive(Debug)]
@@ -26,10 +26,16 @@ pub trait NodeDirectory: Debug + Send + Sync {
     /// The way to a node.
     fn find(&self, node: NodeId) -> NodeWay;
 
+    /// Nothing more can be opened by this client of a node, which is not lost: the way by another
+    /// client, if the first one's own connection to the node has ended. `None`: that is not why.
+    fn renew(&self, _node: NodeId, _failed: &Arc<TcpClient>) -> Option<NodeWay> {
+        None
+    }
+
     /// Whether a node is known to be gone for good. Costs nothing.
     fn is_lost(&self, node: NodeId) -> bool;
 
     /// The connection to a node broke: whether the node is gone for good, by the word of the pool's
-    /// home. Waits for it as long as the home needs to notice.
+    /// home. Waits until the home has noticed, or heard from the node since.
     fn is_lost_now(&self, node: NodeId) -> bool;
 }
