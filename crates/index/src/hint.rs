@@ -109,24 +109,41 @@ pub trait SearchLayer {
     /// is nothing further left.
     fn left_of(&self, key: u64, failed: Hint) -> Option<Hint>;
 
-    /// The trained leaf after `parent`.
-    fn next_trained(&self, parent: u32) -> Option<Hint>;
+    /// The trained leaf after `parent`; `None` also of a layer that does not know the leaves in
+    /// order.
+    fn next_trained(&self, parent: u32) -> Option<Hint> {
+        let _ = parent;
+        None
+    }
 
-    /// A leaf that a split made was met, or made by this session.
-    fn learn(&mut self, low: u64, leaf: Hint);
+    /// A leaf that a split made was met, or made by this session. A layer that knows no leaves by
+    /// itself learns nothing.
+    fn learn(&mut self, low: u64, leaf: Hint) {
+        let _ = (low, leaf);
+    }
 
     /// Synonyms known of a trained leaf whose lower fence is above `from`, in order of their
     /// fences, until `found` holds `limit`.
-    fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>);
+    fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
+        let _ = (parent, from, limit, found);
+    }
 
-    /// Where a split of a leaf of this parent is announced.
-    fn announcement(&self, parent: u32) -> Option<Announcement>;
+    /// Where a split of a leaf of this parent is announced; nowhere in a table without models.
+    fn announcement(&self, parent: u32) -> Option<Announcement> {
+        let _ = parent;
+        None
+    }
 
     /// How many announcements of a model this session has read.
-    fn announced_seen(&self, model: u32) -> u32;
+    fn announced_seen(&self, model: u32) -> u32 {
+        let _ = model;
+        0
+    }
 
     /// The first announcements of a model, `entries` since `seen`, have been read.
-    fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]);
+    fn note_announced(&mut self, model: u32, seen: u32, entries: &[u64]) {
+        let _ = (model, seen, entries);
+    }
 
     /// Bytes that the session must hold to work as measured: models, upper models, residuals,
     /// tables, synonyms. Shared structures are counted whole.

@@ -4,14 +4,19 @@ use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
+use farleaf_leaf::LeafGeometry;
 use farleaf_types::RemoteAddr;
 
 use crate::directory::Directory;
+use crate::fg::FgLayer;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::learned::LearnedLayer;
 use crate::partial::{Budget, PartialLayer};
+use crate::rf_tree::{RfTreeLayer, SearchLayerCache};
 use crate::rolex::RolexLayer;
+use crate::sherman::ShermanLayer;
 use crate::snapshot::{PagedSnapshot, SnapshotHeader};
+use crate::tree::head::Head;
 
 /// The search layers that a table can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,19 +26,42 @@ pub enum LayerKind {
     Learned,
     /// ROLEX as its paper has it: a range of leaves per get.
     Rolex,
+    /// RF-tree: a tree in far memory, of which each compute node caches what lists leaves.
+    RfTree,
+    /// The same tree without any cache, as FG has it: a round trip per level.
+    Fg,
+    /// The same tree with a cache of some of its nodes, as Sherman has it.
+    Sherman,
 }
 
 /// A name that is no search layer's.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{0}' is no search layer; there are 'learned' and 'rolex'")]
+#[error("'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg' and 'sherman'")]
 pub struct UnknownLayer(pub String);
 
 impl LayerKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Learned,
+        Self::Rolex,
+        Self::RfTree,
+        Self::Fg,
+        Self::Sherman,
+    ];
+
+    /// Whether leaves are found by a tree in far memory, and not by models.
+    pub const fn has_tree(self) -> bool {
+        matches!(self, Self::RfTree | Self::Fg | Self::Sherman)
+    }
+
     /// The number in the catalog.
     pub const fn number(self) -> u8 {
         match self {
             Self::Learned => 1,
             Self::Rolex => 2,
+            Self::RfTree => 3,
+            Self::Fg => 4,
+            Self::Sherman => 5,
         }
     }
 
@@ -42,6 +70,9 @@ impl LayerKind {
         match number {
             1 => Some(Self::Learned),
             2 => Some(Self::Rolex),
+            3 => Some(Self::RfTree),
+            4 => Some(Self::Fg),
+            5 => Some(Self::Sherman),
             _ => None,
         }
     }
@@ -51,6 +82,9 @@ impl LayerKind {
         match self {
             Self::Learned => "learned",
             Self::Rolex => "rolex",
+            Self::RfTree => "rf-tree",
+            Self::Fg => "fg",
+            Self::Sherman => "sherman",
         }
     }
 }
@@ -65,7 +99,7 @@ impl FromStr for LayerKind {
     type Err = UnknownLayer;
 
     fn from_str(name: &str) -> Result<Self, UnknownLayer> {
-        [Self::Learned, Self::Rolex]
+        Self::ALL
             .into_iter()
             .find(|kind| kind.name() == name)
             .ok_or_else(|| UnknownLayer(name.to_owned()))
@@ -81,6 +115,12 @@ pub enum Layer {
     Rolex(RolexLayer),
     /// [`LayerKind::Learned`] under a metadata budget (L3.1 to L3.6).
     Partial(Box<PartialLayer>),
+    /// See [`LayerKind::RfTree`].
+    RfTree(RfTreeLayer),
+    /// See [`LayerKind::Fg`].
+    Fg(FgLayer),
+    /// See [`LayerKind::Sherman`].
+    Sherman(Box<ShermanLayer>),
 }
 
 impl Layer {
@@ -105,6 +145,19 @@ impl Layer {
             Self::Rolex(layer) => *layer = layer.with_directory(directory),
             Self::Learned(_) => *self = Self::new(LayerKind::Learned, directory),
             Self::Partial(_) => unreachable!("sessions with a budget read snapshots by pages"),
+            Self::RfTree(_) | Self::Fg(_) | Self::Sherman(_) => {
+                unreachable!("trees have no directory")
+            }
+        }
+    }
+
+    /// The head of the tree that the layer searches in, if it does.
+    pub fn tree_head(&self) -> Option<&Head> {
+        match self {
+            Self::RfTree(layer) => Some(layer.cache().head()),
+            Self::Fg(layer) => Some(layer.head()),
+            Self::Sherman(layer) => Some(layer.head()),
+            Self::Learned(_) | Self::Rolex(_) | Self::Partial(_) => None,
         }
     }
 
@@ -117,14 +170,14 @@ impl Layer {
     pub fn as_partial(&self) -> Option<&PartialLayer> {
         match self {
             Self::Partial(layer) => Some(layer),
-            Self::Learned(_) | Self::Rolex(_) => None,
+            _ => None,
         }
     }
 
     pub(crate) fn as_partial_mut(&mut self) -> Option<&mut PartialLayer> {
         match self {
             Self::Partial(layer) => Some(layer),
-            Self::Learned(_) | Self::Rolex(_) => None,
+            _ => None,
         }
     }
 
@@ -133,6 +186,9 @@ impl Layer {
             Self::Learned(layer) => Searched::Directory(layer.directory()),
             Self::Rolex(layer) => Searched::Directory(layer.directory()),
             Self::Partial(layer) => Searched::Snapshot(layer.snapshot().header()),
+            Self::RfTree(layer) => Searched::Cache(layer.cache()),
+            Self::Fg(layer) => Searched::Tree(layer.head()),
+            Self::Sherman(layer) => Searched::Tree(layer.head()),
         }
     }
 
@@ -141,6 +197,8 @@ impl Layer {
         match self.searched() {
             Searched::Directory(directory) => directory.generation(),
             Searched::Snapshot(header) => header.generation,
+            Searched::Cache(cache) => cache.head().generation,
+            Searched::Tree(head) => head.generation,
         }
     }
 
@@ -149,14 +207,19 @@ impl Layer {
         match self.searched() {
             Searched::Directory(directory) => directory.record_count(),
             Searched::Snapshot(header) => header.record_count,
+            Searched::Cache(cache) => cache.head().record_count,
+            Searched::Tree(head) => head.record_count,
         }
     }
 
-    /// How many trained leaves there are.
+    /// How many trained leaves there are; of a tree without a cache of all of it, how many leaves
+    /// there were when its head was read.
     pub fn leaf_count(&self) -> u32 {
         match self.searched() {
             Searched::Directory(directory) => directory.leaf_count(),
             Searched::Snapshot(header) => header.leaf_count,
+            Searched::Cache(cache) => cache.leaf_count(),
+            Searched::Tree(head) => u32::try_from(head.leaf_count).unwrap_or(u32::MAX),
         }
     }
 
@@ -165,6 +228,7 @@ impl Layer {
         match self.searched() {
             Searched::Directory(directory) => directory.model_count(),
             Searched::Snapshot(header) => header.model_count as usize,
+            Searched::Cache(_) | Searched::Tree(_) => 0,
         }
     }
 
@@ -172,14 +236,21 @@ impl Layer {
     pub fn first_leaf_of(&self, model: u32) -> Option<u32> {
         match self.searched() {
             Searched::Directory(directory) => Some(directory.first_leaf_of(model as usize)),
-            Searched::Snapshot(_) => None,
+            _ => None,
         }
     }
 
     /// The trained leaf with this number, and how many of its model lie side by side from it on, of
     /// `count_max` at the most; `None` when there is none, or when its model is not held.
-    pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
+    pub fn run_from(
+        &self,
+        geometry: LeafGeometry,
+        number: u32,
+        count_max: u32,
+    ) -> Option<(Hint, u32)> {
         match self {
+            Self::RfTree(layer) => layer.run_from(number, count_max, geometry.stride_blocks()),
+            Self::Fg(_) | Self::Sherman(_) => (number == 0).then(|| (self.first_leaf(), 1)),
             Self::Learned(layer) => layer.directory().run_from(number, count_max),
             Self::Rolex(layer) => layer.directory().run_from(number, count_max),
             Self::Partial(layer) => {
@@ -193,7 +264,12 @@ impl Layer {
     pub fn leaf(&self, number: u32) -> Option<Hint> {
         match self.searched() {
             Searched::Directory(directory) => directory.leaf(number),
-            Searched::Snapshot(_) => self.run_from(number, 1).map(|(leaf, _)| leaf),
+            Searched::Snapshot(_) => {
+                let layer = self.as_partial()?;
+                layer.run_from(number).map(|(leaf, _)| leaf)
+            }
+            Searched::Cache(cache) => cache.leaf(number),
+            Searched::Tree(_) => (number == 0).then(|| self.first_leaf()),
         }
     }
 
@@ -201,14 +277,24 @@ impl Layer {
     pub fn first_leaf(&self) -> Hint {
         match self {
             Self::Partial(layer) => layer.first_of_page(0),
+            Self::Fg(_) | Self::Sherman(_) => {
+                let head = self.tree_head().expect("a tree");
+                Hint {
+                    addr: head.first_leaf,
+                    parent: 0,
+                }
+            }
             _ => self.leaf(0).expect("a directory has at least one leaf"),
         }
     }
 
     /// Whether a leaf is the trained one of its number, or may be as far as what is held tells.
     pub fn may_be_trained(&self, leaf: Hint) -> bool {
-        if let Self::Partial(layer) = self {
-            return layer.may_be_trained(leaf);
+        match self {
+            Self::Partial(layer) => return layer.may_be_trained(leaf),
+            // There is nothing to be learned.
+            Self::Fg(_) | Self::Sherman(_) => return true,
+            Self::Learned(_) | Self::Rolex(_) | Self::RfTree(_) => {}
         }
         let trained = self.leaf(leaf.parent);
         trained.is_some_and(|trained| trained.addr == leaf.addr)
@@ -219,6 +305,8 @@ impl Layer {
 enum Searched<'a> {
     Directory(&'a Directory),
     Snapshot(&'a SnapshotHeader),
+    Cache(&'a SearchLayerCache),
+    Tree(&'a Head),
 }
 
 macro_rules! delegate {
@@ -227,6 +315,9 @@ macro_rules! delegate {
             Layer::Learned($layer) => $call,
             Layer::Rolex($layer) => $call,
             Layer::Partial($layer) => $call,
+            Layer::RfTree($layer) => $call,
+            Layer::Fg($layer) => $call,
+            Layer::Sherman($layer) => $call,
         }
     };
 }
@@ -243,6 +334,9 @@ impl SearchLayer for Layer {
 
     #[inline]
     fn next_trained(&self, parent: u32) -> Option<Hint> {
+        if let Self::Learned(layer) = self {
+            return layer.next_trained(parent);
+        }
         delegate!(self, layer => layer.next_trained(parent))
     }
 
@@ -250,7 +344,11 @@ impl SearchLayer for Layer {
         delegate!(self, layer => layer.learn(low, leaf));
     }
 
+    #[inline]
     fn synonyms_above(&self, parent: u32, from: u64, limit: usize, found: &mut Vec<RemoteAddr>) {
+        if let Self::Learned(layer) = self {
+            return layer.synonyms_above(parent, from, limit, found);
+        }
         delegate!(self, layer => layer.synonyms_above(parent, from, limit, found));
     }
 

@@ -10,11 +10,15 @@
 //! get |
 //! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, a range of leaves per
 //! get |
+//! | [`rf_tree`] | RF-tree: all that lists leaves cached on the compute node |
+//! | [`fg`] | the same tree without a cache: a round trip per level |
+//! | [`sherman`] | the same tree with a cache of some of its nodes |
 //! | [`partial`] | `learned` under a metadata budget: pages of models and residuals come and go |
 //! | [`hint`] | what a search layer offers to the operations |
 //! | [`directory`] | models and residuals in this process's memory; both layers search in it |
 //! | [`synonyms`] | leaves that splits made since the training |
 //! | [`snapshot`] | the directory's format in far memory |
+//! | [`tree`] | a tree of inner nodes in far memory, which three of the layers search in |
 //! | [`load`] | bulk load: cuts leaves, trains, writes, commits |
 //! | [`retrain`] | retraining: leaves move to new runs, new models take the place of old ones |
 //! | [`operation`] | get, put, scan and the rest, over any search layer |
@@ -25,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod directory;
+pub mod fg;
 pub mod hint;
 pub mod layer;
 pub mod learned;
@@ -32,10 +37,14 @@ pub mod load;
 pub mod operation;
 pub mod partial;
 pub mod retrain;
+pub mod rf_tree;
 pub mod rolex;
+pub mod sherman;
 pub mod snapshot;
 pub mod synonyms;
+pub mod tree;
 
+mod clock;
 mod error;
 
 pub use directory::Directory;

@@ -1,4 +1,4 @@
-//! A new table: one empty leaf over all keys, and a snapshot that leads to it.
+//! A new table: one empty leaf over all keys, and a snapshot, or a tree, that leads to it.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::{LeafAccess, LeafBuffer};
@@ -11,19 +11,29 @@ use super::train::shift_for;
 use crate::IndexError;
 use crate::directory::Model;
 use crate::snapshot::{SnapshotContents, write_snapshot};
+use crate::tree::build::{NewTree, Plan, build};
+use crate::tree::node::Entry;
 
 /// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
 /// the snapshot takes anyway.
 const SYNONYM_CAPACITY: u32 = 4094;
 
 /// What a catalog entry needs of a new table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct NewTable {
     /// Its first leaf.
     pub first_leaf: RemoteAddr,
     /// Its first root.
     pub root: RemoteAddr,
-    chunks: [ChunkRange; 2],
+    leaves: ChunkRange,
+    leading: Leading,
+}
+
+/// What leads to the first leaf.
+#[derive(Debug)]
+enum Leading {
+    Snapshot(ChunkRange),
+    Tree(NewTree),
 }
 
 /// Writes the first leaf and the first snapshot of a table that is to be loaded, or retrained, by
@@ -49,6 +59,43 @@ pub async fn create_table<E: Endpoint>(
     let counters = access.endpoint.counters();
     counters.record(OperationKind::Control, &batch.take_cost());
     executed?;
+    match lead_to(access, plan, first_leaf).await {
+        Ok((root, leading)) => Ok(NewTable {
+            first_leaf,
+            root,
+            leaves,
+            leading,
+        }),
+        Err(error) => {
+            let free = FreeLeaves::default();
+            allocator
+                .give_back(leaves, ChunkPurpose::Free, access.table, free)
+                .await?;
+            Err(error)
+        }
+    }
+}
+
+/// The first root, and what has to be given back of it.
+async fn lead_to<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    plan: &LoadPlan,
+    first_leaf: RemoteAddr,
+) -> Result<(RemoteAddr, Leading), IndexError> {
+    if plan.kind.has_tree() {
+        let over = Plan {
+            generation: 0,
+            record_count: 0,
+            fill_percent: plan.fill_percent,
+            entry_count_max: plan.entry_count_max,
+        };
+        let entry = Entry {
+            low: 0,
+            child: first_leaf,
+        };
+        let tree = build(access, over, &[entry]).await?;
+        return Ok((tree.root, Leading::Tree(tree)));
+    }
     let model = Model {
         first_key: 0,
         slope: 0.0,
@@ -69,21 +116,10 @@ pub async fn create_table<E: Endpoint>(
         residuals: vec![0],
         leaf_table: None,
     };
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
-    match written {
-        Ok((root, snapshot)) => Ok(NewTable {
-            first_leaf,
-            root,
-            chunks: [leaves, snapshot],
-        }),
-        Err(error) => {
-            let free = FreeLeaves::default();
-            allocator
-                .give_back(leaves, ChunkPurpose::Free, access.table, free)
-                .await?;
-            Err(error.into())
-        }
-    }
+    let (root, range) = written?;
+    Ok((root, Leading::Snapshot(range)))
 }
 
 impl NewTable {
@@ -97,7 +133,6 @@ impl NewTable {
         committed: bool,
     ) -> Result<(), IndexError> {
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-        let [leaves, snapshot] = self.chunks;
         let free = ChunkPurpose::Free;
         let mut unused = FreeLeaves::default();
         (1..access.geometry.chunk_leaf_count()).for_each(|leaf| unused.insert(leaf));
@@ -106,8 +141,12 @@ impl NewTable {
         };
         let purpose = if committed { purpose } else { free };
         allocator
-            .give_back(leaves, purpose, access.table, unused)
+            .give_back(self.leaves, purpose, access.table, unused)
             .await?;
+        let snapshot = match self.leading {
+            Leading::Tree(tree) => return tree.give_back(access, committed).await,
+            Leading::Snapshot(snapshot) => snapshot,
+        };
         let purpose = ChunkPurpose::Snapshot { generation: 0 };
         let purpose = if committed { purpose } else { free };
         allocator

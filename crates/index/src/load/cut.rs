@@ -4,6 +4,11 @@
 //! between the last key of one leaf and the first of the next (see `docs/learned-layer.md`).
 //! Cutting at the widest of three gaps makes that nearly certain, and keeps the mean fill.
 
+use crate::LoadError;
+
+/// Records between two calls of a progress callback.
+const PROGRESS_RECORD_COUNT: u64 = 1 << 16;
+
 /// How many records the leaves of a load get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillTarget {
@@ -78,6 +83,53 @@ impl Cutter {
         let key = |count: &usize| (gap(*count), *count == self.target.wanted);
         cuts.max_by_key(key).unwrap_or(self.target.wanted)
     }
+}
+
+/// Where the leaves of a load go.
+pub(super) trait LeafSink {
+    /// Where the records of the next leaf go.
+    fn records_mut(&mut self) -> &mut Vec<(u64, u64)>;
+
+    /// The last `count` records are a leaf.
+    ///
+    /// # Errors
+    /// The pool is full, or the fabric failed.
+    async fn add_leaf(&mut self, count: usize) -> Result<(), LoadError>;
+}
+
+/// Cuts records, which have to ascend by key, into leaves; tells `progress` now and then how many
+/// it was given. Returns how many there were.
+///
+/// # Errors
+/// The records do not ascend, or what [`LeafSink::add_leaf`] says.
+pub(super) async fn cut_into(
+    target: FillTarget,
+    records: impl Iterator<Item = (u64, u64)>,
+    leaves: &mut impl LeafSink,
+    progress: &mut impl FnMut(u64),
+) -> Result<u64, LoadError> {
+    let mut cutter = Cutter::new(target);
+    let mut record_count = 0;
+    for record in records {
+        if let Some(previous) = cutter.last_key().filter(|previous| *previous >= record.0) {
+            return Err(LoadError::NotAscending {
+                index: record_count,
+                key: record.0,
+                previous,
+            });
+        }
+        record_count += 1;
+        if let Some(count) = cutter.push(record, leaves.records_mut()) {
+            leaves.add_leaf(count).await?;
+        }
+        if record_count % PROGRESS_RECORD_COUNT == 0 {
+            progress(record_count);
+        }
+    }
+    while let Some(count) = cutter.finish(leaves.records_mut()) {
+        leaves.add_leaf(count).await?;
+    }
+    Ok(record_count)
 }
 
 #[cfg(test)]

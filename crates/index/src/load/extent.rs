@@ -95,28 +95,18 @@ impl RunExtents {
         placement: &mut Placement,
     ) -> Result<ChunkRange, RegionError> {
         let ahead = needed.max(AHEAD_CHUNK_COUNT);
-        loop {
-            let node = placement.emptiest();
+        let claim = async |node| {
             let allocator = allocator.on(node);
-            let claimed = match allocator.claim(ahead, self.purpose, self.table).await {
+            match allocator.claim(ahead, self.purpose, self.table).await {
                 Err(RegionError::Full { .. }) if ahead > needed => {
                     allocator.claim(needed, self.purpose, self.table).await
                 }
                 claimed => claimed,
-            };
-            match claimed {
-                // U4: there is no room on a node that was lost just now.
-                Err(error)
-                    if (matches!(error, RegionError::Full { .. })
-                        || error.lost_node() == Some(node))
-                        && placement.rule_out(node) => {}
-                Err(error) => return Err(error),
-                Ok(range) => {
-                    placement.note_claimed(node, range.count);
-                    return Ok(range);
-                }
             }
-        }
+        };
+        let (node, range) = placement.on_emptiest(claim).await?;
+        placement.note_claimed(node, range.count);
+        Ok(range)
     }
 
     /// Gives back, as free, the chunks of the last range that nothing was placed in.

@@ -1,4 +1,5 @@
-//! Bulk load: a sorted sequence becomes runs of leaves, models and residuals, and appears at once.
+//! Bulk load: a sorted sequence becomes runs of leaves, models and residuals, or leaves and a tree
+//! over them, and appears at once.
 //!
 //! - **B1.** Leaves, models, residuals and synonym leaf tables are written into chunks that the
 //!   loader owns; nothing points to them.
@@ -20,6 +21,7 @@ mod cut;
 mod extent;
 mod run;
 mod train;
+mod under_tree;
 
 pub(crate) use commit::draw_generation;
 pub use commit::finish_root;
@@ -38,12 +40,10 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 
 use crate::LoadError;
 use crate::layer::LayerKind;
+use crate::load::cut::cut_into;
 use crate::load::extent::RunExtents;
 use crate::load::run::RunBuilder;
 use crate::snapshot::{SnapshotContents, write_snapshot};
-
-/// Records between two calls of a progress callback.
-const PROGRESS_RECORD_COUNT: u64 = 1 << 16;
 
 /// What a load made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,9 @@ pub struct LoadPlan {
     pub fill_percent: u8,
     /// Error bound in keys.
     pub epsilon_keys: f64,
+    /// Entries that the inner nodes of a new table's tree get at the most; a load keeps to what the
+    /// table was made with.
+    pub entry_count_max: u32,
 }
 
 impl LoadPlan {
@@ -75,7 +78,7 @@ impl LoadPlan {
             LayerKind::Learned => {
                 self.epsilon_keys / FillTarget::new(slots, self.fill_percent).mean()
             }
-            LayerKind::Rolex => self.epsilon_keys / slots as f64,
+            _ => self.epsilon_keys / slots as f64,
         }
     }
 }
@@ -103,6 +106,15 @@ pub async fn bulk_load<E: Endpoint>(
     let counters = access.endpoint.counters();
     counters.record(OperationKind::BulkLoad, &batch.take_cost());
     let generation = begun?;
+    if plan.kind.has_tree() {
+        let load = Box::pin(under_tree::load(
+            &access,
+            (entry, plan, generation, broken),
+            records,
+            &mut progress,
+        ));
+        return load.await;
+    }
     let purpose = ChunkPurpose::Run {
         slots: access.geometry.slots(),
         generation,
@@ -162,27 +174,7 @@ async fn load_into<E: Endpoint>(
     let fill = FillTarget::new(access.geometry.slot_count(), plan.fill_percent);
     let epsilon_leaves = plan.epsilon_leaves(access.geometry.slot_count());
     let mut builder = RunBuilder::new(access, &allocator, extents, plan.kind, epsilon_leaves);
-    let mut cutter = Cutter::new(fill);
-    let mut record_count = 0;
-    for record in records {
-        if let Some(previous) = cutter.last_key().filter(|previous| *previous >= record.0) {
-            return Err(LoadError::NotAscending {
-                index: record_count,
-                key: record.0,
-                previous,
-            });
-        }
-        record_count += 1;
-        if let Some(count) = cutter.push(record, builder.records_mut()) {
-            builder.add_leaf(count).await?;
-        }
-        if record_count % PROGRESS_RECORD_COUNT == 0 {
-            progress(record_count);
-        }
-    }
-    while let Some(count) = cutter.finish(builder.records_mut()) {
-        builder.add_leaf(count).await?;
-    }
+    let record_count = cut_into(fill, records, &mut builder, progress).await?;
     let Some(run) = builder.finish().await? else {
         return Ok(LoadSummary::default());
     };

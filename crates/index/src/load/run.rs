@@ -10,6 +10,7 @@ use crate::LoadError;
 use crate::directory::Model;
 use crate::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use crate::layer::LayerKind;
+use crate::load::cut::LeafSink;
 use crate::load::extent::RunExtents;
 use crate::load::train::{Boundaries, Gap, shift_for};
 
@@ -80,31 +81,6 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             held_back: None,
             batch: Batch::new(),
         }
-    }
-
-    /// Where the records of the next leaf go.
-    pub(super) fn records_mut(&mut self) -> &mut Vec<(u64, u64)> {
-        &mut self.records
-    }
-
-    /// The last `count` records are a leaf.
-    ///
-    /// # Errors
-    /// The pool is full, or the fabric failed.
-    pub(super) async fn add_leaf(&mut self, count: usize) -> Result<(), LoadError> {
-        let leaf = &self.records[self.records.len() - count..];
-        let (first, last) = (leaf[0].0, leaf[count - 1].0);
-        let gap = Gap {
-            last: self.last_key.unwrap_or(first),
-            first,
-        };
-        self.last_key = Some(last);
-        if let Some(segment) = self.regression.push(gap.middle()) {
-            self.write_model(&segment, Some((gap.middle(), count)))
-                .await?;
-        }
-        self.leaves.push((count, gap));
-        Ok(())
     }
 
     /// Closes the last model. `None` when there was no leaf.
@@ -221,6 +197,28 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     }
 }
 
+impl<E: Endpoint> LeafSink for RunBuilder<'_, E> {
+    fn records_mut(&mut self) -> &mut Vec<(u64, u64)> {
+        &mut self.records
+    }
+
+    async fn add_leaf(&mut self, count: usize) -> Result<(), LoadError> {
+        let leaf = &self.records[self.records.len() - count..];
+        let (first, last) = (leaf[0].0, leaf[count - 1].0);
+        let gap = Gap {
+            last: self.last_key.unwrap_or(first),
+            first,
+        };
+        self.last_key = Some(last);
+        if let Some(segment) = self.regression.push(gap.middle()) {
+            self.write_model(&segment, Some((gap.middle(), count)))
+                .await?;
+        }
+        self.leaves.push((count, gap));
+        Ok(())
+    }
+}
+
 async fn write_words<E: Endpoint>(
     endpoint: &E,
     batch: &mut Batch,
@@ -237,22 +235,21 @@ async fn write_words<E: Endpoint>(
 
 /// Entries of a model's synonym leaf table.
 pub(crate) fn synonym_capacity(kind: LayerKind, leaf_count: u32) -> u32 {
-    match kind {
-        LayerKind::Rolex => PAPER_SYNONYM_CAPACITY,
-        LayerKind::Learned => {
-            // With the table's header, whole blocks.
-            let header = SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
-            let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY + header).next_multiple_of(8);
-            (wanted - header).min(SYNONYM_CAPACITY_MAX)
-        }
+    if kind == LayerKind::Rolex {
+        return PAPER_SYNONYM_CAPACITY;
     }
+    // With the table's header, whole blocks.
+    let header = SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
+    let wanted = (leaf_count / LEAVES_PER_SYNONYM_ENTRY + header).next_multiple_of(8);
+    (wanted - header).min(SYNONYM_CAPACITY_MAX)
 }
 
 /// Leaves that a model may have.
 pub(crate) fn leaf_count_max(kind: LayerKind) -> u32 {
-    match kind {
-        LayerKind::Rolex => Model::LEAF_COUNT_MAX,
-        LayerKind::Learned => Model::TRAINED_LEAF_COUNT_MAX,
+    if kind == LayerKind::Rolex {
+        Model::LEAF_COUNT_MAX
+    } else {
+        Model::TRAINED_LEAF_COUNT_MAX
     }
 }
 

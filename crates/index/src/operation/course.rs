@@ -28,6 +28,8 @@ pub(super) struct Course {
     low: Option<u64>,
     /// A leaf was met that begins before the key and ends before it.
     went_right: bool,
+    /// How often.
+    pub(super) link_count: u32,
     /// Hops to the left that are left, once there was one.
     left_hop_count: Option<u32>,
     /// Retired leaves since the last hop to the left.
@@ -55,6 +57,7 @@ impl Course {
                 }
                 self.low = low;
                 self.went_right = true;
+                self.link_count += 1;
             }
             Look::Retired(_) => {
                 self.low = None;

@@ -7,25 +7,28 @@
 
 mod at_once;
 mod course;
+mod leases;
 mod pages;
 mod read;
 mod scan;
 mod survey;
+mod tree;
+mod tree_cache;
 mod write;
 
 pub use at_once::{Elsewhere, GetAtOnce, MultiGetAtOnce};
 pub use scan::ScanCursor;
-pub use survey::{LeafReport, Survey};
+pub use survey::{LeafReport, LostRange, Survey};
 pub use write::Decision;
 
 use core::cell::{Cell, RefCell};
+use core::future::Future;
+use core::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, Look};
-use farleaf_region::chunk::FreeLeaves;
-use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{NodeId, RemoteAddr};
 
 use crate::IndexError;
@@ -34,12 +37,21 @@ use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
 use crate::partial::{Budget, PartialCounts, PartialLayer};
 use crate::snapshot::PagedSnapshot;
+use crate::tree::node::Entry;
 use course::Course;
 
 /// So many unread announcements of a model make it worth two round trips to read them.
 const CATCH_UP_COUNT: u32 = 4;
 /// Announced leaves that are read with one batch.
 const CATCH_UP_BATCH_COUNT: usize = 256;
+
+/// Links that one lookup of an RF-tree may follow before it wants a newer cache, unless a session
+/// chooses otherwise.
+pub const LINK_COUNT_MAX_DEFAULT: u32 = 2;
+
+/// What is awaited rarely: a future is as large as the largest one inside it, and so is its code,
+/// unless that is unknown.
+type Rare<'a, R> = Pin<Box<dyn Future<Output = R> + 'a>>;
 
 /// Hints of many keys, and where their leaves will be in the batch.
 #[derive(Debug, Default)]
@@ -87,8 +99,11 @@ pub struct HintCounters {
     pub left_count: u64,
     /// Reads of what other sessions have announced.
     pub catch_up_count: u64,
-    /// Newer trainings that were taken over.
+    /// Newer trainings, or newer copies of a tree, that were taken over.
     pub refresh_count: u64,
+    /// Leaves that could not be listed in the tree: there was no room for an inner node, or the
+    /// session may not write, or nodes are lost.
+    pub unlisted_count: u64,
 }
 
 /// What one session keeps of one table between operations.
@@ -99,7 +114,9 @@ pub struct IndexState {
     leases: RefCell<Vec<(NodeId, LeafLease)>>,
     /// Nodes that had no room for a split, and where there was some.
     stand_ins: RefCell<Vec<(NodeId, NodeId)>>,
-    /// Leaves taken from the lease that no leaf links to yet.
+    /// Inner nodes for splits in the tree.
+    inner_lease: RefCell<Option<LeafLease>>,
+    /// Leaves and inner nodes taken from the leases that nothing links to yet.
     unlinked_count: Cell<u32>,
     /// Buffers for asking for many keys at once, kept for the next time.
     scratch: RefCell<Scratch>,
@@ -107,6 +124,14 @@ pub struct IndexState {
     /// what it met by the old one's hints (D7).
     layer_version: Cell<u32>,
     hint_counters: Cell<HintCounters>,
+    /// Links that one lookup may follow before a newer cache of the tree is wanted.
+    link_count_max: Cell<u32>,
+    /// Whether one is wanted; and what tells the session of that, or of a listing that is due.
+    wants_newer: Cell<bool>,
+    news: Rc<Cell<bool>>,
+    /// The leaf that the last operation with a link has found unlisted, and one that two have.
+    met_unlisted: Cell<Option<Entry>>,
+    due_listing: Cell<Option<Entry>>,
     /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
     /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
@@ -124,11 +149,17 @@ impl IndexState {
         Self {
             layer: RefCell::new(layer),
             leases: RefCell::default(),
+            inner_lease: RefCell::default(),
             stand_ins: RefCell::default(),
             unlinked_count: Cell::new(0),
             scratch: RefCell::default(),
             layer_version: Cell::new(0),
             hint_counters: Cell::default(),
+            link_count_max: Cell::new(LINK_COUNT_MAX_DEFAULT),
+            wants_newer: Cell::new(false),
+            news: Rc::default(),
+            met_unlisted: Cell::new(None),
+            due_listing: Cell::new(None),
             follows_retired: Cell::new(false),
             broken,
         }
@@ -209,92 +240,6 @@ impl IndexState {
         let leaves = (0..layer.leaf_count()).filter_map(|number| layer.leaf(number));
         leaves.map(|leaf| leaf.addr).collect()
     }
-
-    /// A leased leaf on this node.
-    fn take_leaf(&self, node: NodeId) -> Option<RemoteAddr> {
-        let mut leases = self.leases.borrow_mut();
-        let (_, lease) = leases.iter_mut().find(|(own, _)| *own == node)?;
-        let leaf = lease.take()?;
-        self.unlinked_count.update(|count| count + 1);
-        Some(leaf)
-    }
-
-    /// A leased leaf for a split on this node: there, or on the node that stands in for it.
-    fn take_leaf_for(&self, node: NodeId) -> Option<RemoteAddr> {
-        if let Some(leaf) = self.take_leaf(node) {
-            return Some(leaf);
-        }
-        let stand_in = {
-            let stand_ins = self.stand_ins.borrow();
-            let found = stand_ins.iter().find(|(full, _)| *full == node);
-            found.map(|(_, other)| *other)?
-        };
-        let leaf = self.take_leaf(stand_in);
-        if leaf.is_none() {
-            // There may be room again.
-            let mut stand_ins = self.stand_ins.borrow_mut();
-            stand_ins.retain(|(full, _)| *full != node);
-        }
-        leaf
-    }
-
-    /// There was no room on `full`, or nothing new goes there, and there was on `other`.
-    fn stand_in(&self, full: NodeId, other: NodeId) {
-        if full != other {
-            self.stand_ins.borrow_mut().push((full, other));
-        }
-    }
-
-    /// Adds a chunk's free leaves to the lease. Returns the chunks of its node that can be given
-    /// back: all of their leaves are linked to.
-    fn extend_lease<E>(
-        &self,
-        access: &LeafAccess<'_, E>,
-        (chunk, free): (ChunkIndex, FreeLeaves),
-    ) -> Vec<ChunkIndex> {
-        let mut leases = self.leases.borrow_mut();
-        let node = chunk.node();
-        let place = leases.iter().position(|(own, _)| *own == node);
-        let place = place.unwrap_or_else(|| {
-            leases.push((node, LeafLease::default()));
-            leases.len() - 1
-        });
-        let lease = &mut leases[place].1;
-        let exhausted = if self.unlinked_count.get() == 0 {
-            lease.take_exhausted()
-        } else {
-            Vec::new()
-        };
-        lease.add(access, chunk, free);
-        exhausted
-    }
-
-    /// Leases nothing more on a lost node (U4).
-    fn forget_leases(&self, node: NodeId) {
-        self.leases.borrow_mut().retain(|(own, _)| *own != node);
-    }
-
-    /// A leaf that was taken is linked to.
-    fn note_linked(&self) {
-        self.unlinked_count.update(|count| count - 1);
-    }
-
-    /// Takes the leases out that are on other nodes than these, to give them back: nothing new goes
-    /// there. None while a leaf that was taken is linked to by nothing yet.
-    pub fn take_leases_but(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
-        if self.unlinked_count.get() > 0 {
-            return Vec::new();
-        }
-        let mut leases = self.leases.borrow_mut();
-        let closed = leases.extract_if(.., |(node, _)| !is_open(*node));
-        closed.map(|(_, lease)| lease).collect()
-    }
-
-    /// Takes the leased leaves out, to give them back.
-    pub fn take_leases(&self) -> Vec<LeafLease> {
-        let leases = self.leases.take().into_iter();
-        leases.map(|(_, lease)| lease).collect()
-    }
 }
 
 /// One table, as one session works on it.
@@ -355,7 +300,9 @@ impl<'a, E: Endpoint> Index<'a, E> {
         if let Err(what) = course.leave(hint, low, look) {
             return Err(self.access.contradiction(hint.addr, what).into());
         }
-        self.next_hint(key, hint, look)
+        let next = self.next_hint(key, hint, look);
+        self.note_wrong_hint(key);
+        next
     }
 
     /// Reads a leaf; see [`LeafAccess::read_intact`].

@@ -81,6 +81,9 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         key: u64,
     ) -> Result<Candidates, IndexError> {
+        if let Some(hint) = self.tree_hint(batch, key).await? {
+            return Ok(Candidates::of(hint));
+        }
         let find = |snapshot: &PagedSnapshot| Some(snapshot.page_of_key(key));
         let page = self.models_of(batch, find).await?;
         Ok(self.candidates_by(page.as_deref(), key))
@@ -102,6 +105,9 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         keys: &[u64],
     ) -> Result<Vec<Candidates>, IndexError> {
+        if let Some(hints) = self.tree_hints(batch, keys).await? {
+            return Ok(hints.into_iter().map(Candidates::of).collect());
+        }
         loop {
             let Some((snapshot, mut pages, missing)) = self.models_of_many(keys) else {
                 let candidates = keys.iter().map(|key| self.candidates_by(None, *key));
@@ -159,12 +165,16 @@ impl<E: Endpoint> Index<'_, E> {
     }
 
     /// The leaf that a key is in as far as models and residuals know, whatever of them has to be
-    /// fetched: at most two round trips. `None` without a budget.
+    /// fetched: at most two round trips. For layers that read inner nodes, what these say. `None`
+    /// with any other.
     pub(super) async fn exact_hint(
         &self,
         batch: &mut Batch,
         key: u64,
     ) -> Result<Option<Hint>, IndexError> {
+        if let Some(hint) = self.tree_hint(batch, key).await? {
+            return Ok(Some(hint));
+        }
         loop {
             let find = |snapshot: &PagedSnapshot| Some(snapshot.page_of_key(key));
             let Some(page) = self.models_of(batch, find).await? else {

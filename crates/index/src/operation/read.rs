@@ -89,12 +89,16 @@ impl<E: Endpoint> Index<'_, E> {
         } = self.state.scratch.take();
         for part in keys.chunks(MULTI_GET_BATCH_COUNT) {
             hints.clear();
-            if let Layer::Learned(layer) = &*self.state.layer.borrow() {
-                for group in part.chunks(GROUP_COUNT) {
-                    let mut located = [Hint::default(); GROUP_COUNT];
-                    layer.locate_group(group, &mut located, |_| {});
-                    hints.extend_from_slice(&located[..group.len()]);
+            match &*self.state.layer.borrow() {
+                Layer::Learned(layer) => {
+                    for group in part.chunks(GROUP_COUNT) {
+                        let mut located = [Hint::default(); GROUP_COUNT];
+                        layer.locate_group(group, &mut located, |_| {});
+                        hints.extend_from_slice(&located[..group.len()]);
+                    }
                 }
+                Layer::RfTree(layer) => hints.extend(part.iter().map(|key| layer.locate(*key))),
+                _ => {}
             }
             if hints.is_empty() {
                 Box::pin(self.multi_get_from_ranges(batch, part, values)).await?;
@@ -130,22 +134,20 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(())
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+    pub(super) fn leaves_out(&self, check: ProtocolCheck) -> bool {
         self.access.endpoint.leaves_out(check)
     }
 
     /// The leaf to read for a key, when the search layer names one; `None`: it names a range.
     #[inline]
     pub(super) fn one_leaf(&self, key: u64) -> Option<Hint> {
-        match &*self.state.layer.borrow() {
-            Layer::Learned(layer) => {
-                let geometry = self.access.geometry;
-                let near = |leaf| self.access.endpoint.prepare(geometry.state(leaf), 1);
-                Some(layer.locate_early(key, near))
-            }
-            Layer::Rolex(_) => None,
-            Layer::Partial(layer) => layer.locate_held(key),
-        }
+        let layer = &*self.state.layer.borrow();
+        let Layer::Learned(learned) = layer else {
+            return one_leaf_of(layer, key);
+        };
+        let geometry = self.access.geometry;
+        let near = |leaf| self.access.endpoint.prepare(geometry.state(leaf), 1);
+        Some(learned.locate_early(key, near))
     }
 
     #[cold]
@@ -227,7 +229,7 @@ impl<E: Endpoint> Index<'_, E> {
         low: u64,
         walk: &Walk,
     ) -> Result<(), IndexError> {
-        self.learn(low, hint);
+        self.arrive_at(low, hint, &walk.course);
         if let Some(announced) = &walk.announced {
             let seen = {
                 let layer = self.state.layer.borrow();
@@ -370,6 +372,18 @@ impl<E: Endpoint> Index<'_, E> {
         let others = reads.others.iter();
         let others = others.map(move |slot| LeafImage::new(geometry, batch.words(*slot)));
         in_run.chain(others)
+    }
+}
+
+/// [`Index::one_leaf`] of a layer other than the learned one: out of line, as that one counts every
+/// instruction.
+#[inline(never)]
+fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
+    match layer {
+        Layer::Rolex(_) | Layer::Fg(_) => None,
+        Layer::Partial(layer) => layer.locate_held(key),
+        Layer::Sherman(layer) => layer.locate_held(key),
+        other => Some(other.locate(key)),
     }
 }
 

@@ -6,8 +6,8 @@ use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafGeometry, LeafImage, Look};
 use farleaf_types::RemoteAddr;
 
-use super::Index;
 use super::pages::post_pages;
+use super::{Index, Rare};
 use crate::IndexError;
 use crate::hint::{Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
@@ -84,14 +84,19 @@ impl<'a> Start<'a> {
     }
 
     /// A trained leaf, and how many lie side by side from it on, of `count_max` at the most.
-    fn run_from(&self, layer: &Layer, leaf: u32, count_max: u32) -> Option<(Hint, u32)> {
+    fn run_from(
+        &self,
+        (layer, geometry): (&Layer, LeafGeometry),
+        leaf: u32,
+        count_max: u32,
+    ) -> Option<(Hint, u32)> {
         let models = self.models.filter(|models| models.leaves().contains(&leaf));
         match (layer, models) {
             (Layer::Partial(layer), Some(models)) => {
                 let (leaf, count) = layer.run_in(models, leaf);
                 Some((leaf, count.min(count_max.max(1))))
             }
-            _ => layer.run_from(leaf, count_max),
+            _ => layer.run_from(geometry, leaf, count_max),
         }
     }
 }
@@ -164,7 +169,12 @@ impl<E: Endpoint> Index<'_, E> {
             let known = known.filter(|(_, version)| *version == self.layer_version);
             let hint = known.map(|(hint, _)| hint);
             let (hint, ahead) = if self.is_partial() {
-                Box::pin(self.read_ahead_by_pages(batch, hint, from, wanted)).await?
+                let ahead: Rare<'_, _> =
+                    Box::pin(self.read_ahead_by_pages(batch, hint, from, wanted));
+                ahead.await?
+            } else if self.reads_tree() {
+                let ahead: Rare<'_, _> = Box::pin(self.read_ahead_by_tree(batch, from, wanted));
+                ahead.await?
             } else {
                 let hint = hint.unwrap_or_else(|| self.locate(from));
                 let start = Start::at(hint);
@@ -208,6 +218,48 @@ impl<E: Endpoint> Index<'_, E> {
         ))
     }
 
+    /// [`read_ahead`](Self::read_ahead) for layers that read inner nodes: the leaves that the node
+    /// above the cursor's leaf lists, one verb for each piece side by side, whatever memory node
+    /// they are on.
+    async fn read_ahead_by_tree(
+        &self,
+        batch: &mut Batch,
+        from: u64,
+        wanted: usize,
+    ) -> Result<(Hint, ReadAhead), IndexError> {
+        let geometry = self.access.geometry;
+        let limit = {
+            let layer = self.state.layer.borrow();
+            expected_leaf_count(&layer, geometry, wanted)
+        };
+        let leaves = self.tree_leaves(batch, from, limit as usize).await?;
+        let first = Hint {
+            addr: leaves.first().copied().unwrap_or_default(),
+            parent: 0,
+        };
+        let first = if leaves.is_empty() {
+            self.state.layer.borrow().first_leaf()
+        } else {
+            first
+        };
+        batch.clear();
+        let mut ahead = ReadAhead::default();
+        if leaves.is_empty() {
+            self.post_piece(batch, &mut ahead, first, 1, false);
+        }
+        let stride = geometry.stride_blocks();
+        let beside = |left: &RemoteAddr, right: &RemoteAddr| left.offset_blocks(stride) == *right;
+        for piece in leaves.chunk_by(beside) {
+            let hint = Hint {
+                addr: piece[0],
+                parent: 0,
+            };
+            self.post_piece(batch, &mut ahead, hint, piece.len() as u64, false);
+        }
+        self.access.endpoint.execute(batch).await?;
+        Ok((first, ahead))
+    }
+
     /// The leaf among those read ahead that covers a key, or the nearest one to its left.
     fn first_covering(&self, batch: &Batch, ahead: &ReadAhead, key: u64) -> Option<Hint> {
         let geometry = self.access.geometry;
@@ -248,7 +300,7 @@ impl<E: Endpoint> Index<'_, E> {
             let limit = expected_leaf_count(&layer, self.access.geometry, wanted);
             let limit = (limit + start.spare_count()).min(LEAF_COUNT_MAX);
             let mut left = limit;
-            let trained = start.run_from(&layer, hint.parent, 1);
+            let trained = start.run_from((&layer, self.access.geometry), hint.parent, 1);
             let is_trained = trained.is_some_and(|(leaf, _)| leaf.addr == hint.addr);
             if !is_trained {
                 self.post_piece(batch, &mut ahead, hint, 1, false);
@@ -258,7 +310,9 @@ impl<E: Endpoint> Index<'_, E> {
             synonyms_of(&layer, hint.parent..parent, (from, limit), &mut synonyms);
             while left > 0 {
                 // No more than `LEAF_COUNT_MAX`.
-                let Some((first, count)) = start.run_from(&layer, parent, left as u32) else {
+                let geometry = self.access.geometry;
+                let run = start.run_from((&layer, geometry), parent, left as u32);
+                let Some((first, count)) = run else {
                     break;
                 };
                 let count = u64::from(count);

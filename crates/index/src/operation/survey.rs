@@ -1,12 +1,14 @@
 //! Looking at a whole table: its leaves one by one, and an estimate of its records.
 
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::{RemoteAddr, WordAddr};
+use farleaf_types::{NodeId, RemoteAddr, WordAddr};
 
 use super::Index;
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
 
+/// Synonyms of one leaf that a survey looks at to get past it.
+const SYNONYM_COUNT_MAX: usize = 1024;
 /// Leaves of each sort that an estimate looks at.
 const SAMPLE_COUNT: u32 = 256;
 
@@ -29,6 +31,17 @@ pub struct LeafReport {
     pub lock: u64,
 }
 
+/// Keys that a survey found no way to: their leaves were on a lost node, or behind one that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRange {
+    /// The first.
+    pub low: u64,
+    /// The last.
+    pub high: u64,
+    /// The node that the first of them was on.
+    pub node: NodeId,
+}
+
 /// A walk over all leaves of a table, from the first key on. Each leaf costs two round trips.
 #[derive(Debug)]
 pub struct Survey {
@@ -37,6 +50,8 @@ pub struct Survey {
     is_linked: bool,
     /// Of which directory the hint is.
     layer_version: u32,
+    /// Nodes that were met and are lost.
+    lost: Vec<NodeId>,
 }
 
 impl<E: Endpoint> Index<'_, E> {
@@ -46,6 +61,7 @@ impl<E: Endpoint> Index<'_, E> {
             next: Some((0, self.locate(0))),
             is_linked: false,
             layer_version: self.layer_version,
+            lost: Vec::new(),
         }
     }
 
@@ -68,6 +84,7 @@ impl<E: Endpoint> Index<'_, E> {
             let exact = self.exact_hint(batch, key).await?;
             hint = exact.unwrap_or_else(|| self.locate(key));
             (survey.is_linked, survey.layer_version) = (false, self.layer_version);
+            survey.next = Some((key, hint));
         }
         let leaf = self.read_intact(batch, hint.addr).await?;
         let look = self.access.look(leaf.image(), hint.addr, key);
@@ -118,6 +135,85 @@ impl<E: Endpoint> Index<'_, E> {
         }))
     }
 
+    /// Goes on behind the leaves on `lost`, where [`survey_next`](Self::survey_next) failed: with
+    /// the first leaf that is known, and is on another node. Returns the keys in between; `None`:
+    /// there are none, and the survey goes on. A round trip per leaf that is tried, mostly one.
+    ///
+    /// # Errors
+    /// As for [`survey_next`](Self::survey_next), but that a node is lost.
+    pub async fn survey_past(
+        &self,
+        batch: &mut Batch,
+        survey: &mut Survey,
+        lost: NodeId,
+    ) -> Result<Option<LostRange>, IndexError> {
+        let Some((key, hint)) = survey.next else {
+            return Ok(None);
+        };
+        if survey.layer_version != self.layer_version {
+            return Err(IndexError::Outdated);
+        }
+        survey.lost.push(lost);
+        let mut parent = hint.parent;
+        let mut last = Some((key, hint.parent));
+        loop {
+            let found = self
+                .next_known(batch, survey, (&mut parent, &mut last))
+                .await?;
+            let Some(next) = found else {
+                survey.next = None;
+                let high = u64::MAX;
+                return Ok(Some(LostRange {
+                    low: key,
+                    high,
+                    node: lost,
+                }));
+            };
+            let leaf = match self.read_intact(batch, next.addr).await {
+                Ok(leaf) => leaf,
+                Err(error) => {
+                    let error = IndexError::from(error);
+                    survey.lost.push(error.lost_node().ok_or(error)?);
+                    continue;
+                }
+            };
+            // A lower fence never changes, be the leaf retired (D2).
+            let low = leaf.image().low();
+            (survey.next, survey.is_linked) = (Some((low.max(key), next)), false);
+            return Ok((low > key).then(|| LostRange {
+                low: key,
+                high: low - 1,
+                node: lost,
+            }));
+        }
+    }
+
+    /// The next leaf that is known behind the last one, and is on no lost node: a synonym of the
+    /// parent above a key, or a trained leaf behind it.
+    async fn next_known(
+        &self,
+        batch: &mut Batch,
+        survey: &Survey,
+        (parent, last): (&mut u32, &mut Option<(u64, u32)>),
+    ) -> Result<Option<Hint>, IndexError> {
+        let is_there = |addr: RemoteAddr| !survey.lost.contains(&addr.node());
+        if let Some((key, parent)) = last.take() {
+            let mut synonyms = Vec::new();
+            let layer = self.state.layer.borrow();
+            layer.synonyms_above(parent, key, SYNONYM_COUNT_MAX, &mut synonyms);
+            if let Some(addr) = synonyms.into_iter().find(|addr| is_there(*addr)) {
+                return Ok(Some(Hint { addr, parent }));
+            }
+        }
+        loop {
+            *parent += 1;
+            match self.trained(batch, *parent).await? {
+                Some(leaf) if !is_there(leaf.addr) => {}
+                found => return Ok(found),
+            }
+        }
+    }
+
     /// Where a key is: the leaf that covers it.
     ///
     /// # Errors
@@ -138,6 +234,9 @@ impl<E: Endpoint> Index<'_, E> {
     /// # Errors
     /// As for [`leaf_of`](Self::leaf_of).
     pub async fn estimate_len(&self, batch: &mut Batch) -> Result<u64, IndexError> {
+        if let Some(count) = Box::pin(self.estimate_by_tree(batch, SAMPLE_COUNT)).await? {
+            return Ok(count);
+        }
         let leaf_count = self.state.layer.borrow().leaf_count();
         let mut records = 0.0;
         let mut leaves = 0.0;

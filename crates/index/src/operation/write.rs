@@ -2,16 +2,17 @@
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::change::SplitRequest;
-use farleaf_leaf::{Critical, LeafBuffer, LeafLease, Look};
+use farleaf_leaf::{Critical, LeafBuffer, LeafLease, LeaseShape, Look};
 use farleaf_region::allocation::{ChunkAllocator, Placement};
 use farleaf_region::members::MemberState;
 use farleaf_region::{RegionError, queue};
 use farleaf_types::{NodeId, RemoteAddr};
 
-use super::Index;
 use super::course::Course;
+use super::{Index, Rare};
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
+use crate::tree::node::Entry;
 
 /// A leaf is underfull when not more than one in so many of its slots has a record: two of them
 /// become one when they are retrained, and leave it half empty.
@@ -81,22 +82,15 @@ impl<E: Endpoint> Index<'_, E> {
                 .endpoint
                 .leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
             if look != Look::Here && is_checked {
-                let next = Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
-                let next = match next.await {
-                    Err(error) if error.lost_node() == Some(hint.addr.node()) => {
-                        // U4: the lock is lost with the leaf.
-                        critical.passed();
-                        return Err(error);
-                    }
-                    next => next?,
-                };
+                let next: Rare<'_, _> =
+                    Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
                 // What is still locked is given back by the first verb of the next lock.
-                critical.passed();
-                (release, hint) = (Some(hint.addr), next?);
+                let next = left(critical, hint.addr, next.await)?;
+                (release, hint) = (Some(hint.addr), next);
                 continue;
             }
             if release.take().is_some() {
-                self.learn(leaf.image().low(), hint);
+                self.arrive_at(leaf.image().low(), hint, &course);
             }
             let image = leaf.image();
             let slot = image.slot_of(key);
@@ -111,29 +105,42 @@ impl<E: Endpoint> Index<'_, E> {
                     return Err(self.lost_with(critical, hint.addr, error.into()));
                 }
             } else if let Decision::Set(value) = decision {
-                let full = Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
-                match full.await {
-                    Ok(Room::Made) => {}
-                    Ok(Room::Leased) => {
-                        critical.passed();
-                        continue;
-                    }
-                    // A4, F5: a chunk may be this session's without its knowing; not one of a lost
-                    // node's (U4).
-                    Ok(Room::None(error @ RegionError::Fabric(_)))
-                        if error.lost_node().is_none() =>
-                    {
-                        return Err(error.into());
-                    }
-                    Ok(Room::None(error)) => {
-                        critical.passed();
-                        return Err(error.into());
-                    }
-                    Err(error) => return Err(self.lost_with(critical, hint.addr, error)),
+                let room: Rare<'_, _> =
+                    Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
+                if self.made(critical, hint.addr, room.await)? {
+                    return Ok(result);
                 }
+                continue;
             }
             critical.passed();
             return Ok(result);
+        }
+    }
+
+    /// The end of [`make_room`](Self::make_room). False: leaves were leased, and the leaf has to be
+    /// locked anew.
+    #[cold]
+    fn made(
+        &self,
+        critical: Critical<'_>,
+        addr: RemoteAddr,
+        room: Result<Room, IndexError>,
+    ) -> Result<bool, IndexError> {
+        match room {
+            Ok(Room::None(error)) => {
+                // A4, F5: a chunk may be this session's without its knowing; not one of a lost
+                // node's (U4).
+                let is_unknown = matches!(error, RegionError::Fabric(_));
+                if !is_unknown || error.lost_node().is_some() {
+                    critical.passed();
+                }
+                Err(error.into())
+            }
+            Ok(made) => {
+                critical.passed();
+                Ok(matches!(made, Room::Made))
+            }
+            Err(error) => Err(self.lost_with(critical, addr, error)),
         }
     }
 
@@ -201,10 +208,11 @@ impl<E: Endpoint> Index<'_, E> {
     /// Where a write begins.
     #[inline]
     async fn write_hint(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
-        match self.one_leaf(key) {
-            Some(hint) => Ok(hint),
-            None => Box::pin(self.write_hint_slowly(batch, key)).await,
+        if let Some(hint) = self.one_leaf(key) {
+            return Ok(hint);
         }
+        let slowly: Rare<'_, _> = Box::pin(self.write_hint_slowly(batch, key));
+        slowly.await
     }
 
     /// With a metadata budget, what is missing is fetched (L3.6): a lock on the right leaf is worth
@@ -300,6 +308,15 @@ impl<E: Endpoint> Index<'_, E> {
             batch.clear();
         }
         let split = change.split(batch, leaf, &request);
+        let listed = Entry {
+            low: split.sibling_low,
+            child: sibling,
+        };
+        if self.leaves_out(ProtocolCheck::ChildIsLinkedFirst) {
+            let mut before = Batch::new();
+            Box::pin(self.list(&mut before, listed)).await?;
+            *batch.cost_mut() += before.take_cost();
+        }
         self.access.endpoint.execute(batch).await?;
         self.learn(
             split.sibling_low,
@@ -319,6 +336,10 @@ impl<E: Endpoint> Index<'_, E> {
                 },
             )
             .await?;
+        }
+        // Not asked of the future: making one costs more than the answer.
+        if self.tree_head().is_some() {
+            Box::pin(self.list(batch, listed)).await?;
         }
         Ok(Room::Made)
     }
@@ -406,6 +427,29 @@ impl<E: Endpoint> Index<'_, E> {
         self.state.stand_in(node, leased.0.node());
         let exhausted = self.state.extend_lease(access, leased);
         // Nobody else can free what is retired in a chunk that is leased.
-        LeafLease::give_exhausted(access, exhausted).await
+        let shape = LeaseShape::leaves(geometry);
+        LeafLease::give_exhausted(access, shape, exhausted).await
+    }
+}
+
+/// The end of [`Index::leave`]: where to go on.
+#[cold]
+fn left(
+    critical: Critical<'_>,
+    addr: RemoteAddr,
+    next: Result<Result<Hint, IndexError>, IndexError>,
+) -> Result<Hint, IndexError> {
+    match next {
+        Ok(next) => {
+            critical.passed();
+            next
+        }
+        Err(error) => {
+            // U4: the lock is lost with the leaf.
+            if error.lost_node() == Some(addr.node()) {
+                critical.passed();
+            }
+            Err(error)
+        }
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use farleaf_types::RemoteAddr;
 
-use super::clock::{Clock, Held};
 use super::doorkeeper::Doorkeeper;
 use super::models::{ALLOCATION_BYTES, ModelPage, PlacedModel};
+use crate::clock::{Clock, Held};
 use crate::directory::Model;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::snapshot::{PAGE_LEAF_COUNT, PagedSnapshot};

@@ -29,7 +29,6 @@
 //! Splits are not caught up with by announcements, which would need a word per model: they are met
 //! by links, and known as far as the budget goes.
 
-mod clock;
 mod doorkeeper;
 mod layer;
 mod models;

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::rc::Rc;
 
-use super::clock::Held;
+use crate::clock::Held;
 use crate::directory::Model;
 use crate::hint::{Announcement, due_split_count};
 

@@ -1,0 +1,465 @@
+//! What operations of the tree layers do in the tree: finding leaves by descents (`fg`, `sherman`),
+//! and listing what splits have made (I3, all three). With any other layer nothing here posts
+//! anything.
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_leaf::{Critical, LeafError, LeafLease};
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, Placement};
+use farleaf_types::RemoteAddr;
+
+use super::Index;
+use super::course::Course;
+use crate::IndexError;
+use crate::hint::Hint;
+use crate::layer::Layer;
+use crate::tree::head::Head;
+use crate::tree::node::{Entry, InnerNode, lease_shape};
+use crate::tree::{Listed, Room, TreeAccess};
+
+/// How often a listing is begun anew, from a root that was just read.
+const LISTING_COUNT_MAX: u32 = 3;
+
+impl<E: Endpoint> Index<'_, E> {
+    pub(super) fn tree(&self) -> TreeAccess<'_, E> {
+        TreeAccess {
+            leaves: self.access,
+            broken: &self.state.broken,
+        }
+    }
+
+    /// The head of the tree, if that is what the layer searches in.
+    pub(super) fn tree_head(&self) -> Option<Head> {
+        self.state.layer.borrow().tree_head().copied()
+    }
+
+    /// The leaf that a key is in as far as the tree says, for layers that have to read for that:
+    /// one round trip, 1016 bytes, per level and link. `None` with any other layer.
+    pub(super) async fn tree_hint(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+    ) -> Result<Option<Hint>, IndexError> {
+        if !self.reads_tree() {
+            return Ok(None);
+        }
+        let node = self.node_of(batch, key, 1).await?;
+        let child = node.as_ref().and_then(|(_, node)| node.child_of(key));
+        let Some(entry) = child else {
+            // What leads there is lost or damaged. The chain leads everywhere.
+            return Ok(Some(self.state.layer.borrow().first_leaf()));
+        };
+        let parent = match &*self.state.layer.borrow() {
+            Layer::Sherman(layer) => layer.locate_held(key).map_or(0, |hint| hint.parent),
+            _ => 0,
+        };
+        Ok(Some(Hint {
+            addr: entry.child.place(),
+            parent,
+        }))
+    }
+
+    /// Whether the layer is one that reads inner nodes to find a leaf.
+    pub(super) fn reads_tree(&self) -> bool {
+        matches!(
+            &*self.state.layer.borrow(),
+            Layer::Fg(_) | Layer::Sherman(_)
+        )
+    }
+
+    /// [`tree_hint`](Self::tree_hint) for many keys: one round trip per level for all.
+    pub(super) async fn tree_hints(
+        &self,
+        batch: &mut Batch,
+        keys: &[u64],
+    ) -> Result<Option<Vec<Hint>>, IndexError> {
+        let Some(head) = self.tree_head().filter(|_| self.reads_tree()) else {
+            return Ok(None);
+        };
+        let held = |key: &u64| match &*self.state.layer.borrow() {
+            Layer::Sherman(layer) => layer.locate_held(*key),
+            _ => None,
+        };
+        let mut hints: Vec<Option<Hint>> = keys.iter().map(held).collect();
+        let is_missing = |hint: &Option<Hint>| hint.is_none();
+        let missing: Vec<usize> = (0..keys.len())
+            .filter(|index| is_missing(&hints[*index]))
+            .collect();
+        let wanted: Vec<u64> = missing.iter().map(|index| keys[*index]).collect();
+        let start = |key| self.start_for(&head, key, 1);
+        let keep = |node: &InnerNode| self.keep_node(node);
+        let tree = self.tree();
+        let found = tree.descend_many(batch, &wanted, start, keep).await?;
+        for (index, node) in missing.into_iter().zip(found) {
+            let key = keys[index];
+            let entry = node.and_then(|node| node.child_of(key));
+            hints[index] = match entry {
+                Some(entry) => Some(Hint {
+                    addr: entry.child.place(),
+                    parent: 0,
+                }),
+                None => self.tree_hint(batch, key).await?,
+            };
+        }
+        let first = self.state.layer.borrow().first_leaf();
+        Ok(Some(
+            hints
+                .into_iter()
+                .map(|hint| hint.unwrap_or(first))
+                .collect(),
+        ))
+    }
+
+    fn keep_node(&self, node: &InnerNode) {
+        if !self.is_current() {
+            return;
+        }
+        if let Layer::Sherman(layer) = &mut *self.state.layer.borrow_mut() {
+            layer.keep(node);
+        }
+    }
+
+    /// The node of a level that covers a key; from a root that was just read if the way from the
+    /// one that is known ends early.
+    async fn node_of(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        level: u16,
+    ) -> Result<Option<(RemoteAddr, InnerNode)>, IndexError> {
+        let Some(head) = self.tree_head() else {
+            return Ok(None);
+        };
+        let start = self.start_for(&head, key, level);
+        let tree = self.tree();
+        let keep = |node: &InnerNode| self.keep_node(node);
+        let found = tree.descend(batch, start, (key, level), keep).await?;
+        let is_root = start == head.root.place();
+        if let Some(found) = found {
+            if found.is_start_old && is_root {
+                self.take_root(batch, &head).await?;
+            }
+            return Ok(Some((found.addr, found.node)));
+        }
+        let root = self.take_root(batch, &head).await?;
+        let found = tree.descend(batch, root, (key, level), keep).await?;
+        Ok(found.map(|found| (found.addr, found.node)))
+    }
+
+    /// Where to begin on the way to a key's node of a level.
+    fn start_for(&self, head: &Head, key: u64, level: u16) -> RemoteAddr {
+        match &*self.state.layer.borrow() {
+            Layer::Sherman(layer) => layer.start_for(key, level),
+            _ => head.root.place(),
+        }
+    }
+
+    /// The node at the top now, which the layer begins with from now on.
+    async fn take_root(&self, batch: &mut Batch, head: &Head) -> Result<RemoteAddr, IndexError> {
+        let root = self.tree().root(batch, head).await?;
+        if self.is_current() {
+            match &mut *self.state.layer.borrow_mut() {
+                Layer::Fg(layer) => layer.set_root(root),
+                Layer::Sherman(layer) => layer.set_root(root),
+                _ => {}
+            }
+        }
+        Ok(root)
+    }
+
+    /// An operation has come to the leaf that it looked for, which was not the first one. Links
+    /// cost something: of a cache that is worth another one; what two operations in a row have
+    /// found unlisted is to be listed, as the first may have met a split that was under way.
+    #[cold]
+    pub(super) fn arrive_at(&self, low: u64, hint: Hint, course: &Course) {
+        self.learn(low, hint);
+        if course.link_count == 0 {
+            return;
+        }
+        let state = self.state;
+        match &*state.layer.borrow() {
+            Layer::RfTree(layer) => {
+                if course.link_count > state.link_count_max.get() || layer.is_outgrown() {
+                    state.want_newer();
+                }
+            }
+            Layer::Fg(_) | Layer::Sherman(_) => {
+                let child = hint.addr;
+                state.note_unlisted(Entry { low, child });
+            }
+            Layer::Learned(_) | Layer::Rolex(_) | Layer::Partial(_) => {}
+        }
+    }
+
+    /// I3: lists leaves that are linked to and were found unlisted, with no lock in hand.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn list_unlisted(
+        &self,
+        batch: &mut Batch,
+        leaves: &[Entry],
+    ) -> Result<(), IndexError> {
+        for leaf in leaves {
+            self.list_once(batch, *leaf, false).await?;
+        }
+        Ok(())
+    }
+
+    /// A child is listed now on a level.
+    fn note_listed(&self, level: u16, child: Entry) {
+        if !self.is_current() {
+            return;
+        }
+        if let Layer::Sherman(layer) = &mut *self.state.layer.borrow_mut() {
+            layer.learn_listed(level, child);
+        }
+    }
+
+    /// The node of a level has split that a child was listed in: what is cached of it is old.
+    fn note_split_node(&self, level: u16, low: u64, sibling: Entry) {
+        match &mut *self.state.layer.borrow_mut() {
+            Layer::Sherman(layer) => layer.forget(level, low),
+            Layer::RfTree(layer) if level == 1 => layer.learn_node(sibling),
+            _ => {}
+        }
+    }
+
+    /// A leaf was not what the tree, or what is cached of it, says.
+    pub(super) fn note_wrong_hint(&self, key: u64) {
+        if let Layer::Sherman(layer) = &mut *self.state.layer.borrow_mut() {
+            layer.forget(1, key);
+        }
+    }
+
+    /// The leaves from a key on that one inner node lists, at the most so many: what a scan of a
+    /// layer without a cache of all leaves reads at once. Empty: the key's leaf has to lead on.
+    pub(super) async fn tree_leaves(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        count_max: usize,
+    ) -> Result<Vec<RemoteAddr>, IndexError> {
+        let held = match &*self.state.layer.borrow() {
+            Layer::Sherman(layer) => layer.leaves_from(key),
+            _ => Vec::new(),
+        };
+        let mut leaves = held;
+        if leaves.is_empty()
+            && let Some((_, node)) = self.node_of(batch, key, 1).await?
+        {
+            let entries = node.sorted_entries();
+            let after = entries.partition_point(|entry| entry.low <= key);
+            let entries = entries[after.saturating_sub(1)..].iter();
+            leaves = entries.map(|entry| entry.child.place()).collect();
+        }
+        leaves.truncate(count_max);
+        Ok(leaves)
+    }
+
+    /// I3: lists a leaf that is linked to, and the inner nodes that split because of it, up to a
+    /// new root (I5). Nothing without a tree. Where there is no room for that, or nodes are lost,
+    /// the leaf stays unlisted, and is found by its link.
+    pub(super) async fn list(&self, batch: &mut Batch, leaf: Entry) -> Result<(), IndexError> {
+        self.list_once(batch, leaf, true).await
+    }
+
+    async fn list_once(
+        &self,
+        batch: &mut Batch,
+        leaf: Entry,
+        is_counted: bool,
+    ) -> Result<(), IndexError> {
+        let Some(head) = self.tree_head() else {
+            return Ok(());
+        };
+        let mut room = Room {
+            spare: None,
+            counter: is_counted.then(|| head.leaf_count_addr()),
+            entry_count_max: head.entry_count_max as usize,
+        };
+        let listed = self.list_up(batch, &head, leaf, &mut room).await;
+        if let Some(spare) = room.spare.take() {
+            self.state.put_back_inner(spare);
+        }
+        match listed {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.state
+                    .count_hint(|counters| counters.unlisted_count += 1);
+                Ok(())
+            }
+            // What was split stays split, whatever becomes of the session meanwhile.
+            Err(error)
+                if error.lost_node().is_some()
+                    || is_forbidden(&error)
+                    || matches!(error, IndexError::Leaf(LeafError::SessionBroken)) =>
+            {
+                self.state
+                    .count_hint(|counters| counters.unlisted_count += 1);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// False: it could not be listed on some level.
+    async fn list_up(
+        &self,
+        batch: &mut Batch,
+        head: &Head,
+        leaf: Entry,
+        room: &mut Room,
+    ) -> Result<bool, IndexError> {
+        let tree = self.tree();
+        let (mut level, mut entry, mut attempt) = (1, leaf, 0);
+        let mut known = self.known_parent(leaf.low);
+        loop {
+            let root = match known {
+                Some(_) => head.root,
+                None => self.take_root(batch, head).await?,
+            };
+            if known.is_none() && root.spare() < level {
+                if room.spare.is_none() && !self.lease_inner(head, room).await? {
+                    return Ok(false);
+                }
+                let Some(spare) = room.spare else {
+                    return Ok(false);
+                };
+                if tree.grow(batch, head, (root, entry), spare).await? {
+                    room.spare = None;
+                    self.state.note_linked();
+                    return Ok(true);
+                }
+                continue;
+            }
+            let mut at = known.take();
+            if at.is_none() {
+                let keep = |node: &InnerNode| self.keep_node(node);
+                let found = tree.descend(batch, root.place(), (entry.low, level), keep);
+                at = found.await?.map(|found| found.addr);
+            }
+            let listed = match at {
+                Some(at) => tree.list(batch, at, (level, entry), room).await?,
+                None => Listed::Nowhere,
+            };
+            match listed {
+                Listed::Done => {
+                    self.note_listed(level, entry);
+                    return Ok(true);
+                }
+                Listed::Split(sibling) => {
+                    self.state.note_linked();
+                    self.note_split_node(level, entry.low, sibling);
+                    (level, entry, attempt) = (level + 1, sibling, 0);
+                    room.counter = None;
+                }
+                Listed::NeedsNode => {
+                    if !self.lease_inner(head, room).await? {
+                        return Ok(false);
+                    }
+                    known = at;
+                }
+                Listed::Nowhere => {
+                    attempt += 1;
+                    if attempt == LISTING_COUNT_MAX {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a leaf with this lower fence is to be listed, if the layer knows that.
+    fn known_parent(&self, low: u64) -> Option<RemoteAddr> {
+        match &*self.state.layer.borrow() {
+            Layer::RfTree(layer) => layer.node_for(low),
+            Layer::Sherman(layer) => layer.node_for(low),
+            _ => None,
+        }
+    }
+
+    /// Room for another inner node; false: the pool is full. If it is cut off, or the fabric fails,
+    /// the session may own a chunk that its lease does not know of.
+    async fn lease_inner(&self, head: &Head, room: &mut Room) -> Result<bool, IndexError> {
+        room.spare = self.state.take_inner();
+        if room.spare.is_some() {
+            return Ok(true);
+        }
+        let critical = Critical::enter(&self.state.broken);
+        let access = &self.access;
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let shape = lease_shape(head.generation);
+        let mut placement = Placement::read(&allocator, access.layout).await?;
+        let (table, purpose) = (access.table, shape.purpose);
+        let lease = async |node| {
+            let allocator = allocator.on(node);
+            allocator
+                .lease_pieces(table, purpose, shape.piece_count)
+                .await
+        };
+        match placement.on_emptiest(lease).await {
+            Ok((_, leased)) => {
+                let exhausted = self.state.extend_inner(access, shape, leased);
+                LeafLease::give_exhausted(access, shape, exhausted).await?;
+            }
+            Err(RegionError::Full { .. }) => {}
+            // U4.
+            Err(error) if error.lost_node().is_some() => {}
+            Err(error) => return Err(error.into()),
+        }
+        critical.passed();
+        room.spare = self.state.take_inner();
+        Ok(room.spare.is_some())
+    }
+
+    /// How many records a leaf holds on average, and how many leaves there are, as far as a sample
+    /// and the tree's head tell. About `sample_count` times as many round trips as the tree has
+    /// levels.
+    pub(super) async fn estimate_by_tree(
+        &self,
+        batch: &mut Batch,
+        sample_count: u32,
+    ) -> Result<Option<u64>, IndexError> {
+        let Some(head) = self.tree_head() else {
+            return Ok(None);
+        };
+        let tree = self.tree();
+        let (mut record_count, mut leaf_count) = (0, 0);
+        for sample in 0..sample_count {
+            let mut at = tree.root(batch, &head).await?.place();
+            // A different way down each time, the same ones in every run.
+            let mut way = u64::from(sample).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            while let Some(node) = tree.read(batch, at).await? {
+                let entries = node.sorted_entries();
+                if entries.is_empty() {
+                    break;
+                }
+                let index = ((u128::from(way) * entries.len() as u128) >> 64) as usize;
+                way = way.wrapping_mul(entries.len() as u64);
+                at = entries[index].child.place();
+                if node.level() == 1 {
+                    let leaf = self.read_intact(batch, at).await?;
+                    if leaf.image().is_retired() && !self.state.follows_retired.get() {
+                        return Err(IndexError::Outdated);
+                    }
+                    record_count += leaf.image().record_count() as u64;
+                    leaf_count += 1;
+                    break;
+                }
+            }
+        }
+        let head = crate::tree::head::read_head(&self.access, head.root_word()).await?;
+        let counters = self.access.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        if leaf_count == 0 {
+            return Ok(Some(0));
+        }
+        Ok(Some(head.leaf_count * record_count / leaf_count))
+    }
+}
+
+fn is_forbidden(error: &IndexError) -> bool {
+    let failure = error.fabric_failure();
+    failure.is_some_and(farleaf_fabric::BatchError::is_forbidden)
+}

@@ -1,0 +1,185 @@
+//! From the root to the node that covers a key on some level.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_types::RemoteAddr;
+
+use super::access::TreeAccess;
+use super::head::Head;
+use super::node::{IMAGE_SIZE_WORDS, InnerNode, Way, image_addr};
+use crate::IndexError;
+
+/// Nodes that one descent reads at the most: links of a level are followed for as long as a tree
+/// that lacks half of its entries would need.
+const HOP_COUNT_MAX: u32 = 1 << 12;
+
+/// A node that covers a key.
+#[derive(Clone, Debug)]
+pub struct Descent {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// As it was read.
+    pub node: InnerNode,
+    /// Whether the node that was started from does not cover the key any more: if it was the root,
+    /// there is a newer one.
+    pub is_start_old: bool,
+}
+
+/// One key of many.
+#[derive(Clone, Debug)]
+struct Walker {
+    at: Option<RemoteAddr>,
+    found: Option<InnerNode>,
+}
+
+impl<E: Endpoint> TreeAccess<'_, E> {
+    /// The node at the top now, its level in the spare bits. One round trip.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn root(&self, batch: &mut Batch, head: &Head) -> Result<RemoteAddr, IndexError> {
+        batch.clear();
+        let read = batch.read(head.root_addr(), 1);
+        self.leaves.endpoint.execute(batch).await?;
+        Ok(RemoteAddr::from_word(batch.words(read)[0]))
+    }
+
+    /// The node of a level whose range a key is in, from `start` on, telling `met` of each node on
+    /// the way that covers it. One round trip, 1016 bytes, per level, and one per link. `None`: the
+    /// way ends before, in a tree that is damaged or whose nodes are lost; or `start` is below that
+    /// level.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn descend(
+        &self,
+        batch: &mut Batch,
+        start: RemoteAddr,
+        (key, level): (u64, u16),
+        met: impl Fn(&InnerNode),
+    ) -> Result<Option<Descent>, IndexError> {
+        let (mut addr, mut is_start_old) = (start.place(), false);
+        for _ in 0..HOP_COUNT_MAX {
+            let Some(node) = self.read(batch, addr).await? else {
+                return Ok(None);
+            };
+            let way = node.way(key);
+            if way == Way::Here {
+                met(&node);
+            }
+            match way {
+                Way::On(next) => {
+                    is_start_old |= addr == start.place();
+                    addr = next;
+                }
+                Way::Lost => return Ok(None),
+                Way::Here if node.level() == level => {
+                    return Ok(Some(Descent {
+                        addr,
+                        node,
+                        is_start_old,
+                    }));
+                }
+                Way::Here => match node.child_of(key) {
+                    Some(entry) if node.level() > level => addr = entry.child.place(),
+                    _ => return Ok(None),
+                },
+            }
+        }
+        Ok(None)
+    }
+
+    /// [`descend`](Self::descend) to the level above the leaves for many keys, each from its own
+    /// `start`, telling `met` of every node: one round trip per level for all of them. What is
+    /// torn, or has split, costs its own.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn descend_many(
+        &self,
+        batch: &mut Batch,
+        keys: &[u64],
+        start: impl Fn(u64) -> RemoteAddr,
+        met: impl Fn(&InnerNode),
+    ) -> Result<Vec<Option<InnerNode>>, IndexError> {
+        let walkers = keys.iter().map(|key| Walker {
+            at: Some(start(*key)),
+            found: None,
+        });
+        let mut walkers: Vec<Walker> = walkers.collect();
+        for _ in 0..HOP_COUNT_MAX {
+            let mut wanted: Vec<RemoteAddr> = walkers.iter().filter_map(|it| it.at).collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            if wanted.is_empty() {
+                break;
+            }
+            let nodes = self.read_many(batch, &wanted).await?;
+            nodes.iter().flatten().for_each(&met);
+            for (walker, key) in walkers.iter_mut().zip(keys) {
+                let Some(at) = walker.at else { continue };
+                let place = wanted.binary_search(&at).expect("it was asked for");
+                walker.step(nodes[place].as_ref(), *key);
+            }
+        }
+        Ok(walkers.into_iter().map(|walker| walker.found).collect())
+    }
+
+    /// Reads nodes with one batch; those that are torn once more, one by one.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn read_many(
+        &self,
+        batch: &mut Batch,
+        addrs: &[RemoteAddr],
+    ) -> Result<Vec<Option<InnerNode>>, IndexError> {
+        batch.clear();
+        let reads: Vec<_> = addrs
+            .iter()
+            .map(|addr| {
+                let is_inside = self.is_inside(*addr);
+                is_inside.then(|| batch.read(image_addr(*addr), IMAGE_SIZE_WORDS))
+            })
+            .collect();
+        let executed = if batch.is_empty() {
+            Ok(())
+        } else {
+            self.leaves.endpoint.execute(batch).await
+        };
+        if let Err(error) = executed
+            && error.lost_node().is_none()
+        {
+            return Err(error.into());
+        }
+        let read = reads.into_iter().map(|read| {
+            let words = batch.words(read?);
+            Some(InnerNode::from_words(words))
+        });
+        let mut nodes: Vec<Option<InnerNode>> = read.collect();
+        for (node, addr) in nodes.iter_mut().zip(addrs) {
+            let is_torn = node.as_ref().is_some_and(|it| !self.is_intact(it, *addr));
+            if is_torn {
+                *node = self.read(batch, *addr).await?;
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+impl Walker {
+    fn step(&mut self, node: Option<&InnerNode>, key: u64) {
+        let Some(node) = node else {
+            self.at = None;
+            return;
+        };
+        self.at = match node.way(key) {
+            Way::On(next) => Some(next),
+            Way::Lost => None,
+            Way::Here if node.level() == 1 => {
+                self.found = Some(node.clone());
+                None
+            }
+            Way::Here => node.child_of(key).map(|entry| entry.child.place()),
+        };
+    }
+}

@@ -1,0 +1,150 @@
+//! Room for leaves and inner nodes of a load: chunks cut into pieces of one size, on all nodes of
+//! the pool by turns.
+
+use farleaf_fabric::Endpoint;
+use farleaf_leaf::{LeafAccess, LeaseShape};
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange, Placement};
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::RemoteAddr;
+
+/// Chunks claimed ahead of need, so that claiming costs little: 1 MiB.
+const AHEAD_CHUNK_COUNT: u64 = 16;
+
+/// The chunks of one load that are for one thing.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    shape: LeaseShape,
+    ranges: Vec<ChunkRange>,
+    /// Chunks of the last range that pieces were taken of, and pieces of the last of those.
+    used_chunk_count: u64,
+    used_piece_count: u64,
+    placement: Option<Placement>,
+}
+
+impl Pieces {
+    /// No chunks yet.
+    pub(crate) fn new(shape: LeaseShape) -> Self {
+        Self {
+            shape,
+            ranges: Vec::new(),
+            used_chunk_count: 0,
+            used_piece_count: 0,
+            placement: None,
+        }
+    }
+
+    /// Room for so many pieces side by side, or fewer: as many as the chunk has left.
+    ///
+    /// # Errors
+    /// The pool is full, or the fabric failed.
+    pub(crate) async fn take<E: Endpoint>(
+        &mut self,
+        access: &LeafAccess<'_, E>,
+        wanted: u64,
+    ) -> Result<(RemoteAddr, u64), RegionError> {
+        let is_full = self.used_piece_count == self.shape.piece_count;
+        if self.ranges.is_empty() || is_full {
+            let last = self.ranges.last();
+            if last.is_none_or(|last| self.used_chunk_count == last.count) {
+                let range = self.claim(access).await?;
+                self.ranges.push(range);
+                self.used_chunk_count = 0;
+            }
+            self.used_chunk_count += 1;
+            self.used_piece_count = 0;
+        }
+        let last = self.ranges.last().expect("one was just claimed");
+        let chunk = ChunkIndex(last.first.0 + self.used_chunk_count - 1);
+        let start = access.layout.chunk_start(chunk);
+        let place = start.offset_blocks(self.used_piece_count * self.shape.stride_blocks);
+        let count = wanted.min(self.shape.piece_count - self.used_piece_count);
+        self.used_piece_count += count;
+        Ok((place, count))
+    }
+
+    async fn claim<E: Endpoint>(
+        &mut self,
+        access: &LeafAccess<'_, E>,
+    ) -> Result<ChunkRange, RegionError> {
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let mut placement = match self.placement.take() {
+            Some(placement) => placement,
+            None => Placement::read(&allocator, access.layout).await?,
+        };
+        // The first of a small table should not take more than it needs.
+        let ahead = if self.ranges.is_empty() {
+            1
+        } else {
+            AHEAD_CHUNK_COUNT
+        };
+        let (purpose, table) = (self.shape.purpose, access.table);
+        let claim = async |node| {
+            let allocator = allocator.on(node);
+            match allocator.claim(ahead, purpose, table).await {
+                Err(RegionError::Full { .. }) if ahead > 1 => {
+                    allocator.claim(1, purpose, table).await
+                }
+                claimed => claimed,
+            }
+        };
+        let (node, range) = placement.on_emptiest(claim).await?;
+        placement.note_claimed(node, range.count);
+        self.placement = Some(placement);
+        Ok(range)
+    }
+
+    /// Gives all chunks back: to the table if the load was committed, with what is free in the last
+    /// one, else as free.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub(crate) async fn release<E: Endpoint>(
+        self,
+        access: &LeafAccess<'_, E>,
+        committed: bool,
+    ) -> Result<(), RegionError> {
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let last = self.ranges.len();
+        for (number, range) in (1..).zip(&self.ranges) {
+            let used = match (committed, number == last) {
+                (false, _) => 0,
+                (true, false) => range.count,
+                (true, true) => self.used_chunk_count,
+            };
+            let first = range.first.0;
+            let piece = |from: u64, count: u64| ChunkRange {
+                first: ChunkIndex(first + from),
+                count,
+            };
+            let none = FreeLeaves::default();
+            let is_partly_free = number == last && used > 0;
+            let whole = used - u64::from(is_partly_free);
+            let purpose = self.shape.purpose;
+            if whole > 0 {
+                let full = piece(0, whole);
+                allocator
+                    .give_back(full, purpose, access.table, none)
+                    .await?;
+            }
+            if is_partly_free {
+                let mut free = FreeLeaves::default();
+                let unused = self.used_piece_count..self.shape.piece_count;
+                unused.for_each(|index| free.insert(index));
+                let partly = piece(whole, 1);
+                allocator
+                    .give_back(partly, purpose, access.table, free)
+                    .await?;
+            }
+            if used < range.count {
+                let unused = piece(used, range.count - used);
+                let free = ChunkPurpose::Free;
+                allocator
+                    .give_back(unused, free, access.table, none)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+}
