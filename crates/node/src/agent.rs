@@ -1,5 +1,6 @@
 //! The node's background thread: sweeps after deaths, frees dropped tables, retrains.
 
+use core::fmt::Display;
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
 use std::io;
@@ -8,9 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::OwnerWord;
 
 use crate::members::Draining;
 use crate::retrain::{RetrainPolicy, Retrainer};
@@ -23,34 +21,28 @@ const TICK: Duration = Duration::from_millis(20);
 const RETRY_TICK_COUNT: u32 = 50;
 
 /// Starts the agent, which retrains if there is a policy for it; it runs until it is told
-/// [`AgentEvent::Stop`] or nobody can tell it anything.
+/// [`AgentEvent::Stop`] or nobody can tell it anything. Between two things that it does, `renew`
+/// may give it another endpoint, if the one that it has is broken.
 /// A sweep hears no events; `stop`, set before, cuts that short. Then the agent ends within the
 /// time of a sweep that waits for nobody.
 ///
 /// # Errors
 /// The system has no thread left.
 pub fn start<E: Endpoint + Send + 'static>(
-    endpoint: E,
-    layout: PoolLayout,
-    owner: OwnerWord,
+    keeper: Keeper<E>,
+    renew: impl Fn(&E) -> Option<E> + Send + 'static,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,
     policy: Option<RetrainPolicy>,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("farleaf-agent".to_owned())
-        .spawn(move || {
-            let keeper = Keeper {
-                endpoint,
-                layout,
-                owner,
-            };
-            run(&keeper, &events, &stop, policy);
-        })
+        .spawn(move || run(keeper, renew, &events, &stop, policy))
 }
 
 fn run<E: Endpoint>(
-    keeper: &Keeper<E>,
+    mut keeper: Keeper<E>,
+    renew: impl Fn(&E) -> Option<E>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
     policy: Option<RetrainPolicy>,
@@ -58,7 +50,7 @@ fn run<E: Endpoint>(
     let begun = Instant::now();
     let clock = move || begun.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
-    let (mut draining, mut is_told) = (Draining::default(), false);
+    let (mut draining, mut told) = (Draining::default(), Told::default());
     let mut sweep_in = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
@@ -68,24 +60,30 @@ fn run<E: Endpoint>(
             Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                let drained = block_on(draining.tick(keeper), keeper.endpoint.completions());
-                tell_once(drained.as_ref().err(), &mut is_told);
+                let drained = block_on(draining.tick(&keeper), keeper.endpoint.completions());
+                let what = "tell whether a node has been drained";
+                tell_once(what, &drained, &mut told.draining);
                 let had_sweep = sweep_in == Some(0);
-                sweep_in = tick(keeper, sweep_in, stop);
+                sweep_in = tick(&keeper, sweep_in, stop, &mut told.reclaiming);
                 // T5.
                 let is_more_due = match &retrainer {
                     Some(retrainer) if sweep_in.is_none() => {
                         if had_sweep {
                             retrainer.look_again();
                         }
-                        retrain(retrainer, keeper, stop)
+                        retrain(retrainer, &keeper, stop, &mut told.retraining)
                     }
                     Some(retrainer) => {
-                        reuse(retrainer, keeper);
+                        reuse(retrainer, &keeper);
                         false
                     }
                     None => false,
                 };
+                if let Some(endpoint) = renew(&keeper.endpoint) {
+                    keeper.endpoint = endpoint;
+                    // W5: what was cut off is swept, as nobody else does that.
+                    sweep_in = sweep_in.or(Some(RETRY_TICK_COUNT));
+                }
                 // Events are heard, and dropped tables freed, between two retrainings.
                 next_tick = Instant::now() + if is_more_due { Duration::ZERO } else { TICK };
             }
@@ -94,18 +92,30 @@ fn run<E: Endpoint>(
 }
 
 /// What fails at every tick is told when it begins.
-fn tell_once(failed: Option<&RegionError>, is_told: &mut bool) {
+#[derive(Debug, Default)]
+struct Told {
+    draining: bool,
+    reclaiming: bool,
+    retraining: bool,
+}
+
+fn tell_once<T, E: Display>(what: &str, outcome: &Result<T, E>, is_told: &mut bool) {
+    let failed = outcome.as_ref().err();
     if let Some(error) = failed.filter(|_| !*is_told) {
-        tracing::error!(%error, "cannot tell whether a node has been drained");
+        tracing::error!(%error, "cannot {what}; trying again");
     }
     *is_told = failed.is_some();
 }
 
 /// What is due now; returns in how many ticks the next sweep is.
-fn tick<E: Endpoint>(keeper: &Keeper<E>, sweep_in: Option<u32>, stop: &AtomicBool) -> Option<u32> {
-    if let Err(error) = block_on(keeper.reclaim(), keeper.endpoint.completions()) {
-        tracing::error!(%error, "cannot free dropped tables");
-    }
+fn tick<E: Endpoint>(
+    keeper: &Keeper<E>,
+    sweep_in: Option<u32>,
+    stop: &AtomicBool,
+    is_told: &mut bool,
+) -> Option<u32> {
+    let freed = block_on(keeper.reclaim(), keeper.endpoint.completions());
+    tell_once("free dropped tables", &freed, is_told);
     match sweep_in? {
         0 => match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
             Ok(report) => {
@@ -137,12 +147,13 @@ fn reuse<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) {
 }
 
 /// Whether more is due at once.
-fn retrain<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>, stop: &AtomicBool) -> bool {
-    match block_on(retrainer.tick(keeper, stop), keeper.endpoint.completions()) {
-        Ok(is_more_due) => is_more_due,
-        Err(error) => {
-            tracing::error!(%error, "cannot retrain; trying again");
-            false
-        }
-    }
+fn retrain<E: Endpoint>(
+    retrainer: &Retrainer,
+    keeper: &Keeper<E>,
+    stop: &AtomicBool,
+    is_told: &mut bool,
+) -> bool {
+    let ticked = block_on(retrainer.tick(keeper, stop), keeper.endpoint.completions());
+    tell_once("retrain", &ticked, is_told);
+    ticked.unwrap_or(false)
 }

@@ -5,11 +5,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use farleaf_fabric::SessionService;
-use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_fabric::tcp::{NodeDirectory, TcpEndpoint};
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{Control, ControlError, SessionLife};
+use farleaf_fabric::{Endpoint, SessionService};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
@@ -17,6 +17,7 @@ use crate::endpoint::NodeEndpoint;
 use crate::members::{HomeOptions, PoolHome};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
+use crate::sweep::Keeper;
 use crate::{NodeError, agent};
 
 /// The core of every node: sessions and agent over one region.
@@ -37,28 +38,44 @@ impl NodeCore {
     /// alone (F4).
     pub(crate) fn start(
         region: &Arc<MappedRegion>,
-        device: Option<&VerbsNode>,
+        device: Option<&Arc<VerbsNode>>,
         retraining: Option<RetrainPolicy>,
         home: Option<HomeOptions>,
     ) -> Result<Self, NodeError> {
         let region_layout = format_region(region)?;
         let layout = PoolLayout::from(region_layout);
         let (events, heard) = channel();
-        let own = NodeEndpoint::new(region, device)?;
+        let own_device = device.map(Arc::as_ref);
+        let own = NodeEndpoint::new(region, own_device)?;
         let mut sessions = Sessions::new(own, region_layout, events.clone());
         let refused = |reason: String| NodeError::Thread(std::io::Error::other(reason));
         let owner = sessions.open(std::process::id()).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (mut endpoint, told) = (NodeEndpoint::new(region, device)?, Arc::clone(&stop));
-        let mapped = || MappedEndpoint::new(Arc::clone(region));
-        let home = home.map(|options| PoolHome::new(layout.clone(), mapped(), options));
-        let home = home.transpose()?;
-        if let Some(home) = &home {
-            let nodes: Arc<dyn NodeDirectory> = Arc::clone(home) as _;
-            endpoint = endpoint.in_pool(TcpEndpoint::beside(mapped(), None, nodes));
-        }
-        let agent = agent::start(endpoint, layout.clone(), owner, heard, told, retraining)
-            .map_err(NodeError::Thread)?;
+        let (own, told) = (NodeEndpoint::new(region, own_device)?, Arc::clone(&stop));
+        let (home, endpoint) = match home {
+            None => (None, own),
+            Some(options) => {
+                let home =
+                    PoolHome::new(layout.clone(), own, (options, retraining.is_some()), owner)?;
+                let nodes: Arc<dyn NodeDirectory> = Arc::clone(&home) as _;
+                let endpoint = NodeEndpoint::in_pool(region, own_device, owner, nodes)?;
+                (Some(home), endpoint)
+            }
+        };
+        let renewing = home.clone().map(|home| Renewing {
+            region: Arc::clone(region),
+            device: device.map(Arc::clone),
+            owner,
+            home,
+        });
+        let renew = move |broken: &NodeEndpoint| renewing.as_ref()?.renew(broken);
+        let keeper = Keeper {
+            endpoint,
+            layout: layout.clone(),
+            owner,
+        };
+        let agent = agent::start(keeper, renew, heard, told, retraining);
+        let agent = agent.map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
             sessions,
@@ -68,6 +85,32 @@ impl NodeCore {
             agent: Some(agent),
             home,
         })
+    }
+}
+
+/// V6: what is needed to open an endpoint anew whose way to a guest is broken.
+struct Renewing {
+    region: Arc<MappedRegion>,
+    device: Option<Arc<VerbsNode>>,
+    owner: OwnerWord,
+    home: Arc<PoolHome>,
+}
+
+impl Renewing {
+    fn renew(&self, endpoint: &NodeEndpoint) -> Option<NodeEndpoint> {
+        let is_open = |node| endpoint.region_word_count(node).is_some();
+        if !self.home.is_way_broken(is_open) {
+            return None;
+        }
+        let nodes: Arc<dyn NodeDirectory> = Arc::clone(&self.home) as _;
+        let device = self.device.as_deref();
+        match NodeEndpoint::in_pool(&self.region, device, self.owner, nodes) {
+            Ok(endpoint) => Some(endpoint),
+            Err(error) => {
+                tracing::error!(%error, "the node's agent cannot reach a node of its pool anew");
+                None
+            }
+        }
     }
 }
 

@@ -9,19 +9,21 @@ use std::sync::Arc;
 
 use farleaf_executor::Wait;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::tcp::{TcpEndpoint, TcpExecute};
 use farleaf_fabric::verbs::{VerbsEndpoint, VerbsError, VerbsExecute, VerbsNode};
-use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, VerbKind};
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, Verb, VerbKind};
+use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 /// An endpoint of the node itself.
 #[derive(Debug)]
 pub struct NodeEndpoint {
     processor: MappedEndpoint,
-    /// Where words are changed by the device, the node changes them by it, too. It still READs by
-    /// its processor, which sees what has completed.
+    /// Where words are changed by the device, the node changes them by it, too, and so those of its
+    /// pool's other nodes by theirs. It still READs its own by its processor, which sees what has
+    /// completed.
     device: Option<VerbsEndpoint>,
-    /// To its own region and those of its pool's other nodes.
+    /// Where that is not so: to its own region and those of its pool's other nodes.
     pool: Option<Box<TcpEndpoint>>,
 }
 
@@ -59,11 +61,35 @@ impl NodeEndpoint {
         })
     }
 
-    /// The same, with a way to all nodes of the pool.
-    pub(crate) fn in_pool(self, pool: TcpEndpoint) -> Self {
-        let pool = Some(Box::new(pool));
-        Self { pool, ..self }
+    /// An endpoint of a pool's home to all nodes, in the name of a session of it.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn in_pool(
+        region: &Arc<MappedRegion>,
+        device: Option<&VerbsNode>,
+        owner: OwnerWord,
+        nodes: Arc<dyn NodeDirectory>,
+    ) -> Result<Self, VerbsError> {
+        let mapped = || MappedEndpoint::new(Arc::clone(region));
+        let (device, pool) = if let Some(device) = device {
+            (Some(device.pool_endpoint(owner, nodes)?), None)
+        } else {
+            let pool = TcpEndpoint::beside(mapped(), Some(owner), nodes);
+            (None, Some(Box::new(pool)))
+        };
+        Ok(Self {
+            processor: mapped(),
+            device,
+            pool,
+        })
     }
+}
+
+/// What the node's processor does by itself beside a device.
+#[inline]
+fn reads_here(verb: &Verb) -> bool {
+    verb.kind == VerbKind::Read && verb.addr.node() == NodeId(0)
 }
 
 impl Endpoint for NodeEndpoint {
@@ -76,7 +102,7 @@ impl Endpoint for NodeEndpoint {
             return NodeExecute::Pool(pool.start(batch));
         }
         match &self.device {
-            Some(device) if batch.verbs().iter().any(|verb| verb.kind != VerbKind::Read) => {
+            Some(device) if !batch.verbs().iter().all(reads_here) => {
                 NodeExecute::Device(device.start(batch))
             }
             _ => NodeExecute::Processor(Some(self.processor.execute_now(batch))),
@@ -128,9 +154,10 @@ impl Endpoint for NodeEndpoint {
 
     #[inline]
     fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        match &self.pool {
-            Some(pool) => pool.region_word_count(node),
-            None => self.processor.region_word_count(node),
+        match (&self.pool, &self.device) {
+            (Some(pool), _) => pool.region_word_count(node),
+            (None, Some(device)) => device.region_word_count(node),
+            (None, None) => self.processor.region_word_count(node),
         }
     }
 }

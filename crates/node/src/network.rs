@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 
 use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::tcp::{
-    Grant, JoinRequest, Joined, MemberReply, Rights, TcpListenOptions, TcpListener, TcpService,
+    Grant, JoinRequest, Joined, MemberReply, Pass, Rights, TcpListenOptions, TcpListener,
+    TcpService,
 };
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{SessionService, StopSignal};
@@ -18,7 +19,7 @@ use farleaf_region::session::{heartbeat_addr, published_addr};
 use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, WordAddr};
 
 use crate::NodeError;
-use crate::members::{GuestState, PoolHome};
+use crate::members::{FencingThread, GuestState, PoolHome};
 use crate::shm::SharedSessions;
 
 /// A listener at work; stopped when dropped.
@@ -43,12 +44,18 @@ impl NetworkDoor {
         if let Some(verbs) = verbs {
             listener.offer_verbs(verbs);
         }
+        if let Role::Home { home, .. } = &role {
+            home.give_pass_key(listener.pass_key(home.pool_id()));
+        }
         let address = listener.address();
         let heard = stop.clone();
+        // Nobody reaches such a node in another way; its process ends, and is started again.
+        let end = EndOfNode((!matches!(role, Role::Alone(_))).then(|| stop.clone()));
         let mut service = NetworkService { role, layout };
         let thread = std::thread::Builder::new().name("farleaf-tcp".to_owned());
         let thread = thread
             .spawn(move || {
+                let _end = end;
                 let served = listener.run(&mut service, &heard);
                 if let Err(error) = &served {
                     tracing::error!(%error, "the network is not served any more");
@@ -66,11 +73,27 @@ impl NetworkDoor {
 
 impl NetworkDoor {
     /// Waits until it has been stopped.
-    pub(crate) fn wait(&mut self) {
+    ///
+    /// # Errors
+    /// The listener could not go on.
+    pub(crate) fn wait(&mut self) -> Result<(), NodeError> {
         match self.thread.take().map(JoinHandle::join) {
-            None | Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(error))) => tracing::error!(%error, "the listener could not go on"),
-            Some(Err(_)) => tracing::error!("the listener panicked"),
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(NodeError::Thread(error)),
+            Some(Err(_)) => Err(NodeError::Thread(std::io::Error::other(
+                "the network's listener panicked",
+            ))),
+        }
+    }
+}
+
+/// Stops a node when it is dropped, by a panic, too.
+struct EndOfNode(Option<StopSignal>);
+
+impl Drop for EndOfNode {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.0 {
+            stop.stop();
         }
     }
 }
@@ -78,7 +101,9 @@ impl NetworkDoor {
 impl Drop for NetworkDoor {
     fn drop(&mut self) {
         self.stop.stop();
-        self.wait();
+        if let Err(error) = self.wait() {
+            tracing::error!(%error, "the network's listener did not stop cleanly");
+        }
     }
 }
 
@@ -87,7 +112,11 @@ pub(crate) enum Role {
     /// All of it.
     Alone(SharedSessions),
     /// Its home.
-    Home(SharedSessions, Arc<PoolHome>),
+    Home {
+        sessions: SharedSessions,
+        home: Arc<PoolHome>,
+        fencing: FencingThread,
+    },
     /// One of the others.
     Guest(Arc<GuestState>),
 }
@@ -101,7 +130,7 @@ struct NetworkService {
 impl SessionService for NetworkService {
     fn register(&mut self, pid: u32) -> Result<OwnerWord, String> {
         match &mut self.role {
-            Role::Alone(sessions) | Role::Home(sessions, _) => sessions.register(pid),
+            Role::Alone(sessions) | Role::Home { sessions, .. } => sessions.register(pid),
             Role::Guest(guest) => Err(format!(
                 "sessions are registered at the pool's home node, {}",
                 guest.home_address
@@ -112,10 +141,15 @@ impl SessionService for NetworkService {
     fn fence(&mut self, owner: OwnerWord) {
         match &mut self.role {
             Role::Alone(sessions) => sessions.fence(owner),
-            Role::Home(sessions, home) => {
-                // V3.
-                home.fence_at_guests(owner);
-                sessions.fence(owner);
+            // V3.
+            Role::Home {
+                sessions,
+                home,
+                fencing,
+            } => {
+                if !home.fence_if_alone(|| sessions.fence(owner)) {
+                    fencing.begin(owner);
+                }
             }
             // V3: that a client is gone says nothing of the session, which the home fences.
             Role::Guest(_) => {}
@@ -124,7 +158,7 @@ impl SessionService for NetworkService {
 
     fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
         match &mut self.role {
-            Role::Alone(sessions) | Role::Home(sessions, _) => sessions.process_of(owner),
+            Role::Alone(sessions) | Role::Home { sessions, .. } => sessions.process_of(owner),
             // Only the home can tell that a session is fenced everywhere.
             Role::Guest(_) => Some(0),
         }
@@ -189,13 +223,27 @@ impl TcpService for NetworkService {
     fn home_address(&self) -> Option<String> {
         match &self.role {
             Role::Guest(guest) => Some(guest.home_address.clone()),
-            Role::Alone(_) | Role::Home(..) => None,
+            Role::Alone(_) | Role::Home { .. } => None,
         }
     }
 
-    fn admit(&mut self, owner: OwnerWord) -> Result<(), String> {
+    fn pool_id(&self) -> u64 {
         match &self.role {
-            Role::Guest(guest) => guest.admit(owner),
+            Role::Home { home, .. } => home.pool_id(),
+            Role::Alone(_) | Role::Guest(_) => 0,
+        }
+    }
+
+    fn is_being_fenced(&self, owner: OwnerWord) -> bool {
+        match &self.role {
+            Role::Home { fencing, .. } => fencing.is_under_way(owner),
+            Role::Alone(_) | Role::Guest(_) => false,
+        }
+    }
+
+    fn admit(&mut self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
+        match &self.role {
+            Role::Guest(guest) => guest.admit(owner, pass),
             _ => Err(format!("{owner} is none of this client's sessions")),
         }
     }
@@ -219,10 +267,11 @@ impl TcpService for NetworkService {
 
     fn member(&mut self, node: NodeId) -> MemberReply {
         match &self.role {
-            Role::Home(_, home) => home.member(node),
+            Role::Home { home, .. } => home.member(node),
             _ => MemberReply {
                 state: 0,
                 pool_id: 0,
+                answered_count: 0,
             },
         }
     }
@@ -231,7 +280,7 @@ impl TcpService for NetworkService {
 impl NetworkService {
     fn home(&self) -> Result<&PoolHome, String> {
         match &self.role {
-            Role::Home(_, home) => Ok(home),
+            Role::Home { home, .. } => Ok(home),
             Role::Guest(guest) => Err(format!(
                 "that is for the pool's home node, {}",
                 guest.home_address

@@ -15,7 +15,7 @@ use farleaf_types::OwnerWord;
 use crate::NodeError;
 use crate::embedded::NodeCore;
 use crate::endpoint::NodeEndpoint;
-use crate::members::{HomeOptions, MemberThread};
+use crate::members::{FencingThread, HomeOptions, MemberThreads};
 use crate::network::{NetworkDoor, Role};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::Sessions;
@@ -30,7 +30,7 @@ pub struct ShmNode {
     region: Arc<MappedRegion>,
     /// Closed before the core ends, which sweeps after the sessions that are fenced then.
     door: Option<NetworkDoor>,
-    members: Option<MemberThread>,
+    members: Option<MemberThreads>,
     listener: Option<JoinHandle<std::io::Result<()>>>,
     core: NodeCore,
     /// Forgets the region after everybody who reaches it so has ended.
@@ -75,7 +75,7 @@ impl ShmNode {
     }
 
     /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients
-    /// come over the network, all of them: [`listen`](Self::listen).
+    /// come over the network, all of them, by tcp or by verbs: [`listen`](Self::listen).
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -85,7 +85,8 @@ impl ShmNode {
         retraining: Option<RetrainPolicy>,
         home: HomeOptions,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, retraining, (None, Some(home)))
+        let verbs = home.verbs.clone();
+        Self::start_on(name, size_bytes, retraining, (verbs.as_ref(), Some(home)))
     }
 
     fn start_on(
@@ -109,7 +110,7 @@ impl ShmNode {
         } else if home.is_some() {
             listener.turn_away_all(NOT_ALONE);
         }
-        let core = NodeCore::start(&region, verbs.as_deref(), retraining, home)?;
+        let core = NodeCore::start(&region, verbs.as_ref(), retraining, home)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();
@@ -140,14 +141,22 @@ impl ShmNode {
         let sessions = SharedSessions(Arc::clone(&self.core.sessions));
         let role = match &self.core.home {
             None => Role::Alone(sessions),
-            Some(home) => Role::Home(sessions, Arc::clone(home)),
+            Some(home) => {
+                let fencing = FencingThread::start(Arc::clone(home), sessions.clone());
+                let fencing = fencing.map_err(NodeError::Thread)?;
+                Role::Home {
+                    sessions,
+                    home: Arc::clone(home),
+                    fencing,
+                }
+            }
         };
         let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
         let verbs = self.verbs.clone();
         let door = NetworkDoor::open(&self.region, role, layout, options, verbs, stop)?;
         if let Some(home) = &self.core.home {
-            let thread = MemberThread::start(Arc::clone(home)).map_err(NodeError::Thread)?;
-            self.members = Some(thread);
+            let threads = MemberThreads::start(home).map_err(NodeError::Thread)?;
+            self.members = Some(threads);
         }
         Ok(self.door.insert(door).address)
     }
@@ -188,7 +197,11 @@ impl ShmNode {
     /// # Errors
     /// The system could not wait for clients any more.
     pub fn wait(mut self) -> Result<(), NodeError> {
-        self.join()
+        self.join()?;
+        match &mut self.door {
+            Some(door) => door.wait(),
+            None => Ok(()),
+        }
     }
 
     fn join(&mut self) -> Result<(), NodeError> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tables` | what is known of the tables before a chunk is touched: catalog, roots, locks |
 //! | `chunks` | what becomes of the chunks |
+//! | `trees` | inner nodes, of tables that have them |
 //!
 //! - **W1.** Locks are swept before chunks, so that searches do not wait for dead owners for long;
 //!   a search that meets one recovers it by itself (D8).
@@ -32,6 +33,7 @@
 
 mod chunks;
 mod tables;
+mod trees;
 
 use std::sync::atomic::AtomicBool;
 
@@ -175,6 +177,10 @@ impl<E: Endpoint> Keeper<E> {
             let entry = known.catalog.iter();
             let mut entry = entry.filter(|entry| entry.record.id == table.access.table);
             let Some(entry) = entry.next() else { continue };
+            if table.tree.is_some() {
+                // Nothing is moved into runs there.
+                continue;
+            }
             match self.adopt_orphans(entry, &patience).await {
                 Ok(Some(count)) => report.chunk_count += count,
                 Ok(None) => report.given_up_count += 1,

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farleaf_fabric::{BatchError, Endpoint};
+use farleaf_index::tree::node::lease_shape;
+use farleaf_leaf::LeaseShape;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
+use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, TableId};
 
 use super::{AuditedTable, Auditor, Finding};
 
@@ -103,7 +105,12 @@ impl<E: Endpoint> Auditor<'_, E> {
                 });
             }
             Some(ChunkPurpose::Leaves { .. }) => {
-                self.look_at_leaves(table, (index, chunk)).await?;
+                let shape = LeaseShape::leaves(table.geometry);
+                let first = table.entry.record.first_leaf.place();
+                let is_used = |leaf| table.linked.contains(&leaf) || leaf == first;
+                // The walk has seen the locks of those that are used.
+                self.look_at_pieces(table, (index, chunk), shape, (is_used, false))
+                    .await?;
             }
             Some(ChunkPurpose::Run { generation, .. }) if !is_named => {
                 self.findings.push(of_no_load(generation));
@@ -122,6 +129,16 @@ impl<E: Endpoint> Auditor<'_, E> {
                     self.findings.push(of_no_load(generation));
                 }
             }
+            Some(ChunkPurpose::Inner { generation }) => {
+                if is_named {
+                    let shape = lease_shape(generation);
+                    let is_used = |node| table.inner.contains(&node);
+                    self.look_at_pieces(table, (index, chunk), shape, (is_used, true))
+                        .await?;
+                } else if generation != 0 {
+                    self.findings.push(of_no_load(generation));
+                }
+            }
             Some(ChunkPurpose::Free) | None => {
                 self.findings.push(Finding::PurposeUnknown { chunk: index });
             }
@@ -129,15 +146,16 @@ impl<E: Endpoint> Auditor<'_, E> {
         Ok(())
     }
 
-    /// W3: free leaves, linked leaves and the first leaf make up the chunk.
-    async fn look_at_leaves(
+    /// W3: free leaves, or inner nodes, and those in use make up the chunk.
+    async fn look_at_pieces(
         &mut self,
         table: &AuditedTable,
         (index, chunk): (ChunkIndex, &ChunkEntry),
+        shape: LeaseShape,
+        (is_used, tells_all_locks): (impl Fn(RemoteAddr) -> bool, bool),
     ) -> Result<(), BatchError> {
-        let (id, geometry) = (table.entry.record.id, table.geometry);
-        let leaf_count = geometry.chunk_leaf_count();
-        let free: BTreeSet<u64> = chunk.free.iter(leaf_count).collect();
+        let id = table.entry.record.id;
+        let free: BTreeSet<u64> = chunk.free.iter(shape.piece_count).collect();
         let (found, possible) = (chunk.free.count(), free.len() as u64);
         if found != possible {
             self.findings.push(Finding::FreeBeyondEnd {
@@ -148,24 +166,23 @@ impl<E: Endpoint> Auditor<'_, E> {
         }
         let start = self.layout.chunk_start(index);
         let words = self.read(start.word_at(0), CHUNK_SIZE_WORDS).await?;
+        let stride_words = (shape.stride_blocks * BLOCK_SIZE_WORDS) as usize;
         let locks: Vec<u64> = words
-            .chunks_exact(geometry.stride_words())
-            .map(|leaf| leaf[0])
+            .chunks_exact(stride_words)
+            .map(|piece| piece[0])
             .collect();
-        for (number, lock) in (0..leaf_count).zip(locks) {
-            let leaf = start.offset_blocks(number * geometry.stride_blocks());
-            let is_linked = table.linked.contains(&leaf);
-            let is_first = leaf == table.entry.record.first_leaf.place();
-            // The walk has seen the others' locks.
-            if lock != 0 && !is_linked && !is_first {
+        for (number, lock) in (0..shape.piece_count).zip(locks) {
+            let leaf = start.offset_blocks(number * shape.stride_blocks);
+            let is_used = is_used(leaf);
+            if lock != 0 && (tells_all_locks || !is_used) {
                 let owner = OwnerWord::from_word(lock);
                 self.findings.push(Finding::LeafLocked { leaf, owner });
             }
-            // Not of a leased chunk: its leaves' bits hold only while nobody leases it.
+            // Not of a leased chunk: its pieces' bits hold only while nobody leases it.
             if !chunk.owner.is_free() {
                 continue;
             }
-            match (free.contains(&number), is_linked || is_first) {
+            match (free.contains(&number), is_used) {
                 (true, true) => {
                     self.findings
                         .push(Finding::LeafFreeAndUsed { table: id, leaf });

@@ -264,6 +264,26 @@ pub enum Finding {
         /// What is wrong with it.
         how: String,
     },
+    /// I2: the nodes of a level of the tree do not cover all keys, each once.
+    #[error("inner nodes of level {level} of {table} are broken at {node}")]
+    InnerRangeBroken {
+        /// Whose.
+        table: TableId,
+        /// Of which level.
+        level: u16,
+        /// Where the walk along the level ended, or met another range than was due.
+        node: RemoteAddr,
+    },
+    /// I3: the tree names a place where the table has no leaf.
+    #[error("inner node {node} of {table} lists {child}, where the table has no leaf")]
+    ChildNotLinked {
+        /// Whose.
+        table: TableId,
+        /// Which.
+        node: RemoteAddr,
+        /// What it lists.
+        child: RemoteAddr,
+    },
     /// The snapshot knows a leaf that is not in the chain, or another first one.
     #[error("the snapshot of {table} leads to leaf {leaf}, which is not the chain's")]
     TrainedLeafNotLinked {
@@ -305,6 +325,8 @@ impl Finding {
             | Self::RootUnfinished { .. }
             | Self::RootElsewhere { .. }
             | Self::SnapshotDamaged { .. }
+            | Self::InnerRangeBroken { .. }
+            | Self::ChildNotLinked { .. }
             | Self::TrainedLeafNotLinked { .. } => Promise::Root,
         }
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `chain` | a table's leaves along their links (D6, D8) |
 //! | `root` | the snapshot that the root names, and the load that it is of (B2 to B4) |
+//! | `tree` | the tree that the root names, if the table has one (I2, I3, I5) |
 //! | `chunks` | every chunk, and every leaf in those that splits take from (A1, A4, W3, W4) |
 //! | `finding` | what can be found |
 //!
@@ -22,11 +23,12 @@ mod chain;
 mod chunks;
 mod finding;
 mod root;
+mod tree;
 
 use std::collections::BTreeSet;
 
 use farleaf_fabric::{Batch, BatchError, Endpoint, OperationKind};
-use farleaf_index::IndexError;
+use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafGeometry;
 use farleaf_region::PoolLayout;
 use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
@@ -114,6 +116,8 @@ struct AuditedTable {
     /// Chunks that the root names: runs, synonym leaf tables, the snapshot; `None`: it cannot be
     /// read.
     named: Option<BTreeSet<ChunkIndex>>,
+    /// Inner nodes that the tree's root leads to.
+    inner: BTreeSet<RemoteAddr>,
 }
 
 impl<E: Endpoint> Auditor<'_, E> {
@@ -191,6 +195,11 @@ impl<E: Endpoint> Auditor<'_, E> {
 }
 
 impl AuditedTable {
+    fn has_tree(&self) -> bool {
+        let kind = LayerKind::from_number(self.entry.record.search_layer);
+        kind.is_some_and(LayerKind::has_tree)
+    }
+
     fn new(entry: CatalogEntry, geometry: LeafGeometry) -> Self {
         Self {
             entry,
@@ -202,6 +211,7 @@ impl AuditedTable {
             is_first_retired: false,
             is_whole: false,
             named: None,
+            inner: BTreeSet::new(),
         }
     }
 }

@@ -45,19 +45,12 @@ impl<E: Endpoint> Auditor<'_, E> {
                 .push(Finding::RootElsewhere { table: id, root });
             return Ok(());
         }
+        if table.has_tree() {
+            return self.look_at_tree(table).await;
+        }
         let read = read_contents(self.endpoint, self.layout, table.geometry, id, root).await;
-        let contents = match read {
-            Ok(contents) => contents,
-            Err(error) if is_of_bytes(&error) => {
-                let how = error.to_string();
-                self.findings.push(Finding::SnapshotDamaged {
-                    table: id,
-                    root,
-                    how,
-                });
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+        let Some(contents) = self.unless_damaged(table, read)? else {
+            return Ok(());
         };
         table.named = Some(contents.named_chunks(self.layout, table.geometry, root));
         let directory = contents.into_directory(table.geometry);
@@ -66,6 +59,25 @@ impl<E: Endpoint> Auditor<'_, E> {
             self.look_at_trained(table, &directory);
         }
         Ok(())
+    }
+
+    /// What was read of what the root names; `None`: it is damaged, which is found.
+    pub(super) fn unless_damaged<T>(
+        &mut self,
+        table: &AuditedTable,
+        read: Result<T, IndexError>,
+    ) -> Result<Option<T>, IndexError> {
+        match read {
+            Err(error) if is_of_bytes(&error) => {
+                self.findings.push(Finding::SnapshotDamaged {
+                    table: table.entry.record.id,
+                    root: table.entry.root,
+                    how: error.to_string(),
+                });
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
     }
 
     /// Whether a snapshot of the root's load may begin at the root.

@@ -3,18 +3,20 @@
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::members::{MemberState, write_member};
+use farleaf_region::members::{MemberState, Standing, write_member};
 use farleaf_types::{NodeId, SequenceNumber};
 
 use crate::sweep::Keeper;
 
-/// The nodes that are draining, each with the number that every session has to publish.
+/// The nodes that are draining, each as it stood when this was begun, and with the number that
+/// every session has to publish. One that was kept and drains again is another case: whoever looked
+/// in between may be about to claim a chunk there.
 ///
 /// The home's agent has one, and asks it at every tick. What it knows is lost with the agent: the
 /// next one begins anew, and waits a little longer.
 #[derive(Debug, Default)]
 pub struct Draining {
-    since: Vec<(NodeId, SequenceNumber)>,
+    since: Vec<(NodeId, Standing, SequenceNumber)>,
 }
 
 impl Draining {
@@ -25,24 +27,19 @@ impl Draining {
     /// The fabric failed.
     pub async fn tick<E: Endpoint>(&mut self, keeper: &Keeper<E>) -> Result<(), RegionError> {
         let members = keeper.layout.members();
-        let is_draining = |node| members.state(node) == Some(MemberState::Draining);
-        self.since.retain(|(node, _)| is_draining(*node));
-        let nodes: Vec<NodeId> = members
-            .reachable()
-            .filter(|node| is_draining(*node))
+        self.since
+            .retain(|(node, standing, _)| members.standing(*node) == *standing);
+        let standings = members.reachable();
+        let standings = standings.map(|node| (node, members.standing(node)));
+        let draining: Vec<(NodeId, Standing)> = standings
+            .filter(|(_, standing)| standing.state() == Some(MemberState::Draining))
             .collect();
-        if nodes.is_empty() {
-            return Ok(());
-        }
-        for node in nodes {
-            let known = self.since.iter().find(|(known, _)| *known == node);
-            let Some((_, since)) = known.copied() else {
-                // Who sees this number has seen the entry.
-                let mut batch = Batch::new();
-                let slot = batch.fetch_add(keeper.layout.sequence(), 1);
-                keeper.endpoint.execute(&mut batch).await?;
-                let number = SequenceNumber(batch.previous(slot) + 1);
-                self.since.push((node, number));
+        for (node, standing) in draining {
+            let known = self.since.iter().find(|(known, ..)| *known == node);
+            let Some((.., since)) = known.copied() else {
+                if let Some(number) = draw(keeper, node).await? {
+                    self.since.push((node, standing, number));
+                }
                 continue;
             };
             if keeper.published_by_all().await? < since {
@@ -55,8 +52,8 @@ impl Draining {
             let Some(member) = members.get(node) else {
                 continue;
             };
-            // It may have been kept meanwhile.
-            if !members.change_state(node, MemberState::Draining, MemberState::Left) {
+            // It may have been kept meanwhile, be it that it drains again.
+            if !members.change_state(node, standing, MemberState::Left) {
                 continue;
             }
             write_member(&keeper.endpoint, &keeper.layout, member, MemberState::Left).await?;
@@ -67,4 +64,19 @@ impl Draining {
         }
         Ok(())
     }
+}
+
+/// A number that nobody sees who has not seen that the node drains; `None`: its entry does not say
+/// so yet.
+async fn draw<E: Endpoint>(
+    keeper: &Keeper<E>,
+    node: NodeId,
+) -> Result<Option<SequenceNumber>, RegionError> {
+    let mut batch = Batch::new();
+    // In this order (F2).
+    let state = batch.read(keeper.layout.member_entry(node), 1);
+    let slot = batch.fetch_add(keeper.layout.sequence(), 1);
+    keeper.endpoint.execute(&mut batch).await?;
+    let is_draining = batch.words(state)[0] == MemberState::Draining as u64;
+    Ok(is_draining.then(|| SequenceNumber(batch.previous(slot) + 1)))
 }

@@ -8,7 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use farleaf_fabric::mapped::{MappedRegion, PageKind};
-use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpConnectOptions, TcpListenOptions};
+use farleaf_fabric::tcp::{
+    JoinRequest, Pass, PassKey, TcpClient, TcpConnectOptions, TcpListenOptions,
+};
+use farleaf_fabric::verbs::{VerbsNode, VerbsOptions};
 use farleaf_fabric::{ControlError, StopSignal};
 use farleaf_region::members::MemberState;
 use farleaf_types::{NodeId, OwnerWord, SessionId};
@@ -47,6 +50,8 @@ pub struct GuestOptions {
     pub home_address: String,
     /// How it connects to that.
     pub connect: TcpConnectOptions,
+    /// The RDMA device that serves its memory, if one is to, as at the home.
+    pub verbs: Option<VerbsOptions>,
 }
 
 /// How a guest's service ended.
@@ -62,13 +67,23 @@ pub enum GuestEnd {
 #[derive(Debug)]
 pub(crate) struct GuestState {
     pub(crate) home_address: String,
+    /// What the passes of the pool's sessions are made with, once a home has answered.
+    pass_key: Mutex<Option<PassKey>>,
     /// The last incarnation of each number that is barred; what was before it is, too.
     barred: Mutex<BTreeMap<SessionId, u64>>,
 }
 
 impl GuestState {
     /// V3.
-    pub(crate) fn admit(&self, owner: OwnerWord) -> Result<(), String> {
+    pub(crate) fn admit(&self, owner: OwnerWord, pass: &Pass) -> Result<(), String> {
+        let key = self.pass_key.lock();
+        let key = key.unwrap_or_else(PoisonError::into_inner).clone();
+        if !key.is_some_and(|key| key.is_pass(owner, pass)) {
+            return Err(format!(
+                "{owner} came without the pass that the pool's home, {}, gave to its owner",
+                self.home_address
+            ));
+        }
         let barred = self.barred.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((session, incarnation)) = owner.holder() else {
             return Err("nobody's session".to_owned());
@@ -101,13 +116,16 @@ pub struct GuestNode {
     /// Dropped, it stops the thread below.
     stopping: Option<Sender<()>>,
     thread: Option<JoinHandle<GuestEnd>>,
+    /// Forgets the region after everybody who reaches it so has ended.
+    verbs: Option<Arc<VerbsNode>>,
 }
 
 impl GuestNode {
     /// Gets the memory, listens, and asks the home to be taken in, for as long as it takes.
     ///
     /// # Errors
-    /// The size is too small, the host has not so much memory, or it cannot listen there.
+    /// The size is too small, the host has not so much memory, it cannot listen there, or there is
+    /// no device that fits the options.
     pub fn start(options: &GuestOptions) -> Result<Self, NodeError> {
         let size_bytes = options.size_bytes;
         farleaf_region::Superblock::new(size_bytes, 0)?;
@@ -117,8 +135,12 @@ impl GuestNode {
         let region = MappedRegion::map_shared(&memory, size_bytes).map_err(memory_error)?;
         let region = Arc::new(region);
         let layout = format_region(&region)?;
+        let verbs = options.verbs.as_ref();
+        let verbs = verbs.map(|options| VerbsNode::start(&region, options));
+        let verbs = verbs.transpose()?.map(Arc::new);
         let guest = Arc::new(GuestState {
             home_address: options.home_address.clone(),
+            pass_key: Mutex::default(),
             barred: Mutex::default(),
         });
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
@@ -128,10 +150,10 @@ impl GuestNode {
         };
         let door = NetworkDoor::open(
             &region,
-            Role::Guest(guest),
+            Role::Guest(Arc::clone(&guest)),
             layout,
             &listen,
-            None,
+            verbs.clone(),
             stop.clone(),
         )?;
         let request = JoinRequest {
@@ -139,6 +161,7 @@ impl GuestNode {
             size_bytes,
             wanted: options.wanted,
             address: with_port(&options.address, door.address),
+            serves_verbs: verbs.is_some(),
         };
         let (stopping, stopped) = channel();
         let (joining, joined) = channel();
@@ -147,7 +170,8 @@ impl GuestNode {
         let thread = std::thread::Builder::new().name("farleaf-guest".to_owned());
         let thread = thread
             .spawn(move || {
-                let end = keep_in_touch((&home, &connect), &request, &stopped, &joining);
+                let told = (&stopped, &joining);
+                let end = keep_in_touch((&home, &connect), &request, &guest, told);
                 // V4.
                 signal.stop();
                 end
@@ -161,6 +185,7 @@ impl GuestNode {
             joined: Mutex::new(joined),
             stopping: Some(stopping),
             thread: Some(thread),
+            verbs,
         })
     }
 
@@ -181,6 +206,11 @@ impl GuestNode {
         self.door.address
     }
 
+    /// What serves its memory, if that is an RDMA device: device, port, address, packet size.
+    pub fn verbs(&self) -> Option<String> {
+        self.verbs.as_ref().map(|verbs| verbs.describe())
+    }
+
     /// Size of its region in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -198,7 +228,9 @@ impl GuestNode {
 
     /// Waits until it has been stopped, or has been given up (V4).
     pub fn wait(mut self) -> GuestEnd {
-        self.door.wait();
+        if let Err(error) = self.door.wait() {
+            tracing::error!(%error, "the node could not go on");
+        }
         self.join()
     }
 
@@ -240,15 +272,15 @@ fn rest(stopped: &Receiver<()>, time: Duration) -> bool {
 fn keep_in_touch(
     (home, connect): (&str, &TcpConnectOptions),
     request: &JoinRequest,
-    stopped: &Receiver<()>,
-    joining: &Sender<NodeId>,
+    guest: &GuestState,
+    (stopped, joining): (&Receiver<()>, &Sender<NodeId>),
 ) -> GuestEnd {
     // The pool, and the number in it, once it has been taken in.
     let mut place: Option<(u64, NodeId)> = None;
     let mut is_told = false;
     loop {
         let ended = TcpClient::connect(home, connect)
-            .and_then(|client| stay(&client, request, &mut place, (stopped, joining)));
+            .and_then(|client| stay((&client, guest), request, &mut place, (stopped, joining)));
         match ended {
             Ok(end) => return end,
             Err(error) => {
@@ -266,7 +298,7 @@ fn keep_in_touch(
 
 /// The same with a home that answers.
 fn stay(
-    home: &TcpClient,
+    (home, guest): (&TcpClient, &GuestState),
     request: &JoinRequest,
     place: &mut Option<(u64, NodeId)>,
     (stopped, joining): (&Receiver<()>, &Sender<NodeId>),
@@ -276,6 +308,12 @@ fn stay(
             return watch(home, place, stopped);
         }
         let joined = home.join(request)?;
+        // V1: before it is asked again, and anybody can come.
+        let key = home.secret().pass_key(joined.pool_id);
+        *guest
+            .pass_key
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = key;
         if let Some(node) = joined.node {
             tracing::info!(node = node.0, "this node belongs to its pool now");
             *place = Some((joined.pool_id, node));

@@ -1,47 +1,50 @@
-//! The home's side (V1 to V3).
+//! The home's side (V2, V3, V6); how it takes guests in: `joining`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use farleaf_executor::block_on;
-use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_fabric::tcp::{
-    JoinRequest, Joined, MemberReply, NodeDirectory, NodeWay, TcpClient, TcpConnectOptions,
-};
-use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
-use farleaf_region::layout::SUPERBLOCK_SIZE_WORDS;
-use farleaf_region::members::{MEMBER_ADDRESS_SIZE_BYTES_MAX, Member, MemberState, write_member};
-use farleaf_region::{PoolLayout, RegionLayout, Superblock};
+use farleaf_fabric::network::{NodeDirectory, NodeWay};
+use farleaf_fabric::tcp::{MemberReply, PassKey, TcpClient, TcpConnectOptions};
+use farleaf_fabric::{Batch, BatchError, Control, ControlError, Endpoint};
+use farleaf_region::PoolLayout;
+use farleaf_region::members::{Member, MemberState, write_member};
 use farleaf_types::{NodeId, OwnerWord};
 
 use super::HomeOptions;
+use super::joining::{Joining, check_region};
+use super::watch::GuestLink;
+use crate::endpoint::NodeEndpoint;
 
-/// Time between two questions to a guest, and to who waits to be taken in.
-const TICK: Duration = Duration::from_millis(100);
+/// What is said of a way that failed.
+const WAY_FAILED: &str = "the way of the home's own agent to the node failed, though the node \
+    answers the home; it is tried again";
 
-/// How far a node that wants to join has come.
-#[derive(Debug)]
-enum Joining {
-    Asked(JoinRequest),
-    /// It is told why not when it asks the next time.
-    Failed(String),
-}
+/// Why no node can drain.
+const NOTHING_MOVES: &str = "the pool's home is served with --retrain-threads 0, so nobody moves \
+    leaves to other nodes: serve it with 1 to drain nodes";
 
 /// What the home knows of the other nodes, and how it reaches them.
 #[derive(Debug)]
 pub(crate) struct PoolHome {
-    layout: PoolLayout,
-    endpoint: Mutex<MappedEndpoint>,
-    options: HomeOptions,
-    links: Mutex<BTreeMap<NodeId, Arc<TcpClient>>>,
+    pub(super) layout: PoolLayout,
+    /// Held by whoever changes an entry of the member table, or says that a guest is none any more.
+    endpoint: Mutex<NodeEndpoint>,
+    pub(super) options: HomeOptions,
+    /// Whether it retrains tables, and so can drain nodes.
+    moves_leaves: bool,
+    /// The session of the agent, and what its passes are made with, once the home listens.
+    agent: OwnerWord,
+    pass_key: Mutex<Option<PassKey>>,
+    /// A guest whose entry says that it is active, or draining, has one.
+    links: Mutex<BTreeMap<NodeId, Arc<GuestLink>>>,
+    /// V3: held from the look at who is to be told of a fenced session until its block says so.
+    fencing: Mutex<()>,
     /// By the numbers of their regions.
-    joining: Mutex<BTreeMap<u64, Joining>>,
+    pub(super) joining: Mutex<BTreeMap<u64, Joining>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,13 +53,18 @@ impl PoolHome {
     /// nodes.
     pub(crate) fn new(
         layout: PoolLayout,
-        endpoint: MappedEndpoint,
-        options: HomeOptions,
+        endpoint: NodeEndpoint,
+        (options, moves_leaves): (HomeOptions, bool),
+        agent: OwnerWord,
     ) -> Result<Arc<Self>, BatchError> {
         let home = Arc::new(Self {
             endpoint: Mutex::new(endpoint),
             options,
+            moves_leaves,
+            agent,
+            pass_key: Mutex::default(),
             links: Mutex::default(),
+            fencing: Mutex::default(),
             joining: Mutex::default(),
             layout,
         });
@@ -71,189 +79,175 @@ impl PoolHome {
     /// U3, and a sequence number, so that every process looks.
     fn write(&self, member: Member, state: MemberState) -> Result<(), BatchError> {
         let endpoint = lock(&self.endpoint);
-        let written = write_member(&*endpoint, &self.layout, &member, state);
+        // U4: it may have been lost since this was decided. Who writes that holds the lock, too.
+        if self.is_lost(member.layout.node) {
+            return Ok(());
+        }
+        self.write_by(&endpoint, member, state)
+    }
+
+    fn write_by(
+        &self,
+        endpoint: &NodeEndpoint,
+        member: Member,
+        state: MemberState,
+    ) -> Result<(), BatchError> {
+        let written = write_member(endpoint, &self.layout, &member, state);
         block_on(written, endpoint.completions())?;
         self.layout.members().learn(member, state);
         let mut batch = Batch::new();
         batch.fetch_add(self.layout.sequence(), 1);
-        endpoint.execute_now(&mut batch)
+        block_on(endpoint.execute(&mut batch), endpoint.completions())
     }
 
-    /// V1, as far as the listener is concerned.
-    pub(crate) fn join(&self, request: &JoinRequest) -> Result<Joined, String> {
-        let size = request.address.len();
-        if size == 0 || size > MEMBER_ADDRESS_SIZE_BYTES_MAX {
-            return Err(format!(
-                "a node's address has 1 to {MEMBER_ADDRESS_SIZE_BYTES_MAX} bytes, and this one \
-                 {size}"
-            ));
-        }
-        Superblock::new(request.size_bytes, request.region_id)
-            .map_err(|error| error.to_string())?;
-        let pool_id = self.layout.superblock.region_id;
-        if let Some(node) = self.number_of(request.region_id) {
-            return Ok(Joined {
-                node: Some(node),
-                pool_id,
-            });
-        }
-        let mut joining = lock(&self.joining);
-        if let Some(Joining::Failed(why)) = joining.get(&request.region_id) {
-            let why = why.clone();
-            joining.remove(&request.region_id);
-            return Err(why);
-        }
-        let asked = Joining::Asked(request.clone());
-        joining.entry(request.region_id).or_insert(asked);
-        let node = None;
-        Ok(Joined { node, pool_id })
+    /// What works on the home's own region.
+    pub(super) fn with_endpoint<R>(&self, work: impl FnOnce(&NodeEndpoint) -> R) -> R {
+        work(&lock(&self.endpoint))
     }
 
-    /// The number of a region that belongs to the pool, or did: then its node is told so when it
-    /// asks how it stands, and comes back as another one (U2, V4).
-    fn number_of(&self, region_id: u64) -> Option<NodeId> {
-        let mut all = self.layout.members().all();
-        let found = all.find(|(member, _)| member.layout.superblock.region_id == region_id);
-        found.map(|(member, _)| member.layout.node)
+    /// What passes are made with, once it is known.
+    pub(crate) fn give_pass_key(&self, key: Option<PassKey>) {
+        *lock(&self.pass_key) = key;
     }
 
-    /// Takes in who waits, and tells the others why not when they ask again.
-    fn take_in(&self) {
-        let asked: Vec<JoinRequest> = lock(&self.joining)
-            .values()
-            .filter_map(|joining| match joining {
-                Joining::Asked(request) => Some(request.clone()),
-                Joining::Failed(_) => None,
-            })
-            .collect();
-        for request in asked {
-            let mut taken = self.take_in_one(&request);
-            match &taken {
-                Ok(node) => tracing::info!(
-                    node = node.0,
-                    address = request.address,
-                    size_bytes = request.size_bytes,
-                    "a node has joined, empty"
-                ),
-                Err(why) => tracing::warn!(address = request.address, why, "a node cannot join"),
-            }
-            let mut joining = lock(&self.joining);
-            match taken.as_mut() {
-                Ok(_) => joining.remove(&request.region_id),
-                Err(why) => joining.insert(request.region_id, Joining::Failed(std::mem::take(why))),
-            };
-        }
-    }
-
-    /// V1.
-    fn take_in_one(&self, request: &JoinRequest) -> Result<NodeId, String> {
-        let options = TcpConnectOptions {
+    /// How the home connects to guests.
+    pub(super) fn connect_options(&self) -> TcpConnectOptions {
+        TcpConnectOptions {
             answer_time_max: self.options.lost_after,
             ..self.options.connect.clone()
-        };
-        let client = TcpClient::connect(&request.address, &options);
-        let client = client.map_err(|error| format!("the home cannot reach it: {error}"))?;
-        let superblock = read_superblock(&client)?;
-        let is_it = superblock.region_id == request.region_id;
-        if !is_it || superblock.size_bytes != request.size_bytes {
-            return Err(format!("at {} another region answers", request.address));
         }
-        // Who was reached there before is gone.
-        let gone: Vec<NodeId> = {
-            let all = self.layout.members().all();
-            let old = all.filter(|(member, state)| {
-                state.is_reachable() && member.address == request.address
-            });
-            old.map(|(member, _)| member.layout.node).collect()
-        };
-        for node in gone {
-            self.lose(node, "another region is served at its address");
+    }
+
+    /// V6: a log-in at a guest by which the agent's session is let in.
+    fn log_in_agent(&self, member: &Member) -> Result<TcpClient, ControlError> {
+        let client = TcpClient::connect(&member.address, &self.connect_options())?;
+        check_region(&client, member)?;
+        let key = lock(&self.pass_key).clone();
+        let pass = key.map(|key| key.pass(self.agent)).unwrap_or_default();
+        Ok(client.with_pass(self.agent, pass))
+    }
+
+    /// Whether the pool has passes, without which no guest lets anybody in.
+    pub(super) fn has_passes(&self) -> bool {
+        lock(&self.pass_key).is_some()
+    }
+
+    fn link(&self, node: NodeId) -> Option<Arc<GuestLink>> {
+        lock(&self.links).get(&node).map(Arc::clone)
+    }
+
+    fn is_linked(&self, node: NodeId, link: &Arc<GuestLink>) -> bool {
+        let linked = self.link(node);
+        linked.is_some_and(|linked| Arc::ptr_eq(&linked, link))
+    }
+
+    /// V3: from now on it hears of every session that is fenced; all whose fencing began before are
+    /// fenced by now.
+    pub(super) fn link_newcomer(&self, node: NodeId, link: &Arc<GuestLink>) {
+        let _none_is_being_fenced = lock(&self.fencing);
+        lock(&self.links).insert(node, Arc::clone(link));
+    }
+
+    /// V1: writes the entry of a newcomer, unless its link has failed meanwhile.
+    pub(super) fn enter(&self, member: Member, link: &Arc<GuestLink>) -> Result<(), String> {
+        let endpoint = lock(&self.endpoint);
+        if !self.is_linked(member.layout.node, link) {
+            return Err("it hung up, or did not answer, while it was taken in".to_owned());
         }
-        let members = self.layout.members();
-        // U2. The one that it would like to have, if no region has had that.
-        let mut numbers = [request.wanted.0]
-            .into_iter()
-            .chain(1..=u8::MAX)
-            .map(NodeId);
-        let node = numbers
-            .find(|node| members.get(*node).is_none())
-            .ok_or("the pool has given all its 255 node numbers; a new pool has them again")?;
-        let member = Member {
-            layout: RegionLayout { node, superblock },
-            address: request.address.clone(),
-        };
-        lock(&self.links).insert(node, Arc::new(client));
-        self.write(member, MemberState::Active)
-            .map_err(|error| error.to_string())?;
-        Ok(node)
+        let written = self.write_by(&endpoint, member, MemberState::Active);
+        written.map_err(|error| error.to_string())
+    }
+
+    /// A newcomer that has not become one.
+    pub(super) fn turn_away(&self, node: NodeId, link: &Arc<GuestLink>) {
+        let _endpoint = lock(&self.endpoint);
+        if self.is_linked(node, link) {
+            lock(&self.links).remove(&node);
+        }
     }
 
     /// The guests as they are now: what is asked of them takes its time, and holds no lock.
-    fn linked(&self) -> Vec<(NodeId, Arc<TcpClient>)> {
+    pub(super) fn linked(&self) -> Vec<(NodeId, Arc<GuestLink>)> {
         let links = lock(&self.links);
         let links = links.iter();
         links
-            .map(|(node, client)| (*node, Arc::clone(client)))
+            .map(|(node, link)| (*node, Arc::clone(link)))
             .collect()
     }
 
-    /// V2: asks all guests.
-    fn ask_all(&self) {
-        // All at once: one that does not answer must not keep the others from being missed.
-        std::thread::scope(|scope| {
-            for (node, client) in self.linked() {
-                scope.spawn(move || {
-                    if let Err(error) = client.member(node) {
-                        self.lose(node, &error.to_string());
-                    }
-                });
-            }
-        });
+    /// U4: a guest to which this link leads, if one still does: its number may be another's by now.
+    pub(super) fn lose_link(&self, node: NodeId, link: &Arc<GuestLink>, why: &str) {
+        let endpoint = lock(&self.endpoint);
+        if self.is_linked(node, link) {
+            self.lose_by(&endpoint, node, why);
+        }
     }
 
     /// U4.
-    fn lose(&self, node: NodeId, why: &str) {
-        lock(&self.links).remove(&node);
+    pub(super) fn lose(&self, node: NodeId, why: &str) {
+        self.lose_by(&lock(&self.endpoint), node, why);
+    }
+
+    /// The link goes when the entry says so: one that has none is nobody's to lose. A newcomer that
+    /// has no entry yet gets none.
+    fn lose_by(&self, endpoint: &NodeEndpoint, node: NodeId, why: &str) {
         let members = self.layout.members();
-        let (Some(member), Some(state)) = (members.get(node), members.state(node)) else {
-            return;
-        };
-        match state {
-            MemberState::Lost => {}
-            MemberState::Left => {
-                tracing::info!(
-                    node = node.0,
-                    address = member.address,
-                    "a drained node is gone"
-                );
-            }
-            MemberState::Active | MemberState::Draining => {
-                tracing::error!(
-                    node = node.0,
-                    address = member.address,
-                    why,
-                    "a node is lost, and what was on it"
-                );
-                if let Err(error) = self.write(member.clone(), MemberState::Lost) {
-                    tracing::error!(%error, "cannot say so");
+        if let (Some(member), Some(state)) = (members.get(node), members.state(node)) {
+            let address = &member.address;
+            match state {
+                MemberState::Lost => {}
+                MemberState::Left => {
+                    tracing::info!(node = node.0, address, "a drained node is gone");
+                }
+                MemberState::Active | MemberState::Draining => {
+                    tracing::error!(
+                        node = node.0,
+                        address,
+                        why,
+                        "a node is lost, and what was on it"
+                    );
+                    let written = self.write_by(endpoint, member.clone(), MemberState::Lost);
+                    if let Err(error) = written {
+                        // It is asked again, and found lost again.
+                        tracing::error!(node = node.0, %error, "cannot say so; trying again");
+                        return;
+                    }
                 }
             }
         }
+        if let Some(link) = lock(&self.links).remove(&node) {
+            // Whoever waits for its answers has waited long enough.
+            link.client.hang_up();
+        }
     }
 
-    /// V3: returns when no verb of the session can take effect on any guest.
-    pub(crate) fn fence_at_guests(&self, owner: OwnerWord) {
-        for (node, client) in self.linked() {
-            if let Err(error) = client.fence_session(owner, &mut |_| ()) {
-                self.lose(node, &error.to_string());
+    /// V3: fences a session by `fence` when no verb of it can take effect on any guest.
+    pub(crate) fn fence_everywhere(&self, owner: OwnerWord, fence: impl FnOnce()) {
+        let _no_newcomer_is_linked = lock(&self.fencing);
+        for (node, link) in self.linked() {
+            if let Err(error) = link.client.fence_session(owner, &mut |_| ()) {
+                self.lose_link(node, &link, &error.to_string());
             }
         }
+        fence();
+    }
+
+    /// V3: the same at once, if there is no guest that has to hear of it; false: there is one.
+    pub(crate) fn fence_if_alone(&self, fence: impl FnOnce()) -> bool {
+        // No newcomer is linked meanwhile.
+        let links = lock(&self.links);
+        let is_alone = links.is_empty();
+        if is_alone {
+            fence();
+        }
+        is_alone
     }
 
     /// An operator's wish.
     pub(crate) fn set_state(&self, node: NodeId, state: u64) -> Result<(), String> {
         let members = self.layout.members();
-        let (Some(member), Some(now)) = (members.get(node), members.state(node)) else {
+        let standing = members.standing(node);
+        let (Some(member), Some(now)) = (members.get(node), standing.state()) else {
             return Err(format!("the pool has no node {}", node.0));
         };
         if node == self.layout.home().node {
@@ -262,9 +256,12 @@ impl PoolHome {
         let wanted = MemberState::from_word(state);
         match (now, wanted) {
             (now, Some(wanted)) if now == wanted => {}
+            (MemberState::Active, Some(MemberState::Draining)) if !self.moves_leaves => {
+                return Err(NOTHING_MOVES.to_owned());
+            }
             (MemberState::Active, Some(wanted @ MemberState::Draining))
             | (MemberState::Draining, Some(wanted @ MemberState::Active)) => {
-                if !members.change_state(node, now, wanted) {
+                if !members.change_state(node, standing, wanted) {
                     return Err(format!("node {} has just changed; ask again", node.0));
                 }
                 let written = self.write(member.clone(), wanted);
@@ -281,84 +278,61 @@ impl PoolHome {
     /// How a node stands.
     pub(crate) fn member(&self, node: NodeId) -> MemberReply {
         let state = self.layout.members().state(node);
+        let links = lock(&self.links);
         MemberReply {
             state: state.map_or(0, |state| state as u64),
-            pool_id: self.layout.superblock.region_id,
+            pool_id: self.pool_id(),
+            answered_count: links.get(&node).map_or(0, |link| link.answered_count()),
         }
+    }
+
+    /// Which pool it is: the number of this node's region.
+    pub(crate) fn pool_id(&self) -> u64 {
+        self.layout.superblock.region_id
+    }
+
+    /// V6: whether the agent's way to a guest is broken that goes on.
+    pub(crate) fn is_way_broken(&self, is_open: impl Fn(NodeId) -> bool) -> bool {
+        let linked = self.linked();
+        let mut broken = linked.iter().filter(|(_, link)| link.agent.has_failed());
+        broken.any(|(node, _)| is_open(*node))
     }
 }
 
-/// What a node's region says of itself.
-fn read_superblock(client: &TcpClient) -> Result<Superblock, String> {
-    let endpoint = client.endpoint(None).map_err(|error| error.to_string())?;
-    let mut batch = Batch::new();
-    // Every region knows itself as node 0.
-    let place = RegionLayout::superblock_addr(NodeId(0));
-    let read = batch.read(place, SUPERBLOCK_SIZE_WORDS);
-    block_on(endpoint.execute(&mut batch), endpoint.completions())
-        .map_err(|error| error.to_string())?;
-    let mut words = [0; SUPERBLOCK_SIZE_WORDS];
-    words.copy_from_slice(batch.words(read));
-    Superblock::decode(&words, client.region_size_bytes()).map_err(|error| error.to_string())
-}
-
-/// The ways of the home's own agent.
+/// V6: the ways of the home's own agent.
 impl NodeDirectory for PoolHome {
     fn find(&self, node: NodeId) -> NodeWay {
         if self.is_lost(node) {
             return NodeWay::Lost;
         }
-        let links = lock(&self.links);
-        links
-            .get(&node)
-            .map_or(NodeWay::None, |client| NodeWay::At(Arc::clone(client)))
+        let (Some(member), Some(link)) = (self.layout.members().get(node), self.link(node)) else {
+            return NodeWay::None;
+        };
+        if let Some(why) = link.agent.failed_lately() {
+            return NodeWay::Unreachable(why);
+        }
+        match link.agent.open(|| self.log_in_agent(member)) {
+            Ok(client) => NodeWay::At(client),
+            Err(_) if self.is_lost_now(node) => NodeWay::Lost,
+            Err(error) => {
+                link.agent.fail(&error.to_string());
+                NodeWay::Unreachable(error.to_string())
+            }
+        }
     }
 
     fn is_lost(&self, node: NodeId) -> bool {
         self.layout.members().state(node) == Some(MemberState::Lost)
     }
 
-    /// V2: the home's own way to the node is broken, be it another connection than the one that it
-    /// asks over: that is a node which hangs up.
+    /// V6. One answer says that the node goes on: it is asked after the way there broke.
     fn is_lost_now(&self, node: NodeId) -> bool {
-        self.lose(node, "the connection of the home's own agent to it broke");
-        self.is_lost(node)
-    }
-}
-
-/// The thread that takes nodes in and asks them; it ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct MemberThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl MemberThread {
-    pub(crate) fn start(home: Arc<PoolHome>) -> std::io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("farleaf-members".to_owned());
-        let thread = thread.spawn(move || {
-            while !told.load(Ordering::Relaxed) {
-                home.take_in();
-                home.ask_all();
-                std::thread::sleep(TICK);
+        if let Some(link) = self.link(node) {
+            match link.ask(node) {
+                Ok(()) => link.agent.fail(WAY_FAILED),
+                Err(error) => self.lose_link(node, &link, &error.to_string()),
             }
-        })?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for MemberThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that looks after the other nodes panicked");
         }
+        self.is_lost(node)
     }
 }

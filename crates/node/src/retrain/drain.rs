@@ -78,7 +78,8 @@ impl Retrainer {
     }
 
     /// The model of a leaf that a split has put on a node that is draining, though its model is not
-    /// there. Chunks of which all leaves are free are freed by the way.
+    /// there. Chunks of which all leaves are free are freed by the way; where leaves are neither in
+    /// use nor free, retired ones are looked for (T4).
     async fn model_of_leaves_left<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
@@ -113,12 +114,14 @@ impl Retrainer {
                 })
                 .collect();
             keeper.endpoint.execute(&mut batch).await?;
+            let mut live_count = 0;
             let lows = reads.into_iter().filter_map(|(leaf, read)| {
                 let image = LeafImage::new(access.geometry, batch.words(read));
                 let counts = image.is_intact(leaf, access.table) && !image.is_retired();
                 counts.then(|| image.low())
             });
             for low in lows {
+                live_count += 1;
                 let models = &table.contents.models;
                 let behind = models.partition_point(|model| model.first_key <= low);
                 let model = behind.saturating_sub(1);
@@ -129,6 +132,9 @@ impl Retrainer {
                 if is_counted {
                     return Ok(Some(model));
                 }
+            }
+            if live_count == 0 && chunk.owner.is_free() {
+                self.is_scan_due.set(true);
             }
         }
         Ok(None)

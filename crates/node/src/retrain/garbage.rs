@@ -6,6 +6,7 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::retrain::Retraining;
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
+use farleaf_leaf::LeafGeometry;
 use farleaf_region::RegionError;
 use farleaf_region::catalog::EntryState;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
@@ -62,6 +63,18 @@ impl Retrainer {
         let chunks = table.chunks.iter();
         let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
         let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
+        let group = (table.access.table, geometry);
+        self.discard(keeper, group, (leaves, chunks), late).await
+    }
+
+    /// T3: these leaves and chunks are garbage.
+    pub(super) async fn discard<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        (table, geometry): (TableId, LeafGeometry),
+        (leaves, chunks): (Vec<RemoteAddr>, Vec<ChunkIndex>),
+        late: Vec<OldCounter>,
+    ) -> Result<(), IndexError> {
         if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
             return Ok(());
         }
@@ -70,10 +83,10 @@ impl Retrainer {
         keeper.endpoint.execute(&mut batch).await?;
         let sequence = SequenceNumber(batch.previous(slot) + 1);
         self.garbage.borrow_mut().push(Garbage {
-            table: table.access.table,
+            table,
             sequence,
             is_over: false,
-            leaf_size_bytes: table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES,
+            leaf_size_bytes: geometry.stride_blocks() * BLOCK_SIZE_BYTES,
             leaves,
             chunks,
             late,
@@ -121,7 +134,7 @@ impl Retrainer {
         Ok(stale)
     }
 
-    fn known(&self, table: TableId) -> BTreeSet<ChunkIndex> {
+    pub(super) fn known(&self, table: TableId) -> BTreeSet<ChunkIndex> {
         let garbage = self.garbage.borrow();
         let own = garbage.iter().filter(|group| group.table == table);
         own.flat_map(|group| group.chunks.iter().copied()).collect()
@@ -241,7 +254,11 @@ impl Retrainer {
                 let purpose = entry.purpose;
                 matches!(
                     purpose,
-                    Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
+                    Some(
+                        ChunkPurpose::Run { .. }
+                            | ChunkPurpose::Snapshot { .. }
+                            | ChunkPurpose::Inner { .. }
+                    )
                 )
             };
             let freed = keeper.change_chunk(chunk, group.table, is_own, |_| {

@@ -10,6 +10,8 @@
 //! | `chunks` | chunks of that, changed one by one |
 //! | `drain` | what is moved away from a node that is to be left |
 //! | `accounts` | what has been done, for whoever wants to see it |
+//! | `trees` | tables with a tree |
+//! | `turns` | whether a table is retrained for itself or for a drain |
 //! | `rests` | what has failed, and is not tried again at once |
 //!
 //! - **T1.** A model is due when splits have added one leaf to so many of its own, or deletes have
@@ -43,6 +45,8 @@ mod garbage;
 mod look;
 mod policy;
 mod rests;
+mod trees;
+mod turns;
 
 pub(crate) use look::is_full;
 pub use policy::RetrainPolicy;
@@ -71,6 +75,7 @@ use garbage::Garbage;
 use look::{Looked, Looks};
 use policy::{Counted, Seen};
 use rests::Rests;
+use turns::Turns;
 
 /// What the node keeps of retraining between its ticks.
 pub struct Retrainer {
@@ -88,8 +93,8 @@ pub struct Retrainer {
     is_more_due: Cell<bool>,
     /// Tables of which the log says that they cannot be moved.
     told_undrained: RefCell<BTreeSet<TableId>>,
-    /// Whether what is on a node that is to be left comes before what is due.
-    is_drain_next: Cell<bool>,
+    /// Whether what is on a node that is to be left comes before what is due, of each table.
+    turns: RefCell<Turns>,
     /// Ticks for which the oldest garbage has waited for a session.
     waiting_tick_count: Cell<u32>,
     rests: RefCell<Rests>,
@@ -127,7 +132,7 @@ impl Retrainer {
             queued: RefCell::default(),
             is_more_due: Cell::new(false),
             told_undrained: RefCell::default(),
-            is_drain_next: Cell::new(true),
+            turns: RefCell::default(),
             waiting_tick_count: Cell::new(0),
             rests: RefCell::default(),
             counted_ns: Cell::new(0),
@@ -281,6 +286,7 @@ impl Retrainer {
         let is_there = |id| catalog.iter().any(|entry| entry.record.id == id);
         self.redirected.retain(is_there);
         self.rests.borrow_mut().keep(is_there);
+        self.turns.borrow_mut().keep(is_there);
         let is_live = |entry: &CatalogEntry| {
             let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
             is_known && entry.state == EntryState::Live
@@ -323,6 +329,11 @@ impl Retrainer {
         patience: &Patience<'_>,
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
+        let kind = LayerKind::from_number(entry.record.search_layer);
+        if kind.is_some_and(LayerKind::has_tree) {
+            let is_due = is_scan_due || is_own_look;
+            return self.look_at_tree(keeper, entry, patience, is_due).await;
+        }
         if is_scan_due {
             match keeper.adopt_orphans(&entry, patience).await {
                 Ok(Some(_)) => {}
@@ -393,15 +404,9 @@ impl Retrainer {
         let draining = self
             .due_for_drain(keeper, table, &counted, (patience, is_own_look))
             .await?;
-        // By turns, so that neither waits for the other for long.
-        let is_drain_next = self.is_drain_next.get();
-        let due = if is_drain_next {
-            draining.or(due)
-        } else {
-            due.or(draining)
-        };
-        self.is_drain_next.set(!is_drain_next);
-        let Some(stretch) = due else {
+        let id = table.access.table;
+        let chosen = self.turns.borrow_mut().choose(id, draining, due);
+        let Some(stretch) = chosen else {
             let none = (Vec::new(), Vec::new());
             self.collect(keeper, table, none.0, none.1).await?;
             return Ok(false);
@@ -412,7 +417,7 @@ impl Retrainer {
             match table.kind() {
                 LayerKind::Learned => retrain(&work, &stretch, may_go_on).await,
                 // X1: it holds nothing while it waits, so there is nothing to stop for.
-                LayerKind::Rolex => retrain_in_place(&work, stretch.models.clone()).await,
+                _ => retrain_in_place(&work, stretch.models.clone()).await,
             }
         });
         // What was given up for now is found as an orphan (R6).
@@ -438,16 +443,18 @@ impl Retrainer {
         self.redirected
             .note(table.access.table, &summary.old_counters);
         let first_leaf = table.entry.record.first_leaf;
-        let retired = summary.retired.into_iter();
-        let shared = retired.filter(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
-        let shared: Vec<RemoteAddr> = shared.collect();
+        let mut shared = summary.retired;
         let entry = table.entry.clone();
         if let Some(table) = self.looks.look(keeper, entry, patience).await? {
+            // As chunks are now: splits may have taken some since the first look.
+            shared.retain(|leaf| *leaf != first_leaf && table.is_shared(*leaf));
             // Models that it did not come to, because it stopped (R6), keep their tables.
             let mut late = late;
             let models = &table.contents.models;
             late.retain(|old| models.iter().all(|it| it.synonym_table != old.table));
             self.collect(keeper, &table, shared, late).await?;
+        } else {
+            self.is_scan_due.set(true);
         }
         Ok(true)
     }

@@ -65,6 +65,14 @@ impl<E: Endpoint> Keeper<E> {
             {
                 Some((purpose, none))
             }
+            Some(purpose @ ChunkPurpose::Inner { .. }) if table.named.contains(&chunk) => {
+                let Some(head) = &table.tree else {
+                    return Ok(None);
+                };
+                let free = self.sort_inner(&table.access, head, chunk).await?;
+                report.leaf_count += free.count();
+                Some((purpose, free))
+            }
             // Leaves may have been moved into it (R6): it is looked into when all are the node's.
             Some(ChunkPurpose::Run { .. }) | None => None,
             Some(_) => Some((ChunkPurpose::Free, none)),

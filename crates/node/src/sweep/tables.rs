@@ -8,6 +8,7 @@ use std::rc::Rc;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_contents;
+use farleaf_index::tree::head::Head;
 use farleaf_index::{IndexError, IndexState, Layer, LayerKind};
 use farleaf_leaf::LeafAccess;
 use farleaf_region::RegionError;
@@ -35,6 +36,8 @@ pub(super) struct SweptTable<'a, E> {
     /// What the root names.
     pub(super) named: BTreeSet<ChunkIndex>,
     pub(super) state: IndexState,
+    /// The tree's head, if it has one.
+    pub(super) tree: Option<Head>,
 }
 
 /// What a sweep knows of the tables.
@@ -123,6 +126,17 @@ impl<E: Endpoint> Keeper<E> {
             // It was dropped just now.
             return Ok(None);
         }
+        let kind = LayerKind::from_number(entry.record.search_layer);
+        if kind.is_some_and(LayerKind::has_tree) {
+            let known = self.know_tree(&access, root, report).await?;
+            return Ok(Some(SweptTable {
+                access,
+                first_leaf,
+                named: known.named,
+                state: known.state,
+                tree: Some(known.head),
+            }));
+        }
         let contents = read_contents(&self.endpoint, &self.layout, geometry, table, root);
         let contents = contents.await?;
         let named = contents.named_chunks(&self.layout, geometry, root);
@@ -136,6 +150,7 @@ impl<E: Endpoint> Keeper<E> {
             first_leaf,
             named,
             state,
+            tree: None,
         }))
     }
 

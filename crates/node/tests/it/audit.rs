@@ -18,6 +18,7 @@ pub(crate) struct Usage {
     pub(crate) leaves: u64,
     pub(crate) runs: u64,
     pub(crate) snapshots: u64,
+    pub(crate) inner: u64,
 }
 
 pub(crate) fn chunks(pool: &Pool) -> Vec<ChunkEntry> {
@@ -35,6 +36,7 @@ pub(crate) fn usage(pool: &Pool) -> Usage {
             ChunkPurpose::Leaves { .. } => usage.leaves += 1,
             ChunkPurpose::Run { .. } => usage.runs += 1,
             ChunkPurpose::Snapshot { .. } => usage.snapshots += 1,
+            ChunkPurpose::Inner { .. } => usage.inner += 1,
         }
     }
     usage

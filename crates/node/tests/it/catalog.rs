@@ -84,6 +84,7 @@ pub(crate) fn create<E: Endpoint>(
             kind: shape.kind,
             fill_percent: shape.fill_percent,
             epsilon_keys: 16.0,
+            entry_count_max: 61,
         };
         let table = block_on(create_table(&access, &plan), || 0)?;
         let record = TableRecord {

@@ -45,4 +45,5 @@ mod pool;
 mod records;
 mod scene;
 mod tables;
+mod trees;
 mod waiting;

@@ -260,6 +260,7 @@ impl<'a, E: Endpoint> Client<'a, E> {
             kind: layer_kind(&self.entry),
             fill_percent: self.entry.record.fill_percent,
             epsilon_keys: 16.0,
+            entry_count_max: 61,
         };
         let broken = Cell::default();
         let loaded = bulk_load(

@@ -111,7 +111,12 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let stop = Arc::new(AtomicBool::new(false));
         let endpoint = NodeEndpoint::new(&case.pool.region, None).expect("no device");
         let layout = case.pool.layout.clone();
-        let agent = agent::start(endpoint, layout, node, heard, Arc::clone(&stop), None);
+        let keeper = farleaf_node::sweep::Keeper {
+            endpoint,
+            layout,
+            owner: node,
+        };
+        let agent = agent::start(keeper, |_| None, heard, Arc::clone(&stop), None);
         let agent = agent.expect("a thread is left");
         events
             .send(AgentEvent::Fenced(case.dead))

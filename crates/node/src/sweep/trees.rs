@@ -1,0 +1,135 @@
+//! Inner nodes that dead sessions left locked, or leased and never linked (I6, W3 as for leaves).
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::rf_tree::{RfTreeLayer, SearchLayerCache};
+use farleaf_index::tree::TreeAccess;
+use farleaf_index::tree::head::{Head, read_head};
+use farleaf_index::tree::node::{
+    CHUNK_NODE_COUNT, IMAGE_SIZE_WORDS, InnerNode, NODE_SIZE_BLOCKS, image_addr, lock_addr,
+};
+use farleaf_index::{IndexError, IndexState, Layer};
+use farleaf_leaf::LeafAccess;
+use farleaf_region::chunk::FreeLeaves;
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use super::{Keeper, SweepReport};
+
+/// What a sweep knows of a table with a tree.
+pub(super) struct KnownTree {
+    pub(super) head: Head,
+    /// The chunks of the tree, and that of its head.
+    pub(super) named: BTreeSet<ChunkIndex>,
+    pub(super) state: IndexState,
+}
+
+/// The places of a chunk's inner nodes.
+fn inner_places(start: RemoteAddr) -> impl Iterator<Item = RemoteAddr> {
+    (0..CHUNK_NODE_COUNT).map(move |index| start.offset_blocks(index * NODE_SIZE_BLOCKS))
+}
+
+impl<E: Endpoint> Keeper<E> {
+    /// Sweeps the locks of the tree behind a root, and reads it.
+    pub(super) async fn know_tree(
+        &self,
+        access: &LeafAccess<'_, E>,
+        root: RemoteAddr,
+        report: &mut SweepReport,
+    ) -> Result<KnownTree, IndexError> {
+        let broken = core::cell::Cell::new(false);
+        let tree = TreeAccess {
+            leaves: *access,
+            broken: &broken,
+        };
+        let head = read_head(access, root).await?;
+        let chunks = tree.chunks(head.generation).await?;
+        for chunk in &chunks {
+            self.sweep_inner_locks(&tree, *chunk, report).await?;
+        }
+        let level = tree.level(head.generation).await?;
+        let cache = SearchLayerCache::new(head, level);
+        let layer = Layer::RfTree(RfTreeLayer::new(Arc::new(cache)));
+        let state = IndexState::new(layer, Rc::default());
+        state.follow_retired();
+        let of_head = self.layout.chunk_of(head.addr);
+        Ok(KnownTree {
+            head,
+            named: chunks.into_iter().chain(of_head).collect(),
+            state,
+        })
+    }
+
+    /// W1 and I6 for the inner nodes of a chunk.
+    async fn sweep_inner_locks(
+        &self,
+        tree: &TreeAccess<'_, E>,
+        chunk: ChunkIndex,
+        report: &mut SweepReport,
+    ) -> Result<(), IndexError> {
+        let mut batch = Batch::new();
+        let places = inner_places(self.layout.chunk_start(chunk));
+        let locks: Vec<_> = places
+            .map(|place| (place, batch.read(lock_addr(place), 1)))
+            .collect();
+        self.endpoint.execute(&mut batch).await?;
+        let held = locks.into_iter().map(|(place, read)| {
+            let owner = OwnerWord::from_word(batch.words(read)[0]);
+            (place, owner)
+        });
+        let held: Vec<_> = held.filter(|(_, owner)| !owner.is_free()).collect();
+        for (place, owner) in held {
+            if self.is_left(&mut batch, owner).await? {
+                tree.recover(&mut batch, place, owner).await?;
+                report.lock_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// W3: which inner nodes of a leased chunk are free: those that a descent to their level for
+    /// their lower fence does not arrive at. What they hold is made unreadable.
+    pub(super) async fn sort_inner(
+        &self,
+        access: &LeafAccess<'_, E>,
+        head: &Head,
+        chunk: ChunkIndex,
+    ) -> Result<FreeLeaves, IndexError> {
+        let broken = core::cell::Cell::new(false);
+        let tree = TreeAccess {
+            leaves: *access,
+            broken: &broken,
+        };
+        let mut batch = Batch::new();
+        let mut free = FreeLeaves::default();
+        let root = tree.root(&mut batch, head).await?;
+        for (index, place) in (0..).zip(inner_places(self.layout.chunk_start(chunk))) {
+            batch.clear();
+            let read = batch.read(image_addr(place), IMAGE_SIZE_WORDS);
+            self.endpoint.execute(&mut batch).await?;
+            let node = InnerNode::from_words(batch.words(read));
+            let (low, level) = (node.low(), node.level());
+            let is_node = level > 0 && level <= root.spare();
+            let mut arrived = None;
+            if is_node {
+                let way = tree.descend(&mut batch, root.place(), (low, level), |_| {});
+                arrived = way.await?.map(|found| found.addr);
+            }
+            if arrived == Some(place) {
+                continue;
+            }
+            if !node.was_never_written() {
+                batch.clear();
+                let (state_addr, _) = node.state_word(place);
+                batch.write_word(state_addr, 0);
+                batch.write_word(lock_addr(place), OwnerWord::FREE.word());
+                self.endpoint.execute(&mut batch).await?;
+            }
+            free.insert(index);
+        }
+        Ok(free)
+    }
+}
