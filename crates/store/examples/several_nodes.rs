@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use farleaf::{Error, ErrorKind, NodeState, Pool, Table, TableOptions};
+use farleaf::{Error, ErrorKind, Pool, Table, TableOptions};
 
 const TABLE: &str = "several";
 const THREAD_COUNT: u64 = 3;
@@ -155,13 +155,10 @@ fn work(
 
 fn show(pool: &Pool) -> Result<(), Error> {
     for node in pool.nodes()? {
-        let used_mib = node.used_bytes >> 20;
         let (number, state) = (node.number, node.state);
-        match state {
-            NodeState::Active | NodeState::Draining => {
-                println!("node {number}: {state}, {used_mib} MiB in use");
-            }
-            NodeState::Left | NodeState::Lost => println!("node {number}: {state}"),
+        match node.used_bytes.map(|used_bytes| used_bytes >> 20) {
+            Some(used_mib) => println!("node {number}: {state}, {used_mib} MiB in use"),
+            None => println!("node {number}: {state}"),
         }
     }
     Ok(())

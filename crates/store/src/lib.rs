@@ -45,6 +45,7 @@ mod session;
 mod share;
 mod stats;
 mod table;
+mod tree_cache;
 
 pub use async_table::AsyncTable;
 pub use error::{Error, ErrorKind};
@@ -55,7 +56,7 @@ pub use farleaf_fabric::tcp::{
 pub use farleaf_fabric::verbs::{VerbsError, VerbsOptions};
 pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
-pub use farleaf_index::operation::{HintCounters, LeafReport};
+pub use farleaf_index::operation::{HintCounters, LeafReport, LostRange};
 pub use farleaf_index::partial::PartialCounts;
 
 /// The smallest metadata budget of a session.

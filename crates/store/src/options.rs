@@ -4,6 +4,8 @@ use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
 use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
+use farleaf_index::sherman::CACHE_BYTES_DEFAULT;
+use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::RetrainPolicy;
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
@@ -123,6 +125,7 @@ impl TableOptions {
             kind: self.layer,
             fill_percent: self.fill_percent,
             epsilon_keys: self.epsilon_keys,
+            entry_count_max: ENTRY_COUNT_MAX as u32,
         }
     }
 
@@ -138,12 +141,16 @@ pub struct SessionOptions {
     /// The most bytes that the session holds to find leaves, of each table that it opens; `None`:
     /// as many as there are, shared with the other sessions of the process. With a budget the
     /// session has them for itself, and fetches what it does not hold when it needs it: slower,
-    /// never wrong. At least 1 KiB, and for tables of [`LayerKind::Learned`] only.
+    /// never wrong. At least 1 KiB, and for tables of [`LayerKind::Learned`] and
+    /// [`LayerKind::Sherman`] only; `None` means 64 MiB for the latter.
     pub metadata_budget_bytes: Option<u64>,
+    /// Links that one lookup in a table of [`LayerKind::RfTree`] may follow before the process
+    /// reads the tree anew; `None`: 2.
+    pub link_count_max: Option<u32>,
 }
 
 impl SessionOptions {
-    /// The budget to search a table of this search layer under.
+    /// The budget to search a table of this search layer under, if it is one of models.
     pub(crate) fn budget_for(&self, layer: LayerKind) -> Result<Option<Budget>, Error> {
         let Some(bytes) = self.metadata_budget_bytes else {
             return Ok(None);
@@ -159,12 +166,20 @@ impl SessionOptions {
         })?;
         match layer {
             LayerKind::Learned => Ok(Some(budget)),
-            LayerKind::Rolex => {
-                let given = format!("{bytes} bytes for a table with search layer 'rolex'");
-                let allowed = "only search layer 'learned' can do with less than all".to_owned();
+            LayerKind::Sherman => Ok(None),
+            other => {
+                let given = format!("{bytes} bytes for a table with search layer '{other}'");
+                let allowed =
+                    "only search layers 'learned' and 'sherman' can do with less than all"
+                        .to_owned();
                 Err(bad(given, allowed).into())
             }
         }
+    }
+
+    /// Bytes of inner nodes that a session caches.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        self.metadata_budget_bytes.unwrap_or(CACHE_BYTES_DEFAULT)
     }
 }
 

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion, PageKind};
+use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::shm::{PoolName, ShmClient};
-use farleaf_fabric::tcp::{NodeDirectory, TcpClient, TcpConnectOptions, TcpListenOptions};
+use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::verbs::VerbsClient;
 use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
-use farleaf_region::layout::{CHUNK_SIZE_BYTES, SUPERBLOCK_SIZE_WORDS};
-use farleaf_region::members::MemberState;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_region::members::{Member, MemberState};
 use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
 use farleaf_region::tally::{RetrainTally, read_tally};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
@@ -22,7 +23,7 @@ use farleaf_types::{NodeId, OwnerWord};
 
 use crate::endpoint::PoolEndpoint;
 use crate::host::Host;
-use crate::nodes::{NodeInfo, PoolNodes};
+use crate::nodes::{NodeInfo, PoolNodes, answering};
 use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
@@ -83,36 +84,66 @@ pub(crate) struct PoolInner {
 #[derive(Clone, Debug)]
 enum Way {
     Mapped(Arc<MappedRegion>),
-    Network(Arc<TcpClient>),
-    /// The home, and the others.
-    Nodes(Arc<TcpClient>, Arc<PoolNodes>),
-    Verbs(Arc<VerbsClient>),
+    /// The home, and the others if there may be any.
+    Network(Arc<TcpClient>, Option<Arc<PoolNodes>>),
+    /// The same, for sessions; the process as such works over tcp.
+    Verbs(Arc<VerbsClient>, Option<Arc<PoolNodes>>),
 }
 
 impl Way {
+    /// The others than the home.
+    fn nodes(&self) -> Option<&Arc<PoolNodes>> {
+        match self {
+            Self::Mapped(_) => None,
+            Self::Network(_, nodes) | Self::Verbs(_, nodes) => nodes.as_ref(),
+        }
+    }
+
     /// An endpoint for a session, or for the process as such.
     fn endpoint(&self, owner: Option<OwnerWord>) -> Result<PoolEndpoint, Error> {
         Ok(match self {
             Self::Mapped(region) => PoolEndpoint::mapped(MappedEndpoint::new(Arc::clone(region))),
-            Self::Network(client) => PoolEndpoint::network(client.endpoint(owner)?),
-            Self::Nodes(home, nodes) => {
-                let nodes: Arc<dyn NodeDirectory> = Arc::clone(nodes) as _;
-                PoolEndpoint::network(home.pool_endpoint(owner, nodes)?)
+            Self::Network(home, nodes) => network_endpoint(home, nodes.as_ref(), owner)?,
+            Self::Verbs(home, nodes) => {
+                let Some(owner) = owner else {
+                    return Ok(network_endpoint(home.control(), nodes.as_ref(), None)?);
+                };
+                PoolEndpoint::verbs(match nodes {
+                    None => home.endpoint(owner)?,
+                    Some(nodes) => home.pool_endpoint(owner, Arc::clone(nodes) as _)?,
+                })
             }
-            Self::Verbs(client) => match owner {
-                Some(owner) => PoolEndpoint::verbs(client.endpoint(owner)?),
-                None => PoolEndpoint::network(client.process_endpoint()?),
-            },
         })
+    }
+
+    /// The control connection to the home, if it is one over the network.
+    fn control(&self) -> Option<&Arc<TcpClient>> {
+        match self {
+            Self::Mapped(_) => None,
+            Self::Network(home, _) => Some(home),
+            Self::Verbs(home, _) => Some(home.control()),
+        }
     }
 
     fn size_bytes(&self) -> u64 {
         match self {
             Self::Mapped(region) => region.word_count() * 8,
-            Self::Network(client) | Self::Nodes(client, _) => client.region_size_bytes(),
-            Self::Verbs(client) => client.region_size_bytes(),
+            Self::Network(client, _) => client.region_size_bytes(),
+            Self::Verbs(client, _) => client.region_size_bytes(),
         }
     }
+}
+
+fn network_endpoint(
+    home: &TcpClient,
+    nodes: Option<&Arc<PoolNodes>>,
+    owner: Option<OwnerWord>,
+) -> Result<PoolEndpoint, ControlError> {
+    let Some(nodes) = nodes else {
+        return Ok(PoolEndpoint::network(home.endpoint(owner)?));
+    };
+    let nodes: Arc<dyn NodeDirectory> = Arc::clone(nodes) as _;
+    Ok(PoolEndpoint::network(home.pool_endpoint(owner, nodes)?))
 }
 
 impl Host for Pool {
@@ -133,7 +164,8 @@ impl Host for Pool {
 impl Pool {
     /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves; `tcp:HOST:PORT`, which
     /// `farleaf serve --listen` on any host serves; `verbs:HOST:PORT`, which `farleaf serve
-    /// --listen --verbs` does; or `mem:`, a new pool of 256 MiB in this process's memory.
+    /// --listen --verbs` does; or `mem:`, a new pool of 256 MiB in this process's memory. One of
+    /// several nodes is served by `farleaf serve --pool FILE --node N`, and any of them opens all.
     ///
     /// # Errors
     /// The address is none; nobody serves the pool; it is of another version or no pool; it wants a
@@ -225,6 +257,7 @@ impl Pool {
             address: loopback.to_string(),
             connect: connect.clone(),
             lost_after: connect.answer_time_max,
+            verbs: None,
         };
         let name = private_name();
         let mut node = ShmNode::start_home(&name, options.size_bytes, retraining, home)?;
@@ -238,6 +271,7 @@ impl Pool {
                 wanted: NodeId(number),
                 home_address: address.clone(),
                 connect: connect.clone(),
+                verbs: None,
             })
         };
         let guests: Result<Vec<GuestNode>, _> = (1..node_count).map(start).collect();
@@ -280,7 +314,7 @@ impl Pool {
         nodes: (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
     ) -> Result<Self, Error> {
         let client = Arc::new(client);
-        let way = Way::Network(Arc::clone(&client));
+        let way = Way::Network(Arc::clone(&client), None);
         Self::assemble_with(format!("tcp:{address}"), way, client, nodes)
     }
 
@@ -289,9 +323,10 @@ impl Pool {
         options: &TcpConnectOptions,
         node: Option<ShmNode>,
     ) -> Result<Self, Error> {
-        let client = Arc::new(VerbsClient::connect(address, options)?);
-        let way = Way::Verbs(Arc::clone(&client));
-        Self::assemble(format!("verbs:{address}"), way, client, node)
+        let client = Arc::new(VerbsClient::connect_home(address, options)?);
+        let way = Way::Verbs(Arc::clone(&client), None);
+        let nodes = (node, Vec::new(), Some(options));
+        Self::assemble_with(format!("verbs:{address}"), way, client, nodes)
     }
 
     fn assemble(
@@ -310,19 +345,10 @@ impl Pool {
         (node, guests, options): (Option<ShmNode>, Vec<GuestNode>, Option<&TcpConnectOptions>),
     ) -> Result<Self, Error> {
         let endpoint = way.endpoint(None)?;
-        let mut batch = Batch::new();
-        let read = batch.read(
-            RegionLayout::superblock_addr(NodeId(0)),
-            SUPERBLOCK_SIZE_WORDS,
-        );
-        drive(&endpoint, endpoint.execute(&mut batch))?;
-        let mut words = [0; SUPERBLOCK_SIZE_WORDS];
-        words.copy_from_slice(batch.words(read));
-        let superblock = Superblock::decode(&words, way.size_bytes()).map_err(|source| {
-            ErrorKind::Superblock {
-                pool: address.clone(),
-                source,
-            }
+        let read = drive(&endpoint, Superblock::read(&endpoint, way.size_bytes()))?;
+        let superblock = read.map_err(|source| ErrorKind::Superblock {
+            pool: address.clone(),
+            source,
         })?;
         let home = RegionLayout {
             node: NodeId(0),
@@ -331,24 +357,29 @@ impl Pool {
         let layout = PoolLayout::from(home);
         let refreshed = layout.members().refresh(&endpoint, &layout);
         let has_nodes = drive(&endpoint, refreshed)?;
-        way = match (way, options) {
-            (Way::Network(client), Some(options)) if has_nodes => {
-                let (home, layout) = (Arc::clone(&client), layout.clone());
-                let nodes = PoolNodes::new(home, layout, options.clone());
-                Way::Nodes(client, Arc::new(nodes))
-            }
-            (Way::Mapped(_), _) if has_nodes => {
+        if has_nodes {
+            let Some((home, options)) = way.control().zip(options) else {
                 let why = "it is one of several nodes, which are reached over the network: open \
-                           the pool by tcp:HOST:PORT of any of them";
+                           the pool by tcp:HOST:PORT or verbs:HOST:PORT of any of them";
                 let why = why.to_owned();
                 return Err(ErrorKind::BadAddress { address, why }.into());
+            };
+            let nodes = PoolNodes::new(Arc::clone(home), layout.clone(), options.clone());
+            match &mut way {
+                Way::Network(_, known) | Way::Verbs(_, known) => *known = Some(Arc::new(nodes)),
+                Way::Mapped(_) => {}
             }
-            (way, _) => way,
-        };
+        }
         let share = PoolShare::new(address, layout);
         let keeper = ProcessKeeper::new(endpoint, &share, Barrier::Kernel);
-        let of_thread = Arc::clone(&control);
-        let process = ProcessThread::start(keeper, move || of_thread.give_up());
+        let (of_thread, others) = (Arc::clone(&control), way.nodes().cloned());
+        let lose = move || {
+            of_thread.give_up();
+            if let Some(nodes) = &others {
+                nodes.give_up();
+            }
+        };
+        let process = ProcessThread::start(keeper, lose);
         let process = process.map_err(ErrorKind::Thread)?;
         Ok(Self(Arc::new(PoolInner {
             share,
@@ -404,28 +435,53 @@ impl Pool {
         })
     }
 
-    /// Its nodes, home first, lost ones too. A few round trips, and 64 bytes per 64 KiB chunk.
+    /// Its nodes, home first, lost ones too. A few round trips, and 64 bytes per 64 KiB chunk;
+    /// where there are several nodes, up to half a second until each has answered the home once
+    /// more. One that has not in two seconds is told all the same, without what is in use.
     ///
     /// # Errors
-    /// The fabric failed.
+    /// The home cannot be reached.
     pub fn nodes(&self) -> Result<Vec<NodeInfo>, Error> {
         let endpoint = self.endpoint(None)?;
         let layout = &self.0.share.layout;
         let members = layout.members();
         drive(&endpoint, members.refresh(&endpoint, layout))?;
         let allocator = ChunkAllocator::new(&endpoint, layout, OwnerWord::FREE);
-        let chunks = drive(&endpoint, allocator.entries())?;
-        let nodes = members.all().map(|(member, state)| NodeInfo {
-            number: member.layout.node.0,
-            address: match member.layout.node {
-                NodeId(0) => members.home_address().to_owned(),
-                _ => member.address.clone(),
-            },
-            state,
-            size_bytes: member.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
-            used_bytes: chunks.used_count(member.layout.node) * CHUNK_SIZE_BYTES,
+        // As they are now: finding out which of them answer takes a moment.
+        let known: Vec<_> = members
+            .all()
+            .map(|(member, state)| (member.clone(), state))
+            .collect();
+        let answering = self.answering(&known)?;
+        let nodes = known.into_iter().map(|(member, state)| {
+            let node = member.layout.node;
+            let used_count = if answering.contains(&node) {
+                drive(&endpoint, allocator.used_count(node))?
+            } else {
+                None
+            };
+            Ok(NodeInfo {
+                number: node.0,
+                address: match node {
+                    NodeId(0) => members.home_address().to_owned(),
+                    _ => member.address.clone(),
+                },
+                state,
+                size_bytes: member.layout.superblock.chunk_count * CHUNK_SIZE_BYTES,
+                used_bytes: used_count.map(|count| count * CHUNK_SIZE_BYTES),
+            })
         });
-        Ok(nodes.collect())
+        nodes.collect()
+    }
+
+    /// Those of some nodes that can be asked now: who asks one that hangs waits until it is lost.
+    fn answering(&self, known: &[(Member, MemberState)]) -> Result<Vec<NodeId>, Error> {
+        let reachable = known.iter().filter(|(_, state)| state.is_reachable());
+        let nodes: Vec<_> = reachable.map(|(member, _)| member.layout.node).collect();
+        match self.0.way.control() {
+            Some(home) if nodes.len() > 1 => Ok(answering(home, &nodes)?),
+            _ => Ok(nodes),
+        }
     }
 
     /// Asks the pool's home to let a node drain, to take it into use again, or to give it up for
@@ -435,9 +491,10 @@ impl Pool {
     /// The home cannot be reached, the pool has one node, there is no such node or it is in another
     /// state, or the right to administer is missing.
     pub fn set_node_state(&self, number: u8, state: MemberState) -> Result<(), Error> {
-        let (Way::Network(home) | Way::Nodes(home, _)) = &self.0.way else {
-            let why = "nodes are administered over the network, by tcp:HOST:PORT".to_owned();
-            let address = self.0.share.address.clone();
+        let Some(home) = self.0.way.control() else {
+            let why = "nodes are administered over the network, by tcp:HOST:PORT or \
+                       verbs:HOST:PORT";
+            let (why, address) = (why.to_owned(), self.0.share.address.clone());
             return Err(ErrorKind::BadAddress { address, why }.into());
         };
         home.set_member(NodeId(number), state as u64)?;

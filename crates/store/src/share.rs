@@ -13,6 +13,7 @@ use farleaf_types::{RemoteAddr, TableId};
 
 use crate::Error;
 use crate::process::Process;
+use crate::tree_cache::TreeCaches;
 
 /// A root word and the directory that was read through it.
 type CachedDirectory = (RemoteAddr, Arc<Directory>);
@@ -25,16 +26,17 @@ pub struct PoolShare {
     pub(crate) layout: PoolLayout,
     pub(crate) process: Process,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
+    pub(crate) tree_caches: TreeCaches,
     /// Roots whose directories some session is reading.
     reading: Mutex<BTreeSet<(TableId, RemoteAddr)>>,
 }
 
 /// How often a session looks whether another one has read what it needs, before it reads that by
 /// itself: the other's future may be one that nobody polls. Some tenths of a millisecond.
-const LOOK_COUNT_MAX: u32 = 64;
+pub(crate) const LOOK_COUNT_MAX: u32 = 64;
 
 /// While it lives, a session is reading the directory behind a root.
-struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     share: &'a PoolShare,
     root: (TableId, RemoteAddr),
 }
@@ -54,6 +56,7 @@ impl PoolShare {
             layout,
             process: Process::default(),
             directories: Mutex::default(),
+            tree_caches: TreeCaches::default(),
             reading: Mutex::default(),
         }
     }
@@ -106,7 +109,7 @@ impl PoolShare {
     }
 
     /// `None`: another session is reading it.
-    fn begin_reading(&self, root: (TableId, RemoteAddr)) -> Option<Reading<'_>> {
+    pub(crate) fn begin_reading(&self, root: (TableId, RemoteAddr)) -> Option<Reading<'_>> {
         let is_first = self.reading().insert(root);
         is_first.then(|| Reading { share: self, root })
     }
@@ -121,9 +124,10 @@ impl PoolShare {
         (*known == root).then(|| Arc::clone(directory))
     }
 
-    /// Forgets a dropped table's directory.
+    /// Forgets a dropped table's directory, or cache.
     pub(crate) fn forget(&self, table: TableId) {
         self.directories().remove(&table);
+        self.tree_caches.forget(table);
     }
 
     fn directories(&self) -> std::sync::MutexGuard<'_, HashMap<TableId, CachedDirectory>> {

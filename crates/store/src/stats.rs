@@ -1,7 +1,7 @@
 //! Looking at a whole table.
 
 use farleaf_fabric::OperationKind;
-use farleaf_index::operation::LeafReport;
+use farleaf_index::operation::{LeafReport, LostRange};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 
@@ -12,7 +12,7 @@ use crate::{Error, Table};
 const OPERATION_LEAF_COUNT: u32 = 1024;
 
 /// What a walk over all leaves of a table found.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableStats {
     /// Records.
     pub records: u64,
@@ -32,25 +32,44 @@ pub struct TableStats {
     pub memory_bytes: u64,
     /// Leaves whose lock was held when they were looked at.
     pub locked_leaves: u64,
-    /// Whether the leaves' ranges cover all keys without gap or overlap (D6), and every leaf's
-    /// records lie between its fences, each once.
+    /// Whether the leaves' ranges cover all keys without gap or overlap (D6), but for those that
+    /// are lost, and every leaf's records lie between its fences, each once.
     pub sound: bool,
     /// Number of the load that trained the directory; 0 when the table has not been loaded.
     pub generation: u16,
+    /// Keys that were on lost nodes, ascending. All else is said of the rest of the table.
+    pub lost: Vec<LostRange>,
+}
+
+/// What a walk over a table meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Leaf(LeafReport),
+    Lost(LostRange),
 }
 
 impl Table {
-    /// Walks over all leaves. Two round trips per leaf.
+    /// Walks over all leaves, but those on lost nodes: of these it tells which keys they had. Two
+    /// round trips per leaf.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// As for [`get`](Self::get), but that a node is lost.
     pub fn stats(&self) -> Result<TableStats, Error> {
         let mut stats = TableStats {
             sound: true,
             ..TableStats::default()
         };
         let mut expected_low = Some(0);
-        self.survey(|leaf| {
+        self.walk(true, |met| {
+            let leaf = match met {
+                Met::Leaf(leaf) => leaf,
+                Met::Lost(range) => {
+                    stats.sound &= Some(range.low) == expected_low;
+                    expected_low = range.high.checked_add(1);
+                    stats.lost.push(range);
+                    return;
+                }
+            };
             stats.leaves += 1;
             stats.records += leaf.record_count as u64;
             stats.trained_leaves += u64::from(leaf.is_trained);
@@ -60,7 +79,8 @@ impl Table {
         })?;
         let table = self.asynchronous();
         let slots = stats.leaves * table.info().options.slots;
-        stats.fill = stats.records as f64 / slots as f64;
+        // All leaves may be lost.
+        stats.fill = stats.records as f64 / slots.max(1) as f64;
         stats.sound &= expected_low.is_none();
         let (generation, trained_records, _, models) = table.state.index.training();
         stats.generation = generation;
@@ -76,6 +96,15 @@ impl Table {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn survey(&self, mut visit: impl FnMut(&LeafReport)) -> Result<(), Error> {
+        self.walk(false, |met| {
+            if let Met::Leaf(leaf) = met {
+                visit(&leaf);
+            }
+        })
+    }
+
+    /// The same; on request, it goes on behind what is lost.
+    fn walk(&self, passes_lost: bool, mut visit: impl FnMut(Met)) -> Result<(), Error> {
         let table = self.asynchronous();
         let walk = async {
             // So that no retired leaf is met on the way.
@@ -86,10 +115,21 @@ impl Table {
             let mut survey = operation.index.survey();
             let mut left_count = OPERATION_LEAF_COUNT;
             loop {
-                let index = operation.index;
-                match index.survey_next(&mut operation.batch, &mut survey).await {
-                    Ok(Some(leaf)) => visit(&leaf),
+                let (index, batch) = (operation.index, &mut operation.batch);
+                let next = index.survey_next(batch, &mut survey).await;
+                let met = match next {
                     Ok(None) => break,
+                    Ok(Some(leaf)) => Ok(Some(Met::Leaf(leaf))),
+                    Err(error) => match error.lost_node().filter(|_| passes_lost) {
+                        Some(node) => {
+                            let past = index.survey_past(batch, &mut survey, node).await;
+                            past.map(|range| range.map(Met::Lost))
+                        }
+                        None => Err(error),
+                    },
+                };
+                match met {
+                    Ok(met) => met.into_iter().for_each(&mut visit),
                     Err(error) => {
                         let ended = operation.finish(OperationKind::Control, Err(error));
                         if let Err::<(), _>(error) = ended {

@@ -8,9 +8,15 @@ use std::sync::Arc;
 
 use farleaf_executor::{backoff, block_on};
 use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_index::fg::FgLayer;
+use farleaf_index::operation::LINK_COUNT_MAX_DEFAULT;
 use farleaf_index::partial::Budget;
+use farleaf_index::rf_tree::RfTreeLayer;
+use farleaf_index::sherman::ShermanLayer;
 use farleaf_index::snapshot::{PagedSnapshot, read_paged};
-use farleaf_index::{IndexState, Layer};
+use farleaf_index::tree::TreeAccess;
+use farleaf_index::tree::head::read_head;
+use farleaf_index::{IndexState, Layer, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::PoolLayout;
 use farleaf_region::catalog::CatalogEntry;
@@ -40,8 +46,8 @@ pub(crate) struct SessionCore<H: Host> {
     /// Tables that were dropped while the session had them open; operations that began before may
     /// still lease leaves for them.
     pub(super) dropped_tables: RefCell<Vec<DroppedTable>>,
-    /// Whether there are any.
-    pub(super) has_dropped: Cell<bool>,
+    /// Whether there are any, or a table's index wants a newer cache.
+    pub(super) has_news: Rc<Cell<bool>>,
     /// Something was cut off between taking a lock and giving it back, or the session is closed: it
     /// posts nothing any more (F6).
     pub(crate) broken: Rc<Cell<bool>>,
@@ -94,7 +100,7 @@ impl<H: Host> SessionCore<H> {
             opened_count: Cell::new(0),
             batches: RefCell::default(),
             dropped_tables: RefCell::default(),
-            has_dropped: Cell::new(false),
+            has_news: Rc::default(),
             broken,
             chunk_owner_count: Cell::new(0),
             shut: Cell::new(false),
@@ -161,13 +167,52 @@ impl<H: Host> SessionCore<H> {
 
     #[inline]
     pub(crate) fn access<'a>(&'a self, table: &TableState) -> LeafAccess<'a, H::Endpoint> {
+        self.access_to(table.geometry, table.entry.record.id)
+    }
+
+    #[inline]
+    fn access_to(&self, geometry: LeafGeometry, table: TableId) -> LeafAccess<'_, H::Endpoint> {
         LeafAccess {
             endpoint: &self.endpoint,
             layout: self.layout(),
-            geometry: table.geometry,
-            table: table.entry.record.id,
+            geometry,
+            table,
             owner: self.owner,
         }
+    }
+
+    /// What is needed to work on a table's tree.
+    pub(super) fn tree_access(
+        &self,
+        geometry: LeafGeometry,
+        table: TableId,
+    ) -> TreeAccess<'_, H::Endpoint> {
+        TreeAccess {
+            leaves: self.access_to(geometry, table),
+            broken: &self.broken,
+        }
+    }
+
+    /// The layer of a table with a tree, which begins at this root.
+    async fn tree_layer(
+        &self,
+        kind: LayerKind,
+        tree: TreeAccess<'_, H::Endpoint>,
+        root: RemoteAddr,
+    ) -> Result<Layer, Error> {
+        if kind == LayerKind::RfTree {
+            let cache = self.share().tree_cache(tree, root).await?;
+            return Ok(Layer::RfTree(RfTreeLayer::new(cache)));
+        }
+        self.share().learn_nodes(&self.endpoint).await?;
+        let head = read_head(&tree.leaves, root).await?;
+        Ok(match kind {
+            LayerKind::Sherman => {
+                let layer = ShermanLayer::new(head, self.options.cache_bytes());
+                Layer::Sherman(Box::new(layer))
+            }
+            _ => Layer::Fg(FgLayer::new(head)),
+        })
     }
 
     /// Opens a table that was found by an operation that has `begun`.
@@ -197,13 +242,21 @@ impl<H: Host> SessionCore<H> {
         let info = TableInfo::from_record(&entry.record)?;
         let geometry = info.options.check()?;
         let (root, id) = (entry.root, entry.record.id);
-        let layer = if let Some(budget) = self.options.budget_for(info.options.layer)? {
+        let kind = info.options.layer;
+        let layer = if let Some(budget) = self.options.budget_for(kind)? {
             Layer::partial(self.snapshot(geometry, id, root, budget).await?, budget)
+        } else if kind.has_tree() {
+            let tree = self.tree_access(geometry, id);
+            self.tree_layer(kind, tree, root).await?
         } else {
             let directory = self.share().directory(&self.endpoint, geometry, id, root);
-            Layer::new(info.options.layer, directory.await?)
+            Layer::new(kind, directory.await?)
         };
-        let index = IndexState::new(layer, Rc::clone(&self.broken));
+        let link_count_max = self.options.link_count_max;
+        let index = IndexState::new(layer, Rc::clone(&self.broken)).telling(
+            Rc::clone(&self.has_news),
+            link_count_max.unwrap_or(LINK_COUNT_MAX_DEFAULT),
+        );
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         Ok(TableState {
             info,
@@ -247,6 +300,13 @@ impl<H: Host> SessionCore<H> {
             let keeps_pages = self.endpoint.leaves_out(ProtocolCheck::PagesBelongToRoot);
             let index = &table.index;
             index.replace_snapshot(snapshot, budget, keeps_pages);
+        } else if kind.has_tree() {
+            let tree = self.tree_access(table.geometry, id);
+            let layer = self.tree_layer(kind, tree, to).await?;
+            if table.root.get() != from {
+                return Ok(false);
+            }
+            table.index.replace_tree(layer);
         } else {
             let share = self.share();
             let directory = share.directory(&self.endpoint, table.geometry, id, to);

@@ -177,6 +177,7 @@ impl<H: Host> SessionCore<H> {
         batch.write_word(entry, live_word(id));
         // F5: an unknown outcome is left to the sweep, when the session has ended.
         self.control(&mut batch).await?;
+        let root = table.root;
         table.give_back(&access, true).await?;
         self.chunk_owner_count.update(|count| count - 1);
         Ok(CatalogEntry {
@@ -184,7 +185,7 @@ impl<H: Host> SessionCore<H> {
             state: EntryState::Live,
             record,
             dropped_at: SequenceNumber::default(),
-            root: table.root,
+            root,
             pending_root: RemoteAddr::NULL,
         })
     }

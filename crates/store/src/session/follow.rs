@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_index::IndexError;
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::load::finish_root;
+use farleaf_index::tree::node::Entry;
+use farleaf_index::{Index, IndexError};
 use farleaf_region::catalog::{live_word, root_addr};
 use farleaf_region::members::MemberState;
 use farleaf_types::SequenceNumber;
@@ -23,7 +24,7 @@ impl<H: Host> SessionCore<H> {
     #[inline(always)]
     pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<Begun<'_>> {
         let (begun, behind) = self.unfinished.begin();
-        let is_ready = behind.is_none() && !self.has_dropped.get();
+        let is_ready = behind.is_none() && !self.has_news.get();
         (is_ready && !table.dropped.get() && !self.is_broken()).then_some(begun)
     }
 
@@ -31,7 +32,7 @@ impl<H: Host> SessionCore<H> {
     /// anything else of the session runs.
     #[inline]
     pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
-        if table.dropped.get() || self.is_broken() || self.has_dropped.get() {
+        if table.dropped.get() || self.is_broken() || self.has_news.get() {
             return None;
         }
         self.unfinished.begin_briefly()
@@ -60,7 +61,7 @@ impl<H: Host> SessionCore<H> {
             return Err(ErrorKind::SessionBroken.into());
         }
         let (begun, behind) = self.unfinished.begin();
-        self.forget_dropped().await?;
+        self.take_news().await?;
         let Some(sequence) = behind else {
             return Ok(begun);
         };
@@ -106,7 +107,7 @@ impl<H: Host> SessionCore<H> {
                     table: Rc::clone(table),
                     followed_to: sequence,
                 });
-                self.has_dropped.set(true);
+                self.has_news.set(true);
                 self.give_back_lease(table).await?;
             } else if !is_dropped && root != table.root.get().word() && is_followed {
                 self.refresh(table).await?;
@@ -116,17 +117,66 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
+    /// Sees to what operations have set the session's flag for.
+    async fn take_news(&self) -> Result<(), Error> {
+        if !self.has_news.get() {
+            return Ok(());
+        }
+        // What is left over sets it again.
+        self.has_news.set(false);
+        self.forget_dropped().await?;
+        if !self.dropped_tables.borrow().is_empty() {
+            self.has_news.set(true);
+        }
+        let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
+        for table in tables {
+            self.renew_cache(&table).await?;
+            if let Some(leaf) = table.index.take_due_listing() {
+                self.list_leaves(&table, &[leaf]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// I3: lists leaves of a table's tree that operations have found unlisted.
+    async fn list_leaves(&self, table: &TableState, leaves: &[Entry]) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        let index = Index::new(self.access(table), &table.index);
+        let listed = index.list_unlisted(&mut batch, leaves).await;
+        let counters = self.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        Ok(listed?)
+    }
+
+    /// Takes a newer cache of a table's tree, if its index wants one; reads it, unless another
+    /// session of the process is about to. What the tree lacks of what was met is listed.
+    async fn renew_cache(&self, table: &TableState) -> Result<(), Error> {
+        let Some(old) = table.index.wants_newer() else {
+            return Ok(());
+        };
+        let (root, id) = (table.root.get(), table.entry.record.id);
+        let tree = self.tree_access(table.geometry, id);
+        let newer = self.share().newer_tree_cache(tree, root, &old).await?;
+        let Some(newer) = newer.filter(|_| table.root.get() == root) else {
+            return Ok(());
+        };
+        let unlisted = table.index.renew_cache(newer);
+        self.list_leaves(table, &unlisted).await
+    }
+
     /// Gives back what operations that began before a drop have leased since, once the last of them
     /// has ended: until then the table's memory cannot become free.
     async fn forget_dropped(&self) -> Result<(), Error> {
-        if !self.has_dropped.get() || self.unfinished.has_older() {
+        if self.dropped_tables.borrow().is_empty() || self.unfinished.has_older() {
             return Ok(());
         }
         let followed = self.unfinished.followed();
         let dropped = self.dropped_tables.take().into_iter();
         let (over, waiting): (Vec<_>, Vec<_>) =
             dropped.partition(|dropped| dropped.followed_to <= followed);
-        self.has_dropped.set(!waiting.is_empty());
+        if !waiting.is_empty() {
+            self.has_news.set(true);
+        }
         self.dropped_tables.replace(waiting);
         for dropped in over {
             self.give_back_lease(&dropped.table).await?;

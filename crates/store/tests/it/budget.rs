@@ -60,6 +60,7 @@ fn pool_with(retrain_thread_count: u32) -> Pool {
 fn budgeted(pool: &Pool, bytes: u64) -> (Session, Table) {
     let options = SessionOptions {
         metadata_budget_bytes: Some(bytes),
+        ..SessionOptions::default()
     };
     let session = pool.session_with(&options).unwrap();
     let table = session.open_table("t").unwrap();
@@ -233,6 +234,7 @@ fn budgets_hold_while_others_grow_the_table() {
             scope.spawn(move || {
                 let options = SessionOptions {
                     metadata_budget_bytes: budget,
+                    ..SessionOptions::default()
                 };
                 let session = pool.session_with(&options).unwrap();
                 let table = session.open_table("t").unwrap();
@@ -318,6 +320,7 @@ fn budgets_that_cannot_be_kept_are_refused() {
     for (bytes, name) in [(1023, "learned"), (0, "learned"), (1 << 30, "rolex")] {
         let options = SessionOptions {
             metadata_budget_bytes: Some(bytes),
+            ..SessionOptions::default()
         };
         let session = pool.session_with(&options).unwrap();
         let error = session.open_table(name).unwrap_err();

@@ -1,6 +1,6 @@
 //! Tables that grow without retraining: every order of inserts, no limit on synonyms.
 
-use farleaf::{Insertion, OperationKind, TableOptions};
+use farleaf::{Insertion, LayerKind, OperationKind, TableOptions};
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -70,8 +70,13 @@ fn another_session_finds_what_splits_moved() {
                 other.get(key * 250 + 7).unwrap();
             }
             let trips = other_session.counters(OperationKind::Get).cost.round_trips - before;
+            let per_get = match options.layer {
+                // Root, another level or two, the leaf: nothing is cached.
+                LayerKind::Fg => 4,
+                _ => 1,
+            };
             assert!(
-                trips * 100 <= COUNT * 4 * 101,
+                trips * 100 <= COUNT * 4 * per_get * 101,
                 "{options:?}: {trips} round trips"
             );
         }

@@ -143,7 +143,7 @@ fn only_a_table_without_records_can_be_loaded() {
 /// once: it does not walk along the new leaves.
 #[test]
 fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
-    for layer in [LayerKind::Learned, LayerKind::Rolex] {
+    for layer in LayerKind::ALL {
         for first in 0..6 {
             let options = TableOptions {
                 layer,
@@ -173,7 +173,12 @@ fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
                 assert_eq!(open.get(key).unwrap(), Some(key));
             }
             let gets = other.counters(Get);
-            assert!(gets.cost.round_trips < 105_000, "{gets:?}");
+            let per_get = match layer {
+                // Three levels of inner nodes, and the leaf.
+                LayerKind::Fg => 4,
+                _ => 1,
+            };
+            assert!(gets.cost.round_trips < 105_000 * per_get, "{gets:?}");
         }
     }
 }
@@ -216,7 +221,7 @@ fn a_load_that_panics_leaves_nothing_behind() {
 /// its leaves are being moved it reads some that have been, too.)
 #[test]
 fn short_scans_of_grown_tables_read_few_leaves() {
-    for layer in [LayerKind::Learned, LayerKind::Rolex] {
+    for layer in LayerKind::ALL {
         let options = TableOptions {
             layer,
             ..TableOptions::default()

@@ -2,17 +2,20 @@
 
 mod at_once;
 mod budget;
+mod cut_off;
 mod delayed;
 mod examples;
 mod fenced;
 mod growth;
 mod load;
 mod model;
+mod newcomers;
 mod retraining;
 mod rights;
 mod several_nodes;
 mod tables;
 mod threads;
+mod trees;
 
 use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
 
@@ -61,17 +64,36 @@ fn pools_over(
         .collect()
 }
 
-/// Every combination of slots and search layer.
+/// Every search layer, and every number of slots.
 fn all_options() -> Vec<TableOptions> {
-    let mut all = Vec::new();
-    for layer in [LayerKind::Learned, LayerKind::Rolex] {
-        for slots in [8, 12, 16] {
-            all.push(TableOptions {
-                slots,
-                layer,
-                ..TableOptions::default()
-            });
-        }
-    }
-    all
+    let all = [
+        (LayerKind::Learned, 8),
+        (LayerKind::Learned, 12),
+        (LayerKind::Learned, 16),
+        (LayerKind::Rolex, 8),
+        (LayerKind::Rolex, 16),
+        (LayerKind::RfTree, 8),
+        (LayerKind::Fg, 12),
+        (LayerKind::Sherman, 16),
+    ];
+    let options = all.map(|(layer, slots)| TableOptions {
+        slots,
+        layer,
+        ..TableOptions::default()
+    });
+    options.into()
+}
+
+/// One of each search layer.
+fn each_layer() -> Vec<TableOptions> {
+    let mut options = all_options();
+    options.dedup_by_key(|options| options.layer);
+    options
+}
+
+/// Those of them that find leaves by models, which are trained anew.
+fn trained_options() -> Vec<TableOptions> {
+    let mut options = all_options();
+    options.retain(|options| !options.layer.has_tree());
+    options
 }

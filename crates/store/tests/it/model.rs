@@ -120,7 +120,7 @@ proptest! {
     /// Whatever is done to a table, alone, loaded or not, it answers like a map, and stays sound.
     #[test]
     fn a_table_is_a_map(
-        which in 0_usize..6,
+        which in 0_usize..8,
         loaded in proptest::collection::btree_map(key(), 0_u64..4, 0..400),
         steps in proptest::collection::vec(step(), 1..600),
     ) {

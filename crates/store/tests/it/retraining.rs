@@ -7,7 +7,7 @@ use farleaf::{
     ErrorKind, LayerKind, OperationKind, Pool, Session, Table, TableOptions, TableStats,
 };
 
-use super::{all_options, mapped_retraining_pools, retraining_pools};
+use super::{mapped_retraining_pools, retraining_pools, trained_options};
 
 /// Nothing takes the node longer, but on a host that does a hundred other things.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -67,7 +67,7 @@ fn grow(pool: &Pool, options: &TableOptions, keys: impl Iterator<Item = u64> + C
 #[test]
 fn tables_grow_from_empty_in_any_order() {
     const COUNT: u64 = 6000;
-    for options in all_options() {
+    for options in trained_options() {
         for pool in mapped_retraining_pools(32) {
             grow(&pool, &options, (0..COUNT).map(scattered));
         }
@@ -317,7 +317,7 @@ fn a_moving_window_does_not_grow() {
 #[test]
 fn threads_are_not_disturbed() {
     const THREAD_COUNT: u64 = 3;
-    for options in all_options() {
+    for options in trained_options() {
         for pool in retraining_pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();

@@ -1,4 +1,4 @@
-//! Pools of several nodes (U1 to U5, V1 to V5).
+//! Pools of several nodes (U1 to U5, V1 to V6).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,23 +16,23 @@ use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptio
 use farleaf_types::{NodeId, WordAddr};
 
 /// Of the home and each guest.
-const SIZE_BYTES: u64 = 48 << 20;
+pub(crate) const SIZE_BYTES: u64 = 48 << 20;
 /// Shorter than anybody should need who is alive.
-const LOST_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(10);
 
-fn listen() -> TcpListenOptions {
+pub(crate) fn listen() -> TcpListenOptions {
     TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
 /// The nodes of a pool, all in this process.
-struct Nodes {
+pub(crate) struct Nodes {
     /// As long as it lives, it serves.
     _home: ShmNode,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Nodes {
-    fn home_alone() -> Self {
+    pub(crate) fn home_alone() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("several-{}-{number}", std::process::id());
@@ -40,6 +40,7 @@ impl Nodes {
             address: "127.0.0.1:0".to_owned(),
             connect: ConnectOptions::default(),
             lost_after: LOST_AFTER,
+            verbs: None,
         };
         let retraining = retrain_policy(1).expect("there is one");
         let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
@@ -51,8 +52,12 @@ impl Nodes {
         }
     }
 
-    fn guest(&self) -> GuestNode {
-        let options = GuestOptions {
+    pub(crate) fn guest(&self) -> GuestNode {
+        GuestNode::start(&self.guest_options()).expect("a guest")
+    }
+
+    pub(crate) fn guest_options(&self) -> GuestOptions {
+        GuestOptions {
             name: "several-guest".to_owned(),
             size_bytes: SIZE_BYTES,
             listen: listen(),
@@ -60,17 +65,21 @@ impl Nodes {
             wanted: NodeId(0),
             home_address: self.address.clone(),
             connect: ConnectOptions::default(),
-        };
-        GuestNode::start(&options).expect("a guest")
+            verbs: None,
+        }
     }
 
-    fn open(&self) -> Pool {
+    pub(crate) fn open(&self) -> Pool {
         Pool::open(&format!("tcp:{}", self.address)).expect("the pool")
     }
 }
 
 /// Waits for the pool's nodes to be as they should.
-fn wait_for(pool: &Pool, what: &str, are: impl Fn(&[NodeInfo]) -> bool) -> Vec<NodeInfo> {
+pub(crate) fn wait_for(
+    pool: &Pool,
+    what: &str,
+    are: impl Fn(&[NodeInfo]) -> bool,
+) -> Vec<NodeInfo> {
     let until = Instant::now() + Duration::from_mins(1);
     loop {
         let nodes = pool.nodes().expect("the home is there");
@@ -82,13 +91,13 @@ fn wait_for(pool: &Pool, what: &str, are: impl Fn(&[NodeInfo]) -> bool) -> Vec<N
     }
 }
 
-fn active_count(nodes: &[NodeInfo]) -> usize {
+pub(crate) fn active_count(nodes: &[NodeInfo]) -> usize {
     let active = nodes.iter().filter(|node| node.state == NodeState::Active);
     active.count()
 }
 
 /// A home with two guests, and a table of `count` records on all of them.
-fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
+pub(crate) fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
     let nodes = Nodes::home_alone();
     let guests = [nodes.guest(), nodes.guest()];
     let pool = nodes.open();
@@ -102,7 +111,7 @@ fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
 }
 
 /// Not on a line, so that there are models enough.
-fn key(number: u64) -> u64 {
+pub(crate) fn key(number: u64) -> u64 {
     number * 10 + (number / 1000) * (number / 1000) * 40
 }
 
@@ -116,7 +125,8 @@ fn is_lost(error: &farleaf::Error) -> bool {
 fn a_table_is_spread_over_all_nodes() {
     let (_nodes, guests, pool, table) = loaded(400_000);
     let nodes = pool.nodes().expect("the home is there");
-    let used: Vec<u64> = nodes.iter().map(|node| node.used_bytes).collect();
+    let used: Option<Vec<u64>> = nodes.iter().map(|node| node.used_bytes).collect();
+    let used = used.expect("all can be reached");
     let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
     assert!(
         most - least <= 5 << 20,
@@ -148,6 +158,27 @@ fn a_table_is_spread_over_all_nodes() {
     );
 }
 
+/// Promise: statistics of a table with a lost node tell which keys are lost, and of the others what
+/// they tell of a whole table. `found`: which records could be read, in order.
+fn check_stats(table: &Table, found: &[(u64, bool)]) {
+    let stats = table.stats().expect("what is left can be looked at");
+    assert!(stats.sound, "{stats:?}");
+    assert!(table.survey(|_| ()).is_err(), "not all leaves are there");
+    let is_lost = |key| {
+        let mut ranges = stats.lost.iter();
+        ranges.any(|range| (range.low..=range.high).contains(&key))
+    };
+    for (number, is_found) in found {
+        assert_eq!(is_lost(key(*number)), !is_found, "record {number}");
+    }
+    let left = (0..300_000).filter(|number| !is_lost(key(*number)));
+    assert_eq!(stats.records, left.count() as u64);
+    assert!(stats.leaves > 1000 && stats.fill > 0.3, "{stats:?}");
+    let node = stats.lost.first().expect("something is lost").node;
+    assert_ne!(node, NodeId(0), "the home is there");
+    assert!(stats.lost.iter().all(|range| range.node == node));
+}
+
 /// Promise (U4): when a node is lost, what was on it is an error that says so, within the stated
 /// time; all other keys can be read and written; a node that comes back is empty, and another one.
 #[test]
@@ -156,15 +187,18 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     drop(first);
     let begun = Instant::now();
     let (mut lost_count, mut found_count) = (0, 0);
+    let mut found = Vec::new();
     for number in (0..300_000).step_by(11) {
         match table.get(key(number)) {
             Ok(value) => {
                 assert_eq!(value, Some(number), "no answer is made up");
                 found_count += 1;
+                found.push((number, true));
             }
             Err(error) => {
                 assert!(is_lost(&error), "{error}");
                 lost_count += 1;
+                found.push((number, false));
             }
         }
     }
@@ -176,6 +210,7 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     wait_for(&pool, "one is lost", |nodes| {
         nodes.iter().any(|node| node.state == NodeState::Lost)
     });
+    check_stats(&table, &found);
     let mut written_count = 0;
     for number in (0..300_000).step_by(29) {
         match table.put(key(number) + 1, number) {
@@ -203,7 +238,7 @@ fn a_lost_node_takes_its_keys_and_no_others() {
         .iter()
         .find(|node| node.number == 3)
         .expect("under a new number");
-    assert_eq!(back.used_bytes, 0, "empty");
+    assert_eq!(back.used_bytes, Some(0), "empty");
     let fresh = pool.session().expect("a session");
     let fresh = fresh
         .create_table("fresh", &TableOptions::default())
@@ -215,7 +250,7 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     assert!(
         nodes
             .iter()
-            .any(|node| node.number == 3 && node.used_bytes > 0)
+            .any(|node| node.number == 3 && node.used_bytes > Some(0))
     );
 }
 
@@ -285,12 +320,12 @@ fn a_node_is_drained_under_load() {
     );
 }
 
-fn client(address: &str) -> TcpClient {
+pub(crate) fn client(address: &str) -> TcpClient {
     TcpClient::connect(address, &ConnectOptions::default()).expect("a node")
 }
 
 /// Adds to a word behind what a region needs for itself, over an endpoint to one node; what it was.
-fn add_far(endpoint: &TcpEndpoint) -> Result<u64, BatchError> {
+pub(crate) fn add_far(endpoint: &TcpEndpoint) -> Result<u64, BatchError> {
     let mut batch = Batch::new();
     let last = endpoint.region_word_count(NodeId(0)).expect("there is one") - 1;
     let slot = batch.fetch_add(WordAddr::new(NodeId(0), last), 1);
@@ -306,7 +341,7 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     let guest = nodes.guest();
     guest.wait_until_joined().expect("it joins");
     let home = client(&nodes.address);
-    let at_guest = client(&guest.network_address().to_string());
+    let at_guest = client(&guest.network_address().to_string()).with_sessions_of(&home);
     assert_eq!(
         at_guest.home_address().expect("an answer"),
         Some(nodes.address.clone())
@@ -316,20 +351,27 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     let [first, second] = [(); 2].map(|()| home.register_session().expect("a session"));
     let endpoint = at_guest.endpoint(Some(first)).expect("it is let in");
     assert_eq!(add_far(&endpoint).expect("it may"), 0);
-    home.close_session(first).expect("closed");
+    let administrator = client(&nodes.address);
+    let fenced = administrator.fence_session(first, &mut |_| ());
+    fenced.expect("an administrator may");
     add_far(&endpoint).expect_err("it is fenced");
-    // Nobody else is let in under a name that is in use; and who hangs up ends no session.
+    // Nobody is let in under a name that is not his, be he an administrator.
     let stranger = client(&guest.network_address().to_string());
     let fourth = home.register_session().expect("a session");
-    let held = stranger
-        .endpoint(Some(fourth))
-        .expect("it says that it is it");
+    let refused = stranger.endpoint(Some(fourth)).expect_err("not its own");
+    assert!(
+        refused.to_string().contains("without the pass"),
+        "{refused}"
+    );
+    // Nor twice; and who hangs up ends no session.
+    let twin = client(&guest.network_address().to_string()).with_sessions_of(&home);
+    let held = twin.endpoint(Some(fourth)).expect("it is its own");
     let refused = at_guest.endpoint(Some(fourth)).expect_err("it is in use");
     assert!(
         refused.to_string().contains("another client's"),
         "{refused}"
     );
-    drop((held, stranger));
+    drop((held, twin));
     let until = Instant::now() + Duration::from_secs(10);
     while at_guest.endpoint(Some(fourth)).is_err() {
         assert!(Instant::now() < until, "it is nobody's any more");
@@ -337,10 +379,12 @@ fn a_guest_bars_whom_the_home_has_fenced() {
     }
     let refused = at_guest.endpoint(Some(first)).expect_err("for ever");
     assert!(refused.to_string().contains("fenced"), "{refused}");
-    // One that never had a connection there is barred, too, and others are not.
+    // One that never had a connection there is barred, too, and others are not. It has its pass.
     let third = home.register_session().expect("a session");
-    home.close_session(second).expect("closed");
-    assert!(at_guest.endpoint(Some(second)).is_err());
+    let fenced = administrator.fence_session(second, &mut |_| ());
+    fenced.expect("an administrator may");
+    let refused = at_guest.endpoint(Some(second)).expect_err("it is barred");
+    assert!(refused.to_string().contains("has been fenced"), "{refused}");
     let endpoint = at_guest.endpoint(Some(third)).expect("it is let in");
     assert_eq!(add_far(&endpoint).expect("it may"), 1, "once");
 }
@@ -378,12 +422,13 @@ fn nodes_are_administered_by_administrators() {
     pool.set_node_state(1, NodeState::Draining)
         .expect("it drains");
     pool.set_node_state(1, NodeState::Active).expect("or not");
-    let join = |region_id, size_bytes, address: &str| {
+    let join_by = |region_id, size_bytes, address: &str, serves_verbs| {
         let request = JoinRequest {
             region_id,
             size_bytes,
             wanted: NodeId(0),
             address: address.to_owned(),
+            serves_verbs,
         };
         let home = client(&nodes.address);
         loop {
@@ -396,6 +441,10 @@ fn nodes_are_administered_by_administrators() {
             }
         }
     };
+    let join = |region_id, size_bytes, address| join_by(region_id, size_bytes, address, false);
+    let of_two_kinds = join_by(5, SIZE_BYTES, "127.0.0.1:9", true);
+    let told = "start all nodes with --verbs, or none";
+    assert!(of_two_kinds.contains(told), "{of_two_kinds}");
     assert!(join(1, 1, "127.0.0.1:9").contains("too small"));
     assert!(join(2, SIZE_BYTES, "").contains("1 to 88 bytes"));
     assert!(join(3, SIZE_BYTES, "127.0.0.1:9").contains("cannot reach it"));
@@ -450,6 +499,58 @@ fn splits_stay_on_their_nodes() {
     let (after, changes) = survey();
     assert!(after > before + 1000, "{before} {after}");
     assert_eq!(changes, run_changes, "every split stayed where it was");
+}
+
+/// Promise (V5): who may have looked at a node between two times that it was to drain is waited for
+/// the second time. (The first time's sequence number was taken for the second, too, unless the
+/// home looked in between.)
+#[test]
+fn draining_begins_anew_when_a_node_was_kept() {
+    let nodes = Nodes::home_alone();
+    let guest = nodes.guest();
+    guest.wait_until_joined().expect("it joins");
+    let pool = nodes.open();
+    wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
+    let session = pool.session().expect("a session");
+    let table = session.create_table("t", &TableOptions::default());
+    table.expect("a table").put(1, 2).expect("a put");
+    // An operation that is under way until it is told otherwise.
+    let held = || {
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let pool = pool.clone();
+        let thread = std::thread::spawn(move || {
+            let session = pool.session().expect("a session");
+            let table = session.open_table("t").expect("the table");
+            let visit = |_: &farleaf::LeafReport| {
+                let _ = begun.send(());
+                let _ = released.recv();
+            };
+            table.survey(visit).expect("a survey");
+        });
+        has_begun.recv().expect("it looks at a leaf");
+        (release, thread)
+    };
+    let set = |state| pool.set_node_state(1, state).expect("it may be so");
+    // Longer than the home's agent needs to look, and the process to publish.
+    let looks = || std::thread::sleep(Duration::from_millis(300));
+    let state = || pool.nodes().expect("the home is there")[1].state;
+    let first = held();
+    set(NodeState::Draining);
+    looks();
+    let second = held();
+    set(NodeState::Active);
+    set(NodeState::Draining);
+    drop(first.0);
+    looks();
+    assert_eq!(state(), NodeState::Draining, "one may still claim a chunk");
+    drop(second.0);
+    wait_for(&pool, "it has left", |nodes| {
+        nodes[1].state == NodeState::Left
+    });
+    for thread in [first.1, second.1] {
+        thread.join().expect("it looked at all leaves");
+    }
 }
 
 /// Promise: what is lost keeps nobody from retraining and draining the rest. (A retraining beside

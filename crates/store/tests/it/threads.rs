@@ -11,7 +11,7 @@ const THREAD_COUNT: u64 = 4;
 /// split the same leaves.
 #[test]
 fn threads_that_split_the_same_leaves_lose_nothing() {
-    for options in super::all_options() {
+    for options in super::each_layer() {
         for pool in super::pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();
@@ -87,7 +87,7 @@ fn compare_and_swap_is_atomic() {
 /// D9: scans beside writers meet every key that is there throughout, once, in order.
 #[test]
 fn scans_beside_writers_miss_nothing_that_stays() {
-    for options in super::all_options() {
+    for options in super::each_layer() {
         for pool in super::pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();

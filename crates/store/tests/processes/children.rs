@@ -182,8 +182,13 @@ impl Peer {
     }
 
     /// Stops it where it is, or lets it go on.
+    /// Once this returns, a process that is told to stop has: all of its threads.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("a child of ours");
+        let is_over = || signal != Signal::STOP || has_stopped(self.child.id());
+        while !is_over() {
+            std::thread::yield_now();
+        }
     }
 
     /// SIGKILL. What it had said is printed if it was a panic.
@@ -247,4 +252,16 @@ fn play_a_part() {
         Some(Part::Sleeper) => crate::stopped::play_sleeper(&arguments),
         None => panic!("there is no part '{part}'"),
     }
+}
+
+/// Whether each thread of a process is stopped (`T` behind its name), or gone.
+fn has_stopped(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a child of ours");
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
+        state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+    })
 }

@@ -26,6 +26,9 @@
 //! | `mixed` | the runs with and without kills |
 //! | `loads` | loads and drops whose processes are killed, and readers beside them |
 //! | `node_death` | what is left when the memory node is killed, and what clients by tcp are told |
+//! | `bad_network` | delay, loss and a cut network, by the system's own means |
+//! | `barred` | a session that its home has fenced, at the guests, over verbs |
+//! | `drained` | one of several nodes drained under load, over verbs |
 //! | `guest_death` | what is left when one of several nodes is killed, or stopped |
 //! | `stopped` | a client by tcp that was given up, and goes on later |
 //! | `readers` | clients by tcp that may only read |
@@ -33,10 +36,13 @@
 //! | `reuse` | what a sweep may give back |
 //! | `deaths` | clients that die faster than the memory node looks |
 
+mod bad_network;
+mod barred;
 mod check;
 mod children;
 mod crew;
 mod deaths;
+mod drained;
 mod guest_death;
 mod journal;
 mod loads;

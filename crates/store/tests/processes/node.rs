@@ -26,13 +26,40 @@ pub(crate) enum Fabric {
     /// Over tcp, to a home and two guests, each a process of its own.
     Nodes,
     Verbs,
+    /// The same over verbs.
+    VerbsNodes,
+}
+
+impl Fabric {
+    /// Whether there are several nodes.
+    fn has_guests(self) -> bool {
+        matches!(self, Self::Nodes | Self::VerbsNodes)
+    }
+
+    /// Whether an RDMA device serves the memory.
+    pub(crate) fn is_by_verbs(self) -> bool {
+        matches!(self, Self::Verbs | Self::VerbsNodes)
+    }
+}
+
+/// How clients connect: by their RDMA device to nodes by verbs.
+pub(crate) fn connect_options() -> ConnectOptions {
+    let mut options = ConnectOptions::default();
+    options.verbs.device = std::env::var("FARLEAF_RDMA_DEVICE").ok();
+    options
+}
+
+/// What serves the memory of nodes by verbs.
+pub(crate) fn node_options() -> VerbsOptions {
+    VerbsOptions {
+        device: std::env::var("FARLEAF_TEST_NODE_RDMA_DEVICE").ok(),
+        ..VerbsOptions::default()
+    }
 }
 
 /// Opens a pool, by the clients' RDMA device if it is one by verbs.
 pub(crate) fn open_pool(address: &str) -> Pool {
-    let mut options = ConnectOptions::default();
-    options.verbs.device = std::env::var("FARLEAF_RDMA_DEVICE").ok();
-    Pool::open_with(address, &options).expect("the node serves")
+    Pool::open_with(address, &connect_options()).expect("the node serves")
 }
 
 /// What a node is like.
@@ -44,6 +71,8 @@ pub(crate) struct NodePlan {
     pub(crate) silence_max: Duration,
     /// Whether an RDMA device serves its memory, and nobody else.
     pub(crate) by_verbs: bool,
+    /// A guest that does not answer for so long is lost.
+    pub(crate) lost_after: Duration,
 }
 
 impl NodePlan {
@@ -54,6 +83,7 @@ impl NodePlan {
             retrain_threads: 0,
             silence_max: Duration::from_secs(30),
             by_verbs: false,
+            lost_after: LOST_AFTER,
         }
     }
 }
@@ -73,7 +103,7 @@ pub(crate) struct Guest {
 impl Guest {
     /// Joins the pool whose home is at an address.
     pub(crate) fn start(plan: NodePlan, home_address: &str) -> Self {
-        let arguments = format!("{} {home_address}", plan.size_mib);
+        let arguments = format!("{} {home_address} {}", plan.size_mib, plan.by_verbs);
         let peer = Peer::start(Part::Guest, &arguments);
         let said = peer.hear();
         assert!(said.starts_with("joined "), "{said}");
@@ -92,7 +122,11 @@ impl Guest {
 impl Node {
     /// The nodes that a fabric needs; of several, each has the plan's size.
     pub(crate) fn start_over(fabric: Fabric, plan: NodePlan) -> Self {
-        if fabric != Fabric::Nodes {
+        let plan = NodePlan {
+            by_verbs: fabric.is_by_verbs(),
+            ..plan
+        };
+        if !fabric.has_guests() {
             return Self::start(plan);
         }
         let mut home = Self::start_part(Part::Home, plan);
@@ -110,11 +144,12 @@ impl Node {
         let peer = Peer::start(
             part,
             &format!(
-                "{} {} {} {}",
+                "{} {} {} {} {}",
                 plan.size_mib,
                 plan.retrain_threads,
                 plan.silence_max.as_millis(),
-                plan.by_verbs
+                plan.by_verbs,
+                plan.lost_after.as_millis()
             ),
         );
         let said = peer.hear();
@@ -131,7 +166,7 @@ impl Node {
         match fabric {
             Fabric::Shm => format!("shm:{POOL}"),
             Fabric::Tcp | Fabric::Nodes => format!("tcp:{}", self.network_address),
-            Fabric::Verbs => format!("verbs:{}", self.network_address),
+            Fabric::Verbs | Fabric::VerbsNodes => format!("verbs:{}", self.network_address),
         }
     }
 
@@ -144,9 +179,19 @@ impl Node {
         self.peer.kill();
     }
 
+    /// Kills the home alone; returns those that were its guests.
+    pub(crate) fn kill_home(self) -> Vec<Guest> {
+        self.peer.kill();
+        self.guests
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         self.peer.signal(signal);
     }
+}
+
+fn by_verbs(argument: &str) -> Option<VerbsOptions> {
+    (argument == "true").then(node_options)
 }
 
 fn loopback() -> TcpListenOptions {
@@ -166,15 +211,9 @@ pub(crate) fn play(arguments: &[&str]) {
     let number = |index: usize| arguments[index].parse::<u64>().expect("a number");
     let retraining = farleaf::retrain_policy(number(1) as u32).expect("0 or 1");
     let size_bytes = number(0) << 20;
-    let node = if arguments[3] == "true" {
-        let device = std::env::var("FARLEAF_TEST_NODE_RDMA_DEVICE").ok();
-        let options = VerbsOptions {
-            device,
-            ..VerbsOptions::default()
-        };
-        ShmNode::start_with_verbs(POOL, size_bytes, retraining, &options)
-    } else {
-        ShmNode::start(POOL, size_bytes, retraining)
+    let node = match by_verbs(arguments[3]) {
+        Some(options) => ShmNode::start_with_verbs(POOL, size_bytes, retraining, &options),
+        None => ShmNode::start(POOL, size_bytes, retraining),
     };
     serve(node.expect("a node"), number(2));
 }
@@ -186,7 +225,8 @@ pub(crate) fn play_home(arguments: &[&str]) {
     let options = HomeOptions {
         address: "127.0.0.1:0".to_owned(),
         connect: ConnectOptions::default(),
-        lost_after: LOST_AFTER,
+        lost_after: Duration::from_millis(number(4)),
+        verbs: by_verbs(arguments[3]),
     };
     let node = ShmNode::start_home(POOL, number(0) << 20, retraining, options);
     serve(node.expect("a home"), number(2));
@@ -202,6 +242,7 @@ pub(crate) fn play_guest(arguments: &[&str]) {
         wanted: NodeId(0),
         home_address: arguments[1].to_owned(),
         connect: ConnectOptions::default(),
+        verbs: by_verbs(arguments[2]),
     };
     let node = GuestNode::start(&options).expect("a guest");
     let number = node.wait_until_joined().expect("the home is there");

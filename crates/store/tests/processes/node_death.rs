@@ -96,6 +96,13 @@ fn is_loss(error: &Error) -> bool {
     )
 }
 
+/// Guests fence the sessions of a process that has given itself up.
+fn is_loss_or_fenced(error: &Error) -> bool {
+    let is_fenced = matches!(error.kind(), ErrorKind::Fabric(error)
+        if matches!(error.kind(), BatchErrorKind::Fenced));
+    is_fenced || is_loss(error)
+}
+
 /// One thread per kind of operation on a table of [`RECORD_COUNT`] records, and one that waits for
 /// a lock that nobody gives back; how each of them ended.
 struct Clients<'scope> {
@@ -147,12 +154,16 @@ impl<'scope> Clients<'scope> {
 
     /// All of them must have ended so soon after `since`, by errors that say how.
     fn assert_ended(self, since: Instant, time_max: Duration) {
+        self.assert_ended_by(since, time_max, is_loss);
+    }
+
+    fn assert_ended_by(self, since: Instant, time_max: Duration, is_told: fn(&Error) -> bool) {
         for (name, thread) in self.threads {
             let (ended, error) = thread.join().expect("an error is no panic");
             let took = ended.saturating_duration_since(since);
             eprintln!("{name}: after {took:?}: {error}");
             assert!(took < time_max, "{name} ended after {took:?}: {error}");
-            let is_typed = is_loss(&error) || matches!(error.kind(), ErrorKind::Control(_));
+            let is_typed = is_told(&error) || matches!(error.kind(), ErrorKind::Control(_));
             assert!(is_typed, "{name}: {error:?}");
         }
     }
@@ -207,6 +218,29 @@ fn clients_of_a_killed_node_are_told_over_tcp() {
         let next_pool = Pool::open(&next.pool(Fabric::Tcp)).expect("another node serves");
         let (_session, table) = make_table(&next_pool);
         assert_eq!(table.get(7).expect("a get"), Some(7));
+    });
+}
+
+/// Promise: of several nodes the home is needed: where it is killed, everybody is told as quickly,
+/// also who works on a guest's keys alone. (They went on, as long
+/// as they needed nothing of the home.)
+#[test]
+fn clients_of_a_killed_home_are_told() {
+    scene("node_death::clients_of_a_killed_home_are_told", |_| {
+        let node = Node::start_over(Fabric::Nodes, NodePlan::of_size(64));
+        let address = node.pool(Fabric::Nodes);
+        let pool = Pool::open(&address).expect("the node serves");
+        let (session, table) = make_table(&pool);
+        std::thread::scope(|scope| {
+            let clients = Clients::start(scope, &pool);
+            std::thread::sleep(Duration::from_millis(300));
+            let killed = Instant::now();
+            let _guests = node.kill_home();
+            clients.assert_ended_by(killed, LOSS_TIME_MAX, is_loss_or_fenced);
+            let lost = table.get(1).expect_err("nobody answers");
+            assert!(is_loss_or_fenced(&lost), "{lost:?}");
+        });
+        drop((table, session, pool));
     });
 }
 

@@ -1,0 +1,325 @@
+//! Guests that come in, and how the home's own agent reaches them (V1, V3, V6).
+
+use std::io::copy;
+use std::net::{Ipv4Addr, Shutdown, TcpListener as Socket, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farleaf::{ConnectOptions, EmbeddedFabric, NodeState, Pool, PoolOptions, TableOptions};
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::tcp::{Grant, JoinRequest, Rights, Secret, TcpClient, TcpListener, TcpService};
+use farleaf_fabric::{Control, SessionService, StopSignal};
+use farleaf_node::sessions::format_region;
+use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode};
+use farleaf_types::{NodeId, OwnerWord};
+
+use crate::several_nodes::{
+    LOST_AFTER, Nodes, SIZE_BYTES, active_count, add_far, client, key, listen, wait_for,
+};
+
+const WAIT_MAX: Duration = Duration::from_mins(1);
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + WAIT_MAX;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Promise (V3, F6): a session that was fenced before a guest came, or while it was coming, writes
+/// nothing there; one that is alive does.
+#[test]
+fn a_newcomer_bars_what_was_fenced_before() {
+    let nodes = Nodes::home_alone();
+    let home = client(&nodes.address);
+    let administrator = client(&nodes.address);
+    let fence = |owner| {
+        let fenced = administrator.fence_session(owner, &mut |_| ());
+        fenced.expect("an administrator may");
+    };
+    let mut fenced: Vec<OwnerWord> = Vec::new();
+    let mut fence_one = || {
+        let owner = home.register_session().expect("a session");
+        fence(owner);
+        fenced.push(owner);
+    };
+    // While there is no guest, while there is one, and while another one comes.
+    fence_one();
+    let first = nodes.guest();
+    first.wait_until_joined().expect("it joins");
+    fence_one();
+    let alive = home.register_session().expect("a session");
+    let second = nodes.guest();
+    let pool = nodes.open();
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        fence_one();
+        if active_count(&pool.nodes().expect("the home is there")) == 3 {
+            break;
+        }
+        assert!(Instant::now() < until, "it joins");
+    }
+    let at_second = client(&second.network_address().to_string()).with_sessions_of(&home);
+    for owner in fenced {
+        let refused = at_second.endpoint(Some(owner)).expect_err("it is fenced");
+        assert!(refused.to_string().contains("has been fenced"), "{refused}");
+    }
+    let endpoint = at_second.endpoint(Some(alive)).expect("it is let in");
+    assert_eq!(add_far(&endpoint).expect("it may"), 0);
+}
+
+/// A guest that answers, and bars, until it has barred one session; then it hangs up on everybody.
+struct Failing {
+    stop: StopSignal,
+    barred: Arc<Mutex<Vec<OwnerWord>>>,
+}
+
+impl SessionService for Failing {
+    fn register(&mut self, _pid: u32) -> Result<OwnerWord, String> {
+        Err("not here".to_owned())
+    }
+
+    fn fence(&mut self, _owner: OwnerWord) {}
+
+    fn process_of(&mut self, _owner: OwnerWord) -> Option<u32> {
+        Some(0)
+    }
+}
+
+impl TcpService for Failing {
+    fn grant(&self, _rights: Rights) -> Grant {
+        Grant::nothing()
+    }
+
+    fn own_words(&self, _owner: OwnerWord) -> core::ops::Range<u64> {
+        0..0
+    }
+
+    fn bar(&mut self, owner: OwnerWord) -> bool {
+        self.barred.lock().expect("nobody panics").push(owner);
+        self.stop.stop();
+        true
+    }
+}
+
+/// Promise (V1, V3): a guest that fails while it is told what is fenced does not become one, so
+/// nobody ever waits for it; its number is free for the next.
+#[test]
+fn a_guest_that_fails_while_it_is_taken_in_is_none() {
+    let nodes = Nodes::home_alone();
+    let home = client(&nodes.address);
+    let mut fenced = [(); 2].map(|()| home.register_session().expect("a session"));
+    for owner in fenced {
+        home.close_session(owner).expect("closed");
+    }
+    let region = Arc::new(MappedRegion::anonymous(SIZE_BYTES).expect("memory"));
+    let layout = format_region(&region).expect("large enough");
+    let listener = TcpListener::bind(&region, &listen()).expect("a port");
+    let request = JoinRequest {
+        region_id: layout.superblock.region_id,
+        size_bytes: SIZE_BYTES,
+        wanted: NodeId(0),
+        address: listener.address().to_string(),
+        serves_verbs: false,
+    };
+    let stop = StopSignal::new().expect("a descriptor");
+    let barred = Arc::new(Mutex::new(Vec::new()));
+    let mut failing = Failing {
+        stop: stop.clone(),
+        barred: Arc::clone(&barred),
+    };
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(move || listener.run(&mut failing, &stop));
+        loop {
+            match home.join(&request) {
+                Ok(joined) if joined.node.is_none() => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Ok(joined) => panic!("it has failed: {joined:?}"),
+                Err(refused) => return refused.to_string(),
+            }
+        }
+    });
+    assert!(
+        refused.contains("does not bar fenced sessions"),
+        "{refused}"
+    );
+    fenced.sort_by_key(|owner| owner.word());
+    assert_eq!(
+        barred.lock().expect("nobody panics")[..],
+        fenced[..1],
+        "before it hung up"
+    );
+    assert_eq!(home.member(NodeId(1)).expect("an answer").state, 0);
+    let guest = nodes.guest();
+    assert_eq!(guest.wait_until_joined().expect("it joins"), NodeId(1));
+}
+
+/// Promise (V6): as long as a guest that answers the home has no room for the home's own agent, it
+/// is not lost; and the agent does its work when there is room.
+#[test]
+fn a_guest_that_has_no_room_for_the_agent_is_not_lost() {
+    const CONNECTION_COUNT_MAX: usize = 16;
+    let nodes = Nodes::home_alone();
+    let mut options = nodes.guest_options();
+    options.listen.connection_count_max = CONNECTION_COUNT_MAX;
+    let guest = GuestNode::start(&options).expect("a guest");
+    guest.wait_until_joined().expect("it joins");
+    let pool = nodes.open();
+    wait_for(&pool, "it joins", |nodes| active_count(nodes) == 2);
+    let session = pool.session().expect("a session");
+    let table = session.create_table("t", &TableOptions::default());
+    let records = (0..200_000).map(|number| (key(number), number));
+    table
+        .expect("a table")
+        .bulk_load(records, |_| {})
+        .expect("it fits");
+    let used_bytes = || pool.nodes().expect("the home is there")[1].used_bytes;
+    assert!(used_bytes() > Some(0), "it is on both nodes");
+    let address = guest.network_address().to_string();
+    let mut held = Vec::new();
+    while let Ok(client) = TcpClient::connect(&address, &ConnectOptions::default()) {
+        held.push(client);
+        assert!(held.len() <= CONNECTION_COUNT_MAX);
+    }
+    session.drop_table("t").expect("dropped");
+    let home = client(&nodes.address);
+    let begun = Instant::now();
+    let answered = || home.member(NodeId(1)).expect("an answer").answered_count;
+    let before = answered();
+    while begun.elapsed() < Duration::from_secs(3) {
+        let member = home.member(NodeId(1)).expect("an answer");
+        assert_eq!(member.state, NodeState::Active as u64, "it answers");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(answered() > before, "it is still asked");
+    drop(held);
+    eventually("the agent comes in, and frees what was dropped", || {
+        used_bytes() == Some(0)
+    });
+}
+
+/// What stands between a guest and everybody else.
+struct Proxy {
+    address: String,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Proxy {
+    /// To what listens at an address, once that is known.
+    fn start(target: Arc<Mutex<Option<String>>>) -> Self {
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("it is bound").to_string();
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let known = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            for near in socket.incoming() {
+                let near = near.expect("somebody connects");
+                let far = target.lock().expect("nobody panics").clone();
+                let Ok(far) = TcpStream::connect(far.expect("it is known")) else {
+                    return;
+                };
+                let again = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+                known.lock().expect("nobody panics").push(again(&near));
+                for (mut from, mut to) in [(again(&near), again(&far)), (far, near)] {
+                    std::thread::spawn(move || {
+                        // Whoever ends it, both ends end.
+                        let _ = copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self {
+            address,
+            connections,
+        }
+    }
+
+    /// All connections but the first, which is the one that the home asks over.
+    fn cut_all_but_the_first(&self) {
+        let connections = self.connections.lock().expect("nobody panics");
+        assert!(connections.len() > 1, "there is something to cut");
+        for connection in &connections[1..] {
+            // It may have ended before.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Promise (V6): when the connection of the home's agent to a guest breaks, the guest is not lost
+/// as long as it answers the home, and the agent opens another one and goes on.
+#[test]
+fn the_agent_connects_anew_to_a_guest_that_goes_on() {
+    let secret = Secret::from_text("what all nodes of this pool know").expect("long enough");
+    let connect = ConnectOptions {
+        secret: Some(secret.clone()),
+        ..ConnectOptions::default()
+    };
+    let mut listen = listen();
+    listen.secret = Some(secret);
+    let options = HomeOptions {
+        address: "127.0.0.1:0".to_owned(),
+        connect: connect.clone(),
+        lost_after: LOST_AFTER,
+        verbs: None,
+    };
+    let name = format!("newcomers-{}", std::process::id());
+    let home = ShmNode::start_home(&name, SIZE_BYTES, None, options);
+    let mut home = home.expect("a home");
+    let home_address = home.listen(&listen).expect("a port").to_string();
+    let target = Arc::new(Mutex::new(None));
+    let proxy = Proxy::start(Arc::clone(&target));
+    // Before anybody is told of the proxy, as the guest's own port is not known before.
+    let port = Socket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listen.address = port.local_addr().expect("it is bound");
+    drop(port);
+    *target.lock().expect("nobody panics") = Some(listen.address.to_string());
+    let guest = GuestNode::start(&GuestOptions {
+        name: "newcomers-guest".to_owned(),
+        size_bytes: SIZE_BYTES,
+        listen,
+        address: proxy.address.clone(),
+        wanted: NodeId(0),
+        home_address: home_address.clone(),
+        connect: connect.clone(),
+        verbs: None,
+    });
+    let guest = guest.expect("a guest");
+    guest.wait_until_joined().expect("it joins");
+    for round in 0..2 {
+        let address = format!("tcp:{home_address}");
+        let pool = Pool::open_with(&address, &connect).expect("the pool");
+        let session = pool.session().expect("a session");
+        let table = session.create_table("t", &TableOptions::default());
+        let records = (0..200_000).map(|number| (key(number), number));
+        let table = table.expect("a table");
+        table.bulk_load(records, |_| {}).expect("it fits");
+        let guests = || pool.nodes().expect("the home is there")[1].clone();
+        assert!(guests().used_bytes > Some(0), "it is on both nodes");
+        session.drop_table("t").expect("dropped");
+        eventually("the agent frees what was dropped", || {
+            guests().used_bytes == Some(0)
+        });
+        assert_eq!(guests().state, NodeState::Active, "round {round}");
+        drop((table, session, pool));
+        proxy.cut_all_but_the_first();
+    }
+}
+
+/// Promise: where nobody moves leaves, a node does not begin to drain, and why is said. (It drained
+/// for ever.)
+#[test]
+fn nothing_drains_where_nothing_is_retrained() {
+    let options = PoolOptions {
+        fabric: EmbeddedFabric::Nodes { node_count: 2 },
+        size_bytes: SIZE_BYTES,
+        retrain_thread_count: 0,
+    };
+    let pool = Pool::embedded(&options).expect("a pool");
+    let refused = pool.set_node_state(1, NodeState::Draining);
+    let refused = refused.expect_err("nobody moves leaves").to_string();
+    assert!(refused.contains("--retrain-threads 0"), "{refused}");
+    assert_eq!(pool.nodes().expect("nodes")[1].state, NodeState::Active);
+}

@@ -1,0 +1,159 @@
+//! Tables with a tree: what each search layer reads to find a leaf, and what it keeps.
+
+use farleaf::{
+    LayerKind, OperationKind, Pool, PoolOptions, Session, SessionOptions, Table, TableOptions,
+};
+
+const COUNT: u64 = 40_000;
+
+fn pool() -> Pool {
+    let options = PoolOptions {
+        size_bytes: 64 << 20,
+        retrain_thread_count: 0,
+        ..PoolOptions::default()
+    };
+    Pool::embedded(&options).unwrap()
+}
+
+fn loaded(pool: &Pool, layer: LayerKind) -> (Session, Table) {
+    let options = TableOptions {
+        layer,
+        ..TableOptions::default()
+    };
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &options).unwrap();
+    let records = (0..COUNT).map(|key| (key * 1000, key));
+    table.bulk_load(records, |_| {}).unwrap();
+    (session, table)
+}
+
+/// Round trips of a get on average.
+fn round_trips(session: &Session, table: &Table, keys: impl Iterator<Item = u64>) -> f64 {
+    let before = session.counters(OperationKind::Get);
+    keys.for_each(|key| assert!(table.get(key).unwrap().is_some(), "key {key}"));
+    let after = session.counters(OperationKind::Get);
+    let trips = after.cost.round_trips - before.cost.round_trips;
+    trips as f64 / (after.operations - before.operations) as f64
+}
+
+/// Promise: 6,700 leaves under nodes of 45 entries make three levels: `fg` reads them all,
+/// `rf-tree` none, and `sherman` none once it has met them.
+#[test]
+fn a_get_costs_what_the_layer_does_not_keep() {
+    for (layer, at_first, then) in [
+        (LayerKind::Fg, 4.0, 4.0),
+        (LayerKind::RfTree, 1.0, 1.0),
+        (LayerKind::Sherman, 1.1, 1.0),
+    ] {
+        let pool = pool();
+        drop(loaded(&pool, layer));
+        let session = pool.session().unwrap();
+        let table = session.open_table("t").unwrap();
+        let keys = || (0..COUNT).map(|key| key * 1000);
+        let first = round_trips(&session, &table, keys());
+        assert!(first <= at_first && first >= then, "{layer}: {first}");
+        let again = round_trips(&session, &table, keys());
+        assert!((again - then).abs() < 1e-9, "{layer}: {again}");
+    }
+}
+
+/// Promise (I3): what one session splits, others find listed, and none is left out: a session that
+/// comes later needs no link, but as many as an older copy of its process costs before it is
+/// replaced.
+#[test]
+fn splits_are_listed_for_everybody() {
+    for layer in [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman] {
+        let pool = pool();
+        let (_session, table) = loaded(&pool, layer);
+        for key in 0..COUNT * 3 {
+            table.put(key * 333 + 7, key).unwrap();
+        }
+        assert_eq!(table.hint_counters().unlisted_count, 0, "{layer}");
+        let session = pool.session().unwrap();
+        let other = session.open_table("t").unwrap();
+        for key in 0..COUNT * 3 {
+            assert_eq!(other.get(key * 333 + 7).unwrap(), Some(key));
+        }
+        let link_count = other.hint_counters().synonym_count;
+        let is_copied = layer == LayerKind::RfTree;
+        assert!(
+            link_count <= u64::from(is_copied) * 1024,
+            "{layer}: {link_count}"
+        );
+        let estimate = other.len_estimate().unwrap() as f64;
+        let error = (estimate / (COUNT * 4) as f64 - 1.0).abs();
+        assert!(error < 0.1, "{layer}: {estimate}");
+        let stats = other.stats().unwrap();
+        assert!(stats.sound && stats.records > COUNT * 3, "{stats:?}");
+    }
+}
+
+/// Promise: a session of `rf-tree` that had to follow more links than it allows takes a newer copy
+/// of the tree, once for all sessions of its process, and needs no link after that.
+#[test]
+fn a_cache_that_costs_links_is_replaced() {
+    let pool = pool();
+    let (_session, table) = loaded(&pool, LayerKind::RfTree);
+    let options = SessionOptions {
+        link_count_max: Some(0),
+        ..SessionOptions::default()
+    };
+    let session = pool.session_with(&options).unwrap();
+    let old = session.open_table("t").unwrap();
+    for key in 0..COUNT {
+        table.put(key * 1000 + 1, key).unwrap();
+        table.put(key * 1000 + 2, key).unwrap();
+    }
+    let keys = || (0..COUNT).map(|key| key * 1000 + 1);
+    assert!(round_trips(&session, &old, keys()) < 1.01);
+    let counted = old.hint_counters();
+    assert!(counted.refresh_count >= 1, "{counted:?}");
+    assert!(counted.synonym_count < 100, "{counted:?}");
+    assert!((round_trips(&session, &old, keys()) - 1.0).abs() < 1e-9);
+}
+
+/// Promise: `sherman` never holds more than its budget, and answers right under the smallest.
+#[test]
+fn a_cache_of_nodes_keeps_to_its_budget() {
+    let pool = pool();
+    drop(loaded(&pool, LayerKind::Sherman));
+    let mut costs = Vec::new();
+    for bytes in [1024, 20_000, 1 << 20] {
+        let options = SessionOptions {
+            metadata_budget_bytes: Some(bytes),
+            ..SessionOptions::default()
+        };
+        let session = pool.session_with(&options).unwrap();
+        let table = session.open_table("t").unwrap();
+        let scattered = |key: u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15) % COUNT * 1000;
+        for key in (0..COUNT).map(scattered) {
+            assert_eq!(table.get(key).unwrap(), Some(key / 1000));
+            assert!(table.metadata_bytes() <= bytes, "{bytes}");
+        }
+        costs.push(round_trips(&session, &table, (0..COUNT).map(scattered)));
+    }
+    assert!(costs.is_sorted_by(|less, more| less > more), "{costs:?}");
+}
+
+/// Promise (I3): a put that splits a leaf takes two round trips as in any table, and two more to
+/// list the new one, where the session knows the node: also one that it has made itself. (It went
+/// by the old one, and two round trips more.)
+#[test]
+fn a_split_is_listed_in_two_round_trips() {
+    for layer in [LayerKind::RfTree, LayerKind::Sherman] {
+        let pool = pool();
+        let (session, table) = loaded(&pool, layer);
+        for key in 0..COUNT {
+            table.get(key * 1000).unwrap();
+        }
+        let mut counts = [0_u32; 16];
+        for key in 0..COUNT {
+            table.put(key * 1000 + 1, key).unwrap();
+            let trips = session.last_cost().round_trips as usize;
+            counts[trips.min(counts.len() - 1)] += 1;
+        }
+        let puts_that_split: u32 = counts[3..].iter().sum();
+        assert!(counts[2] > 3 * puts_that_split, "{layer}: {counts:?}");
+        assert!(counts[4] * 10 > puts_that_split * 9, "{layer}: {counts:?}");
+    }
+}

@@ -1,0 +1,92 @@
+//! A session that its home has fenced, at the guests, over verbs. (Over tcp: `several_nodes` of the
+//! tests `it`.)
+
+use std::time::{Duration, Instant};
+
+use farleaf_executor::block_on;
+use farleaf_fabric::verbs::{VerbsClient, VerbsEndpoint};
+use farleaf_fabric::{Batch, BatchError, Control, Endpoint};
+use farleaf_types::{NodeId, WordAddr};
+
+use crate::children::scene;
+use crate::node::{Fabric, Node, NodePlan, connect_options};
+
+/// Who hangs up is noticed in this time.
+const NOTICE_TIME_MAX: Duration = Duration::from_secs(10);
+
+fn connect(address: &str) -> VerbsClient {
+    VerbsClient::connect(address, &connect_options()).expect("it serves")
+}
+
+fn connect_guest(address: &str, home: &VerbsClient) -> VerbsClient {
+    VerbsClient::connect_guest(address, &connect_options(), home).expect("it serves")
+}
+
+/// Adds to a word behind what a region needs for itself; what it was.
+fn add_far(endpoint: &VerbsEndpoint) -> Result<u64, BatchError> {
+    let mut batch = Batch::new();
+    let last = endpoint.region_word_count(NodeId(0)).expect("there is one") - 1;
+    let slot = batch.fetch_add(WordAddr::new(NodeId(0), last), 1);
+    block_on(endpoint.execute(&mut batch), endpoint.completions())?;
+    Ok(batch.previous(slot))
+}
+
+/// Promise (V3, F6): a session that the home has fenced changes nothing at a guest any more, not
+/// over the queue pair that it has there nor over a new one; nobody comes in without the pass of a
+/// session, nor under a name that is in use; and who hangs up ends no session.
+#[test]
+#[ignore = "needs RDMA devices; `guest/run` starts a machine that has two"]
+fn a_guest_bars_whom_the_home_has_fenced_over_verbs() {
+    let name = "barred::a_guest_bars_whom_the_home_has_fenced_over_verbs";
+    scene(name, |_| {
+        let node = Node::start_over(Fabric::VerbsNodes, NodePlan::of_size(8));
+        let pool = crate::node::open_pool(&node.pool(Fabric::VerbsNodes));
+        let nodes = pool.nodes().expect("the home is there");
+        let guest = &nodes
+            .iter()
+            .find(|node| node.number == 1)
+            .expect("it joined")
+            .address;
+        let home = connect(node.network_address());
+        let at_guest = connect_guest(guest, &home);
+        let administrator = connect(node.network_address());
+        let fence = |owner| {
+            let fenced = administrator.fence_session(owner, &mut |_| ());
+            fenced.expect("an administrator may");
+        };
+        let refused = at_guest.register_session().expect_err("not here");
+        assert!(refused.to_string().contains("home"), "{refused}");
+        let [first, second, third] = [(); 3].map(|()| home.register_session().expect("a session"));
+        let endpoint = at_guest.endpoint(first).expect("it is let in");
+        assert_eq!(add_far(&endpoint).expect("it may"), 0);
+        fence(first);
+        add_far(&endpoint).expect_err("it is fenced");
+        let refused = at_guest.endpoint(first).expect_err("for ever");
+        assert!(refused.to_string().contains("has been fenced"), "{refused}");
+        fence(second);
+        let refused = at_guest.endpoint(second).expect_err("it never was there");
+        assert!(refused.to_string().contains("has been fenced"), "{refused}");
+        let refused = connect(guest).endpoint(third).expect_err("not its own");
+        assert!(
+            refused.to_string().contains("without the pass"),
+            "{refused}"
+        );
+        let twin = connect_guest(guest, &home);
+        let held = twin.endpoint(third).expect("it is its own");
+        let refused = at_guest.endpoint(third).expect_err("it is in use");
+        assert!(
+            refused.to_string().contains("another client's"),
+            "{refused}"
+        );
+        drop((held, twin));
+        let until = Instant::now() + NOTICE_TIME_MAX;
+        let endpoint = loop {
+            match at_guest.endpoint(third) {
+                Ok(endpoint) => break endpoint,
+                Err(error) => assert!(Instant::now() < until, "it is nobody's any more: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(add_far(&endpoint).expect("it may"), 1, "once");
+    });
+}
