@@ -35,6 +35,8 @@ pub enum Colour {
     Green,
     /// Between the two, for what is not compared.
     Grey,
+    /// Between the two, far from green.
+    Red,
 }
 
 impl Colour {
@@ -44,6 +46,7 @@ impl Colour {
             Self::Orange => RGBColor(0xE6, 0x8A, 0x1F),
             Self::Green => RGBColor(0x3F, 0x8F, 0x4F),
             Self::Grey => RGBColor(0x77, 0x77, 0x77),
+            Self::Red => RGBColor(0xB2, 0x18, 0x2B),
         }
     }
 }

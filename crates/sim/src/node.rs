@@ -197,7 +197,7 @@ impl Node {
     /// The region is full.
     pub fn create_table(
         &self,
-        kind: LayerKind,
+        (kind, entry_count_max): (LayerKind, u32),
         slots: u64,
         fill_percent: u8,
     ) -> Result<CatalogEntry, IndexError> {
@@ -219,6 +219,7 @@ impl Node {
             kind,
             fill_percent,
             epsilon_keys: EPSILON_KEYS,
+            entry_count_max,
         };
         let table = block_on(create_table(&access, &plan), || 0)?;
         let record = TableRecord {

@@ -6,6 +6,7 @@ mod mishap;
 mod operations;
 
 use farleaf_index::LayerKind;
+use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
@@ -31,6 +32,8 @@ pub struct TablePlan {
     pub is_memory_reused: bool,
     /// When the node retrains; `None`: never.
     pub retraining: Option<RetrainPolicy>,
+    /// Entries of the inner nodes of its tree, if it has one, at the most.
+    pub entry_count_max: u32,
 }
 
 /// One client: lanes of operations, each done one after the other, all lanes at once, on one
@@ -41,6 +44,8 @@ pub struct ClientPlan {
     pub lanes: Vec<Vec<Operation>>,
     /// The most bytes that its session may hold to find leaves (L3.1), if it has a budget.
     pub metadata_budget_bytes: Option<u64>,
+    /// Links that a lookup may follow before a cache of the tree is read anew, if it chooses that.
+    pub link_count_max: Option<u32>,
 }
 
 /// One run.
@@ -103,25 +108,12 @@ impl Plan {
         if table.layer == LayerKind::Learned && random.chance(400) {
             draw_budgets(&mut random, &mut clients);
         }
+        if profile == Profile::Trees {
+            draw_tree(seed, &mut table, &mut clients);
+        }
         let mut of_nodes = Random::new(seed ^ OF_NODES);
         let node_count = draw_node_count(&mut of_nodes, profile);
-        let mut faults = match profile {
-            Profile::Calm => Vec::new(),
-            Profile::Crashes => draw_faults(&mut random, clients.len()),
-            Profile::Retraining => {
-                let mut faults = draw_faults(&mut random, clients.len());
-                faults.extend(draw_retraining_faults(&mut random, clients.len()));
-                faults
-            }
-            Profile::NodeLoss => {
-                let mut faults = draw_faults(&mut random, clients.len());
-                faults.push(Fault {
-                    when: draw_when(&mut random, 0),
-                    mishap: Mishap::NodeLoss,
-                });
-                faults
-            }
-        };
+        let mut faults = draw_profile_faults(&mut random, profile, clients.len());
         let is_drained = profile == Profile::Retraining && table.layer == LayerKind::Learned;
         let befalling = (clients.len(), is_drained);
         faults.extend(draw_node_faults(&mut of_nodes, node_count, befalling));
@@ -173,6 +165,27 @@ impl Plan {
     }
 }
 
+/// What a profile's clients have to survive.
+fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usize) -> Vec<Fault> {
+    match profile {
+        Profile::Calm => Vec::new(),
+        Profile::Crashes | Profile::Trees => draw_faults(random, client_count),
+        Profile::Retraining => {
+            let mut faults = draw_faults(random, client_count);
+            faults.extend(draw_retraining_faults(random, client_count));
+            faults
+        }
+        Profile::NodeLoss => {
+            let mut faults = draw_faults(random, client_count);
+            faults.push(Fault {
+                when: draw_when(random, 0),
+                mishap: Mishap::NodeLoss,
+            });
+            faults
+        }
+    }
+}
+
 /// In the simulated node's time; and tables are nearly always at rest, so that there is more to do.
 const EAGER: RetrainPolicy = RetrainPolicy {
     rest_leaves_per_change: 1,
@@ -184,10 +197,37 @@ const EAGER: RetrainPolicy = RetrainPolicy {
 /// depend on it.
 const OF_NODES: u64 = 0x6e6f_6465_735f_6f66;
 
+/// What is drawn of trees is, too.
+const OF_TREES: u64 = 0x6f66_5f74_7265_6573;
+
+/// Gives the tables trees, of small nodes, and the clients caches of them that do not last.
+fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
+    const TREES: [LayerKind; 3] = [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman];
+    let mut random = Random::new(seed ^ OF_TREES);
+    table.layer = *random.choose(&TREES);
+    table.entry_count_max = *random.choose(&[3, 3, 4, 6, 61]);
+    // A session's budget is for all its tables.
+    let has_budgets = table.layer == LayerKind::Sherman && random.chance(600);
+    for client in clients {
+        client.link_count_max = Some(*random.choose(&[0, 0, 1, 3]));
+        let bytes = *random.choose(&[1024, 1800, 5000, 100_000]);
+        client.metadata_budget_bytes = has_budgets.then_some(bytes);
+        for operation in client.lanes.iter_mut().flatten() {
+            if let Operation::Create(shape) = operation {
+                shape.layer = if has_budgets {
+                    LayerKind::Sherman
+                } else {
+                    *random.choose(&LayerKind::ALL)
+                };
+            }
+        }
+    }
+}
+
 /// Where mishaps are drawn that nodes have a part in, half of the pools have several.
 fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
     match profile {
-        Profile::Crashes | Profile::Retraining => *random.choose(&[1, 1, 2, 3]),
+        Profile::Crashes | Profile::Retraining | Profile::Trees => *random.choose(&[1, 1, 2, 3]),
         Profile::Calm | Profile::NodeLoss => 1,
     }
 }
@@ -204,6 +244,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
         fill_percent: *random.choose(&[50, 75, 100]),
         loaded,
         is_memory_reused: random.chance(500),
+        entry_count_max: ENTRY_COUNT_MAX as u32,
         retraining: random.chance(600).then(|| RetrainPolicy {
             leaves_per_split: *random.choose(&[1, 8, 1000]),
             split_count_min: random.between(1, 3),

@@ -62,11 +62,13 @@ pub enum Plant {
     MovedAtOnce,
     /// A sibling on another node is written by the batch that links to it (D3).
     SiblingAtOnce,
+    /// A child is listed in the tree before anything links to it (I3).
+    ListedBeforeLinked,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -88,6 +90,7 @@ impl Plant {
         Self::SnapshotBeforeRuns,
         Self::MovedAtOnce,
         Self::SiblingAtOnce,
+        Self::ListedBeforeLinked,
     ];
 
     /// The name for users.
@@ -114,6 +117,7 @@ impl Plant {
             Self::SnapshotBeforeRuns => "snapshot-before-runs",
             Self::MovedAtOnce => "moved-at-once",
             Self::SiblingAtOnce => "sibling-at-once",
+            Self::ListedBeforeLinked => "listed-before-linked",
         }
     }
 
@@ -132,6 +136,7 @@ impl Plant {
             | Self::SnapshotBeforeRuns
             | Self::MovedAtOnce
             | Self::SiblingAtOnce => Profile::Retraining,
+            Self::ListedBeforeLinked => Profile::Trees,
             _ => Profile::Crashes,
         }
     }
@@ -156,6 +161,7 @@ impl Plant {
             Self::SnapshotBeforeRuns => Some(ProtocolCheck::RunIsFilledFirst),
             Self::MovedAtOnce => Some(ProtocolCheck::MovedIsWholeElsewhere),
             Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
+            Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
             _ => None,
         }
     }

@@ -221,7 +221,8 @@ fn prepare(
     findings: &Findings,
 ) -> Result<(), Box<dyn core::error::Error>> {
     let table = &plan.table;
-    node.create_table(table.layer, table.slots, table.fill_percent)?;
+    let layer = (table.layer, table.entry_count_max);
+    node.create_table(layer, table.slots, table.fill_percent)?;
     if !table.loaded.is_empty() {
         let session = open_still(node, findings)?;
         let load = Operation::Load(table.loaded.clone());

@@ -13,6 +13,7 @@ use super::machine::{Machine, Process};
 use super::run::Shared;
 use crate::fabric::executor::sleep;
 use crate::fabric::world::ClientId;
+use crate::nic::parts::Parts;
 
 /// A thread's session on one memory node, with the table there.
 struct Part {
@@ -49,10 +50,12 @@ impl<'a> Thread<'a> {
         operation_ns: f64,
     ) -> Result<Self, ExperimentError> {
         let mut parts = Vec::with_capacity(machine.len());
-        for machine in machine {
+        for (machine, partition) in machine.iter().zip(&shared.image.partitions) {
             let session = machine.session(thread)?;
             let table = session.open_table(TABLE_NAME).await?;
-            parts.push(Part { session, table });
+            let part = Part { session, table };
+            warm(shared, &part, &partition.searched.cached_fences).await?;
+            parts.push(part);
         }
         Ok(Self {
             shared,
@@ -76,7 +79,7 @@ impl<'a> Thread<'a> {
             let Some(operation) = self.draw() else {
                 return self.shared.fail("the keys to insert ran out".to_owned());
             };
-            let begun = self.now();
+            let (begun, spent) = (self.now(), self.spent());
             self.think().await;
             let cost = match self.perform(operation, &mut records).await {
                 Ok(cost) => cost,
@@ -89,8 +92,9 @@ impl<'a> Thread<'a> {
                 bytes_written: cost.bytes_written,
                 leaves_read: cost.leaves_read,
             };
+            let parts = self.spent() - spent;
             let sample = (operation.kind(), latency_ns, cost);
-            self.shared.count(sample, || self.metadata_bytes());
+            self.shared.count(sample, parts, || self.metadata_bytes());
         }
     }
 
@@ -105,6 +109,11 @@ impl<'a> Thread<'a> {
 
     fn now(&self) -> u64 {
         self.shared.world.borrow().now()
+    }
+
+    /// Where the time of this task has gone until now.
+    fn spent(&self) -> Parts {
+        self.shared.world.borrow().spent()
     }
 
     /// Takes the processor for what an operation begins with, after all that it has been given
@@ -215,6 +224,21 @@ impl<'a> Thread<'a> {
             Err(lost(from))
         }
     }
+}
+
+/// Fills a cache of inner nodes as far as its budget goes, by gets of a key of each, for which no
+/// time passes: as it is after far more operations than an experiment has.
+async fn warm(shared: &Shared<'_>, part: &Part, fences: &[u64]) -> Result<(), Error> {
+    shared.world.borrow_mut().stand_still(true);
+    let mut outcome = Ok(None);
+    for fence in fences {
+        outcome = part.table.get(*fence).await;
+        if outcome.is_err() {
+            break;
+        }
+    }
+    shared.world.borrow_mut().stand_still(false);
+    outcome.map(|_| ())
 }
 
 fn lost(key: u64) -> String {

@@ -9,11 +9,8 @@ use std::sync::mpsc::channel;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_index::directory::Directory;
-use farleaf_index::hint::SearchLayer;
+use farleaf_index::IndexError;
 use farleaf_index::load::{LoadPlan, bulk_load, create_table, finish_root};
-use farleaf_index::snapshot::read_snapshot;
-use farleaf_index::{IndexError, Layer};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::Sessions;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
@@ -23,6 +20,7 @@ use farleaf_types::{NodeId, RemoteAddr, SequenceNumber, TableId};
 use super::ExperimentError;
 use super::keys::Keys;
 use super::plan::TablePlan;
+use super::searched::{Searched, searched};
 use crate::fabric::Freedoms;
 use crate::fabric::endpoint::StillEndpoint;
 use crate::fabric::world::{SharedWorld, World};
@@ -34,6 +32,10 @@ const SPARE_BYTES: u64 = 12 << 20;
 const WAITING_SNAPSHOTS_BYTES: u64 = 64 << 20;
 /// Chunks that one session leases at a time take no more.
 const SPARE_BYTES_PER_SESSION: u64 = 384 << 10;
+/// The same of a tree's inner nodes, beside leaves.
+const INNER_BYTES_PER_SESSION: u64 = 128 << 10;
+/// An inner node of 1 KiB has a quarter of its 61 entries at the least.
+const INNER_BYTES_PER_LEAF: u64 = 1024 * 4 / 61 + 1;
 
 /// Sessions that one memory node has for client threads; its region has 1023, of which the node
 /// itself needs one.
@@ -45,7 +47,7 @@ const NODE_COUNT_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
     pub(super) layout: PoolLayout,
-    pub(super) directory: Arc<Directory>,
+    pub(super) searched: Searched,
 }
 
 /// Loaded tables.
@@ -154,21 +156,20 @@ impl Image {
     /// Leaves of all tables, as loaded.
     pub fn leaf_count(&self) -> u64 {
         let leaves = self.partitions.iter();
-        leaves.map(|it| u64::from(it.directory.leaf_count())).sum()
+        leaves.map(|it| it.searched.leaf_count).sum()
     }
 
-    /// Bytes that a session on all tables holds to find leaves, before it has met any synonym.
+    /// Bytes that a session on all tables holds to find leaves, before it has met any synonym; with
+    /// a cache of inner nodes, once it has met all of them.
     pub fn metadata_bytes(&self) -> u64 {
-        let layers = self.partitions.iter().map(|partition| {
-            Layer::new(self.plan.layer, Arc::clone(&partition.directory)).metadata_bytes()
-        });
-        layers.sum()
+        let tables = self.partitions.iter();
+        tables.map(|it| it.searched.metadata_bytes).sum()
     }
 
     /// Models of all tables.
     pub fn model_count(&self) -> usize {
         let models = self.partitions.iter();
-        models.map(|it| it.directory.model_count()).sum()
+        models.map(|it| it.searched.model_count).sum()
     }
 }
 
@@ -230,7 +231,14 @@ fn region_size_bytes(
         0 => (1, 0),
         _ => (2, WAITING_SNAPSHOTS_BYTES),
     };
-    let tables = (loaded * 9 / 8 + splits) * leaf_bytes + models;
+    // Inner nodes, the emptiest that a load makes; each session leases places for new ones.
+    let (tree, leases) = if plan.layer.has_tree() {
+        let lease_bytes = thread_count as u64 * INNER_BYTES_PER_SESSION;
+        ((loaded + splits) * INNER_BYTES_PER_LEAF, lease_bytes)
+    } else {
+        (models, 0)
+    };
+    let tables = (loaded * 9 / 8 + splits) * leaf_bytes + tree + leases;
     (tables * moved + waiting + sessions + SPARE_BYTES).next_multiple_of(4096)
 }
 
@@ -263,6 +271,7 @@ fn load_node(
         kind: plan.layer,
         fill_percent: plan.fill_percent,
         epsilon_keys: plan.epsilon_keys,
+        entry_count_max: 61,
     };
     let entry = make_table(&access, &load)?;
     let records = keys.iter().map(|key| (*key, value_of(*key)));
@@ -272,13 +281,9 @@ fn load_node(
         || 0,
     )?;
     let root = block_on(finish_root(&access, &entry, &broken), || 0).map_err(IndexError::from)?;
-    let snapshot = read_snapshot(&still, &layout, geometry, TABLE, root);
-    let directory = block_on(snapshot, || 0)?;
+    let searched = searched(access, plan.layer, root)?;
     sessions.close(owner);
-    Ok(Partition {
-        layout,
-        directory: Arc::new(directory),
-    })
+    Ok(Partition { layout, searched })
 }
 
 /// An empty table and its catalog entry.
@@ -301,13 +306,14 @@ fn make_table(
     batch.write(place.offset(1), &record.encode_body(table.root));
     batch.write_word(place, live_word(TABLE));
     block_on(access.endpoint.execute(&mut batch), || 0)?;
+    let root = table.root;
     block_on(table.give_back(access, true), || 0)?;
     Ok(CatalogEntry {
         index: 0,
         state: EntryState::Live,
         record,
         dropped_at: SequenceNumber::default(),
-        root: table.root,
+        root,
         pending_root: RemoteAddr::NULL,
     })
 }

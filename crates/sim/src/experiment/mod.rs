@@ -20,19 +20,23 @@
 //! | [`plan`] | one experiment as a value |
 //! | [`keys`] | which keys are loaded, asked for and inserted |
 //! | [`image`](mod@image) | memory nodes with loaded tables, to be used for many experiments |
+//! | `searched` | what leads to the leaves of such a table |
 //! | `machine` | a compute node's process: what its threads' sessions share |
 //! | `client` | one of its threads |
 //! | `agent` | a memory node's thread, which retrains |
+//! | [`time`] | where the time of operations went |
 //! | [`run`](mod@run) | an experiment, run to its end |
 
 pub mod image;
 pub mod keys;
 pub mod plan;
 pub mod run;
+pub mod time;
 
 mod agent;
 mod client;
 mod machine;
+mod searched;
 
 use farleaf_bench::dataset::DatasetError;
 use farleaf_bench::workload::WorkloadError;

@@ -18,10 +18,12 @@ use super::client::{Streams, Thread};
 use super::image::{Image, within};
 use super::machine::{Machine, Registry};
 use super::plan::{WorkPlan, mixed};
+use super::time::{TimeParts, TimeRecorder};
 use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
 use crate::nic::model::{NetworkModel, THREADS_PER_NODE_MAX};
 use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
+use crate::nic::parts::Parts;
 use crate::random::Random;
 
 /// What one window of an experiment was like. All of it is modelled.
@@ -35,6 +37,8 @@ pub struct Measurement {
     pub duration_ns: Nanos,
     /// Latency, round trips and bytes of each kind.
     pub kinds: BTreeMap<OperationKind, KindReport>,
+    /// Where the time of each kind went.
+    pub times: BTreeMap<OperationKind, TimeParts>,
     /// How busy the busiest stage of each kind was.
     pub utilisation: Utilisation,
     /// Records in the tables at its end: those loaded, and those whose insert is acknowledged.
@@ -88,6 +92,7 @@ pub(super) struct Shared<'a> {
     /// Inserts that have been acknowledged, with gaps or without.
     inserted_count: Cell<u64>,
     recorder: RefCell<RunRecorder>,
+    times: RefCell<TimeRecorder>,
     done_count: Cell<u64>,
     /// Operation counts at which windows begin and end.
     edges: Vec<u64>,
@@ -106,6 +111,7 @@ pub(super) struct Shared<'a> {
 struct Window {
     duration_ns: Nanos,
     recorder: RunRecorder,
+    times: TimeRecorder,
     utilisation: Utilisation,
     key_count: u64,
     metadata_bytes: u64,
@@ -151,12 +157,14 @@ impl Shared<'_> {
     pub(super) fn count(
         &self,
         (kind, latency_ns, cost): (OperationKind, Nanos, OperationCost),
+        parts: Parts,
         metadata_bytes: impl FnOnce() -> u64,
     ) {
         if self.is_over() {
             return;
         }
         self.recorder.borrow_mut().record(kind, latency_ns, cost);
+        self.times.borrow_mut().record(kind, latency_ns, parts);
         self.done_count.set(self.done_count.get() + 1);
         if self.done_count.get() == self.edges[self.next_edge.get()] {
             self.cross_edge(metadata_bytes());
@@ -167,13 +175,14 @@ impl Shared<'_> {
     fn cross_edge(&self, metadata_bytes: u64) {
         self.next_edge.set(self.next_edge.get() + 1);
         let world = self.world.borrow();
-        let recorder = self.recorder.take();
+        let (recorder, times) = (self.recorder.take(), self.times.take());
         let retrained = self.retrained(world.trained());
         let retrains = !self.retrainers.borrow().is_empty();
         if let Some((opened_at, mark, before)) = self.opened.take() {
             self.windows.borrow_mut().push(Window {
                 duration_ns: world.now() - opened_at,
                 recorder,
+                times,
                 utilisation: world.utilisation_since(&mark),
                 key_count: self.ledger.loaded_count() + self.inserted_count.get(),
                 metadata_bytes,
@@ -296,6 +305,7 @@ fn shared<'a>(
         ledger: Arc::new(InsertLedger::new(loaded_count, insert_count)),
         inserted_count: Cell::new(0),
         recorder: RefCell::default(),
+        times: RefCell::default(),
         done_count: Cell::new(0),
         edges,
         next_edge: Cell::new(0),
@@ -375,6 +385,7 @@ impl Window {
             operation_count,
             duration_ns: self.duration_ns,
             kinds: self.recorder.operations_by_kind(),
+            times: self.times.by_kind(),
             utilisation: self.utilisation,
             key_count: self.key_count,
             metadata_bytes_per_key: self.metadata_bytes as f64 / self.key_count.max(1) as f64,

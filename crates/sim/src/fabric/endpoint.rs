@@ -134,6 +134,12 @@ impl Future for Execution<'_> {
             return Poll::Ready(Ok(()));
         }
         let Some(posted) = this.posted else {
+            if world.is_still {
+                let (executed, result) =
+                    world.execute_now(this.endpoint.client.get(), verbs, words);
+                *cost += executed;
+                return Poll::Ready(result);
+            }
             let task = world.current;
             let mut verbs = verbs.to_vec();
             if let Some(plant) = this.endpoint.plant {

@@ -14,6 +14,8 @@ use farleaf_fabric::{Cost, Verb, VerbKind};
 
 use super::world::{ClientId, Due, Landed, Nanos, SharedWorld, Step, TaskId, World, execute};
 use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
+use crate::nic::parts::Parts;
+use crate::nic::queue::{from_nanos, picos};
 use crate::random::Random;
 
 /// Where time is no NIC's, a task that backs off is polled again after so long.
@@ -31,7 +33,7 @@ pub(super) enum Moment {
     /// The reply of a node is back.
     Replied(u8),
     /// Everything is back from a node.
-    Received,
+    Received(u8),
     /// The client's thread has polled the completions, and checked what it read.
     TakenUp,
 }
@@ -48,6 +50,8 @@ struct Flight {
     /// How many it went to.
     doorbells: u64,
     is_complete: bool,
+    /// Where its time has gone, on the way to each node.
+    parts: Vec<(u8, Parts)>,
 }
 
 /// The network, and what is on its way through it.
@@ -58,6 +62,8 @@ pub(super) struct Modelled {
     turn_ns: (Nanos, Nanos),
     flights: Vec<Flight>,
     free: Vec<u64>,
+    /// Where each task's time has gone.
+    spent: Vec<Parts>,
 }
 
 impl World {
@@ -68,6 +74,7 @@ impl World {
             network,
             flights: Vec::new(),
             free: Vec::new(),
+            spent: Vec::new(),
         };
         Rc::new(RefCell::new(Self::with_modelled(nodes, modelled, random)))
     }
@@ -127,8 +134,27 @@ impl World {
     /// The world is not modelled.
     pub fn compute(&mut self, client: ClientId, duration_ns: f64) -> Nanos {
         let now = self.now();
+        let task = self.current;
         let modelled = self.modelled.as_mut().expect("a modelled world");
-        modelled.network.compute(now, client, duration_ns)
+        let done_at = modelled.network.compute(now, client, duration_ns);
+        let parts = Parts {
+            processor: picos(duration_ns),
+            ..Parts::default()
+        };
+        modelled.spend(task, parts.waited(from_nanos(done_at - now)));
+        done_at
+    }
+
+    /// Where the time of the task that is being polled has gone, since it began.
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn spent(&self) -> Parts {
+        let modelled = self.modelled.as_ref().expect("a modelled world");
+        let of_task = self
+            .current
+            .and_then(|task| modelled.spent.get(task.0 as usize));
+        of_task.copied().unwrap_or_default()
     }
 
     /// What the network has done until now.
@@ -174,6 +200,7 @@ impl World {
         flight.words.clear();
         flight.words.extend_from_slice(words);
         flight.is_complete = false;
+        flight.parts.clear();
         let mut rung = Vec::with_capacity(1);
         for (index, verb) in verbs.iter().enumerate() {
             let node = verb.addr.node().0;
@@ -181,6 +208,7 @@ impl World {
             if is_first {
                 let verb_count = of_node(verbs, node).count();
                 let at = modelled.network.ring(now, client, verb_count);
+                flight.note(node, modelled.network.take_served(), at - now);
                 rung.push((node, at));
             }
         }
@@ -202,7 +230,8 @@ impl World {
         let (at, next) = match moment {
             Moment::Rung(node) => {
                 let verbs = of_node(&flight.verbs, node);
-                let at = modelled.network.depart(now, client, verbs);
+                let at = modelled.network.depart(now, client, node, verbs);
+                flight.note(node, modelled.network.take_served(), at - now);
                 (at, Moment::Arrived(node))
             }
             Moment::Arrived(node) => {
@@ -228,20 +257,26 @@ impl World {
                 }
                 let verbs = of_node(&flight.verbs, node);
                 let at = modelled.network.reply(now, client, node, verbs);
+                flight.note(node, modelled.network.take_served(), at - now);
                 (at, Moment::Replied(node))
             }
             Moment::Replied(node) => {
                 let verbs = of_node(&flight.verbs, node);
-                let at = modelled.network.receive(now, client, verbs);
-                (at, Moment::Received)
+                let at = modelled.network.receive(now, client, node, verbs);
+                flight.note(node, modelled.network.take_served(), at - now);
+                (at, Moment::Received(node))
             }
-            Moment::Received => {
+            Moment::Received(last) => {
                 flight.node_count -= 1;
                 if flight.node_count > 0 {
                     return Step::Happened;
                 }
                 let (doorbells, verbs) = (flight.doorbells, flight.verbs.iter());
                 let at = modelled.network.take_up(now, client, doorbells, verbs);
+                flight.note(last, modelled.network.take_served(), at - now);
+                // The others were back before.
+                let (task, parts) = (flight.task, flight.spent_to(last));
+                modelled.spend(task, parts);
                 (at, Moment::TakenUp)
             }
             Moment::TakenUp => {
@@ -262,12 +297,14 @@ impl World {
     fn arrive(&mut self, batch: u64, client: ClientId, node: u8) {
         let now = self.now();
         let modelled = self.modelled.as_mut().expect("a modelled world");
-        let flight = &modelled.flights[batch as usize];
+        let flight = &mut modelled.flights[batch as usize];
         let mut moments: Vec<Nanos> = Vec::with_capacity(flight.verbs.len());
         let verbs = of_node(&flight.verbs, node);
         modelled
             .network
             .arrive(now, client, node, verbs, |at| moments.push(at));
+        let done_at = moments.last().copied().unwrap_or(now);
+        flight.note(node, modelled.network.take_served(), done_at - now);
         let indexes: Vec<u32> = (0..flight.verbs.len() as u32)
             .filter(|index| flight.verbs[*index as usize].addr.node().0 == node)
             .collect();
@@ -309,6 +346,33 @@ impl World {
             cost,
             result: Ok(()),
         })
+    }
+}
+
+impl Flight {
+    /// It has taken so long more on the way to a node, and was served this meanwhile.
+    fn note(&mut self, node: u8, served: Parts, duration: Nanos) {
+        let parts = served.waited(from_nanos(duration));
+        match self.parts.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, noted)) => *noted += parts,
+            None => self.parts.push((node, parts)),
+        }
+    }
+
+    fn spent_to(&self, node: u8) -> Parts {
+        let noted = self.parts.iter().find(|(known, _)| *known == node);
+        noted.map(|(_, parts)| *parts).unwrap_or_default()
+    }
+}
+
+impl Modelled {
+    fn spend(&mut self, task: Option<TaskId>, parts: Parts) {
+        let Some(TaskId(task)) = task else { return };
+        let index = task as usize;
+        if self.spent.len() <= index {
+            self.spent.resize(index + 1, Parts::default());
+        }
+        self.spent[index] += parts;
     }
 }
 

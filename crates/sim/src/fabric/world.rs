@@ -97,6 +97,8 @@ pub struct World {
     locks: LockWatch,
     fingerprint: Fingerprint,
     trace: Option<Vec<String>>,
+    /// Batches are done at once, and no time passes.
+    pub(super) is_still: bool,
     /// Present: batches take the time that a network takes, and nothing befalls them.
     pub(super) modelled: Option<Modelled>,
 }
@@ -138,8 +140,15 @@ impl World {
             locks: LockWatch::default(),
             fingerprint: Fingerprint::default(),
             trace: None,
+            is_still: false,
             modelled: None,
         }
+    }
+
+    /// Stands still from now on, or goes on: while it stands still every endpoint's batches are
+    /// done when they are posted, and no time passes.
+    pub fn stand_still(&mut self, is_still: bool) {
+        self.is_still = is_still;
     }
 
     /// What time it is.

@@ -17,8 +17,11 @@ use crate::shown;
 /// The experiments of ROLEX's figures, as the repository has them.
 pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../experiments/rolex.toml");
 
-/// The built-in profile of the testbed on which ROLEX was measured.
-pub(super) const PAPER_PROFILE: &str = "rolex";
+/// The experiments of RF-tree's figures, as the repository has them.
+pub const RF_TREE_EXPERIMENTS: &str = include_str!("../../../../experiments/rf-tree.toml");
+
+/// The built-in profile of the testbed of the paper, if a file names none.
+const PAPER_PROFILE: &str = "rolex";
 
 /// How large runs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -138,6 +141,10 @@ pub struct Experiments {
     pub title: String,
     /// The testbed's name, or its file.
     pub profile: String,
+    /// The built-in profile of the testbed on which the paper was measured: ROLEX's if nothing is
+    /// said.
+    #[serde(default = "paper_profile")]
+    pub paper_profile: String,
     /// Each a line or a bar.
     #[serde(deserialize_with = "layers")]
     pub layers: Vec<LayerKind>,
@@ -230,6 +237,12 @@ impl Experiments {
         }
         let layers = self.layers.iter().map(|layer| layer.name());
         distinct("layers", &layers.collect::<Vec<_>>())?;
+        if !is_embedded(&self.paper_profile) {
+            let name = shown::text(&self.paper_profile);
+            return Err(format!(
+                "paper_profile = '{name}': there is no built-in profile of this name"
+            ));
+        }
         sourced("size", &self.size.source)?;
         self.defaults.check()?;
         for (index, figure) in self.figure.iter().enumerate() {
@@ -287,11 +300,15 @@ impl Defaults {
     }
 }
 
+fn paper_profile() -> String {
+    PAPER_PROFILE.to_owned()
+}
+
 fn yes() -> bool {
     true
 }
 
-fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LayerKind>, D::Error> {
+pub(super) fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<LayerKind>, D::Error> {
     let names: Vec<String> = Deserialize::deserialize(from)?;
     let known = names.iter().map(|name| name.parse());
     let known: Result<Vec<LayerKind>, _> = known.collect();
@@ -327,7 +344,26 @@ mod tests {
                 "slots = { value = 10",
                 "defaults.slots = 10: must be 8, 12 or 16",
             ),
-            ("\"rolex\"]", "\"sherman\"]", "sherman"),
+            (
+                "\"rolex\"]",
+                "\"shermann\"]",
+                "'shermann' is no search layer",
+            ),
+            (
+                "layers = [\"learned\", \"rolex\", \"rf-tree\"",
+                "layers = [\"learned\", \"learned\", \"rf-tree\"",
+                "layers of figure 'figure-7': learned is there twice",
+            ),
+            (
+                "profile = \"rolex\"",
+                "profile = \"rolex\"\npaper_profile = \"cx\"",
+                "paper_profile = 'cx': there is no built-in profile",
+            ),
+            (
+                "over = \"fg\"",
+                "over = \"fgg\"",
+                "'fgg' is no search layer",
+            ),
             ("fill_percent", "fill_per_cent", "fill_per_cent"),
             (
                 "slots = [8, 12, 16]",

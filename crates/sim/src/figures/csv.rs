@@ -35,7 +35,7 @@ const HEAD: [&str; 18] = [
     "operations_per_s",
 ];
 /// Columns after them.
-const TAIL: [&str; 17] = [
+const TAIL: [&str; 23] = [
     "key_count",
     "metadata_bytes_per_key",
     "retraining_count",
@@ -53,6 +53,12 @@ const TAIL: [&str; 17] = [
     "bytes_written_mean",
     "leaves_read_mean",
     "one_leaf_fraction",
+    "processor_ns_mean",
+    "checksum_ns_mean",
+    "nic_ns_mean",
+    "wire_ns_mean",
+    "queue_ns_mean",
+    "backoff_ns_mean",
 ];
 
 /// One line for each kind of operation of each window; without operations, one for each table. A
@@ -80,12 +86,14 @@ pub(super) fn csv(suite: &Suite, figure: &Figure, results: &[&PointResult]) -> S
 /// What `x` is one of.
 fn quantity(kind: &FigureKind) -> &'static str {
     match kind {
-        FigureKind::Workloads { .. } => "workload",
         FigureKind::Growth { .. } => "inserted_percent",
         FigureKind::Timeline { .. } => "time_ms",
         FigureKind::Ratios { .. } => "read_percent",
         FigureKind::Keys { .. } => "keys",
-        FigureKind::Threads { .. } => "threads_per_node",
+        FigureKind::Threads { .. } | FigureKind::Clients { .. } => "threads_per_node",
+        FigureKind::Workloads { .. }
+        | FigureKind::Latencies { .. }
+        | FigureKind::TimeParts { .. } => "workload",
         FigureKind::Epsilon { .. } => "epsilon_keys",
         FigureKind::Slots { .. } => "slots",
         FigureKind::Metadata { .. } => "record_count",
@@ -103,6 +111,7 @@ fn x(kind: &FigureKind, result: &PointResult, window: usize) -> String {
             table.fill_percent.to_string()
         }
         Place::Category(name) => quoted(name),
+        Place::Parts { workload } => quoted(workload),
         Place::Number(number) => number.to_string(),
         Place::Growth { percent_per_window } => {
             (percent_per_window * (window + 1) as f64).to_string()
@@ -180,5 +189,9 @@ fn line(
         maybe(report.map(|(_, it)| it.leaves_read_mean)),
         maybe(report.map(|(_, it)| it.one_leaf_fraction)),
     ];
-    head.into_iter().chain(stages).chain(tail).collect()
+    let times = of.and_then(|(_, window, kind, _)| window.times.get(&kind));
+    let named = times.copied().unwrap_or_default().named();
+    let times = named.map(|(.., nanos)| maybe(times.map(|_| nanos)));
+    let line = head.into_iter().chain(stages).chain(tail);
+    line.chain(times).collect()
 }

@@ -6,6 +6,7 @@ use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
 
 use super::checks::{distinct, slots, within};
+use super::clients::Workload;
 use crate::experiment::keys::KeySource;
 use crate::shown;
 
@@ -73,6 +74,31 @@ pub enum FigureKind {
         /// A chart each.
         workloads: Vec<WorkloadLetter>,
     },
+    /// Threads of each compute node, a chart each workload.
+    Clients {
+        /// Which.
+        workloads: Vec<Workload>,
+        /// Which records are asked for.
+        distribution: Distribution,
+        /// How many threads.
+        threads_per_node: Vec<usize>,
+    },
+    /// The 99th percentile of each kind of operation.
+    Latencies {
+        /// Of these workloads.
+        workloads: Vec<Workload>,
+        /// Which records are asked for.
+        distribution: Distribution,
+    },
+    /// Where the time of operations goes, a chart each workload and number of threads.
+    TimeParts {
+        /// Which.
+        workloads: Vec<Workload>,
+        /// Which records are asked for.
+        distribution: Distribution,
+        /// Threads of each compute node.
+        threads_per_node: Vec<usize>,
+    },
     /// How many records there are; nothing is run.
     Metadata {
         /// In thousandths of the size's record count.
@@ -107,6 +133,8 @@ impl FigureKind {
             "threads" => &["threads_per_node", "workloads"],
             "epsilon" => &["epsilon_keys", "workloads"],
             "slots" => &["slots", "workloads"],
+            "clients" | "time_parts" => &["workloads", "distribution", "threads_per_node"],
+            "latencies" => &["workloads", "distribution"],
             "metadata" => &["record_per_mille", "fill_percents"],
             "models" => &["fill_percents", "epsilon_keys"],
             _ => &[],
@@ -140,6 +168,10 @@ pub enum Comparable {
     SlowestWindowPercent,
     /// The share of reads that read one leaf, in the last window.
     OneLeafPercent,
+    /// Throughput over that of another layer, over all windows; where threads vary, with the most.
+    ThroughputRatio,
+    /// The share of checksums in the time of operations.
+    ChecksumPercent,
 }
 
 /// A number that the paper prints.
@@ -155,6 +187,11 @@ pub struct PaperValue {
     pub layer: Option<LayerKind>,
     /// Which.
     pub measure: Option<Comparable>,
+    /// With what it is compared, if it is a ratio.
+    #[serde(default, deserialize_with = "layer")]
+    pub over: Option<LayerKind>,
+    /// Only of what stands there in a chart; of everything if nothing is said.
+    pub at: Option<String>,
     /// Why none does.
     pub missing: Option<String>,
 }
@@ -172,6 +209,9 @@ pub struct Figure {
     /// Numbers that the paper prints of it.
     #[serde(default)]
     pub paper: Vec<PaperValue>,
+    /// Each a line or a bar; if nothing is said, those of all figures.
+    #[serde(default, deserialize_with = "layers")]
+    pub layers: Option<Vec<LayerKind>>,
     /// What it varies.
     #[serde(flatten)]
     pub kind: FigureKind,
@@ -188,22 +228,19 @@ impl Figure {
             }
             values.try_for_each(|value| within(&key(what), value, from, to))
         };
+        if let Some(threads_per_node) = self.threads() {
+            let mut counts = threads_per_node.iter().map(|it| *it as f64);
+            each("threads_per_node", &mut counts, 1.0, 256.0)?;
+        }
+        let is_leaf = |of: &u64| slots(&key("slots"), *of);
         match &self.kind {
-            FigureKind::Slots { slots: of, .. } => {
-                of.iter().try_for_each(|it| slots(&key("slots"), *it))
-            }
+            FigureKind::Slots { slots: of, .. } => of.iter().try_for_each(is_leaf),
             FigureKind::Epsilon { epsilon_keys, .. } => each(
                 "epsilon_keys",
                 &mut epsilon_keys.iter().copied(),
                 0.5,
                 1024.0,
             ),
-            FigureKind::Threads {
-                threads_per_node, ..
-            } => {
-                let mut counts = threads_per_node.iter().map(|it| *it as f64);
-                each("threads_per_node", &mut counts, 1.0, 256.0)
-            }
             FigureKind::Ratios { read_percents } => {
                 let mut percents = read_percents.iter().map(|it| f64::from(*it));
                 each("read_percents", &mut percents, 0.0, 100.0)
@@ -220,15 +257,13 @@ impl Figure {
                 write_percent,
                 window_count,
                 rest_window_count,
-                threads_per_node,
+                ..
             } => {
                 within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
                 within(&key("write_percent"), f64::from(*write_percent), 1.0, 100.0)?;
                 within(&key("window_count"), *window_count as f64, 1.0, 100.0)?;
                 let rest = *rest_window_count as f64;
-                within(&key("rest_window_count"), rest, 0.0, 100.0)?;
-                let mut counts = threads_per_node.iter().map(|it| *it as f64);
-                each("threads_per_node", &mut counts, 1.0, 256.0)
+                within(&key("rest_window_count"), rest, 0.0, 100.0)
             }
             FigureKind::Metadata {
                 record_per_mille,
@@ -248,7 +283,12 @@ impl Figure {
                 let mut fills = fill_percents.iter().map(|it| f64::from(*it));
                 each("fill_percents", &mut fills, 25.0, 100.0)
             }
-            FigureKind::Workloads { .. } | FigureKind::Keys { .. } => Ok(()),
+            FigureKind::Workloads { .. }
+            | FigureKind::Keys { .. }
+            | FigureKind::Threads { .. }
+            | FigureKind::Clients { .. }
+            | FigureKind::TimeParts { .. }
+            | FigureKind::Latencies { .. } => Ok(()),
         }
     }
 
@@ -257,6 +297,13 @@ impl Figure {
     pub(super) fn check_distinct(&self) -> Result<(), String> {
         let of = |key: &str| format!("{key} of figure '{}'", self.id);
         let workloads = |list: &[WorkloadLetter]| distinct(&of("workloads"), list);
+        if let Some(threads_per_node) = self.threads() {
+            distinct(&of("threads_per_node"), threads_per_node)?;
+        }
+        if let Some(layers) = &self.layers {
+            let names = layers.iter().map(|it| it.name());
+            distinct(&of("layers"), &names.collect::<Vec<_>>())?;
+        }
         match &self.kind {
             FigureKind::Workloads {
                 workloads: list,
@@ -266,10 +313,10 @@ impl Figure {
                 let names = distributions.iter().map(|it| it.name());
                 distinct(&of("distributions"), &names.collect::<Vec<_>>())
             }
-            FigureKind::Growth { .. } => Ok(()),
-            FigureKind::Timeline {
-                threads_per_node, ..
-            } => distinct(&of("threads_per_node"), threads_per_node),
+            FigureKind::Growth { .. } | FigureKind::Timeline { .. } => Ok(()),
+            FigureKind::Clients { workloads, .. }
+            | FigureKind::Latencies { workloads, .. }
+            | FigureKind::TimeParts { workloads, .. } => distinct(&of("workloads"), workloads),
             FigureKind::Ratios { read_percents } => distinct(&of("read_percents"), read_percents),
             FigureKind::Keys {
                 keys,
@@ -279,12 +326,8 @@ impl Figure {
                 distinct(&of("keys"), keys)
             }
             FigureKind::Threads {
-                threads_per_node,
-                workloads: list,
-            } => {
-                workloads(list)?;
-                distinct(&of("threads_per_node"), threads_per_node)
-            }
+                workloads: list, ..
+            } => workloads(list),
             FigureKind::Epsilon {
                 epsilon_keys,
                 workloads: list,
@@ -316,28 +359,45 @@ impl Figure {
         }
     }
 
+    /// Its layers, where all figures have these if they say nothing else.
+    pub(super) fn layers_or<'a>(&'a self, of_all: &'a [LayerKind]) -> &'a [LayerKind] {
+        self.layers.as_deref().unwrap_or(of_all)
+    }
+
     /// Its key whose value the keys of its tables come from; none: they are the default ones.
     pub(super) fn keys_key(&self) -> Option<String> {
         let has_own = matches!(self.kind, FigureKind::Keys { .. });
         has_own.then(|| format!("keys of figure '{}'", self.id))
     }
 
-    /// The most threads of a compute node that it asks for; 0 if it asks for none.
-    pub(super) fn threads_max(&self) -> usize {
+    /// The threads of a compute node that it asks for, if it does.
+    fn threads(&self) -> Option<&[usize]> {
         match &self.kind {
             FigureKind::Threads {
                 threads_per_node, ..
             }
+            | FigureKind::Clients {
+                threads_per_node, ..
+            }
+            | FigureKind::TimeParts {
+                threads_per_node, ..
+            }
             | FigureKind::Timeline {
                 threads_per_node, ..
-            } => threads_per_node.iter().copied().max().unwrap_or(0),
-            _ => 0,
+            } => Some(threads_per_node),
+            _ => None,
         }
+    }
+
+    /// The most threads of a compute node that it asks for; 0 if it asks for none.
+    pub(super) fn threads_max(&self) -> usize {
+        let threads = self.threads().unwrap_or_default();
+        threads.iter().copied().max().unwrap_or(0)
     }
 }
 
 /// The keys that every figure has.
-const FIGURE_KEYS: [&str; 5] = ["id", "title", "note", "paper", "kind"];
+const FIGURE_KEYS: [&str; 6] = ["id", "title", "note", "paper", "layers", "kind"];
 
 /// Refuses what a reader that takes a figure's keys by its kind lets pass: keys that no figure of
 /// its kind has, and empty lists.
@@ -374,4 +434,8 @@ fn layer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LayerKind>, D::Err
     let name: Option<String> = Deserialize::deserialize(from)?;
     let known = name.map(|name| name.parse()).transpose();
     known.map_err(serde::de::Error::custom)
+}
+
+fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<LayerKind>>, D::Error> {
+    super::config::layers(from).map(Some)
 }

@@ -1,7 +1,7 @@
 //! What the page's words mean.
 
 /// Each word, and what it means on the page.
-pub(super) const GLOSSARY: [(&str, &str); 18] = [
+pub(super) const GLOSSARY: [(&str, &str); 23] = [
     (
         "rolex",
         "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, \
@@ -12,6 +12,26 @@ pub(super) const GLOSSARY: [(&str, &str); 18] = [
         "learned",
         "This project's own search layer, which goes on from there: models and a residual byte \
          for each leaf name one leaf, so that a get reads one.",
+    ),
+    (
+        "rf-tree",
+        "RF-tree: a tree of inner nodes in far memory, of which each compute node caches what lists \
+         leaves, one copy for all its sessions, so that a get reads one leaf.",
+    ),
+    (
+        "sherman",
+        "The same tree, of which each session caches inner nodes one by one; it has met all of them \
+         when an experiment begins. Sherman's local lock table with hand-over, and its commands \
+         combined, are not there: it locks as all layers do.",
+    ),
+    (
+        "fg",
+        "The same tree without any cache: a round trip for each level, and one for the leaf.",
+    ),
+    (
+        "load",
+        "Writes only. Under uniform requests, inserts of new records into loaded tables; under \
+         zipfian ones, writes of records that are there, few of them very often.",
     ),
     ("YCSB A", "50 % reads, 50 % updates."),
     ("YCSB B", "95 % reads, 5 % updates."),
@@ -68,6 +88,12 @@ pub(super) const GLOSSARY: [(&str, &str); 18] = [
         "round trip",
         "A batch of verbs is posted and its replies come back; how often an operation waits for \
          that.",
+    ),
+    (
+        "time by part",
+        "Of one operation, in the mean: the thread's processor; checksums of what was read; NICs and \
+         links, while they serve it; the wire; waiting in a queue before any of these; and backing \
+         off from locks that others hold. Together they are its latency.",
     ),
     (
         "in flight",

@@ -3,12 +3,12 @@
 //! Each is a world of its own on one thread, so that how many threads there are changes nothing but
 //! the wall time. Tables that several experiments use are loaded once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::config::{Experiments, PAPER_PROFILE, RunSize};
+use super::config::{Experiments, RunSize};
 use super::points::{Point, points};
 use super::write::{PAGE_NAME, chart_name, csv_name};
 use crate::experiment::ExperimentError;
@@ -284,12 +284,26 @@ impl Suite {
     /// Whether the network is the testbed of the paper whose figures these are, in every number:
     /// otherwise the paper's numbers are not of the same machines.
     pub fn is_papers_testbed(&self) -> bool {
-        self.profile.is_built_in(PAPER_PROFILE)
+        self.profile.is_built_in(&self.experiments.paper_profile)
     }
 
     /// What there is to do, in the unit that progress is told in: operations and loaded records.
     pub fn unit_count(&self) -> u64 {
-        self.points.iter().map(units).sum()
+        let to_run = self.to_run();
+        let points = self.points.iter().zip(to_run).enumerate();
+        let own = points.filter(|(index, (_, of))| index == of);
+        own.map(|(_, (point, _))| units(point)).sum()
+    }
+
+    /// For each point the first one that is the same experiment, which is run for both.
+    fn to_run(&self) -> Vec<usize> {
+        let points = self.points.iter().enumerate();
+        let first = points.map(|(index, point)| {
+            let mut before = self.points[..index].iter();
+            let same = before.position(|it| (&it.table, &it.work) == (&point.table, &point.work));
+            same.unwrap_or(index)
+        });
+        first.collect()
     }
 
     /// Runs everything. `progress` is told, from any thread, how many more units are done.
@@ -302,9 +316,13 @@ impl Suite {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Measured, MeasureError> {
         let points = &self.points;
+        let to_run = self.to_run();
         let mut groups: Vec<Group> = Vec::new();
         let mut jobs: Vec<(usize, usize)> = Vec::with_capacity(points.len());
         for (point_index, point) in points.iter().enumerate() {
+            if to_run[point_index] != point_index {
+                continue;
+            }
             let known = groups.iter().position(|group| group.table == point.table);
             let group_index = known.unwrap_or_else(|| {
                 groups.push(Group {
@@ -336,10 +354,16 @@ impl Suite {
                 });
             }
         });
-        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        results.sort_unstable_by_key(|(point_index, _)| *point_index);
-        let results = results.into_iter().map(|(_, result)| result);
-        let results = results.collect::<Result<Vec<PointResult>, MeasureError>>()?;
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let own = results
+            .into_iter()
+            .map(|(index, result)| Ok((index, result?)));
+        let own = own.collect::<Result<BTreeMap<usize, PointResult>, MeasureError>>()?;
+        let results = points.iter().zip(to_run).map(|(point, of)| PointResult {
+            point: point.clone(),
+            ..own[&of].clone()
+        });
+        let results = results.collect();
         let self_check = self_check(self.model(), &|| {});
         Ok(Measured {
             results,

@@ -1,6 +1,6 @@
 //! Figures of papers, drawn from experiments over modelled NICs.
 //!
-//! What is run is said by a TOML file (`experiments/rolex.toml` in the repository), not by code.
+//! What is run is said by TOML files (`experiments` in the repository), not by code.
 //! The result is one folder: a CSV file a figure, an SVG file a chart, and one HTML page that has
 //! everything in it and needs no other file. The page says, at its head and under each chart, that
 //! its numbers are modelled, and lists every parameter with its source. Where the paper prints a
@@ -10,11 +10,13 @@
 //! |---|---|
 //! | [`config`] | which experiments, of which size, from TOML |
 //! | `figure` | one figure of them |
+//! | [`clients`] | figures of how clients fare |
 //! | `checks` | what experiments are refused for |
 //! | `points` | all experiments of the figures, each as a value |
 //! | [`measure`](mod@measure) | they are run, on several threads |
 //! | `timeline` | what is measured over time, as panels |
 //! | `report` | what they found, as charts and tables |
+//! | `beside` | the paper's numbers, and ours beside them |
 //! | `csv` | a figure's numbers as CSV |
 //! | `page` | the page |
 //! | `glossary` | what the page's words mean |
@@ -22,10 +24,12 @@
 //!
 //! Charts, and the folder that they are written into, are `farleaf-chart`'s.
 
+pub mod clients;
 pub mod config;
 pub mod measure;
 pub mod write;
 
+mod beside;
 mod checks;
 mod csv;
 mod figure;

@@ -2,7 +2,6 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::config::PAPER_PROFILE;
 use super::glossary::GLOSSARY;
 use super::measure::{Measured, Suite};
 use super::report::FigureReport;
@@ -68,8 +67,8 @@ fn head(suite: &Suite) -> Markup {
         }
         p.note {
             "Size: " (size_name) ". " (count(size.record_count as u64))
-            " records are loaded, split by key range over the memory nodes; the paper's sets "
-            "are of 100 million and more. After "
+            " records are loaded, split by key range over the memory nodes: fewer than the paper "
+            "has, see the sizes' source. After "
             (count(size.warm_up_operation_count)) " operations, "
             (count(size.window_operation_count))
             " are measured. " (suite.model().compute.threads_per_node.value)
@@ -120,7 +119,7 @@ fn network(suite: &Suite, measured: &Measured) -> Markup {
         @if !suite.is_papers_testbed() {
             p.modelled {
                 strong { "Not the paper's testbed." }
-                " The paper's numbers below are of the built-in profile " (PAPER_PROFILE)
+                " The paper's numbers below are of the built-in profile " (suite.experiments().paper_profile)
                 "; ours beside them are of other machines. Compare only what does not depend on "
                 "the network: geometry, bytes, metadata."
             }
@@ -224,7 +223,14 @@ fn network_parameters(suite: &Suite) -> Markup {
     let model = suite.model();
     html! {
         h2 { "Parameters of the model" }
-        p.note { "Testbed: " (model.testbed) ". NIC: " (model.nic.name) "." }
+        p.note {
+            "Testbed: " (model.testbed) ". NIC: " (model.nic.name) "."
+            @if let Some(shared) = &model.shared_machines {
+                " Each compute node is the memory node of its number, with its NICs (source: "
+                (shared.source) "): what a thread posts to its own machine goes through the NIC "
+                "and back, over no link."
+            }
+        }
         table {
             tr { th { "Parameter" } th { "Value" } th { "Source" } }
             @for (key, parameter) in model.parameters() {

@@ -17,6 +17,8 @@ pub(super) enum Place {
     Number(f64),
     /// Over the records inserted until the end of each window, in percent of those loaded.
     Growth { percent_per_window: f64 },
+    /// Over the parts of operations' time, in this workload.
+    Parts { workload: String },
     /// Over the time that has passed at the end of each window.
     Time { retrains: bool },
 }
@@ -35,7 +37,7 @@ pub(super) struct Point {
 }
 
 /// What all points are made from.
-struct Maker<'a> {
+pub(super) struct Maker<'a> {
     experiments: &'a Experiments,
     size: RunSize,
     points: Vec<Point>,
@@ -53,7 +55,7 @@ pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkMo
         threads_per_node: model.compute.threads_per_node.value as usize,
     };
     for (index, figure) in experiments.figure.iter().enumerate() {
-        for layer in &experiments.layers {
+        for layer in figure.layers_or(&experiments.layers) {
             maker.add_figure(index, figure, *layer);
         }
     }
@@ -94,7 +96,7 @@ impl Maker<'_> {
         }
     }
 
-    fn work(&self, workload: WorkloadSpec, distribution: Distribution) -> WorkPlan {
+    pub(super) fn work(&self, workload: WorkloadSpec, distribution: Distribution) -> WorkPlan {
         let defaults = &self.experiments.defaults;
         // "Latest" is what D is about; nothing else is asked of it.
         let is_latest = workload.distribution == Distribution::Latest;
@@ -115,7 +117,14 @@ impl Maker<'_> {
         self.work(WorkloadSpec::of(letter), distribution)
     }
 
-    fn push(&mut self, index: usize, chart: &str, place: Place, table: TablePlan, work: WorkPlan) {
+    pub(super) fn push(
+        &mut self,
+        index: usize,
+        chart: &str,
+        place: Place,
+        table: TablePlan,
+        work: WorkPlan,
+    ) {
         let thread_count = self.machine_count * work.threads_per_node;
         let insert_count = work.insert_count(thread_count) as usize;
         self.points.push(Point {
@@ -180,6 +189,9 @@ impl Maker<'_> {
             | FigureKind::Slots { workloads, .. } => {
                 self.add_tables(index, workloads, &varied(&figure.kind, &table));
             }
+            FigureKind::Clients { .. }
+            | FigureKind::Latencies { .. }
+            | FigureKind::TimeParts { .. } => self.add_clients(index, &figure.kind, &table),
             FigureKind::Metadata { .. } | FigureKind::Models { .. } => {
                 self.add_counted(index, &figure.kind, &table);
             }
@@ -295,7 +307,13 @@ impl Maker<'_> {
                 _ => format!("{threads} threads a compute node"),
             };
             let retraining = self.experiments.retraining();
-            for retraining in [retraining, None] {
+            // A tree is never trained.
+            let courses = if self.experiments.retraining && !table.layer.has_tree() {
+                vec![retraining, None]
+            } else {
+                vec![None]
+            };
+            for retraining in courses {
                 let retrains = retraining.is_some();
                 let work = WorkPlan {
                     threads_per_node: *threads,
@@ -308,9 +326,6 @@ impl Maker<'_> {
                 };
                 let place = Place::Time { retrains };
                 self.push(index, &chart, place, table.clone(), work);
-                if !self.experiments.retraining {
-                    break;
-                }
             }
         }
     }

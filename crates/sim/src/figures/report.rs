@@ -1,11 +1,12 @@
 //! What the experiments found, as charts and tables.
 
-use farleaf_bench::workload::OperationKind;
 use farleaf_chart::chart::{Chart, Colour, Series};
 use farleaf_chart::panels::Panels;
 use farleaf_index::LayerKind;
 
-use super::config::{Comparable, Figure, FigureKind};
+use super::beside::{Beside, beside};
+use super::clients::{parts, parts_cell, tails};
+use super::config::{Figure, FigureKind};
 use super::csv::csv;
 use super::measure::{Measured, PointResult, Suite};
 use super::points::Place;
@@ -20,14 +21,6 @@ pub(super) struct Row {
     pub(super) place: String,
     pub(super) layer: String,
     pub(super) cells: Vec<String>,
-}
-
-/// A number of the paper, and ours beside it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Beside {
-    pub(super) what: String,
-    pub(super) paper: String,
-    pub(super) ours: String,
 }
 
 /// One figure, ready to be drawn.
@@ -84,7 +77,9 @@ fn drawings(figure: &Figure, results: &[&PointResult]) -> Vec<Drawing> {
 pub(super) fn line_name(result: &PointResult) -> String {
     let layer = result.point.layer.name();
     match result.point.place {
-        Place::Time { retrains: false } => format!("{layer}, not retrained"),
+        Place::Time { retrains: false } if !result.point.layer.has_tree() => {
+            format!("{layer}, not retrained")
+        }
         _ => layer.to_owned(),
     }
 }
@@ -99,6 +94,14 @@ fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
                 _ => metadata_per_key(result),
             };
             vec![(name.clone(), 0.0, counted)]
+        }
+        Place::Category(name) if matches!(figure.kind, FigureKind::Latencies { .. }) => {
+            let tails = tails(result, name).into_iter();
+            tails.map(|(name, us)| (name, 0.0, us)).collect()
+        }
+        Place::Parts { .. } => {
+            let parts = parts(result).into_iter();
+            parts.map(|(name, us)| (name, 0.0, us)).collect()
         }
         Place::Category(name) => rates.map(|rate| (name.clone(), 0.0, rate)).collect(),
         Place::Number(number) => rates
@@ -142,7 +145,7 @@ fn charts(figure: &Figure, results: &[&PointResult]) -> Vec<Chart> {
         });
         let chart = &mut charts[index];
         for (name, number, value) in places(figure, result) {
-            let x = if matches!(point.place, Place::Category(_)) {
+            let x = if matches!(point.place, Place::Category(_) | Place::Parts { .. }) {
                 category(&mut chart.categories, name) as f64
             } else {
                 number
@@ -170,6 +173,9 @@ pub(super) fn colour(layer: LayerKind) -> Colour {
     match layer {
         LayerKind::Learned => Colour::Blue,
         LayerKind::Rolex => Colour::Orange,
+        LayerKind::RfTree => Colour::Green,
+        LayerKind::Fg => Colour::Grey,
+        LayerKind::Sherman => Colour::Red,
     }
 }
 
@@ -189,6 +195,9 @@ fn x_label(kind: &FigureKind) -> &'static str {
         FigureKind::Ratios { .. } => "share of reads, in percent",
         FigureKind::Keys { .. } => "distribution of keys",
         FigureKind::Threads { .. } => "cores (client threads) of each compute node",
+        FigureKind::Clients { .. } => "client threads of each server",
+        FigureKind::Latencies { .. } => "workload and operation",
+        FigureKind::TimeParts { .. } => "part of an operation's time",
         FigureKind::Epsilon { .. } => {
             "error bound of the models (epsilon): keys for learned, slots for rolex"
         }
@@ -202,6 +211,8 @@ fn y_label(kind: &FigureKind) -> &'static str {
     match kind {
         FigureKind::Metadata { .. } => "bytes a key",
         FigureKind::Models { .. } => "keys a model",
+        FigureKind::Latencies { .. } => "99th percentile (us)",
+        FigureKind::TimeParts { .. } => "mean time (us)",
         _ => "million operations a second",
     }
 }
@@ -211,6 +222,7 @@ fn header(kind: &FigureKind) -> Vec<&'static str> {
         FigureKind::Metadata { .. } => METADATA_HEADER.to_vec(),
         FigureKind::Models { .. } => MODELS_HEADER.to_vec(),
         FigureKind::Timeline { .. } => [&WINDOW_HEADER[..], &TIMELINE_HEADER].concat(),
+        FigureKind::TimeParts { .. } => [&WINDOW_HEADER[..], &["mean time by part"]].concat(),
         _ => WINDOW_HEADER.to_vec(),
     }
 }
@@ -248,17 +260,25 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
         let rows = places.map(|(place, ..)| row(place, counted(figure, result)));
         return rows.collect();
     }
-    let windows = places.into_iter().zip(&result.windows);
+    let names = match &point.place {
+        Place::Category(name) => vec![name.clone()],
+        Place::Parts { .. } => vec!["all parts".to_owned()],
+        _ => places.into_iter().map(|(place, ..)| place).collect(),
+    };
+    let windows = names.into_iter().zip(&result.windows);
     windows
-        .map(|((place, _, rate), window)| {
+        .map(|(place, window)| {
             let mut cells = vec![
-                format!("{rate:.2}"),
+                format!("{:.2}", window.operations_per_s / 1e6),
                 kinds(window),
                 busiest(window),
                 format!("{:.3}", window.metadata_bytes_per_key),
             ];
             if matches!(point.place, Place::Time { .. }) {
                 cells.extend(timeline::cells(window));
+            }
+            if matches!(point.place, Place::Parts { .. }) {
+                cells.push(parts_cell(window));
             }
             row(place, cells)
         })
@@ -269,7 +289,7 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
 fn counted(figure: &Figure, result: &PointResult) -> Vec<String> {
     let leaf_table = match result.point.layer {
         LayerKind::Rolex => format!("{:.3}", leaf_table_per_key(result)),
-        LayerKind::Learned => "-".to_owned(),
+        _ => "-".to_owned(),
     };
     let metadata = format!("{:.3}", metadata_per_key(result));
     match figure.kind {
@@ -319,89 +339,15 @@ fn busiest(window: &Measurement) -> String {
     })
 }
 
-fn leaf_table_per_key(result: &PointResult) -> f64 {
+pub(super) fn leaf_table_per_key(result: &PointResult) -> f64 {
     result.leaf_count as f64 * 8.0 / result.point.table.record_count as f64
 }
 
-fn keys_per_model(result: &PointResult) -> f64 {
+pub(super) fn keys_per_model(result: &PointResult) -> f64 {
     result.point.table.record_count as f64 / result.model_count.max(1) as f64
 }
 
-fn beside(figure: &Figure, results: &[&PointResult]) -> Vec<Beside> {
-    let values = figure.paper.iter().map(|value| {
-        let ours = match (value.layer, value.measure) {
-            (Some(layer), Some(measure)) => {
-                let of_layer = results.iter().filter(|it| it.point.layer == layer);
-                let of_layer: Vec<&PointResult> = of_layer.copied().collect();
-                format!("{layer}: {}", ours(figure, &of_layer, measure))
-            }
-            _ => value.missing.clone().unwrap_or_else(|| "-".to_owned()),
-        };
-        Beside {
-            what: value.what.clone(),
-            paper: value.value.clone(),
-            ours,
-        }
-    });
-    values.collect()
-}
-
-/// Our numbers: one for each chart, of the experiment that has the most to do with it; of models
-/// one for each.
-fn ours(figure: &Figure, results: &[&PointResult], measure: Comparable) -> String {
-    let mut best: Vec<(String, u64, f64)> = Vec::new();
-    for result in results.iter().copied() {
-        let of_time = timeline::comparable(result, results, measure);
-        let Some((weight, number)) = of_time.or_else(|| comparable(result, measure)) else {
-            continue;
-        };
-        let chart = match (&figure.kind, &result.point.place) {
-            (FigureKind::Models { .. }, Place::Category(fill)) => {
-                format!("{fill}, {}", result.point.chart)
-            }
-            _ => result.point.chart.clone(),
-        };
-        match best.iter_mut().find(|(known, ..)| *known == chart) {
-            Some(known) if known.1 <= weight => *known = (chart, weight, number),
-            Some(_) => {}
-            None => best.push((chart, weight, number)),
-        }
-    }
-    if best.is_empty() {
-        return "not measured".to_owned();
-    }
-    let numbers = best
-        .into_iter()
-        .map(|(chart, _, it)| format!("{} ({chart})", number(it)));
-    numbers.collect::<Vec<String>>().join(", ")
-}
-
-/// The number, if this result has it, and over how many operations or records it is a mean.
-fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
-    // What is not retrained stands only beside the others.
-    if matches!(result.point.place, Place::Time { retrains: false }) {
-        return None;
-    }
-    let records = result.point.table.record_count as u64;
-    let kind = |kind: OperationKind| result.windows.last()?.kinds.get(&kind);
-    let read = || kind(OperationKind::Read);
-    match measure {
-        Comparable::GetRoundTrips => read().map(|it| (it.count, it.round_trips_mean)),
-        Comparable::GetBytes => read().map(|it| (it.count, it.bytes_read_mean)),
-        Comparable::UpdateRoundTrips => {
-            kind(OperationKind::Update).map(|it| (it.count, it.round_trips_mean))
-        }
-        Comparable::MetadataBytesPerKey => Some((records, metadata_per_key(result))),
-        Comparable::LeafTableBytesPerKey => Some((records, leaf_table_per_key(result))),
-        Comparable::KeysPerModel => Some((records, keys_per_model(result))),
-        Comparable::OneLeafPercent => read().map(|it| (it.count, it.one_leaf_fraction * 100.0)),
-        Comparable::RetrainUsPer128Leaves
-        | Comparable::RetrainNsPerKey
-        | Comparable::SlowestWindowPercent => None,
-    }
-}
-
-fn number(number: f64) -> String {
+pub(super) fn number(number: f64) -> String {
     if number >= 100.0 {
         shown::count(number.round() as u64)
     } else {

@@ -11,7 +11,8 @@
 //!    for each other. Verbs of one batch take effect in the order in which they were posted,
 //! 4. the reply's bytes onto the wire, the wire again, and off it at the compute node.
 //!
-//! A memory node works on its own memory through its NIC, too, and over no link.
+//! A memory node works on its own memory through its NIC, too, and over no link. So does a client
+//! thread on the memory of its own machine, where a testbed's compute nodes are its memory nodes.
 //!
 //! Each stage is a first-come, first-served queue with one server, and a batch enters a stage when
 //! it gets there, not when it is posted: so a busy compute node holds up nobody else's batches.
@@ -20,19 +21,23 @@
 //! |---|---|
 //! | [`model`] | the parameters, read from TOML, each beside its source |
 //! | `range` | what numbers they may have |
+//! | `parts` | where a batch's time went |
 //! | `published` | what is published of NICs |
-//! | [`profile`] | the testbeds of ROLEX and XStore, and others from files |
+//! | [`profile`] | the testbeds of ROLEX, XStore and RF-tree, and others from files |
 //! | `queue` | the queues |
+//! | `costs` | what each stage takes of a verb |
 //! | [`network`] | machines and their NICs: when a batch is where |
 //! | `utilisation` | how busy the stages were |
 //! | [`probe`] | raw READ and CAS rates, beside published ones |
 
 pub mod model;
 pub mod network;
+pub mod parts;
 pub mod probe;
 pub mod profile;
 
+mod costs;
 mod published;
-mod queue;
+pub(crate) mod queue;
 mod range;
 mod utilisation;

@@ -92,6 +92,16 @@ pub struct NicParameters {
     pub response_header_bytes: Parameter,
 }
 
+/// Compute nodes are the memory nodes. A thread's verbs to its own machine go through that
+/// machine's NIC and back ([`MemoryNodes::loopback_ns`]), never past it: a processor's atomics and
+/// a NIC's are not atomic to each other (F4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMachines {
+    /// Who says so.
+    pub source: String,
+}
+
 /// A testbed: its machines, its NICs, and what is published of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,6 +116,9 @@ pub struct NetworkModel {
     pub memory: MemoryNodes,
     /// Every machine's NICs.
     pub nic: NicParameters,
+    /// Present: each compute node is the memory node of its number, with its NICs.
+    #[serde(default)]
+    pub shared_machines: Option<SharedMachines>,
     /// What the model is checked against.
     #[serde(default)]
     pub published: Vec<PublishedRate>,
@@ -153,6 +166,21 @@ pub enum ModelError {
         /// The size.
         size_bytes: u64,
     },
+    /// Compute nodes that are the memory nodes, and are not as many.
+    #[error(
+        "shared_machines: {compute_key} = {compute} and {memory_key} = {memory} must be the same; \
+         take shared_machines out where compute nodes are machines of their own"
+    )]
+    NotShared {
+        /// Of compute nodes.
+        compute_key: &'static str,
+        /// How many.
+        compute: f64,
+        /// Of memory nodes.
+        memory_key: &'static str,
+        /// How many.
+        memory: f64,
+    },
     /// A text that cannot be shown, or is none.
     #[error("{key} = '{}': must be {expected}", shown::text(value))]
     BadText {
@@ -195,6 +223,7 @@ impl NetworkModel {
         for (key, parameter, range) in model.ranges() {
             check(key, parameter, range)?;
         }
+        model.check_shared()?;
         for it in &model.published {
             let rate = ("published.rate_per_s", it.rate_per_s);
             check_published(rate, it.measure, it.size_bytes, &it.source)?;
@@ -209,6 +238,40 @@ impl NetworkModel {
         let latencies = latencies.map(|it| (it.measure, it.size_bytes));
         check_distinct("published_latency", latencies)?;
         Ok(model)
+    }
+
+    /// Machines that are both kinds of node are as many of either.
+    fn check_shared(&self) -> Result<(), ModelError> {
+        let Some(shared) = &self.shared_machines else {
+            return Ok(());
+        };
+        if shared.source.trim().is_empty() {
+            let key = "shared_machines.source";
+            return Err(ModelError::NoSource { key });
+        }
+        let (compute, memory) = (&self.compute, &self.memory);
+        let counts = [
+            (
+                ("compute.node_count", &compute.node_count),
+                ("memory.node_count", &memory.node_count),
+            ),
+            (
+                ("compute.nics_per_node", &compute.nics_per_node),
+                ("memory.nics_per_node", &memory.nics_per_node),
+            ),
+        ];
+        for ((compute_key, compute), (memory_key, memory)) in counts {
+            // Both are whole numbers.
+            if (compute.value - memory.value).abs() >= 1.0 {
+                return Err(ModelError::NotShared {
+                    compute_key,
+                    compute: compute.value,
+                    memory_key,
+                    memory: memory.value,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Names get into files, pages and terminals.
@@ -237,7 +300,9 @@ impl NetworkModel {
         let published = published.map(|it| ("published.source", &it.source));
         let latencies = self.published_latency.iter();
         let latencies = latencies.map(|it| ("published_latency.source", &it.source));
-        for (key, source) in sources.chain(published).chain(latencies) {
+        let shared = self.shared_machines.iter();
+        let shared = shared.map(|it| ("shared_machines.source", &it.source));
+        for (key, source) in sources.chain(published).chain(latencies).chain(shared) {
             if source.contains(char::is_control) || source.chars().count() > SOURCE_CHARS_MAX {
                 return Err(refused(key, source, EXPECTED_SOURCE));
             }
@@ -361,6 +426,26 @@ mod tests {
         );
         assert!(
             error.starts_with("compute.node_count: its source is empty"),
+            "{error}"
+        );
+    }
+
+    /// Promise: machines that are compute and memory nodes at once are as many of either, and
+    /// somebody says that they are.
+    #[test]
+    fn shared_machines_are_as_many_of_either() {
+        let shared = |source: &str| format!("[shared_machines]\nsource = \"{source}\"\n\n[nic]");
+        let error = refusal("[nic]", &shared(" "));
+        assert!(
+            error.starts_with("shared_machines.source: its source is empty"),
+            "{error}"
+        );
+        let text = ROLEX.replacen("[nic]", &shared("a test"), 1);
+        assert!(NetworkModel::parse(&text).is_ok(), "3 and 3");
+        let text = text.replacen("node_count = { value = 3", "node_count = { value = 2", 1);
+        let error = NetworkModel::parse(&text).expect_err("2 and 3").to_string();
+        assert!(
+            error.starts_with("shared_machines: compute.node_count = 2 and memory.node_count = 3"),
             "{error}"
         );
     }

@@ -2,42 +2,12 @@
 
 use farleaf_fabric::{Verb, VerbKind};
 
+use super::costs::Costs;
 use super::model::{NetworkModel, THREADS_PER_NODE_MAX};
+use super::parts::Parts;
 use super::queue::{Picos, Queue, from_nanos, picos, to_nanos};
 pub use super::utilisation::Utilisation;
 use crate::fabric::world::{ClientId, Nanos};
-
-/// What an atomic's request carries beside the headers: 28 bytes of `AtomicETH` in the place of 16
-/// of RETH (InfiniBand Architecture Specification).
-const ATOMIC_REQUEST_EXTRA_BYTES: u64 = 12;
-/// What an atomic's reply carries beside the headers: the word that was there.
-const ATOMIC_RESPONSE_EXTRA_BYTES: u64 = 8;
-
-/// The model's numbers as the queues need them.
-#[derive(Clone, Debug)]
-struct Costs {
-    verb: Picos,
-    atomic: Picos,
-    same_slot: Picos,
-    doorbell: Picos,
-    one_way: Picos,
-    loopback: Picos,
-    byte: f64,
-    processor: ProcessorCosts,
-    retrained_key_ns: f64,
-    mtu_bytes: u64,
-    request_header_bytes: u64,
-    response_header_bytes: u64,
-}
-
-/// What batches take of a client thread's processor.
-#[derive(Clone, Copy, Debug)]
-struct ProcessorCosts {
-    doorbell: Picos,
-    verb: Picos,
-    completion: Picos,
-    byte_read: f64,
-}
 
 /// One NIC.
 #[derive(Clone, Debug)]
@@ -63,13 +33,6 @@ enum Place {
     Memory { node: usize },
 }
 
-/// Where a client is that was put nowhere.
-const FIRST: Place = Place::Compute {
-    processor: 0,
-    nic: 0,
-    memory_nic: 0,
-};
-
 /// What stages had done at some moment.
 #[derive(Clone, Debug)]
 pub struct NetworkMark {
@@ -93,11 +56,17 @@ pub struct TrainedCount {
 #[derive(Clone, Debug)]
 pub struct Network {
     costs: Costs,
-    /// NICs of each memory node, side by side.
-    memory: Vec<Nic>,
+    /// Those of each memory node, side by side; then those of each compute node, unless these are
+    /// the same machines.
+    nics: Vec<Nic>,
     memory_nic_count: usize,
-    compute: Vec<Nic>,
+    memory_node_count: usize,
     compute_nic_count: usize,
+    compute_node_count: usize,
+    /// The first compute node's first NIC.
+    compute_nic_first: usize,
+    /// What the last batch was served, on its way; the caller knows how long that took.
+    served: Parts,
     /// Of each thread that a client was put onto.
     processors: Vec<Queue>,
     /// The core of each memory node for background work.
@@ -111,7 +80,6 @@ impl Network {
     /// The machines of a model, idle.
     pub fn new(model: &NetworkModel) -> Self {
         let nic = &model.nic;
-        let period = |rate_per_s: f64| picos(1e9 / rate_per_s);
         let fresh = Nic {
             pipeline: Queue::default(),
             transmit: Queue::default(),
@@ -120,33 +88,22 @@ impl Network {
         };
         let memory_nic_count = model.memory.nics_per_node.value as usize;
         let compute_nic_count = model.compute.nics_per_node.value as usize;
-        let memory_count = model.memory.node_count.value as usize * memory_nic_count;
-        let compute_count = model.compute.node_count.value as usize * compute_nic_count;
+        let memory_node_count = model.memory.node_count.value as usize;
+        let compute_node_count = model.compute.node_count.value as usize;
+        let memory_count = memory_node_count * memory_nic_count;
+        let (compute_nic_first, own_count) = match model.shared_machines {
+            Some(_) => (0, 0),
+            None => (memory_count, compute_node_count * compute_nic_count),
+        };
         Self {
-            costs: Costs {
-                verb: period(nic.verb_rate_per_s.value),
-                atomic: period(nic.atomic_rate_per_s.value),
-                same_slot: picos(nic.atomic_same_slot_ns.value),
-                doorbell: picos(nic.doorbell_ns.value),
-                one_way: picos(nic.one_way_ns.value),
-                loopback: picos(model.memory.loopback_ns.value),
-                // Bits per nanosecond are Gbit/s.
-                byte: 8000.0 / nic.bandwidth_gbit_per_s.value,
-                processor: ProcessorCosts {
-                    doorbell: picos(model.compute.doorbell_ns.value),
-                    verb: picos(model.compute.verb_ns.value),
-                    completion: picos(model.compute.completion_ns.value),
-                    byte_read: model.compute.checksum_ns_per_kib.value * 1000.0 / 1024.0,
-                },
-                retrained_key_ns: model.memory.retrain_ns_per_key.value,
-                mtu_bytes: nic.mtu_bytes.value as u64,
-                request_header_bytes: nic.request_header_bytes.value as u64,
-                response_header_bytes: nic.response_header_bytes.value as u64,
-            },
-            memory: vec![fresh.clone(); memory_count],
+            costs: Costs::new(model),
+            nics: vec![fresh; memory_count + own_count],
             memory_nic_count,
-            compute: vec![fresh; compute_count],
+            memory_node_count,
             compute_nic_count,
+            compute_node_count,
+            compute_nic_first,
+            served: Parts::default(),
             processors: vec![Queue::default()],
             cores: vec![Queue::default(); model.memory.node_count.value as usize],
             trained: TrainedCount::default(),
@@ -170,14 +127,16 @@ impl Network {
             thread < THREADS_PER_NODE_MAX,
             "thread {thread} of a compute node that has {THREADS_PER_NODE_MAX} at most"
         );
-        let node = compute_node % (self.compute.len() / self.compute_nic_count);
+        let node = compute_node % self.compute_node_count;
         let processor = node * THREADS_PER_NODE_MAX + thread;
         if self.processors.len() <= processor {
             self.processors.resize(processor + 1, Queue::default());
         }
         let place = Place::Compute {
             processor,
-            nic: node * self.compute_nic_count + thread % self.compute_nic_count,
+            nic: self.compute_nic_first
+                + node * self.compute_nic_count
+                + thread % self.compute_nic_count,
             memory_nic: thread % self.memory_nic_count,
         };
         self.put(client, place);
@@ -197,14 +156,24 @@ impl Network {
     fn put(&mut self, client: ClientId, place: Place) {
         let index = client.0 as usize;
         if self.places.len() <= index {
-            self.places.resize(index + 1, FIRST);
+            let first = self.first_place();
+            self.places.resize(index + 1, first);
         }
         self.places[index] = place;
     }
 
     fn place_of(&self, client: ClientId) -> Place {
         let place = self.places.get(client.0 as usize);
-        place.copied().unwrap_or(FIRST)
+        place.copied().unwrap_or_else(|| self.first_place())
+    }
+
+    /// Where a client is that was put nowhere.
+    fn first_place(&self) -> Place {
+        Place::Compute {
+            processor: 0,
+            nic: self.compute_nic_first,
+            memory_nic: 0,
+        }
     }
 
     /// The least and the most after which a thread polls a task that backs off again.
@@ -221,8 +190,23 @@ impl Network {
         usize::from(node) * self.memory_nic_count + nic
     }
 
-    fn is_loopback(&self, client: ClientId) -> bool {
-        matches!(self.place_of(client), Place::Memory { .. })
+    /// The NIC that a client posts to.
+    fn own_nic(&self, client: ClientId) -> usize {
+        match self.place_of(client) {
+            Place::Compute { nic, .. } => nic,
+            Place::Memory { node } => node * self.memory_nic_count,
+        }
+    }
+
+    /// Whether a client's verbs to a node come back to the NIC that they were posted to: those of a
+    /// memory node, and those of a thread whose machine is that node.
+    fn is_loopback(&self, client: ClientId, node: u8) -> bool {
+        self.own_nic(client) == self.memory_nic(client, node)
+    }
+
+    /// What was served since this was asked last.
+    pub(crate) fn take_served(&mut self) -> Parts {
+        core::mem::take(&mut self.served)
     }
 
     /// A client's thread computes for so long, after all that it has been given before: when it is
@@ -257,6 +241,7 @@ impl Network {
     pub(crate) fn ring(&mut self, now: Nanos, client: ClientId, verb_count: usize) -> Nanos {
         let costs = self.costs.processor;
         let work = costs.doorbell + costs.verb * verb_count as Picos;
+        self.served.processor += work;
         self.process(now, client, work)
     }
 
@@ -274,6 +259,8 @@ impl Network {
         let costs = self.costs.processor;
         let checks = (bytes as f64 * costs.byte_read) as Picos;
         let work = costs.completion * doorbell_count + checks;
+        self.served.processor += work - checks;
+        self.served.checksum += checks;
         self.process(now, client, work)
     }
 
@@ -282,23 +269,26 @@ impl Network {
         &mut self,
         now: Nanos,
         client: ClientId,
+        node: u8,
         verbs: impl Iterator<Item = &'a Verb>,
     ) -> Nanos {
-        let (nic, is_loopback) = match self.place_of(client) {
-            Place::Compute { nic, .. } => (&mut self.compute[nic], false),
-            Place::Memory { node } => (&mut self.memory[node * self.memory_nic_count], true),
-        };
-        let costs = &self.costs;
+        let is_loopback = self.is_loopback(client, node);
+        let index = self.own_nic(client);
+        let (nic, costs, served) = (&mut self.nics[index], &self.costs, &mut self.served);
         let now = from_nanos(now);
         let posted = nic.pipeline.serve(now, now, costs.doorbell);
+        served.nic += costs.doorbell;
         let mut sent = posted;
         for verb in verbs {
             sent = nic.pipeline.serve(now, posted, costs.verb);
+            served.nic += costs.verb;
             if !is_loopback {
-                let bytes = costs.request_bytes(verb);
-                sent = nic.transmit.serve(now, sent, costs.wire(bytes));
+                let wire = costs.wire(costs.request_bytes(verb));
+                sent = nic.transmit.serve(now, sent, wire);
+                served.nic += wire;
             }
         }
+        served.wire += costs.way(is_loopback);
         to_nanos(sent + costs.way(is_loopback))
     }
 
@@ -312,25 +302,23 @@ impl Network {
         mut effect_at: impl FnMut(Nanos),
     ) {
         let index = self.memory_nic(client, node);
-        let is_loopback = self.is_loopback(client);
-        let (nic, costs) = (&mut self.memory[index], &self.costs);
+        let is_loopback = self.is_loopback(client, node);
+        let (nic, costs, served) = (&mut self.nics[index], &self.costs, &mut self.served);
         let now = from_nanos(now);
         let mut previous = 0;
         for verb in verbs {
-            let bytes = costs.request_bytes(verb);
             let received = if is_loopback {
                 now
             } else {
-                nic.receive.serve(now, now, costs.wire(bytes))
+                let wire = costs.wire(costs.request_bytes(verb));
+                served.nic += wire;
+                nic.receive.serve(now, now, wire)
             };
-            let mut done;
-            if verb.kind == VerbKind::Read || verb.kind == VerbKind::Write {
-                done = nic.pipeline.serve(now, received, costs.verb).max(previous);
-            } else {
-                done = nic
-                    .pipeline
-                    .serve(now, received, costs.atomic)
-                    .max(previous);
+            let is_atomic = !matches!(verb.kind, VerbKind::Read | VerbKind::Write);
+            let service = if is_atomic { costs.atomic } else { costs.verb };
+            served.nic += service;
+            let mut done = nic.pipeline.serve(now, received, service).max(previous);
+            if is_atomic {
                 let slot_count = nic.slots.len() as u64;
                 let slot = &mut nic.slots[(verb.addr.index() % slot_count) as usize];
                 // It takes effect when the slot is its own, which it keeps for a while.
@@ -350,15 +338,17 @@ impl Network {
         verbs: impl Iterator<Item = &'a Verb>,
     ) -> Nanos {
         let index = self.memory_nic(client, node);
-        let is_loopback = self.is_loopback(client);
-        let costs = &self.costs;
+        let is_loopback = self.is_loopback(client, node);
+        let (costs, served) = (&self.costs, &mut self.served);
         let now = from_nanos(now);
         let mut sent = now;
         if !is_loopback {
             let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
-            let transmit = &mut self.memory[index].transmit;
-            sent = transmit.serve(now, now, costs.wire(bytes));
+            let wire = costs.wire(bytes);
+            served.nic += wire;
+            sent = self.nics[index].transmit.serve(now, now, wire);
         }
+        served.wire += costs.way(is_loopback);
         to_nanos(sent + costs.way(is_loopback))
     }
 
@@ -367,16 +357,19 @@ impl Network {
         &mut self,
         now: Nanos,
         client: ClientId,
+        node: u8,
         verbs: impl Iterator<Item = &'a Verb>,
     ) -> Nanos {
-        let Place::Compute { nic, .. } = self.place_of(client) else {
+        if self.is_loopback(client, node) {
             return now;
-        };
+        }
+        let index = self.own_nic(client);
         let costs = &self.costs;
         let bytes = verbs.map(|verb| costs.response_bytes(verb)).sum();
-        let receive = &mut self.compute[nic].receive;
+        let wire = costs.wire(bytes);
+        self.served.nic += wire;
         let now = from_nanos(now);
-        to_nanos(receive.serve(now, now, costs.wire(bytes)))
+        to_nanos(self.nics[index].receive.serve(now, now, wire))
     }
 
     /// What has been done until now, to be compared with later.
@@ -386,7 +379,12 @@ impl Network {
             let served = nics.iter().map(|nic| part(nic).served_until(at));
             served.collect()
         };
-        let slots = self.memory.iter().flat_map(|nic| &nic.slots);
+        let memory_count = self.memory_node_count * self.memory_nic_count;
+        let (memory, compute) = (
+            &self.nics[..memory_count],
+            &self.nics[self.compute_nic_first..],
+        );
+        let slots = memory.iter().flat_map(|nic| &nic.slots);
         let parts = |nics: &[Nic]| -> [Vec<Picos>; 3] {
             [
                 of(nics, |nic| &nic.pipeline),
@@ -394,13 +392,13 @@ impl Network {
                 of(nics, |nic| &nic.receive),
             ]
         };
-        let [pipeline, transmit, receive] = parts(&self.memory);
+        let [pipeline, transmit, receive] = parts(memory);
         let slots = slots.map(|slot| slot.served_until(at)).collect();
         let served = |queues: &[Queue]| queues.iter().map(|it| it.served_until(at)).collect();
         NetworkMark {
             at,
             memory: [pipeline, transmit, receive, slots],
-            compute: parts(&self.compute),
+            compute: parts(compute),
             processors: served(&self.processors),
             cores: served(&self.cores),
         }
@@ -426,48 +424,6 @@ impl Network {
             compute_receive: compute(2),
             processor: busiest(&later.processors, &mark.processors),
             memory_core: busiest(&later.cores, &mark.cores),
-        }
-    }
-}
-
-impl Costs {
-    /// From NIC to NIC, or back to where it came from.
-    fn way(&self, is_loopback: bool) -> Picos {
-        if is_loopback {
-            self.loopback
-        } else {
-            self.one_way
-        }
-    }
-
-    #[inline]
-    fn wire(&self, bytes: u64) -> Picos {
-        (bytes as f64 * self.byte) as Picos
-    }
-
-    fn packets(&self, payload_bytes: u64) -> u64 {
-        payload_bytes.div_ceil(self.mtu_bytes).max(1)
-    }
-
-    fn request_bytes(&self, verb: &Verb) -> u64 {
-        let payload = u64::from(verb.word_count) * 8;
-        match verb.kind {
-            VerbKind::Read => self.request_header_bytes,
-            VerbKind::Write => payload + self.packets(payload) * self.request_header_bytes,
-            VerbKind::CompareSwap | VerbKind::FetchAdd => {
-                self.request_header_bytes + ATOMIC_REQUEST_EXTRA_BYTES
-            }
-        }
-    }
-
-    fn response_bytes(&self, verb: &Verb) -> u64 {
-        let payload = u64::from(verb.word_count) * 8;
-        match verb.kind {
-            VerbKind::Read => payload + self.packets(payload) * self.response_header_bytes,
-            VerbKind::Write => self.response_header_bytes,
-            VerbKind::CompareSwap | VerbKind::FetchAdd => {
-                self.response_header_bytes + ATOMIC_RESPONSE_EXTRA_BYTES
-            }
         }
     }
 }

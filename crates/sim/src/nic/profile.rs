@@ -6,7 +6,8 @@ use super::model::{ModelError, NetworkModel};
 use crate::shown;
 
 /// The embedded profiles, by name.
-const EMBEDDED: [(&str, &str); 2] = [
+const EMBEDDED: [(&str, &str); 3] = [
+    ("rf-tree", include_str!("../../profiles/rf-tree.toml")),
     ("rolex", include_str!("../../profiles/rolex.toml")),
     ("xstore", include_str!("../../profiles/xstore.toml")),
 ];
@@ -17,7 +18,7 @@ const EMBEDDED: [(&str, &str); 2] = [
 pub enum ProfileError {
     /// It is no embedded one, and no such file can be read.
     #[error(
-        "profile '{}' is neither 'rolex' nor 'xstore', and no file that can be read: {source}",
+        "profile '{}' is none of 'rolex', 'rf-tree' and 'xstore', and no file that can be read: {source}",
         shown::text(name)
     )]
     Unreadable {
@@ -99,6 +100,8 @@ fn differences(model: &NetworkModel, other: &NetworkModel) -> Vec<Difference> {
     compare("name", model.name.clone(), other.name.clone());
     compare("testbed", model.testbed.clone(), other.testbed.clone());
     compare("nic.name", model.nic.name.clone(), other.nic.name.clone());
+    let shared = |model: &NetworkModel| model.shared_machines.is_some().to_string();
+    compare("shared_machines", shared(model), shared(other));
     for ((key, of_model), (_, of_other)) in model.parameters().zip(other.parameters()) {
         let [value, of_other] = [of_model, of_other].map(|it| shown::amount(it.value));
         compare(key, value, of_other);

@@ -6,18 +6,18 @@ use crate::fabric::world::Nanos;
 
 /// Virtual time in picoseconds: a NIC does a verb in twelve nanoseconds, so that rounding each to
 /// whole ones would be an error of some percent.
-pub(super) type Picos = u64;
+pub(crate) type Picos = u64;
 
 /// Picoseconds in a nanosecond.
 const PICOS_PER_NANO: Picos = 1000;
 
 /// A moment or duration in picoseconds.
-pub(super) fn picos(nanos: f64) -> Picos {
+pub(crate) fn picos(nanos: f64) -> Picos {
     (nanos * PICOS_PER_NANO as f64).round() as Picos
 }
 
 /// The moment in picoseconds.
-pub(super) fn from_nanos(at: Nanos) -> Picos {
+pub(crate) fn from_nanos(at: Nanos) -> Picos {
     at * PICOS_PER_NANO
 }
 

@@ -137,11 +137,20 @@ pub enum Profile {
     /// survive without replicas; but every operation that meets it must say so: no answer may be
     /// made up from empty memory.
     NodeLoss,
+    /// All that of `Crashes`, on tables with a tree, whose nodes are so small that they split often
+    /// (I1 to I6).
+    Trees,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Calm, Self::Crashes, Self::Retraining, Self::NodeLoss];
+    pub const ALL: [Self; 5] = [
+        Self::Calm,
+        Self::Crashes,
+        Self::Retraining,
+        Self::NodeLoss,
+        Self::Trees,
+    ];
 
     /// The name for users.
     pub const fn name(self) -> &'static str {
@@ -150,6 +159,7 @@ impl Profile {
             Self::Crashes => "crashes",
             Self::Retraining => "retraining",
             Self::NodeLoss => "node-loss",
+            Self::Trees => "trees",
         }
     }
 }
@@ -162,7 +172,7 @@ impl fmt::Display for Profile {
 
 /// A name that no profile has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no profile; there are 'calm', 'crashes', 'retraining' and 'node-loss'")]
+#[error("'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss' and 'trees'")]
 pub struct UnknownProfile(pub String);
 
 impl FromStr for Profile {

@@ -101,6 +101,7 @@ pub(super) fn draw_client(
     ClientPlan {
         lanes: lanes.collect(),
         metadata_budget_bytes: None,
+        link_count_max: None,
     }
 }
 

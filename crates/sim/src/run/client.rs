@@ -43,6 +43,7 @@ pub(super) fn start_client(
         start_process(&crew, &opening, number, keeper);
         let options = SessionOptions {
             metadata_budget_bytes: plan.metadata_budget_bytes,
+            link_count_max: plan.link_count_max,
         };
         let session = AsyncSession::with_options(host, endpoint, owner, &options);
         let session = match Session::open(session).await {

@@ -71,6 +71,7 @@ fn all_verbs_of_a_load_are_counted() {
     plan.clients = vec![ClientPlan {
         lanes: vec![vec![load.clone(), load]],
         metadata_budget_bytes: None,
+        link_count_max: None,
     }];
     let verdict = run(&plan, None, false);
     assert_eq!(verdict.violations, []);
@@ -107,6 +108,7 @@ fn nothing_is_recovered_from_empty_memory() {
         .map(|_| ClientPlan {
             lanes: vec![reads()],
             metadata_budget_bytes: None,
+            link_count_max: None,
         })
         .collect();
     for seed in 0..200 {
@@ -131,6 +133,7 @@ fn befallen(seed: u64, mishap: Mishap) -> Plan {
     plan.clients = vec![ClientPlan {
         lanes: vec![puts.collect()],
         metadata_budget_bytes: None,
+        link_count_max: None,
     }];
     let when = When::At(seed * 400);
     plan.faults = vec![Fault { when, mishap }];

@@ -50,7 +50,7 @@ impl Scene {
         let world = World::new(&[size_words], Freedoms::CALM, Random::new(1));
         let node = Node::new(&world);
         let entry = node
-            .create_table(LayerKind::Learned, 8, 75)
+            .create_table((LayerKind::Learned, 61), 8, 75)
             .expect("it fits");
         let session = open(&node);
         for key in 0..40 {

@@ -9,18 +9,29 @@ use farleaf_sim::figures::measure::{Suite, SuiteError};
 use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::{Profile, load_profile};
 
-const TINY: RunSize = RunSize {
+pub(crate) const TINY: RunSize = RunSize {
     record_count: 4_000,
     warm_up_operation_count: 100,
     window_operation_count: 400,
 };
 
-/// All figures of the repository, on a testbed with few threads.
-fn few_threads() -> (Experiments, Profile) {
-    let mut experiments = Experiments::parse(ROLEX_EXPERIMENTS, "rolex.toml").expect("sound");
+/// All figures of ROLEX, on a testbed with few threads.
+pub(crate) fn few_threads() -> (Experiments, Profile) {
+    few_threads_of(ROLEX_EXPERIMENTS)
+}
+
+/// All figures of a file of the repository, on a testbed with few threads.
+pub(crate) fn few_threads_of(text: &str) -> (Experiments, Profile) {
+    let mut experiments = Experiments::parse(text, "mine.toml").expect("sound");
     experiments.defaults.in_flight_count.value = 2;
     for figure in &mut experiments.figure {
         if let FigureKind::Threads {
+            threads_per_node, ..
+        }
+        | FigureKind::Clients {
+            threads_per_node, ..
+        }
+        | FigureKind::TimeParts {
             threads_per_node, ..
         }
         | FigureKind::Timeline {
@@ -42,7 +53,7 @@ fn tiny() -> Suite {
 }
 
 /// What a run of the suite on so many threads writes: names and texts.
-fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String)> {
+pub(crate) fn written(suite: &Suite, thread_count: usize) -> Vec<(String, String)> {
     let told = AtomicU64::new(0);
     let progress = |units: u64| {
         told.fetch_add(units, Ordering::Relaxed);
@@ -106,6 +117,9 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
     for word in [
         "learned",
         "rolex",
+        "rf-tree",
+        "sherman",
+        "fg",
         "YCSB F",
         "uniform, zipfian",
         "fill",
@@ -159,7 +173,7 @@ fn has_extension(name: &str, extension: &str) -> bool {
 }
 
 /// The first figure, smaller still.
-fn one_figure(profile: Profile) -> Suite {
+pub(crate) fn one_figure(profile: Profile) -> Suite {
     let (mut experiments, _) = few_threads();
     experiments.figure.retain(|figure| figure.id == "figure-7");
     assert_eq!(experiments.figure.len(), 1);

@@ -13,6 +13,7 @@
 //! | `retraining` | retrainers die in every phase, steps come to all that they may |
 //! | `sessions` | what was found in the sessions, each by hand |
 //! | `stages` | each stage of the modelled network: what it holds up, and what it does not |
+//! | `tree_figures` | the figures in which layers with a tree stand |
 
 mod campaigns;
 mod checkers;
@@ -24,3 +25,4 @@ mod network;
 mod retraining;
 mod sessions;
 mod stages;
+mod tree_figures;

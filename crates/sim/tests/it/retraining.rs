@@ -74,12 +74,17 @@ fn adopters_die_in_every_phase() {
 }
 
 /// Promise (R8): steps come to all that they may: four batches, two leaves that others know and one
-/// that they do not. So the judge who allows so much, and no more, sees what it judges.
+/// that they do not, in pools of one node (M4: of several, more batches). So the judge who allows
+/// so much, and no more, sees what it judges.
 #[test]
 fn steps_come_to_all_that_they_may() {
     let (mut batch_count_max, mut taken_count_max, mut made_count_max) = (0, 0, 0);
     for seed in 1..=300 {
-        let verdict = run(&Plan::draw(seed, Profile::Retraining), None, false);
+        let plan = Plan::draw(seed, Profile::Retraining);
+        if plan.node_count > 1 {
+            continue;
+        }
+        let verdict = run(&plan, None, false);
         assert_eq!(verdict.violations, [], "seed {seed}");
         let holding = verdict.holding;
         batch_count_max = batch_count_max.max(holding.batch_count_max);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
+use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::plan::mixed;
@@ -201,6 +201,88 @@ fn a_shared_address_slot_serialises_atomics() {
     assert!(is_near(same_word, one_at_a_time), "{same_word}");
     assert!(is_near(same_slot, one_at_a_time), "{same_slot}");
     assert!(is_near(neighbours, 3.0 * one_at_a_time), "{neighbours}");
+}
+
+/// Promise: the parts of an operation's time are all of it: of a get in an idle network they are
+/// the profile's numbers, and nothing waits or backs off; with many in flight what is more is
+/// waiting.
+#[test]
+fn parts_of_the_time_are_all_of_it() {
+    let model = profile("rolex");
+    let image = image(&model, LayerKind::RfTree, 24);
+    let gets = |threads_per_node, in_flight_count| {
+        let mut plan = work(mixed(1.0, 0.0, 0.0), threads_per_node);
+        plan.in_flight_count = in_flight_count;
+        let windows = run(&image, &plan, &model).expect("runs");
+        let window = windows.into_iter().next_back().expect("a window");
+        let kind = OperationKind::Read;
+        (window.times[&kind], window.kinds[&kind])
+    };
+    let (idle, report) = gets(1, 1);
+    let (compute, nic) = (&model.compute, &model.nic);
+    let processor_ns = compute.operation_ns.value
+        + compute.doorbell_ns.value
+        + compute.verb_ns.value
+        + compute.completion_ns.value;
+    let is_near = |found: f64, expected: f64| (found - expected).abs() < 0.01;
+    assert!(is_near(idle.processor_ns, processor_ns), "{idle:?}");
+    let checksum_ns = compute.checksum_ns_per_kib.value * 288.0 / 1024.0;
+    assert!(is_near(idle.checksum_ns, checksum_ns), "{idle:?}");
+    assert!(
+        is_near(idle.wire_ns, 2.0 * nic.one_way_ns.value),
+        "{idle:?}"
+    );
+    assert!(
+        idle.queue_ns < 20.0 && is_near(idle.backoff_ns, 0.0),
+        "{idle:?}"
+    );
+    let p50_ns = report.latency_ns.p50 as f64;
+    assert!(
+        (idle.total_ns() / p50_ns - 1.0).abs() < 0.02,
+        "{idle:?} {p50_ns}"
+    );
+    let (busy, report) = gets(24, 16);
+    let more_ns = busy.total_ns() - idle.total_ns();
+    assert!(
+        busy.queue_ns > more_ns * 0.99 && more_ns > 1_000.0,
+        "{busy:?}"
+    );
+    assert!(is_near(busy.wire_ns, idle.wire_ns) && is_near(busy.backoff_ns, 0.0));
+    assert!(busy.total_ns() < report.latency_ns.max as f64);
+}
+
+/// Promise: where compute nodes are the memory nodes, a thread's verb to its own machine goes
+/// through one NIC twice and over no link, and one to the other machine goes as it always does.
+#[test]
+fn a_verb_to_the_own_machine_goes_over_no_link() {
+    let model = profile("rf-tree");
+    let took = |machine: usize, model: &NetworkModel| {
+        let world = world(model);
+        let client = SimEndpoint::new(&world);
+        world.borrow_mut().place_client(client.client(), machine, 3);
+        let tasks = Tasks::new(&world);
+        let took = Cell::new(0);
+        tasks.spawn(async {
+            let begun = world.borrow().now();
+            let mut batch = Batch::new();
+            batch.read(at(0), 36);
+            client.execute(&mut batch).await.expect("inside");
+            took.set(world.borrow().now() - begun);
+        });
+        assert_eq!(tasks.run(u64::MAX), Ended::Done);
+        drop(tasks);
+        took.get() as i64
+    };
+    let (own, other) = (took(0, &model), took(1, &model));
+    let nic = &model.nic;
+    let way_ns = 2.0 * (nic.one_way_ns.value - model.memory.loopback_ns.value);
+    let bytes = 288.0 + nic.request_header_bytes.value + nic.response_header_bytes.value;
+    let link_ns = 2.0 * bytes * 8.0 / nic.bandwidth_gbit_per_s.value;
+    let apart = (other - own) as f64 - way_ns - link_ns;
+    assert!(apart.abs() <= 4.0, "{own} {other}");
+    let mut apart = model.clone();
+    apart.shared_machines = None;
+    assert_eq!((took(0, &apart), took(1, &apart)), (other, other));
 }
 
 fn reads(model: &NetworkModel, threads_per_node: usize) -> Measurement {

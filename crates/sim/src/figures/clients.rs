@@ -1,0 +1,164 @@
+//! Figures of how clients fare: throughput by how many there are, tail latencies, time by part.
+
+use std::fmt;
+
+use farleaf_bench::distribution::Distribution;
+use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
+use serde::Deserialize;
+
+use super::config::FigureKind;
+use super::measure::PointResult;
+use super::points::{Maker, Place};
+use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
+use crate::experiment::run::Measurement;
+use crate::experiment::time::TimeParts;
+
+/// What clients do: a workload of YCSB, or its load phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Workload {
+    /// Writes only. Under uniform requests they are inserts of new records; under others every
+    /// write is of a record that is there, as few keys are new that are drawn again and again.
+    Load,
+    /// A workload.
+    Letter(WorkloadLetter),
+}
+
+impl TryFrom<String> for Workload {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        if name == "load" {
+            return Ok(Self::Load);
+        }
+        let letter = name.parse().map(Self::Letter);
+        letter.map_err(|error| format!("{error}, or `load`"))
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load => f.pad("load"),
+            Self::Letter(letter) => letter.fmt(f),
+        }
+    }
+}
+
+impl Workload {
+    fn spec(self, distribution: Distribution) -> WorkloadSpec {
+        match self {
+            Self::Letter(letter) => WorkloadSpec::of(letter),
+            Self::Load if distribution == Distribution::Uniform => mixed(0.0, 0.0, 1.0),
+            Self::Load => mixed(0.0, 1.0, 0.0),
+        }
+    }
+}
+
+impl Maker<'_> {
+    /// The points of such a figure.
+    pub(super) fn add_clients(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+        match kind {
+            FigureKind::Clients {
+                workloads,
+                distribution,
+                threads_per_node,
+            } => {
+                for workload in workloads {
+                    for threads in threads_per_node {
+                        let work = WorkPlan {
+                            threads_per_node: *threads,
+                            ..self.work(workload.spec(*distribution), *distribution)
+                        };
+                        let place = Place::Number(*threads as f64);
+                        self.push(index, &workload.to_string(), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Latencies {
+                workloads,
+                distribution,
+            } => {
+                for workload in workloads {
+                    let work = self.work(workload.spec(*distribution), *distribution);
+                    let place = Place::Category(workload.to_string());
+                    self.push(index, distribution.name(), place, table.clone(), work);
+                }
+            }
+            FigureKind::TimeParts {
+                workloads,
+                distribution,
+                threads_per_node,
+            } => {
+                for workload in workloads {
+                    for threads in threads_per_node {
+                        let work = WorkPlan {
+                            threads_per_node: *threads,
+                            ..self.work(workload.spec(*distribution), *distribution)
+                        };
+                        let chart = match threads {
+                            1 => format!("{workload} with 1 thread a server"),
+                            _ => format!("{workload} with {threads} threads a server"),
+                        };
+                        let workload = workload.to_string();
+                        let place = Place::Parts { workload };
+                        self.push(index, &chart, place, table.clone(), work);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The 99th percentile of each kind of operation, in microseconds, under the kind's name.
+pub(super) fn tails(result: &PointResult, name: &str) -> Vec<(String, f64)> {
+    let kinds = result.windows.iter().flat_map(|window| &window.kinds);
+    let tails = kinds.map(|(kind, report)| {
+        let name = format!("{name} {}", kind.name().replace('_', " "));
+        (name, report.latency_ns.p99 as f64 / 1000.0)
+    });
+    tails.collect()
+}
+
+/// Where the time of a window's operations went, in the mean over all kinds.
+pub(super) fn mean_parts(window: &Measurement) -> TimeParts {
+    let mut sum = TimeParts::default();
+    for (kind, times) in &window.times {
+        let share = window.kinds[kind].count as f64 / window.operation_count.max(1) as f64;
+        sum.processor_ns += times.processor_ns * share;
+        sum.checksum_ns += times.checksum_ns * share;
+        sum.nic_ns += times.nic_ns * share;
+        sum.wire_ns += times.wire_ns * share;
+        sum.queue_ns += times.queue_ns * share;
+        sum.backoff_ns += times.backoff_ns * share;
+    }
+    sum
+}
+
+/// These in microseconds, each under its name.
+pub(super) fn parts(result: &PointResult) -> Vec<(String, f64)> {
+    let windows = result.windows.iter().flat_map(|window| {
+        let named = mean_parts(window).named();
+        named.map(|(_, name, nanos)| (name.to_owned(), nanos / 1000.0))
+    });
+    windows.collect()
+}
+
+/// The same in a cell of a table: each with its share.
+pub(super) fn parts_cell(window: &Measurement) -> String {
+    let parts = mean_parts(window);
+    let total_ns = parts.total_ns().max(1.0);
+    let named = parts.named();
+    let lines = named.iter().map(|(_, name, nanos)| {
+        let percent = nanos * 100.0 / total_ns;
+        format!("{name}: {:.3} us, {percent:.1} %", nanos / 1000.0)
+    });
+    lines.collect::<Vec<String>>().join("\n")
+}
+
+/// The share of checksums in the time of operations, in percent, in the last window.
+pub(super) fn checksum_percent(result: &PointResult) -> Option<f64> {
+    let parts = mean_parts(result.windows.last()?);
+    Some(parts.checksum_ns * 100.0 / parts.total_ns().max(1.0))
+}

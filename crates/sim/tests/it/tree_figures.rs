@@ -1,0 +1,92 @@
+//! Figures with the layers that have a tree: beside ROLEX's own, and RF-tree's.
+
+use farleaf_sim::figures::config::{FigureKind, RF_TREE_EXPERIMENTS};
+use farleaf_sim::figures::measure::Suite;
+
+use crate::figures::{TINY, few_threads, few_threads_of, one_figure, written};
+
+/// Promise: in the figures in which ROLEX's paper compares itself with FG and Sherman they are
+/// drawn, with RF-tree's layer, and our ratio stands beside each of the paper's; where models are
+/// what varies, trees are not.
+#[test]
+fn trees_stand_where_the_paper_compares_with_them() {
+    let files = written(&one_figure(few_threads().1), 2);
+    let text = |name: &str| &files.iter().find(|(it, _)| it == name).expect("a file").1;
+    for layer in ["learned", "rolex", "rf-tree", "sherman", "fg"] {
+        let line = format!(",{layer},");
+        assert!(text("figure-7.csv").contains(&line), "{layer}");
+    }
+    let page = text("index.html");
+    for over in ["fg", "sherman"] {
+        let told = format!("rolex over {over}: ");
+        assert_eq!(page.matches(&told).count(), 3, "A, D and E over {over}");
+    }
+    assert!(!page.contains(": not measured"), "every ratio has both");
+    let experiments = few_threads().0;
+    for figure in &experiments.figure {
+        let layers = figure.layers.as_ref().map_or(2, Vec::len);
+        let is_of_models = matches!(
+            figure.kind,
+            FigureKind::Epsilon { .. }
+                | FigureKind::Slots { .. }
+                | FigureKind::Models { .. }
+                | FigureKind::Timeline { .. }
+        );
+        assert_eq!(layers, if is_of_models { 2 } else { 5 }, "{}", figure.id);
+    }
+}
+
+/// Promise: the figures of RF-tree are drawn as those of ROLEX are: throughput by clients, time by
+/// part, tails; ratios stand beside the paper's statements, the page names its testbed as the
+/// paper's, and parts are all of the latency that they are parts of.
+#[test]
+fn the_figures_of_rf_tree_are_drawn() {
+    let (mut experiments, mut profile) = few_threads_of(RF_TREE_EXPERIMENTS);
+    // What the built-in profile has: else it would not be the paper's testbed.
+    profile.model.compute.threads_per_node.value = 24.0;
+    for figure in &mut experiments.figure {
+        if let FigureKind::Clients { workloads, .. }
+        | FigureKind::Latencies { workloads, .. }
+        | FigureKind::TimeParts { workloads, .. } = &mut figure.kind
+        {
+            workloads.truncate(2);
+        }
+    }
+    let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+    let files = written(&suite, 2);
+    let text = |name: &str| &files.iter().find(|(it, _)| it == name).expect("a file").1;
+    let page = text("index.html");
+    for told in [
+        "rf-tree over sherman: ",
+        "sherman over rf-tree: ",
+        "rf-tree over fg: ",
+        "with its NICs (source: RF-tree, testbed: 2 servers",
+        "Checksums, percent of an operation",
+        "waiting in queues: ",
+    ] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(!page.contains("Not the paper's testbed."));
+    assert!(text("figure-9-zipfian.svg").contains("A update"));
+    assert!(text("figure-8-load-with-1-thread-a-server.svg").contains("checksums"));
+    assert!(text("figure-6-load.svg").contains("client threads of each server"));
+    let mut lines = text("figure-8.csv").lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let at = |name: &str| header.iter().position(|it| *it == name).expect("there");
+    let first = at("processor_ns_mean");
+    assert_eq!(header.len(), first + 6);
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        let number = |index: usize| cells[index].parse::<f64>().expect("a number");
+        let parts: f64 = (first..first + 6).map(number).sum();
+        // The mean is not printed, and is not below half of the median.
+        assert!(parts > number(at("latency_ns_p50")) / 2.0, "{line}");
+        let wire_ns = number(at("wire_ns_mean")) / number(at("round_trips_mean"));
+        assert!(
+            (1_200.0..=1_830.0).contains(&wire_ns),
+            "half is local: {line}"
+        );
+        assert!(number(at("checksum_ns_mean")) > 0.0, "{line}");
+        assert!(number(at("backoff_ns_mean")) >= 0.0, "{line}");
+    }
+}
