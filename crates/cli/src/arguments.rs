@@ -2,8 +2,10 @@
 
 use std::env::VarError;
 use std::ffi::OsStr;
-use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::{fmt, fs};
 
 use anyhow::{Context, anyhow};
 use clap::builder::Resettable;
@@ -164,7 +166,7 @@ impl PoolArguments {
     /// The secret, if there is one.
     pub(crate) fn secret(&self) -> anyhow::Result<Option<Secret>> {
         if let Some(path) = &self.secret_file {
-            return Ok(Some(Secret::from_file(path)?));
+            return Ok(Some(secret_of(path)?));
         }
         match std::env::var(SECRET_VARIABLE) {
             Ok(text) if !text.is_empty() => {
@@ -176,6 +178,28 @@ impl PoolArguments {
             Err(VarError::NotUnicode(_)) => Err(anyhow!("{SECRET_VARIABLE} is no text")),
             _ => Ok(None),
         }
+    }
+}
+
+/// The secret in a file.
+pub(crate) fn secret_of(path: &Path) -> anyhow::Result<Secret> {
+    let secret = Secret::from_file(path)?;
+    warn_of_others(path);
+    Ok(secret)
+}
+
+/// Says once that others can read or change a secret, if they can.
+fn warn_of_others(path: &Path) {
+    static SAID: Once = Once::new();
+    let file = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+    if file.is_some_and(|file| file.permissions().mode() & 0o066 != 0) {
+        SAID.call_once(|| {
+            tracing::warn!(
+                "other users of this host can read or change {0}; `chmod 600 {0}` keeps them from \
+                 it",
+                path.display()
+            );
+        });
     }
 }
 

@@ -67,17 +67,21 @@ impl PoolFile {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let bad = |what: String| BadArgument(format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
-        let written: Written = toml::from_str(&text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            let line = text[..start].lines().count().max(1);
-            bad(format!("line {line}: {}", error.message()))
-        })?;
-        let mut file = Self::from_written(written).map_err(bad)?;
+        let mut file = Self::from_text(&text).map_err(bad)?;
         // As it is written, it is meant from where the file is.
         if let (Some(secret), Some(folder)) = (&mut file.secret_file, path.parent()) {
             *secret = folder.join(&secret);
         }
         Ok(file)
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let written = toml::from_str(text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text[..start].lines().count().max(1);
+            format!("line {line}: {}", error.message())
+        })?;
+        Self::from_written(written)
     }
 
     fn from_written(written: Written) -> Result<Self, String> {
@@ -135,6 +139,13 @@ impl NodeEntry {
             Some((host, Ok(1..))) if !host.is_empty() => {}
             _ => return Err(format!("'{address}' is no HOST:PORT")),
         }
+        let host = address.parse::<SocketAddr>().map(|address| address.ip());
+        if host.is_ok_and(|host| host.is_unspecified()) {
+            return Err(format!(
+                "'{address}' is where to listen, not where others reach the node: give its own \
+                 address, and `listen = \"{address}\"` beside it"
+            ));
+        }
         if address.len() > ADDRESS_SIZE_BYTES_MAX {
             return Err(format!(
                 "'{address}' is longer than the {ADDRESS_SIZE_BYTES_MAX} bytes of an address"
@@ -159,6 +170,7 @@ impl NodeEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farleaf_fabric::fuzzing::run;
 
     fn read(text: &str) -> Result<PoolFile, String> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -186,6 +198,32 @@ mod tests {
         );
     }
 
+    /// Promise: whatever is written is refused with a reason, or is a pool that can be served.
+    #[test]
+    fn fuzz_pool_files() {
+        let honest = "name = 'p'\nsecret_file = 's'\nlost_after_seconds = 7\n\
+                      [[node]]\naddress = '10.0.0.5:7470'\nsize = '4GiB'\n\
+                      [[node]]\naddress = 'far:7471'\nlisten = '[::]:7471'\nsize = '64MiB'\n";
+        run("pool files", |random| {
+            let mut bytes = honest.as_bytes().to_vec();
+            random.mutate(&mut bytes);
+            // What is no UTF-8 is no file that was read.
+            let text = String::from_utf8_lossy(&bytes);
+            match PoolFile::from_text(&text) {
+                Ok(file) => {
+                    assert!((1..=3600).contains(&file.lost_after.as_secs()));
+                    assert!(file.node(0).is_ok() && file.node(file.nodes.len()).is_err());
+                    for (number, node) in file.nodes.iter().enumerate() {
+                        assert!(node.address.len() <= ADDRESS_SIZE_BYTES_MAX);
+                        let others = &file.nodes[..number];
+                        assert!(others.iter().all(|other| other.address != node.address));
+                    }
+                }
+                Err(reason) => assert!(!reason.is_empty()),
+            }
+        });
+    }
+
     /// Promise: what cannot be is refused with the place and the reason.
     #[test]
     fn bad_pools_are_refused() {
@@ -202,6 +240,10 @@ mod tests {
             (
                 node.replace("10.0.0.5", "far"),
                 "is no IP:PORT to listen at",
+            ),
+            (
+                node.replace("10.0.0.5", "0.0.0.0"),
+                "not where others reach the node",
             ),
             (node.replace("4GiB", "4 apples"), "node 0: size: "),
             (node.replace("size", "sise"), "unknown field `sise`"),

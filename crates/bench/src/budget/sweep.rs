@@ -174,6 +174,7 @@ impl Sweep<'_> {
         let failed = BenchError::store(WorkloadLetter::C, "opening a session");
         let options = SessionOptions {
             metadata_budget_bytes,
+            ..SessionOptions::default()
         };
         let session = self.pool.session_with(&options).map_err(failed)?;
         let failed = BenchError::store(WorkloadLetter::C, "opening the table");

@@ -91,7 +91,8 @@ impl RunConfig {
     fn metadata_budget_checks(&self) -> [Check; 2] {
         let option = "metadata-budget";
         let bytes = self.metadata_budget_bytes.unwrap_or(u64::MAX);
-        let is_learned = self.metadata_budget_bytes.is_none() || self.layer == LayerKind::Learned;
+        let takes_budget = self.metadata_budget_bytes.is_none()
+            || matches!(self.layer, LayerKind::Learned | LayerKind::Sherman);
         [
             (
                 option,
@@ -101,9 +102,9 @@ impl RunConfig {
             ),
             (
                 option,
-                is_learned,
+                takes_budget,
                 format!("given with --index {}", self.layer),
-                "for --index learned alone".into(),
+                "for --index learned or sherman".into(),
             ),
         ]
     }

@@ -22,6 +22,9 @@ const ROLEX_SYNONYM_TABLE_SIZE_BYTES: u64 = 2_112;
 const PROCESS_BYTES_PER_RECORD: u64 = 16;
 const PROCESS_BYTES_PER_INSERT: u64 = 64;
 
+/// What a leaf takes in the inner node that lists it.
+const INNER_ENTRY_SIZE_BYTES: u64 = 17;
+
 /// The size of a pool that holds all records of `config` and all inserts, with a margin of a
 /// quarter. An estimate: how many models there will be depends on the keys.
 pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
@@ -32,14 +35,18 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     // Of random keys a model spans some 6 epsilon^2 of them (1,500 at 16); real ones are rougher.
     let records_per_model = (2.0 * config.epsilon_keys.powi(2)).min(256.0);
     let model_count = (config.records as f64 / records_per_model + 1.0).min(leaf_count);
-    let model_bytes = MODEL_SIZE_BYTES
-        + match config.layer {
-            // At least a block.
-            LayerKind::Learned => BLOCK_SIZE_BYTES,
-            LayerKind::Rolex => ROLEX_SYNONYM_TABLE_SIZE_BYTES,
-        };
+    let model_bytes = match config.layer {
+        // At least a block.
+        LayerKind::Learned => MODEL_SIZE_BYTES + BLOCK_SIZE_BYTES,
+        LayerKind::Rolex => MODEL_SIZE_BYTES + ROLEX_SYNONYM_TABLE_SIZE_BYTES,
+        LayerKind::RfTree | LayerKind::Fg | LayerKind::Sherman => 0,
+    };
+    // Nodes that splits leave half full.
+    let has_tree = u64::from(config.layer.has_tree());
+    let entry_bytes = has_tree * 2 * INNER_ENTRY_SIZE_BYTES;
     // The worst that inserts can do: each splits a full leaf of its own.
-    let leaves_bytes = (leaf_count + insert_count as f64) * leaf_size_bytes(config.slots) as f64;
+    let leaf_bytes = (leaf_size_bytes(config.slots) + entry_bytes) as f64;
+    let leaves_bytes = (leaf_count + insert_count as f64) * leaf_bytes;
     // A residual byte for each leaf, and a synonym entry for every eighth, rounded up.
     let search_bytes = model_count * model_bytes as f64 + leaf_count * 3.0;
     let lease_bytes = config.threads as u64 * LEASE_SIZE_BYTES;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use farleaf_sim::figures::config::{Experiments, ROLEX_EXPERIMENTS};
+use farleaf_sim::figures::config::{Experiments, RF_TREE_EXPERIMENTS, ROLEX_EXPERIMENTS};
 use farleaf_sim::figures::measure::Suite;
 use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::load_profile;
@@ -29,31 +29,31 @@ pub(crate) struct FiguresArguments {
 enum FiguresCommand {
     /// Draw the figures of ROLEX (FAST'23): a folder with CSV, SVG and one page, index.html. Real
     /// code over modelled NICs, in virtual time: no number is of hardware
-    Rolex(RolexArguments),
+    Rolex(RunArguments),
+    /// Draw the figures of RF-tree: the same for its layer, Sherman's, a tree without a cache, and
+    /// this project's own, on two servers that are compute and memory nodes at once
+    RfTree(RunArguments),
 }
 
 /// Which experiments, how large, and where to.
 #[derive(Debug, Args)]
-pub(crate) struct RolexArguments {
-    /// A small size, for a look: under two minutes instead of many
+pub(crate) struct RunArguments {
+    /// A small size, for a look: some two minutes instead of many
     #[arg(long)]
     quick: bool,
 
-    /// The folder: a new or empty one, or one of a former run, whose files are replaced
-    #[arg(
-        short = 'o',
-        long,
-        value_name = "FOLDER",
-        default_value = "figures-rolex"
-    )]
-    output: PathBuf,
+    /// The folder: a new or empty one, or one of a former run, whose files are replaced [default:
+    /// figures-rolex, figures-rf-tree]
+    #[arg(short = 'o', long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
 
-    /// What to run, in TOML [default: experiments/rolex.toml of the repository, built in]; relative
-    /// paths in it are looked for in its folder
+    /// What to run, in TOML [default: rolex.toml or rf-tree.toml of the repository's experiments,
+    /// built in]; relative paths in it are looked for in its folder
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
 
-    /// The testbed: `rolex`, `xstore`, or a file [default: the one that the experiments name]
+    /// The testbed: `rolex`, `rf-tree`, `xstore`, or a file [default: the one that the
+    /// experiments name]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
 
@@ -63,15 +63,31 @@ pub(crate) struct RolexArguments {
     threads: Option<u64>,
 }
 
+/// A paper whose figures are built in.
+struct Paper {
+    experiments: &'static str,
+    folder: &'static str,
+}
+
+const ROLEX: Paper = Paper {
+    experiments: ROLEX_EXPERIMENTS,
+    folder: "figures-rolex",
+};
+const RF_TREE: Paper = Paper {
+    experiments: RF_TREE_EXPERIMENTS,
+    folder: "figures-rf-tree",
+};
+
 /// Does it.
 pub(crate) fn run(arguments: &FiguresArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
-        FiguresCommand::Rolex(rolex) => run_rolex(rolex),
+        FiguresCommand::Rolex(arguments) => draw(arguments, &ROLEX),
+        FiguresCommand::RfTree(arguments) => draw(arguments, &RF_TREE),
     }
 }
 
-fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
-    let experiments = experiments(arguments.experiments.as_deref())?;
+fn draw(arguments: &RunArguments, paper: &Paper) -> anyhow::Result<Ending> {
+    let experiments = experiments(arguments.experiments.as_deref(), paper)?;
     let profile = match arguments.profile.as_deref() {
         Some(profile) => load_profile(profile).map_err(|error| BadArgument(error.to_string()))?,
         None => load_profile(&experiments.profile).map_err(|error| {
@@ -90,7 +106,9 @@ fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
     let threads = arguments.threads;
     let thread_count = threads.map_or(processors, |threads| threads as usize);
     // Found out before many minutes of work, not after.
-    let folder = Folder::claim(WRITER, &arguments.output, &suite.file_names())?;
+    let output = arguments.output.as_deref();
+    let output = output.unwrap_or(Path::new(paper.folder));
+    let folder = Folder::claim(WRITER, output, &suite.file_names())?;
     let begun = Instant::now();
     let bar = count_bar("operations", suite.unit_count());
     let measured = suite.measure(thread_count, &|done| bar.inc(done))?;
@@ -108,9 +126,9 @@ fn run_rolex(arguments: &RolexArguments) -> anyhow::Result<Ending> {
     Ok(Ending::Done)
 }
 
-fn experiments(path: Option<&Path>) -> anyhow::Result<Experiments> {
+fn experiments(path: Option<&Path>, paper: &Paper) -> anyhow::Result<Experiments> {
     let (text, origin) = match path {
-        None => (ROLEX_EXPERIMENTS.to_owned(), "experiments".to_owned()),
+        None => (paper.experiments.to_owned(), "experiments".to_owned()),
         Some(path) => {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(path)

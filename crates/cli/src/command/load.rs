@@ -278,11 +278,11 @@ fn partly_loaded(
     let which = match (written.checked_sub(1), records.get(written)) {
         (Some(last), Some(next)) => {
             format!(
-                "the keys up to {} are in it, {} perhaps",
+                "the keys up to {} were, {} perhaps",
                 records[last].key, next.key
             )
         }
-        (None, Some(next)) => format!("key {} perhaps is in it", next.key),
+        (None, Some(next)) => format!("key {} perhaps was", next.key),
         (_, None) => "all of them".to_owned(),
     };
     stopped.why.context(format!(
@@ -316,7 +316,7 @@ mod tests {
         let half = told(2);
         assert!(half.contains("only 2 of 4 records of stdin"), "{half}");
         assert!(
-            half.contains("(the keys up to 2 are in it, 3 perhaps)"),
+            half.contains("(the keys up to 2 were, 3 perhaps)"),
             "{half}"
         );
         assert!(
@@ -328,6 +328,6 @@ mod tests {
             "{}",
             told(0)
         );
-        assert!(told(0).contains("(key 1 perhaps is in it)"), "{}", told(0));
+        assert!(told(0).contains("(key 1 perhaps was)"), "{}", told(0));
     }
 }

@@ -50,7 +50,8 @@ struct Listed<'a> {
     address: &'a str,
     state: String,
     size_bytes: u64,
-    used_bytes: u64,
+    /// `null` where nobody can look.
+    used_bytes: Option<u64>,
 }
 
 /// Does it.
@@ -105,9 +106,10 @@ fn list(pool: &Pool, format: OutputFormat) -> anyhow::Result<()> {
 
 fn text(nodes: &[NodeInfo]) -> String {
     let rows = nodes.iter().map(|node| {
-        let used = match node.state {
-            NodeState::Active | NodeState::Draining => size(node.used_bytes),
-            NodeState::Left | NodeState::Lost => String::new(),
+        let used = match (node.state, node.used_bytes) {
+            (NodeState::Left | NodeState::Lost, _) => String::new(),
+            (_, Some(used_bytes)) => size(used_bytes),
+            (_, None) => "unreachable".to_owned(),
         };
         let state = node.state.to_string();
         [
@@ -121,4 +123,38 @@ fn text(nodes: &[NodeInfo]) -> String {
     let (left, right) = (CellAlignment::Left, CellAlignment::Right);
     let header = ["node", "address", "state", "size", "used"];
     grid(header, [right, left, left, right, right], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: what is in use is a number only where it is known, and a node that should be there
+    /// and cannot be looked at says so.
+    #[test]
+    fn what_is_not_known_is_no_number() {
+        let node = |number, state, used_bytes| NodeInfo {
+            number,
+            address: "memory.example:7470".to_owned(),
+            state,
+            size_bytes: 64 << 20,
+            used_bytes,
+        };
+        let said = text(&[
+            node(0, NodeState::Active, Some(0)),
+            node(1, NodeState::Active, None),
+            node(2, NodeState::Lost, None),
+        ]);
+        let rows: Vec<Vec<&str>> = said
+            .lines()
+            .map(|line| line.split_whitespace().skip(2).collect())
+            .collect();
+        for row in [
+            &["active", "64", "MiB", "0", "B"][..],
+            &["active", "64", "MiB", "unreachable"],
+            &["lost", "64", "MiB"],
+        ] {
+            assert!(rows.iter().any(|it| it == row), "{row:?}: {said}");
+        }
+    }
 }

@@ -58,9 +58,10 @@ pub(crate) struct ServeArguments {
     listen: Option<SocketAddr>,
 
     /// Serve the memory by an RDMA device (RoCE, InfiniBand, Soft-RoCE), to clients with one;
-    /// nobody else can change it then, so that `shm` and `tcp` pools are turned away
-    #[arg(long, requires = "listen", conflicts_with = "node")]
-    verbs: bool,
+    /// nobody else can change it then, so that `shm` and `tcp` pools are turned away. Of a pool of
+    /// several nodes, all or none
+    #[arg(long, requires = "network")]
+    pub(super) verbs: bool,
 
     /// The most connections from the network: two for a process, and one for each of its sessions
     #[arg(
@@ -72,6 +73,18 @@ pub(crate) struct ServeArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(4..=1_000_000))]
     #[arg(allow_negative_numbers = true)]
     connections: u32,
+
+    /// The most sessions of one client on the network; a process that opens the pool several times
+    /// is several clients
+    #[arg(
+        long,
+        default_value_t = 512,
+        value_name = "COUNT",
+        requires = "network"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1023))]
+    #[arg(allow_negative_numbers = true)]
+    sessions_per_client: u32,
 
     /// Give a client on the network up after so many seconds in which nothing came from it
     #[arg(
@@ -122,6 +135,11 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         return serve_node::run(pool, arguments, number.into());
     }
     refuse_if_served(&arguments.name)?;
+    // Before signals are taken: its file may be a pipe that nobody writes to.
+    let secret = match arguments.listen {
+        Some(_) => pool.secret()?,
+        None => None,
+    };
     // Before the node, so that no signal falls between.
     let signals = take_signals()?;
     let retraining = arguments.retraining()?;
@@ -132,7 +150,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
         ShmNode::start(name, size_bytes, retraining)
     };
     let mut node = node.map_err(|error| refused(&arguments.name, error))?;
-    let network = listen(pool, arguments, &mut node)?;
+    let network = listen(secret, arguments, &mut node)?;
     warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
     let stop = node.stop_signal();
     stop_on(signals, move || stop.stop())?;
@@ -200,6 +218,7 @@ impl ServeArguments {
         }
         options.connection_count_max = self.connections as usize;
         options.silence_max = Duration::from_secs(self.silence.into());
+        options.session_count_max = self.sessions_per_client as usize;
         if let Some(count) = self.nic_threads {
             options.nic_thread_count = count as usize;
         }
@@ -228,7 +247,7 @@ pub(super) fn stop_on(
                 }
                 stopping = true;
                 stop();
-                tracing::info!(signal, "stopping");
+                tracing::info!(signal, "stopping; another one ends the process at once");
             }
         })
         .context("cannot start the thread that waits for signals")?;
@@ -257,14 +276,14 @@ fn from_elsewhere(at: SocketAddr) -> String {
 
 /// Opens the door to the network, if there is to be one.
 fn listen(
-    pool: &PoolArguments,
+    secret: Option<Secret>,
     arguments: &ServeArguments,
     node: &mut ShmNode,
 ) -> anyhow::Result<Option<SocketAddr>> {
     let Some(address) = arguments.listen else {
         return Ok(None);
     };
-    let options = arguments.listen_at(address, pool.secret()?)?;
+    let options = arguments.listen_at(address, secret)?;
     let listened = node.listen(&options);
     listened
         .map(Some)

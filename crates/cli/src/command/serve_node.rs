@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farleaf::{ConnectOptions, Pool};
+use farleaf::{ConnectOptions, VerbsOptions};
 use farleaf_node::{
-    GuestEnd, GuestNode, GuestOptions, HomeOptions, NodeError, NodeId, ShmNode, StopSignal,
+    GuestEnd, GuestNode, GuestOptions, HomeOptions, ListenError, NodeError, NodeId, ShmNode,
+    StopSignal,
 };
 
 use super::connection::connect_options;
 use super::serve::{ServeArguments, cannot_listen, stop_on, take_signals, warn_of_ordinary_pages};
-use crate::arguments::PoolArguments;
+use crate::arguments::{PoolArguments, secret_of};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::pool_file::{NodeEntry, PoolFile};
@@ -23,6 +24,8 @@ struct Start<'a> {
     number: usize,
     arguments: &'a ServeArguments,
     connect: ConnectOptions,
+    /// Of this host, if an RDMA device is to serve the node's memory.
+    verbs: Option<VerbsOptions>,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -32,20 +35,19 @@ pub(super) fn run(
     number: usize,
 ) -> anyhow::Result<Ending> {
     let file = PoolFile::read(Path::new(&pool.pool))?;
-    let mut pool = pool.clone();
-    // What is said on the command line comes first.
-    if pool.secret()?.is_none() {
-        pool.secret_file.clone_from(&file.secret_file);
+    let mut connect = connect_options(pool)?;
+    // What is said on the command line comes first; and it is read once, as it may be a pipe.
+    if let (None, Some(path)) = (&connect.secret, &file.secret_file) {
+        connect.secret = Some(secret_of(path)?);
     }
-    let connect = ConnectOptions {
-        answer_time_max: file.lost_after,
-        ..connect_options(&pool)?
-    };
+    connect.answer_time_max = file.lost_after;
+    let verbs = arguments.verbs.then(|| connect.verbs.clone());
     let start = Start {
         file,
         number,
         arguments,
         connect,
+        verbs,
     };
     let entry = start.file.node(number)?.clone();
     if number == 0 {
@@ -62,13 +64,10 @@ impl Start<'_> {
             address: entry.address.clone(),
             connect: self.connect.clone(),
             lost_after: self.file.lost_after,
+            verbs: self.verbs.clone(),
         };
         let retraining = self.arguments.retraining()?;
         let name = &self.file.name;
-        if Pool::open(&format!("shm:{name}")).is_ok() {
-            let why = format!("the name '{name}' is taken on this host; give the pool another one");
-            return Err(anyhow::anyhow!("cannot serve {}: {why}", entry.address));
-        }
         let node = ShmNode::start_home(name, entry.size_bytes, retraining, options);
         let mut node = node.map_err(|error| self.refused(entry, error))?;
         let secret = self.connect.secret.clone();
@@ -78,7 +77,7 @@ impl Start<'_> {
         warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
         let stop = node.stop_signal();
         stop_on(signals, move || stop.stop())?;
-        self.say_ready(entry, node.size_bytes());
+        self.say_ready(entry, node.size_bytes(), node.verbs());
         node.wait()?;
         tracing::info!(address = entry.address, "stopped");
         Ok(Ending::Done)
@@ -94,7 +93,7 @@ impl Start<'_> {
             let node = self.start_guest(entry)?;
             lock(&stopping).watch(node.stop_signal());
             warn_of_ordinary_pages(node.page_kind(), node.size_bytes());
-            self.say_ready(entry, node.size_bytes());
+            self.say_ready(entry, node.size_bytes(), node.verbs());
             let end = node.wait();
             if end == GuestEnd::Stopped || lock(&stopping).is_stopping {
                 break;
@@ -118,6 +117,7 @@ impl Start<'_> {
             wanted: NodeId(u8::try_from(self.number).unwrap_or(0)),
             home_address: self.file.nodes[0].address.clone(),
             connect: self.connect.clone(),
+            verbs: self.verbs.clone(),
         };
         GuestNode::start(&options).map_err(|error| self.refused(entry, error))
     }
@@ -125,6 +125,13 @@ impl Start<'_> {
     fn refused(&self, entry: &NodeEntry, error: NodeError) -> anyhow::Error {
         let number = self.number;
         match error {
+            NodeError::Listen(ListenError::AlreadyServed(_)) => {
+                let (address, name) = (&entry.address, &self.file.name);
+                anyhow::anyhow!(
+                    "cannot serve {address}: a pool of the name '{name}' is served on this host; \
+                     stop that one, or give this one another name in its file (name = \"other\")"
+                )
+            }
             NodeError::Name(_) => BadArgument(format!("name of the pool: {error}")).into(),
             NodeError::Size(_) => {
                 BadArgument(format!("size of node {number}: {error}; take 64MiB, say")).into()
@@ -133,13 +140,17 @@ impl Start<'_> {
         }
     }
 
-    fn say_ready(&self, entry: &NodeEntry, size_bytes: u64) {
+    fn say_ready(&self, entry: &NodeEntry, size_bytes: u64, device: Option<String>) {
         let (number, name) = (self.number, &self.file.name);
         let (address, size) = (&entry.address, size(size_bytes));
+        let (kind, by) = match device {
+            Some(device) => ("verbs", format!(" by {device}")),
+            None => ("tcp", String::new()),
+        };
         // Whoever started it need not listen.
         let _ = print(format_args!(
-            "serving node {number} of '{name}', {size}; `farleaf --pool tcp:{address} ...` uses the \
-             pool; Ctrl-C stops the node\n"
+            "serving node {number} of '{name}'{by}, {size}; `farleaf --pool {kind}:{address} ...` \
+             uses the pool; Ctrl-C stops the node\n"
         ));
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct CheckArguments {
 
     /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
     /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
-    /// `node-loss`, and the node restarts empty
+    /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
 
@@ -101,12 +101,15 @@ fn plant_help() -> String {
         names.map(Plant::name).collect::<Vec<_>>().join(", ")
     };
     format!(
-        "Plant a bug, which must be found within {} runs: with profile `{}` {}; with `{}` {}",
+        "Plant a bug, which must be found within {} runs: with profile `{}` {}; with `{}` {}; with \
+         `{}` {}",
         count(FOUND_WITHIN_RUN_COUNT),
         Profile::Crashes,
         names(Profile::Crashes),
         Profile::Retraining,
         names(Profile::Retraining),
+        Profile::Trees,
+        names(Profile::Trees),
     )
 }
 

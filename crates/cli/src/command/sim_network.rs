@@ -14,7 +14,7 @@ use crate::progress::count_bar;
 /// Which network.
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArguments {
-    /// The testbed: `rolex`, `xstore`, or a file like those in crates/sim/profiles
+    /// The testbed: `rolex`, `rf-tree`, `xstore`, or a file like those in crates/sim/profiles
     #[arg(long, value_name = "PROFILE", default_value = "rolex")]
     profile: String,
 

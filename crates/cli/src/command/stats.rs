@@ -77,6 +77,16 @@ struct TableReport {
     memory_bytes: u64,
     generation: u16,
     sound: bool,
+    /// Keys that were on nodes which are lost.
+    lost: Vec<LostReport>,
+}
+
+/// Keys that were on a node which is lost, or behind it.
+#[derive(Serialize)]
+struct LostReport {
+    node: u8,
+    from: u64,
+    to: u64,
 }
 
 #[derive(Serialize)]
@@ -184,6 +194,15 @@ fn table_report(table: &farleaf::TableInfo, stats: &TableStats) -> TableReport {
         memory_bytes: stats.memory_bytes,
         generation: stats.generation,
         sound: stats.sound,
+        lost: stats
+            .lost
+            .iter()
+            .map(|range| LostReport {
+                node: range.node.0,
+                from: range.low,
+                to: range.high,
+            })
+            .collect(),
     }
 }
 
@@ -230,6 +249,7 @@ fn text(report: &Report) -> String {
             table.name
         )
     }));
+    text.extend(report.tables.iter().filter_map(lost_text));
     text.extend(report.counters.iter().map(|counters| {
         format!(
             "this look, {}: {} operations, {} round trips, {} verbs, {} read, {} retries\n",
@@ -242,6 +262,25 @@ fn text(report: &Report) -> String {
         )
     }));
     text
+}
+
+/// What of a table is lost; of many ranges, the first few.
+fn lost_text(table: &TableReport) -> Option<String> {
+    let count_max = 4;
+    let range = |lost: &LostReport| format!("{} to {} (node {})", lost.from, lost.to, lost.node);
+    let told: Vec<String> = table.lost.iter().take(count_max).map(range).collect();
+    let more = match table.lost.len().saturating_sub(count_max) {
+        0 => String::new(),
+        more => format!(
+            ", and {} ranges more (`--output json` has all)",
+            count(more as u64)
+        ),
+    };
+    (!told.is_empty()).then(|| {
+        let name = &table.name;
+        let told = told.join(", ");
+        format!("table '{name}': lost with nodes, and not counted above: keys {told}{more}\n")
+    })
 }
 
 fn retraining_text(retraining: &RetrainingLine) -> String {

@@ -35,7 +35,8 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'split-reuses-listed-slot', 'freed-too-early', 'drops-not-followed', 'roots-not-followed', \
     'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed', \
-    'lock-held-while-training', 'snapshot-before-runs', 'moved-at-once', 'sibling-at-once'\n";
+    'lock-held-while-training', 'snapshot-before-runs', 'moved-at-once', 'sibling-at-once', \
+    'listed-before-linked'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]
@@ -95,7 +96,7 @@ const ARGUMENTS: &[Case] = &[
     case(&["table", "create", "t", "--fill", "101"], 2, &["'101'", "--fill", "25 to 100"]),
     case(&["table", "create", "t", "--epsilon", "0"], 2, &["'0'", "--epsilon", "0.5 to 1024"]),
     case(&["table", "create", "t", "--epsilon", "NaN"], 2, &["'NaN'", "0.5 to 1024"]),
-    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'learned' and 'rolex'"]),
+    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'fg' and 'sherman'"]),
 ];
 
 #[rustfmt::skip]
@@ -129,7 +130,7 @@ const BUDGETS: &[Case] = &[
     case(
         &["bench", "ycsb", "--index", "rolex", "--metadata-budget", "1GiB"],
         2,
-        &["--metadata-budget is given with --index rolex", "learned alone"],
+        &["--metadata-budget is given with --index rolex", "learned or sherman"],
     ),
     case(&["bench", "budget", "--budgets", "50,0"], 2, &["--budgets is 0", "above 0"]),
     case(&["bench", "budget", "--budgets", "-5"], 2, &["--budgets is -5", "above 0"]),
@@ -260,7 +261,7 @@ const FIGURES: &[Case] = &[
     case(
         &["figures", "rolex", "--experiments", "cx9.toml"],
         2,
-        &["cx9.toml: key profile: profile 'cx9' is neither 'rolex' nor 'xstore'"],
+        &["cx9.toml: key profile: profile 'cx9' is none of 'rolex', 'rf-tree'"],
     ),
     case(
         &["figures", "rolex", "--experiments", "keys.toml"],

@@ -7,6 +7,7 @@ mod network;
 mod network_inputs;
 mod node_inputs;
 mod pool;
+mod pool_nodes;
 mod records;
 mod serving;
 mod sim_check;

@@ -1,5 +1,6 @@
 //! Pools over tcp: `farleaf serve --listen`, secrets, and what lesser rights are worth.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,19 @@ fn leaving_a_pool_is_no_error() {
     for _ in 0..100 {
         network.run(&["table", "list"]).quietly();
     }
+}
+
+/// Promise: who keeps a secret where others can read it is told how to mend that, once, and served
+/// all the same.
+#[test]
+fn a_secret_that_others_can_read_is_warned_of() {
+    let network = Network::guarded();
+    let path = network.place.path().join("admin");
+    std::fs::set_permissions(path, Permissions::from_mode(0o640)).expect("it is this user's");
+    let ran = network.run_with("admin", &["table", "list"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let warning = "other users of this host can read or change admin; `chmod 600 admin`";
+    assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
 }
 
 /// Promise: a node that was given a secret leaves none, and lets in who has the same one in a file

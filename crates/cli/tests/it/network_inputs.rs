@@ -24,6 +24,11 @@ pub(crate) const NETWORK: &[Case] = &[
     case(&["serve", "--listen", "65536"], 2, &["'65536'", "--listen", "a port"]),
     case(&["serve", "--listen", "-1"], 2, &["'-1'", "--listen", "a port"]),
     case(&["serve", "--listen", "0", "--connections", "3"], 2, &["'3'", "--connections", "4..=1000000"]),
+    case(
+        &["serve", "--listen", "0", "--sessions-per-client", "0"],
+        2,
+        &["'0'", "--sessions-per-client", "1..=1023"],
+    ),
     case(&["serve", "--listen", "0", "--silence", "0"], 2, &["'0'", "--silence", "1..=86400"]),
     case(&["serve", "--listen", "0", "--nic-threads", "0"], 2, &["'0'", "--nic-threads", "1..=256"]),
     case(&["serve", "--silence", "5"], 2, &["--listen <ADDRESS>"]),

@@ -22,7 +22,12 @@ pub(crate) const NODES: &[Case] = &[
     case(
         &["serve", "--node", "0", "--pool", "open.toml"],
         2,
-        &["node 0: 0.0.0.0:7470", "other hosts", "secret new"],
+        &["node 0: 10.0.0.5:7470", "other hosts", "secret new"],
+    ),
+    case(
+        &["serve", "--node", "0", "--pool", "any.toml"],
+        2,
+        &["node 0: '0.0.0.0:7470'", "not where others reach", "listen"],
     ),
     case(
         &["serve", "--node", "0", "--pool", "two.toml", "--secret-file", "none.secret"],
@@ -53,7 +58,8 @@ fn bad_pools_of_several_nodes_are_refused() {
     place.file("twice.toml", format!("{first}{first}"));
     place.file("name.toml", node("far:7470", "8MiB"));
     place.file("small.toml", node("127.0.0.1:7471", "1KiB"));
-    place.file("open.toml", node("0.0.0.0:7470", "8MiB"));
+    place.file("open.toml", node("10.0.0.5:7470", "8MiB"));
+    place.file("any.toml", node("0.0.0.0:7470", "8MiB"));
     for case in NODES {
         check(&place, case);
     }

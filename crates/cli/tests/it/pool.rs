@@ -1,7 +1,9 @@
 //! Runs the program, in a runtime directory of the test's own.
 
 use std::fmt::{Display, Write as _};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -108,9 +110,11 @@ impl Place {
         child.wait_with_output().expect("it ends").into()
     }
 
-    /// A file in it.
+    /// A file in it, for this user alone.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) {
-        std::fs::write(self.path().join(name), content).expect("a file can be written");
+        let path = self.path().join(name);
+        std::fs::write(&path, content).expect("a file can be written");
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).expect("it is this user's");
     }
 
     /// Serves a pool from it.

@@ -233,7 +233,7 @@ fn a_full_pool_is_told_with_what_was_loaded() {
     let count = written_count(told);
     assert!(count > 1_000, "{told}");
     assert!(
-        told.contains(&format!("the keys up to {count} are in it")),
+        told.contains(&format!("the keys up to {count} were")),
         "{told}"
     );
     let found = all_records(&place, "default").lines().count() as u64 - 1;
