@@ -165,6 +165,8 @@ pub enum ProtocolCheck {
     SiblingIsWholeElsewhere,
     /// I3: a child is listed only when it is linked to.
     ChildIsLinkedFirst,
+    /// H3: a lock is handed over only by a batch that is known to be executed.
+    HandOverIsConfirmed,
 }
 
 /// Why a batch failed, and how far it came.

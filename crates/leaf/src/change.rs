@@ -77,6 +77,8 @@ pub struct LeafChange {
     pub addr: RemoteAddr,
     /// Its table.
     pub table: TableId,
+    /// What is written into the lock word when the lock is given back (H2).
+    pub next: OwnerWord,
 }
 
 /// What a split needs besides the leaf.
@@ -199,9 +201,15 @@ impl LeafChange {
         batch.write(self.geometry.lock(self.addr), &words[..size]);
     }
 
+    /// H2: the same leaf, whose lock goes to somebody else instead of being free.
+    #[must_use]
+    pub fn handing_to(self, next: OwnerWord) -> Self {
+        Self { next, ..self }
+    }
+
     /// Gives the lock back and changes nothing else.
     pub fn unlock(&self, batch: &mut Batch) {
-        batch.write_word(self.geometry.lock(self.addr), OwnerWord::FREE.word());
+        batch.write_word(self.geometry.lock(self.addr), self.next.word());
     }
 
     /// State, then unlock: the end of every D2 change.
@@ -256,6 +264,7 @@ mod tests {
             geometry,
             addr: RemoteAddr::new(NodeId(0), 100),
             table: TableId(1),
+            next: OwnerWord::FREE,
         }
     }
 

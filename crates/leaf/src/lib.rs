@@ -10,6 +10,7 @@
 //! | [`moving`] | moving leaves to another place (L4) |
 //! | [`recovery`] | leaves of fenced owners (D8) |
 //! | [`lease`] | leaves that splits will need, leased ahead |
+//! | [`local_locks`] | waiting for a lock within a process, and handing it over (H1 to H5) |
 //!
 //! What it is not: it does not know how a leaf is found. Search layers (`farleaf-index`) do, and
 //! whatever they say is checked here against the leaf's own fences.
@@ -22,6 +23,7 @@ pub mod critical;
 pub mod geometry;
 pub mod image;
 pub mod lease;
+pub mod local_locks;
 pub mod moving;
 pub mod recovery;
 
@@ -33,3 +35,4 @@ pub use error::{Contradiction, LeafError};
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
 pub use lease::{LeafLease, LeaseShape};
+pub use local_locks::LocalLocks;

@@ -109,6 +109,7 @@ mod tests {
             geometry: LeafGeometry::new(8).expect("allowed"),
             addr: RemoteAddr::new(NodeId(0), block),
             table: TableId(1),
+            next: OwnerWord::FREE,
         }
     }
 

@@ -46,7 +46,14 @@ pub struct ClientPlan {
     pub metadata_budget_bytes: Option<u64>,
     /// Links that a lookup may follow before a cache of the tree is read anew, if it chooses that.
     pub link_count_max: Option<u32>,
+    /// Index of the compute node that it is on. Writers of one wait for each other without verbs,
+    /// and hand leaves over (H1, H2), where the table's layer is `sherman`; nothing else is shared,
+    /// and each may die alone.
+    pub compute_node: usize,
 }
+
+/// Compute nodes of a run at the most: all of its clients may be alone.
+pub const COMPUTE_NODE_COUNT_MAX: usize = 8;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -208,7 +215,7 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     table.entry_count_max = *random.choose(&[3, 3, 4, 6, 61]);
     // A session's budget is for all its tables.
     let has_budgets = table.layer == LayerKind::Sherman && random.chance(600);
-    for client in clients {
+    for client in &mut *clients {
         client.link_count_max = Some(*random.choose(&[0, 0, 1, 3]));
         let bytes = *random.choose(&[1024, 1800, 5000, 100_000]);
         client.metadata_budget_bytes = has_budgets.then_some(bytes);
@@ -221,6 +228,10 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
                 };
             }
         }
+    }
+    let compute_node_count = *random.choose(&[1, 1, 2, COMPUTE_NODE_COUNT_MAX]);
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.compute_node = number % compute_node_count;
     }
 }
 

@@ -64,11 +64,13 @@ pub enum Plant {
     SiblingAtOnce,
     /// A child is listed in the tree before anything links to it (I3).
     ListedBeforeLinked,
+    /// A leaf is handed over by a batch that has failed, as its session is fenced (H3).
+    HandedOverPastFence,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -91,6 +93,7 @@ impl Plant {
         Self::MovedAtOnce,
         Self::SiblingAtOnce,
         Self::ListedBeforeLinked,
+        Self::HandedOverPastFence,
     ];
 
     /// The name for users.
@@ -118,6 +121,7 @@ impl Plant {
             Self::MovedAtOnce => "moved-at-once",
             Self::SiblingAtOnce => "sibling-at-once",
             Self::ListedBeforeLinked => "listed-before-linked",
+            Self::HandedOverPastFence => "handed-over-past-fence",
         }
     }
 
@@ -136,7 +140,7 @@ impl Plant {
             | Self::SnapshotBeforeRuns
             | Self::MovedAtOnce
             | Self::SiblingAtOnce => Profile::Retraining,
-            Self::ListedBeforeLinked => Profile::Trees,
+            Self::ListedBeforeLinked | Self::HandedOverPastFence => Profile::Trees,
             _ => Profile::Crashes,
         }
     }
@@ -162,6 +166,7 @@ impl Plant {
             Self::MovedAtOnce => Some(ProtocolCheck::MovedIsWholeElsewhere),
             Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
             Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
+            Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
             _ => None,
         }
     }

@@ -8,10 +8,12 @@ use core::fmt;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use farleaf::AsyncSession;
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
+use farleaf_leaf::LocalLocks;
 use farleaf_node::retrain::RetrainPolicy;
 use farleaf_types::OwnerWord;
 
@@ -24,7 +26,7 @@ use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{ClientId, Fingerprint, Holding, Nanos, Progress, TaskId, World};
 use crate::history::{Answer, History, Operation};
 use crate::node::{Node, REGION_SIZE_BYTES};
-use crate::plan::Plan;
+use crate::plan::{COMPUTE_NODE_COUNT_MAX, Plan};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::session::{Session, SimHost};
@@ -59,6 +61,9 @@ pub struct Reached {
     pub agent_deaths: BTreeMap<Progress, u64>,
     /// Tickets of the queue that somebody drew, and died before its entry was written (Q5).
     pub lost_ticket_count: u64,
+    /// Leaves that writers of a compute node handed over to each other (H2), as far as clients came
+    /// to their end.
+    pub hand_over_count: u64,
 }
 
 /// What the tasks of a run share.
@@ -69,6 +74,8 @@ struct Stage {
     /// Clients that still work or are to be fenced.
     busy: Cell<usize>,
     actors: RefCell<Vec<Actor>>,
+    /// Of each compute node, for the sessions on it (H1).
+    local_locks: [Arc<LocalLocks>; COMPUTE_NODE_COUNT_MAX],
     agent: Cell<Option<TaskId>>,
     plant: Option<Plant>,
     retraining: Option<RetrainPolicy>,
@@ -120,6 +127,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         findings,
         busy: Cell::new(plan.clients.len()),
         actors: RefCell::default(),
+        local_locks: Default::default(),
         agent: Cell::default(),
         plant,
         retraining: plan.table.retraining,
@@ -243,7 +251,7 @@ fn open_still(
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
     let endpoint = StillEndpoint::new(&node.world);
     let owner = node.register(endpoint.client());
-    let host = SimHost::new(node, endpoint.client(), findings);
+    let host = SimHost::new(node, endpoint.client(), findings, Arc::default());
     let session = AsyncSession::new(host, endpoint, owner);
     Ok(block_on(Session::open(session), || 0)?)
 }

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use farleaf::host::{Host, PoolShare};
 use farleaf::{
     AsyncSession, AsyncTable, Error, ErrorKind, Insertion, LoadError, Swap, TableOptions, Update,
 };
 use farleaf_fabric::{BatchErrorKind, ControlError, Endpoint};
+use farleaf_leaf::LocalLocks;
 use farleaf_types::OwnerWord;
 
 use crate::check::{Findings, closing};
@@ -39,9 +41,15 @@ impl<E> Debug for SimHost<E> {
 impl<E> SimHost<E> {
     /// The process of a client whose session posts as this one. What its session breaks by the way
     /// it closes is added to the findings.
-    pub fn new(node: &Rc<Node>, client: ClientId, findings: &Findings) -> Self {
+    pub fn new(
+        node: &Rc<Node>,
+        client: ClientId,
+        findings: &Findings,
+        local_locks: Arc<LocalLocks>,
+    ) -> Self {
+        let share = PoolShare::new("sim".to_owned(), node.open());
         Self {
-            share: PoolShare::new("sim".to_owned(), node.open()),
+            share: share.with_local_locks(local_locks),
             node: Rc::clone(node),
             client,
             findings: Findings::clone(findings),
@@ -114,6 +122,11 @@ impl<E: Endpoint + Debug> Session<E> {
             seen: RefCell::default(),
             under_way_count: Cell::default(),
         })
+    }
+
+    /// Leaves that were handed over to it, of the table of the run.
+    pub fn hand_over_count(&self) -> u64 {
+        self.table.hint_counters().handed_count
     }
 
     /// Its endpoint.

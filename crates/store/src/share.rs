@@ -7,7 +7,7 @@ use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
-use farleaf_leaf::LeafGeometry;
+use farleaf_leaf::{LeafGeometry, LocalLocks};
 use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, TableId};
 
@@ -27,6 +27,7 @@ pub struct PoolShare {
     pub(crate) process: Process,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
     pub(crate) tree_caches: TreeCaches,
+    pub(crate) local_locks: Arc<LocalLocks>,
     /// Roots whose directories some session is reading.
     reading: Mutex<BTreeSet<(TableId, RemoteAddr)>>,
 }
@@ -57,7 +58,17 @@ impl PoolShare {
             process: Process::default(),
             directories: Mutex::default(),
             tree_caches: TreeCaches::default(),
+            local_locks: Arc::default(),
             reading: Mutex::default(),
+        }
+    }
+
+    /// Sessions of several shares are one process's as far as writers wait for each other (H1).
+    #[must_use]
+    pub fn with_local_locks(self, local_locks: Arc<LocalLocks>) -> Self {
+        Self {
+            local_locks,
+            ..self
         }
     }
 

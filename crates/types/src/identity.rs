@@ -2,14 +2,17 @@
 
 use core::fmt;
 
-/// A session's number in the pool: 1 to 65535, reused by later incarnations.
+/// A session's number in the pool: 1 to 32767, reused by later incarnations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u16);
 
 impl SessionId {
-    /// The session with this number; `None` for 0, which stands for "free" in an owner word.
+    const MAX: u16 = 0x7FFF;
+
+    /// The session with this number; `None` for 0, which stands for "free" in an owner word, and
+    /// beyond what that has room for.
     pub const fn new(number: u16) -> Option<Self> {
-        if number == 0 {
+        if number == 0 || number > Self::MAX {
             None
         } else {
             Some(Self(number))
@@ -46,9 +49,11 @@ impl Incarnation {
 /// A lock word or the owner of a leased chunk, as stored in far memory.
 ///
 /// ```text
-/// bit 63        48 47                                           0
-///     [ session  ] [               incarnation                  ]      0 = free
+/// bit  63   62      48 47                                          0
+///     [ H ] [ session ] [               incarnation                ]      0 = free
 /// ```
+///
+/// H: the lock was handed over to this session by another one of its process (data layer, H2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct OwnerWord(u64);
@@ -56,6 +61,8 @@ pub struct OwnerWord(u64);
 impl OwnerWord {
     /// Nobody holds it.
     pub const FREE: Self = Self(0);
+
+    const HANDED: u64 = 1 << 63;
 
     /// Held by this life of this session.
     pub const fn new(session: SessionId, incarnation: Incarnation) -> Self {
@@ -80,9 +87,16 @@ impl OwnerWord {
         self.0 == 0
     }
 
-    /// The holder; `None` when free or when the word is no valid owner (session 0).
+    /// The same owner, to whom another one hands a lock over.
+    #[must_use]
+    pub const fn handed(self) -> Self {
+        Self(self.0 | Self::HANDED)
+    }
+
+    /// The holder, whatever way it came to the lock; `None` when free or when the word is no valid
+    /// owner (session 0).
     pub const fn holder(self) -> Option<(SessionId, Incarnation)> {
-        match SessionId::new((self.0 >> Incarnation::BITS) as u16) {
+        match SessionId::new((self.0 >> Incarnation::BITS) as u16 & SessionId::MAX) {
             Some(session) => Some((session, Incarnation(self.0 & Incarnation::MAX))),
             None => None,
         }
@@ -135,6 +149,8 @@ mod tests {
             owner.holder(),
             Some((session, Incarnation::new(0x5678_9ABC_DEF0)))
         );
+        assert_eq!(owner.handed().word(), 0x9234_5678_9ABC_DEF0);
+        assert_eq!(owner.handed().holder(), owner.holder());
     }
 
     #[test]
@@ -145,5 +161,6 @@ mod tests {
         assert!(!invalid.is_free());
         assert_eq!(invalid.holder(), None);
         assert_eq!(SessionId::new(0), None);
+        assert_eq!(SessionId::new(0x8000), None);
     }
 }

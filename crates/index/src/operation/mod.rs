@@ -7,6 +7,7 @@
 
 mod at_once;
 mod course;
+mod in_turn;
 mod leases;
 mod pages;
 mod read;
@@ -104,6 +105,8 @@ pub struct HintCounters {
     /// Leaves that could not be listed in the tree: there was no room for an inner node, or the
     /// session may not write, or nodes are lost.
     pub unlisted_count: u64,
+    /// Locks of leaves that another session of the process handed over, with the image (H2).
+    pub handed_count: u64,
 }
 
 /// What one session keeps of one table between operations.

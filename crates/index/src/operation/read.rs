@@ -141,9 +141,19 @@ impl<E: Endpoint> Index<'_, E> {
     /// The leaf to read for a key, when the search layer names one; `None`: it names a range.
     #[inline]
     pub(super) fn one_leaf(&self, key: u64) -> Option<Hint> {
+        self.one_leaf_or(key, one_leaf_of)
+    }
+
+    /// [`one_leaf`](Self::one_leaf), with something else to do for layers but `learned`.
+    #[inline]
+    pub(super) fn one_leaf_or(
+        &self,
+        key: u64,
+        otherwise: impl FnOnce(&Layer, u64) -> Option<Hint>,
+    ) -> Option<Hint> {
         let layer = &*self.state.layer.borrow();
         let Layer::Learned(learned) = layer else {
-            return one_leaf_of(layer, key);
+            return otherwise(layer, key);
         };
         let geometry = self.access.geometry;
         let near = |leaf| self.access.endpoint.prepare(geometry.state(leaf), 1);
@@ -378,7 +388,7 @@ impl<E: Endpoint> Index<'_, E> {
 /// [`Index::one_leaf`] of a layer other than the learned one: out of line, as that one counts every
 /// instruction.
 #[inline(never)]
-fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
+pub(super) fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
     match layer {
         Layer::Rolex(_) | Layer::Fg(_) => None,
         Layer::Partial(layer) => layer.locate_held(key),

@@ -1,7 +1,7 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
-use farleaf_leaf::change::SplitRequest;
+use farleaf_leaf::change::{LeafChange, SplitRequest};
 use farleaf_leaf::{Critical, LeafBuffer, LeafLease, LeaseShape, Look};
 use farleaf_region::allocation::{ChunkAllocator, Placement};
 use farleaf_region::members::MemberState;
@@ -9,9 +9,11 @@ use farleaf_region::{RegionError, queue};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use super::course::Course;
+use super::read::one_leaf_of;
 use super::{Index, Rare};
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
+use crate::layer::Layer;
 use crate::tree::node::Entry;
 
 /// A leaf is underfull when not more than one in so many of its slots has a record: two of them
@@ -30,7 +32,7 @@ pub enum Decision {
 }
 
 /// What became of a full leaf.
-enum Room {
+pub(super) enum Room {
     /// It was split, and the record is in.
     Made,
     /// Leaves were leased; the lock was given back.
@@ -65,7 +67,17 @@ impl<E: Endpoint> Index<'_, E> {
         key: u64,
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, IndexError> {
-        let mut hint = self.write_hint(batch, key).await?;
+        let mut hint = if let Some(hint) = self.one_leaf_or(key, leaf_to_lock) {
+            hint
+        } else {
+            let hint = self.hint_to_lock(batch, key).await?;
+            if let Some(locks) = self.local_locks() {
+                let in_turn: Rare<'_, _> =
+                    Box::pin(self.modify_in_turn(batch, &locks, (key, hint), &mut decide));
+                return in_turn.await;
+            }
+            hint
+        };
         let mut release = None;
         let mut course = Course::default();
         let mut leaf = self.access.blank();
@@ -96,7 +108,8 @@ impl<E: Endpoint> Index<'_, E> {
             let slot = image.slot_of(key);
             let (decision, result) = decide(slot.map(|slot| image.value(slot)));
             batch.clear();
-            if self.post_change(batch, (hint.addr, &mut leaf), (key, slot), decision) {
+            let change = self.access.change(hint.addr);
+            if post_change(batch, (change, &mut leaf), (key, slot), decision) {
                 let is_removed = decision == Decision::Remove && slot.is_some();
                 if is_removed && leaf.image().record_count() == self.underfull_count() {
                     self.post_underfull(batch, hint.parent);
@@ -120,7 +133,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// The end of [`make_room`](Self::make_room). False: leaves were leased, and the leaf has to be
     /// locked anew.
     #[cold]
-    fn made(
+    pub(super) fn made(
         &self,
         critical: Critical<'_>,
         addr: RemoteAddr,
@@ -147,34 +160,17 @@ impl<E: Endpoint> Index<'_, E> {
     /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and
     /// what is leased there, and the session goes on.
     #[cold]
-    fn lost_with(&self, critical: Critical<'_>, addr: RemoteAddr, error: IndexError) -> IndexError {
+    pub(super) fn lost_with(
+        &self,
+        critical: Critical<'_>,
+        addr: RemoteAddr,
+        error: IndexError,
+    ) -> IndexError {
         if error.lost_node() == Some(addr.node()) {
             self.state.forget_leases(addr.node());
             critical.passed();
         }
         error
-    }
-
-    /// Adds the verbs of a change that the leaf has room for; false when it has none.
-    #[inline]
-    fn post_change(
-        &self,
-        batch: &mut Batch,
-        (addr, leaf): (RemoteAddr, &mut LeafBuffer),
-        (key, slot): (u64, Option<usize>),
-        decision: Decision,
-    ) -> bool {
-        let change = self.access.change(addr);
-        match (decision, slot) {
-            (Decision::Set(value), Some(slot)) => change.update(batch, leaf, slot, value),
-            (Decision::Remove, Some(slot)) => change.delete(batch, leaf, slot),
-            (Decision::Set(value), None) => match leaf.image().free_slot() {
-                Some(slot) => change.insert(batch, leaf, slot, (key, value)),
-                None => return false,
-            },
-            (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),
-        }
-        true
     }
 
     /// A leaf that has so many records after a delete has become underfull.
@@ -186,7 +182,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given
     /// back with the next one's batch. The inner error comes with the lock given back.
     #[cold]
-    async fn leave(
+    pub(super) async fn leave(
         &self,
         batch: &mut Batch,
         key: u64,
@@ -205,9 +201,9 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(next)
     }
 
-    /// Where a write begins.
-    #[inline]
-    async fn write_hint(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
+    /// The leaf to lock where that takes more than a look at the layer.
+    #[cold]
+    async fn hint_to_lock(&self, batch: &mut Batch, key: u64) -> Result<Hint, IndexError> {
         if let Some(hint) = self.one_leaf(key) {
             return Ok(hint);
         }
@@ -243,7 +239,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// The leaf is full: splits it, with the model's counter advanced in the same batch (D3), and
     /// announces the sibling. Without a leased leaf it gives the lock back and leases a chunk.
     #[cold]
-    async fn make_room(
+    pub(super) async fn make_room(
         &self,
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
@@ -432,9 +428,38 @@ impl<E: Endpoint> Index<'_, E> {
     }
 }
 
+/// Adds the verbs of a change that the leaf has room for; false when it has none.
+#[inline]
+pub(super) fn post_change(
+    batch: &mut Batch,
+    (change, leaf): (LeafChange, &mut LeafBuffer),
+    (key, slot): (u64, Option<usize>),
+    decision: Decision,
+) -> bool {
+    match (decision, slot) {
+        (Decision::Set(value), Some(slot)) => change.update(batch, leaf, slot, value),
+        (Decision::Remove, Some(slot)) => change.delete(batch, leaf, slot),
+        (Decision::Set(value), None) => match leaf.image().free_slot() {
+            Some(slot) => change.insert(batch, leaf, slot, (key, value)),
+            None => return false,
+        },
+        (Decision::Keep, _) | (Decision::Remove, None) => change.unlock(batch),
+    }
+    true
+}
+
+/// The leaf to lock for a key, when the search layer names one, and nobody of the process is to
+/// be waited for.
+fn leaf_to_lock(layer: &Layer, key: u64) -> Option<Hint> {
+    match layer {
+        Layer::Sherman(_) => None,
+        other => one_leaf_of(other, key),
+    }
+}
+
 /// The end of [`Index::leave`]: where to go on.
 #[cold]
-fn left(
+pub(super) fn left(
     critical: Critical<'_>,
     addr: RemoteAddr,
     next: Result<Result<Hint, IndexError>, IndexError>,

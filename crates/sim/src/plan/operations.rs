@@ -102,6 +102,7 @@ pub(super) fn draw_client(
         lanes: lanes.collect(),
         metadata_budget_bytes: None,
         link_count_max: None,
+        compute_node: 0,
     }
 }
 

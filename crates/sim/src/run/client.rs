@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use farleaf::host::{Barrier, Host, ProcessKeeper};
 use farleaf::{AsyncSession, ErrorKind, SessionOptions};
@@ -35,7 +36,12 @@ pub(super) fn start_client(
         let client = endpoint.client();
         let owner = node.register(client);
         opening.actors.borrow_mut()[number].owner = Some(owner);
-        let host = SimHost::new(node, client, &opening.findings);
+        let host = SimHost::new(
+            node,
+            client,
+            &opening.findings,
+            Arc::clone(&opening.local_locks[plan.compute_node]),
+        );
         let members = host.share().layout().members();
         endpoint.belongs_to(members);
         process.belongs_to(members);
@@ -68,6 +74,7 @@ pub(super) fn start_client(
         while lane_count.get() > 0 {
             sleep(&node.world, LANES_TICK).await;
         }
+        opening.reached.borrow_mut().hand_over_count += session.hand_over_count();
         close(&crew, &opening, number, &session).await;
         opening.count(number, session.endpoint());
         opening.end(number);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use farleaf::AsyncSession;
@@ -39,7 +40,12 @@ struct Scene {
 fn open(node: &Rc<Node>) -> Session<StillEndpoint> {
     let endpoint = StillEndpoint::new(&node.world);
     let owner = node.register(endpoint.client());
-    let host = SimHost::new(node, endpoint.client(), &Findings::default());
+    let host = SimHost::new(
+        node,
+        endpoint.client(),
+        &Findings::default(),
+        Arc::default(),
+    );
     let opened = Session::open(AsyncSession::new(host, endpoint, owner));
     block_on(opened, || 0).expect("it opens")
 }
@@ -206,7 +212,7 @@ fn a_session_that_closes_too_early_is_seen() {
         let endpoint = SimEndpoint::new(&node.world);
         let owner = node.register(endpoint.client());
         let findings = Findings::default();
-        let host = SimHost::<SimEndpoint>::new(&node, endpoint.client(), &findings);
+        let host = SimHost::<SimEndpoint>::new(&node, endpoint.client(), &findings, Arc::default());
         if is_posted {
             let mut batch = Batch::new();
             batch.read(node.layout.sequence(), 1);

@@ -21,6 +21,7 @@ mod contract;
 mod figures;
 mod freedoms;
 mod grown;
+mod hand_over;
 mod network;
 mod retraining;
 mod sessions;

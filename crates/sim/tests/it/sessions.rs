@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use farleaf::host::{Barrier, Host, ProcessKeeper};
@@ -100,7 +101,7 @@ impl Client {
         let findings = Findings::default();
         let client = own.inner.client();
         let owner = node.register(client);
-        let host = SimHost::new(node, client, &findings);
+        let host = SimHost::new(node, client, &findings, Arc::default());
         let process = ProcessKeeper::new(process, host.share(), Barrier::OneThread);
         Self {
             session: AsyncSession::new(host, own, owner),

@@ -208,7 +208,11 @@ impl<H: Host> SessionCore<H> {
         let head = read_head(&tree.leaves, root).await?;
         Ok(match kind {
             LayerKind::Sherman => {
-                let layer = ShermanLayer::new(head, self.options.cache_bytes());
+                let layer = ShermanLayer::new(
+                    head,
+                    self.options.cache_bytes(),
+                    Arc::clone(&self.share().local_locks),
+                );
                 Layer::Sherman(Box::new(layer))
             }
             _ => Layer::Fg(FgLayer::new(head)),

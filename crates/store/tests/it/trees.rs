@@ -1,7 +1,8 @@
 //! Tables with a tree: what each search layer reads to find a leaf, and what it keeps.
 
 use farleaf::{
-    LayerKind, OperationKind, Pool, PoolOptions, Session, SessionOptions, Table, TableOptions,
+    EmbeddedFabric, LayerKind, OperationKind, Pool, PoolOptions, Session, SessionOptions, Swap,
+    Table, TableOptions,
 };
 
 const COUNT: u64 = 40_000;
@@ -155,5 +156,50 @@ fn a_split_is_listed_in_two_round_trips() {
         let puts_that_split: u32 = counts[3..].iter().sum();
         assert!(counts[2] > 3 * puts_that_split, "{layer}: {counts:?}");
         assert!(counts[4] * 10 > puts_that_split * 9, "{layer}: {counts:?}");
+    }
+}
+
+/// Promise (H2, D9): threads that count up one key lose no count, whichever layer finds it, over the
+/// network, too; with `sherman` they hand the leaf over, and each such change is a round trip less.
+#[test]
+fn writers_of_a_process_lose_nothing_to_each_other() {
+    const THREAD_COUNT: u64 = 6;
+    const CHANGE_COUNT: u64 = 300;
+    for layer in [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman] {
+        let pool = Pool::embedded(&PoolOptions {
+            size_bytes: 64 << 20,
+            retrain_thread_count: 0,
+            fabric: EmbeddedFabric::Tcp,
+            ..PoolOptions::default()
+        });
+        let pool = pool.unwrap();
+        drop(loaded(&pool, layer));
+        let handed_counts: Vec<u64> = std::thread::scope(|scope| {
+            let count_up = || {
+                let session = pool.session().unwrap();
+                let table = session.open_table("t").unwrap();
+                for _ in 0..CHANGE_COUNT {
+                    let mut value = table.get(5000).unwrap();
+                    loop {
+                        let next = value.map(|value| value + 1);
+                        match table.compare_and_swap(5000, value, next).unwrap() {
+                            Swap::Swapped => break,
+                            Swap::Differs(found) => value = found,
+                        }
+                    }
+                }
+                table.hint_counters().handed_count
+            };
+            let threads: Vec<_> = (0..THREAD_COUNT).map(|_| scope.spawn(count_up)).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect()
+        });
+        let session = pool.session().unwrap();
+        let table = session.open_table("t").unwrap();
+        let expected = 5 + THREAD_COUNT * CHANGE_COUNT;
+        assert_eq!(table.get(5000).unwrap(), Some(expected), "{layer}");
+        let handed_count: u64 = handed_counts.iter().sum();
+        let hands_over = layer == LayerKind::Sherman;
+        assert_eq!(handed_count > 0, hands_over, "{layer}: {handed_count}");
     }
 }

@@ -1,0 +1,554 @@
+//! Waiting for a leaf's lock within a process, and handing it over (Sherman, section 4.3: the
+//! hierarchical lock).
+//!
+//! Sessions of one process that want the same leaf stand in a *line*, without verbs; only its first
+//! asks the lock word. Who gives the lock back may hand it over to the next in line: its owner word
+//! is written where 0 would be, and with the word it gets the image, so that its change costs one
+//! round trip instead of two. The lock word alone says who holds a leaf: whoever leaves the line,
+//! or never stood in one, asks it, as D5 has it.
+//!
+//! - **H1.** Who is alone, or first in line, asks the lock word. The others wait for a bounded
+//!   time, with no lock of any leaf in hand, and then ask it, too.
+//! - **H2.** Who commits a change while somebody waits may *promise* the lock to the next in line:
+//!   instead of `lock` = 0, the batch ends with that session's owner word, flagged as handed over.
+//!   Not more than [`HAND_OVER_COUNT_MAX`] times in a row, so that other processes have their turn.
+//! - **H3.** The next in line holds the lock, and the image is what was committed, only when that
+//!   batch is known to be executed. If it failed, or was cut off, the next in line asks the word:
+//!   its own with the flag means that the batch took effect, and the lock is its own.
+//! - **H4.** To whom a lock is promised, and who is cut off before it has given it back, may hold
+//!   it: the session is broken (F6).
+//! - **H5.** A lock is promised to another session only, and not while an operation of that session
+//!   still asks after an earlier promise of the same leaf. So who asks after a promise, and reads
+//!   the own word with the flag, reads what was promised to it, not what another operation of its
+//!   session was handed.
+
+use core::cell::Cell;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use farleaf_executor::backoff;
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use crate::image::LeafBuffer;
+
+/// H2. Sherman's figure.
+pub const HAND_OVER_COUNT_MAX: u32 = 4;
+/// H1: so many looks at the line before who waits asks the lock word: some milliseconds.
+const LOOK_COUNT_MAX: u32 = 96;
+/// Lines of different leaves seldom share a mutex.
+const SHARD_COUNT: usize = 64;
+
+/// How to come by the lock, once it is an operation's turn.
+#[derive(Debug)]
+pub enum Admission {
+    /// By asking the lock word (D5).
+    Ask,
+    /// By asking the lock word, which may be this session's already (H3).
+    AskPromised,
+    /// It is this session's, and this is the leaf (H2).
+    Handed(Box<LeafBuffer>),
+}
+
+/// An operation that waits.
+#[derive(Debug)]
+struct Place {
+    ticket: u64,
+    owner: OwnerWord,
+}
+
+/// Who wants a leaf; there is one as long as somebody's turn is not over.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<Place>,
+    /// Hand-overs in a row.
+    hand_over_count: u32,
+    /// Who is to get the lock by the batch that is under way.
+    promised: Option<u64>,
+    /// Whose turn it is, until they have seen that.
+    admitted: Option<(u64, Admission)>,
+}
+
+impl Line {
+    /// The next one's turn begins; false: there is no next one.
+    fn admit(&mut self, handed: Option<&LeafBuffer>) -> bool {
+        let promised = self.promised.take();
+        let Some(place) = self.waiting.pop_front() else {
+            return false;
+        };
+        let is_promised = promised == Some(place.ticket);
+        let admission = match handed {
+            Some(leaf) if is_promised => Admission::Handed(Box::new(*leaf)),
+            _ if is_promised => Admission::AskPromised,
+            _ => Admission::Ask,
+        };
+        let is_handed = matches!(admission, Admission::Handed(_));
+        self.hand_over_count = if is_handed {
+            self.hand_over_count + 1
+        } else {
+            0
+        };
+        self.admitted = Some((place.ticket, admission));
+        true
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    lines: HashMap<RemoteAddr, Line>,
+    ticket: u64,
+    /// Leaves, and sessions that ask after a promise beside the line (H5).
+    asking: BTreeSet<(RemoteAddr, u64)>,
+}
+
+/// The lines of a process's sessions.
+#[derive(Debug)]
+pub struct LocalLocks {
+    shards: Box<[Mutex<Shard>]>,
+}
+
+impl Default for LocalLocks {
+    fn default() -> Self {
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::default());
+        Self {
+            shards: shards.collect(),
+        }
+    }
+}
+
+/// An operation whose turn it is at a leaf; over when it is dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    locks: &'a LocalLocks,
+    addr: RemoteAddr,
+    owner: OwnerWord,
+    stand: Stand,
+    admission: Admission,
+}
+
+/// Where an operation is whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// First in line.
+    First,
+    /// Beside the line, in nobody's way.
+    Beside,
+    /// Beside the line, and asks after a promise (H5).
+    BesideAsking,
+}
+
+/// An operation in line. Dropped: it goes away.
+struct Waiting<'a> {
+    locks: &'a LocalLocks,
+    addr: RemoteAddr,
+    owner: OwnerWord,
+    ticket: u64,
+    broken: &'a Cell<bool>,
+    is_over: bool,
+}
+
+impl LocalLocks {
+    fn shard(&self, addr: RemoteAddr) -> MutexGuard<'_, Shard> {
+        let index = addr.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
+        let shard = &self.shards[index as usize % SHARD_COUNT];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// H1: this operation's turn at a leaf, after those that came before it. Posts nothing; at
+    /// once when nobody else of the process wants the leaf. The caller holds no lock of a leaf, and
+    /// when it is admitted as one who was promised the lock, or was handed it, enters a
+    /// [`Critical`](crate::Critical) of its own before it awaits anything else. `broken` is the
+    /// session's (H4).
+    pub async fn turn<'a>(
+        &'a self,
+        addr: RemoteAddr,
+        owner: OwnerWord,
+        broken: &'a Cell<bool>,
+    ) -> Turn<'a> {
+        let ticket = {
+            let mut shard = self.shard(addr);
+            shard.ticket += 1;
+            let ticket = shard.ticket;
+            let Some(line) = shard.lines.get_mut(&addr) else {
+                shard.lines.insert(addr, Line::default());
+                return Turn::new(self, (addr, owner), Stand::First, Admission::Ask);
+            };
+            line.waiting.push_back(Place { ticket, owner });
+            ticket
+        };
+        let mut waiting = Waiting {
+            locks: self,
+            addr,
+            owner,
+            ticket,
+            broken,
+            is_over: false,
+        };
+        for attempt in 0..LOOK_COUNT_MAX {
+            backoff(attempt).await;
+            if let Some(turn) = waiting.admitted() {
+                return turn;
+            }
+        }
+        waiting.leave()
+    }
+
+    /// This operation's turn, in line if nobody else wants the leaf: for who must not wait here
+    /// (H1).
+    pub fn turn_now(&self, addr: RemoteAddr, owner: OwnerWord) -> Turn<'_> {
+        let mut shard = self.shard(addr);
+        let is_alone = !shard.lines.contains_key(&addr);
+        let mut stand = Stand::Beside;
+        if is_alone {
+            shard.lines.insert(addr, Line::default());
+            stand = Stand::First;
+        }
+        Turn::new(self, (addr, owner), stand, Admission::Ask)
+    }
+
+    /// The turn of the one in front is over.
+    fn end(&self, addr: RemoteAddr, handed: Option<&LeafBuffer>) {
+        let mut shard = self.shard(addr);
+        let line = shard.lines.get_mut(&addr);
+        if line.is_some_and(|line| !line.admit(handed)) {
+            shard.lines.remove(&addr);
+        }
+    }
+}
+
+impl<'a> Waiting<'a> {
+    /// Its turn, if that has come.
+    fn admitted(&mut self) -> Option<Turn<'a>> {
+        let mut shard = self.locks.shard(self.addr);
+        self.admitted_in(&mut shard)
+    }
+
+    fn admitted_in(&mut self, shard: &mut Shard) -> Option<Turn<'a>> {
+        let line = shard.lines.get_mut(&self.addr)?;
+        let admitted = line.admitted.take_if(|(ticket, _)| *ticket == self.ticket);
+        let (_, admission) = admitted?;
+        self.is_over = true;
+        let place = (self.addr, self.owner);
+        Some(Turn::new(self.locks, place, Stand::First, admission))
+    }
+
+    /// H1: it goes on beside the line, unless its turn has just come.
+    fn leave(mut self) -> Turn<'a> {
+        let mut shard = self.locks.shard(self.addr);
+        if let Some(turn) = self.admitted_in(&mut shard) {
+            return turn;
+        }
+        self.is_over = true;
+        let mut is_promised = false;
+        if let Some(line) = shard.lines.get_mut(&self.addr) {
+            line.waiting.retain(|place| place.ticket != self.ticket);
+            is_promised = line.promised.take_if(|it| *it == self.ticket).is_some();
+        }
+        let place = (self.addr, self.owner);
+        if is_promised {
+            shard.asking.insert((self.addr, self.owner.word()));
+            return Turn::new(
+                self.locks,
+                place,
+                Stand::BesideAsking,
+                Admission::AskPromised,
+            );
+        }
+        Turn::new(self.locks, place, Stand::Beside, Admission::Ask)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let gone = Waiting {
+            is_over: true,
+            ..*self
+        };
+        if !matches!(gone.leave().admission, Admission::Ask) {
+            // H4.
+            self.broken.set(true);
+        }
+    }
+}
+
+impl<'a> Turn<'a> {
+    fn new(
+        locks: &'a LocalLocks,
+        (addr, owner): (RemoteAddr, OwnerWord),
+        stand: Stand,
+        admission: Admission,
+    ) -> Self {
+        Self {
+            locks,
+            addr,
+            owner,
+            stand,
+            admission,
+        }
+    }
+
+    /// How to come by the lock; the second time, and from then on, by asking for it.
+    pub fn admission(&mut self) -> Admission {
+        core::mem::replace(&mut self.admission, Admission::Ask)
+    }
+
+    /// H2: what to write into the lock word with the change that is about to be committed: 0, or
+    /// the next one's owner word.
+    pub fn promise(&self) -> OwnerWord {
+        if self.stand != Stand::First {
+            return OwnerWord::FREE;
+        }
+        let shard = &mut *self.locks.shard(self.addr);
+        let Some(line) = shard.lines.get_mut(&self.addr) else {
+            return OwnerWord::FREE;
+        };
+        // H5.
+        let may_have = |next: &&Place| {
+            let is_asking = shard.asking.contains(&(self.addr, next.owner.word()));
+            next.owner != self.owner && !is_asking
+        };
+        match line.waiting.front().filter(may_have) {
+            Some(next) if line.hand_over_count < HAND_OVER_COUNT_MAX => {
+                line.promised = Some(next.ticket);
+                next.owner.handed()
+            }
+            _ => OwnerWord::FREE,
+        }
+    }
+
+    /// Nothing was posted that keeps the promise.
+    pub fn withdraw(&self) {
+        if self.stand == Stand::First {
+            let mut shard = self.locks.shard(self.addr);
+            if let Some(line) = shard.lines.get_mut(&self.addr) {
+                line.promised = None;
+            }
+        }
+    }
+
+    /// H3: the batch that keeps the promise is executed, and this is what it left in the leaf. The
+    /// turn is over.
+    pub fn hand_over(mut self, leaf: &LeafBuffer) {
+        if self.stand == Stand::First {
+            self.stand = Stand::Beside;
+            self.locks.end(self.addr, Some(leaf));
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        match self.stand {
+            Stand::First => self.locks.end(self.addr, None),
+            Stand::Beside => {}
+            Stand::BesideAsking => {
+                let mut shard = self.locks.shard(self.addr);
+                shard.asking.remove(&(self.addr, self.owner.word()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::future::Future;
+    use core::pin::pin;
+    use core::task::{Context, Poll, Waker};
+
+    use farleaf_types::{Incarnation, NodeId, SessionId};
+
+    use super::*;
+    use crate::LeafGeometry;
+
+    fn owner(number: u16) -> OwnerWord {
+        let session = SessionId::new(number).expect("not zero");
+        OwnerWord::new(session, Incarnation::new(1))
+    }
+
+    fn leaf(low: u64) -> LeafBuffer {
+        let geometry = LeafGeometry::new(8).expect("allowed");
+        LeafBuffer::new(geometry, low, u64::MAX, RemoteAddr::NULL)
+    }
+
+    fn place() -> RemoteAddr {
+        RemoteAddr::new(NodeId(0), 100)
+    }
+
+    fn poll<'a>(turn: core::pin::Pin<&mut impl Future<Output = Turn<'a>>>) -> Poll<Turn<'a>> {
+        turn.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn ready<'a>(turn: core::pin::Pin<&mut impl Future<Output = Turn<'a>>>) -> Turn<'a> {
+        match poll(turn) {
+            Poll::Ready(turn) => turn,
+            Poll::Pending => panic!("it is its turn"),
+        }
+    }
+
+    /// Promise (H2, H3): the next in line gets what was committed, under its own name, once that is
+    /// known to be executed, and not before.
+    #[test]
+    fn a_leaf_is_handed_to_the_next_in_line() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let mut first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        assert!(matches!(first.admission(), Admission::Ask));
+        assert_eq!(first.promise(), OwnerWord::FREE, "nobody waits");
+        let mut second = pin!(locks.turn(place(), owner(2), &broken));
+        let mut third = pin!(locks.turn(place(), owner(3), &broken));
+        assert!(poll(second.as_mut()).is_pending() && poll(third.as_mut()).is_pending());
+        assert_eq!(first.promise(), owner(2).handed());
+        assert!(poll(second.as_mut()).is_pending(), "it is promised only");
+        first.hand_over(&leaf(7));
+        assert!(poll(third.as_mut()).is_pending());
+        let mut second = ready(second);
+        let Admission::Handed(image) = second.admission() else {
+            panic!("it is handed over");
+        };
+        assert_eq!(image.image().low(), 7);
+        assert!(matches!(second.admission(), Admission::Ask), "only once");
+        drop(second);
+        assert!(matches!(ready(third).admission(), Admission::Ask));
+        assert!(!broken.get());
+        assert!(locks.shard(place()).lines.is_empty(), "nobody is left");
+    }
+
+    /// Promise (H3): whose batch fails has promised, and the next in line asks the lock word.
+    #[test]
+    fn a_promise_that_fails_is_asked_after() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        let mut second = pin!(locks.turn(place(), owner(2), &broken));
+        assert!(poll(second.as_mut()).is_pending());
+        assert_eq!(first.promise(), owner(2).handed());
+        drop(first);
+        assert!(matches!(ready(second).admission(), Admission::AskPromised));
+        assert!(!broken.get());
+    }
+
+    /// Promise: a promise that nothing was posted for counts for nothing.
+    #[test]
+    fn a_promise_can_be_withdrawn() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        let mut second = pin!(locks.turn(place(), owner(2), &broken));
+        assert!(poll(second.as_mut()).is_pending());
+        assert_eq!(first.promise(), owner(2).handed());
+        first.withdraw();
+        drop(first);
+        assert!(matches!(ready(second).admission(), Admission::Ask));
+    }
+
+    /// Promise (H4): who is cut off while a lock is promised to it has broken its session, and who
+    /// only waited has not; the others go on.
+    #[test]
+    fn only_who_was_promised_a_lock_breaks_its_session() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        {
+            let mut gone = pin!(locks.turn(place(), owner(2), &broken));
+            assert!(poll(gone.as_mut()).is_pending());
+        }
+        assert!(!broken.get(), "it only waited");
+        let mut last = pin!(locks.turn(place(), owner(4), &broken));
+        {
+            let mut gone = pin!(locks.turn(place(), owner(3), &broken));
+            assert!(poll(gone.as_mut()).is_pending());
+            assert_eq!(first.promise(), owner(3).handed());
+            assert!(poll(last.as_mut()).is_pending());
+        }
+        assert!(broken.get(), "the lock may be its own");
+        first.hand_over(&leaf(0));
+        assert!(
+            matches!(ready(last).admission(), Admission::Ask),
+            "it was promised to somebody else"
+        );
+    }
+
+    /// Promise (H4): who is cut off after the hand-over holds the lock, and the line goes on.
+    #[test]
+    fn a_hand_over_that_nobody_takes_breaks_that_session() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        let mut last = pin!(locks.turn(place(), owner(3), &broken));
+        {
+            let mut gone = pin!(locks.turn(place(), owner(2), &broken));
+            assert!(poll(gone.as_mut()).is_pending());
+            assert!(poll(last.as_mut()).is_pending());
+            assert_eq!(first.promise(), owner(2).handed());
+            first.hand_over(&leaf(0));
+        }
+        assert!(broken.get());
+        assert!(matches!(ready(last).admission(), Admission::Ask));
+    }
+
+    /// Promise (H2): after so many hand-overs in a row the lock is given back, for others to take.
+    #[test]
+    fn hand_overs_in_a_row_are_bounded() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        let mut waiting: Vec<_> = (2..10)
+            .map(|number| Box::pin(locks.turn(place(), owner(number), &broken)))
+            .collect();
+        for next in &mut waiting {
+            assert!(poll(next.as_mut()).is_pending());
+        }
+        let mut handed = Vec::new();
+        for next in &mut waiting {
+            handed.push(!turn.promise().is_free());
+            turn.hand_over(&leaf(0));
+            turn = ready(next.as_mut());
+        }
+        let expected = [true, true, true, true, false, true, true, true];
+        assert_eq!(handed, expected);
+    }
+
+    /// Promise (H5): nothing is promised to another operation of the same session, nor to a session
+    /// that still asks after a promise: the word would be taken for another one's lock. (Two
+    /// operations of a session held one leaf; found by seed 409 of `trees`.)
+    #[test]
+    fn a_session_s_own_flagged_word_means_one_thing() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        let mut same = pin!(locks.turn(place(), owner(1), &broken));
+        assert!(poll(same.as_mut()).is_pending());
+        assert_eq!(first.promise(), OwnerWord::FREE);
+        first.hand_over(&leaf(0));
+        let first = ready(same);
+        let mut asking = pin!(locks.turn(place(), owner(2), &broken));
+        assert!(poll(asking.as_mut()).is_pending());
+        assert_eq!(first.promise(), owner(2).handed());
+        let asking = farleaf_executor::block_on(asking, || 0);
+        let mut other = pin!(locks.turn(place(), owner(2), &broken));
+        assert!(poll(other.as_mut()).is_pending());
+        assert_eq!(first.promise(), OwnerWord::FREE);
+        drop(asking);
+        assert_eq!(first.promise(), owner(2).handed());
+    }
+
+    /// Promise (H1): nobody waits for ever for one that is not polled; what was promised to it then
+    /// is asked after.
+    #[test]
+    fn who_waits_for_long_goes_on_beside_the_line() {
+        let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+        let first = ready(pin!(locks.turn(place(), owner(1), &broken)));
+        let mut second = pin!(locks.turn(place(), owner(2), &broken));
+        assert!(poll(second.as_mut()).is_pending());
+        assert_eq!(first.promise(), owner(2).handed());
+        let mut third = pin!(locks.turn(place(), owner(3), &broken));
+        let second = farleaf_executor::block_on(second, || 0);
+        let third = farleaf_executor::block_on(third.as_mut(), || 0);
+        for (mut turn, is_promised) in [(second, true), (third, false)] {
+            let admission = turn.admission();
+            assert_eq!(matches!(admission, Admission::AskPromised), is_promised);
+            assert!(turn.promise().is_free(), "it is in no line");
+        }
+        assert!(matches!(
+            locks.turn_now(place(), owner(5)).promise(),
+            OwnerWord::FREE
+        ));
+        drop(first);
+        assert!(locks.shard(place()).lines.is_empty());
+    }
+}
