@@ -24,6 +24,10 @@ pub struct Cost {
     pub retries: u64,
     /// Leaf images read, each time they were read.
     pub leaves_read: u64,
+    /// Links followed, as whatever led there did not know better: to the right of a leaf or inner
+    /// node that has split, and from a retired leaf to its successor. A scan that passes from leaf
+    /// to leaf follows none.
+    pub links: u64,
 }
 
 impl AddAssign for Cost {
@@ -37,6 +41,7 @@ impl AddAssign for Cost {
         self.atomics += other.atomics;
         self.retries += other.retries;
         self.leaves_read += other.leaves_read;
+        self.links += other.links;
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a thread notes of each operation.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
@@ -24,6 +25,40 @@ pub struct OperationCost {
     pub bytes_written: u64,
     /// Leaf images that were read.
     pub leaves_read: u64,
+    /// Compare-and-swaps and fetch-and-adds.
+    pub atomics: u64,
+    /// Rounds done again: torn images and locks that were taken.
+    pub retries: u64,
+    /// Links followed, from leaves and inner nodes that have split or moved.
+    pub links: u64,
+}
+
+impl From<farleaf::Cost> for OperationCost {
+    #[inline]
+    fn from(cost: farleaf::Cost) -> Self {
+        Self {
+            round_trips: cost.round_trips,
+            bytes_read: cost.bytes_read,
+            bytes_written: cost.bytes_written,
+            leaves_read: cost.leaves_read,
+            atomics: cost.atomics,
+            retries: cost.retries,
+            links: cost.links,
+        }
+    }
+}
+
+impl AddAssign for OperationCost {
+    #[inline]
+    fn add_assign(&mut self, other: Self) {
+        self.round_trips += other.round_trips;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.leaves_read += other.leaves_read;
+        self.atomics += other.atomics;
+        self.retries += other.retries;
+        self.links += other.links;
+    }
 }
 
 /// What a thread notes of one kind of operation. About 250 kB, most of it the histogram.
@@ -54,10 +89,7 @@ impl KindRecorder {
     pub fn record(&mut self, latency_ns: u64, cost: OperationCost) {
         self.latencies_ns.saturating_record(latency_ns);
         self.latency_ns_max = self.latency_ns_max.max(latency_ns);
-        self.total.round_trips += cost.round_trips;
-        self.total.bytes_read += cost.bytes_read;
-        self.total.bytes_written += cost.bytes_written;
-        self.total.leaves_read += cost.leaves_read;
+        self.total += cost;
         self.one_leaf_count += u64::from(cost.leaves_read == 1);
     }
 
@@ -72,10 +104,7 @@ impl KindRecorder {
             .add(&other.latencies_ns)
             .expect("all recorders have the same bounds");
         self.latency_ns_max = self.latency_ns_max.max(other.latency_ns_max);
-        self.total.round_trips += other.total.round_trips;
-        self.total.bytes_read += other.total.bytes_read;
-        self.total.bytes_written += other.total.bytes_written;
-        self.total.leaves_read += other.total.leaves_read;
+        self.total += other.total;
         self.one_leaf_count += other.one_leaf_count;
     }
 
@@ -108,6 +137,9 @@ impl KindRecorder {
             bytes_written_mean: mean(self.total.bytes_written),
             leaves_read_mean: mean(self.total.leaves_read),
             one_leaf_fraction: mean(self.one_leaf_count),
+            atomics_mean: mean(self.total.atomics),
+            retries_mean: mean(self.total.retries),
+            links_mean: mean(self.total.links),
         }
     }
 }
@@ -181,6 +213,9 @@ mod tests {
             bytes_read: 100 * leaves_read,
             bytes_written: 8,
             leaves_read,
+            atomics: 1,
+            retries: leaves_read / 3,
+            links: leaves_read - leaves_read.min(1),
         }
     }
 
@@ -214,14 +249,17 @@ mod tests {
             recorder.record(1_000, cost(2, leaves_read));
         }
         let report = recorder.report();
-        let means: [f64; 5] = [
+        let means: [f64; 8] = [
             report.round_trips_mean,
             report.bytes_read_mean,
             report.bytes_written_mean,
             report.leaves_read_mean,
             report.one_leaf_fraction,
+            report.atomics_mean,
+            report.retries_mean,
+            report.links_mean,
         ];
-        let want = [2.0, 150.0, 8.0, 1.5, 0.75];
+        let want = [2.0, 150.0, 8.0, 1.5, 0.75, 1.0, 0.25, 0.5];
         assert!(
             means
                 .iter()

@@ -58,6 +58,10 @@ pub struct RunReport {
     /// The most bytes that a session held of the search layer, where there was a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_budget_bytes: Option<u64>,
+    /// Links that a lookup in a cached tree may follow before the tree is read anew, where that was
+    /// chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_count_max: Option<u32>,
 }
 
 /// What one kind of operation took.
@@ -77,6 +81,15 @@ pub struct KindReport {
     pub leaves_read_mean: f64,
     /// The share of those that read exactly one leaf.
     pub one_leaf_fraction: f64,
+    /// Compare-and-swaps and fetch-and-adds of one.
+    #[serde(default)]
+    pub atomics_mean: f64,
+    /// Rounds that one did again: torn images and locks that were taken.
+    #[serde(default)]
+    pub retries_mean: f64,
+    /// Links that one followed, from leaves and inner nodes that have split or moved.
+    #[serde(default)]
+    pub links_mean: f64,
 }
 
 /// Latencies in nanoseconds, to three significant digits; the maximum is exact.
@@ -133,6 +146,9 @@ pub(super) mod tests {
             bytes_written_mean: 0.0,
             leaves_read_mean: 1.25,
             one_leaf_fraction,
+            atomics_mean: 0.0,
+            retries_mean: 0.0,
+            links_mean: 0.25,
         };
         let operations_by_kind = BTreeMap::from([
             (OperationKind::Read, kind(475_123, 850, 0.993)),
@@ -161,6 +177,7 @@ pub(super) mod tests {
             epsilon: None,
             in_flight: None,
             metadata_budget_bytes: None,
+            link_count_max: None,
         }
     }
 
@@ -179,7 +196,8 @@ pub(super) mod tests {
             r#""memory_bytes_per_key":24.5,"errors":0,"missing":0,"operations_by_kind":"#,
             r#"{"read":{"count":475123,"latency_ns":{"p50":850,"p99":5950,"p999":51000,"#,
             r#""max":12750000},"round_trips_mean":1.004,"bytes_read_mean":176.0,"#,
-            r#""bytes_written_mean":0.0,"leaves_read_mean":1.25,"one_leaf_fraction":0.993}}"#,
+            r#""bytes_written_mean":0.0,"leaves_read_mean":1.25,"one_leaf_fraction":0.993,"#,
+            r#""atomics_mean":0.0,"retries_mean":0.0,"links_mean":0.25}}"#,
         );
         assert_eq!(
             to_json_lines(&[report.clone()]).expect("finite"),
@@ -187,10 +205,10 @@ pub(super) mod tests {
         );
         (report.slots, report.fill_percent) = (Some(8), Some(75));
         (report.epsilon, report.in_flight) = (Some(16.5), Some(4));
-        report.metadata_budget_bytes = Some(4096);
+        (report.metadata_budget_bytes, report.link_count_max) = (Some(4096), Some(0));
         let more = format!(
             "{golden},\"slots\":8,\"fill_percent\":75,\"epsilon\":16.5,\"in_flight\":4,\
-             \"metadata_budget_bytes\":4096}}\n"
+             \"metadata_budget_bytes\":4096,\"link_count_max\":0}}\n"
         );
         assert_eq!(to_json_lines(&[report]).expect("finite"), more);
     }

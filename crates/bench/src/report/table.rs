@@ -19,7 +19,8 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// One run: what it was, what it achieved, and a row for each kind of operation. (A long file name
+/// One run: what it was, what it achieved, a row for each kind of operation, and below them how
+/// often each has done something again, and followed links. (A long file name
 /// in the first line is neither cut nor wrapped.)
 pub fn run_table(report: &RunReport) -> String {
     let mut text = heading(report);
@@ -41,7 +42,24 @@ pub fn run_table(report: &RunReport) -> String {
         table.add_row(kind_row(*kind, measured));
     }
     push_table(&mut text, &table);
+    text.push_str(&totals("retries", report, |measured| measured.retries_mean));
+    text.push_str(&totals("links followed", report, |measured| {
+        measured.links_mean
+    }));
     text
+}
+
+/// What is rare, as a line: how often in all, not for each operation, where it would round to 0.
+fn totals(what: &str, report: &RunReport, mean: impl Fn(&KindReport) -> f64) -> String {
+    let kinds = report.operations_by_kind.iter();
+    let kinds = kinds.map(|(kind, measured)| {
+        let total = (mean(measured) * measured.count as f64).round();
+        #[expect(clippy::cast_sign_loss, reason = "counts are positive")]
+        let total = short_count(total as u64);
+        format!("{} {total}", kind_name(*kind))
+    });
+    let kinds: Vec<String> = kinds.collect();
+    format!("{what}: {}\n", kinds.join(", "))
 }
 
 /// Several runs, one row each, with the figures of the most frequent kind of operation.
@@ -122,6 +140,10 @@ fn heading(report: &RunReport) -> String {
                 .metadata_budget_bytes
                 .map(|budget| bytes(budget as f64)),
         ),
+        (
+            "links at most",
+            report.link_count_max.map(|count| count.to_string()),
+        ),
     ];
     let given: Vec<String> = optional
         .into_iter()
@@ -133,13 +155,16 @@ fn heading(report: &RunReport) -> String {
     text
 }
 
-fn kind_row(kind: OperationKind, measured: &KindReport) -> Vec<String> {
-    let name = match kind {
+fn kind_name(kind: OperationKind) -> String {
+    match kind {
         OperationKind::ReadModifyWrite => "read+update".to_owned(),
         _ => kind.to_string(),
-    };
+    }
+}
+
+fn kind_row(kind: OperationKind, measured: &KindReport) -> Vec<String> {
     vec![
-        name,
+        kind_name(kind),
         short_count(measured.count),
         latency(measured.latency_ns.p50),
         latency(measured.latency_ns.p99),
@@ -234,6 +259,7 @@ mod tests {
     fn golden_run_table() {
         let mut report = example();
         (report.slots, report.epsilon) = (Some(8), Some(16.0));
+        report.link_count_max = Some(0);
         let text = run_table(&report);
         assert_fits(&text);
         assert_eq!(
@@ -242,7 +268,7 @@ mod tests {
 YCSB B: learned index, shm fabric, lognormal keys, zipfian requests
 10,000,000 records, 500,000 operations, 8 threads, seed 42, commit 0123abc
 1.23 M/s operations, metadata 0.21 B a key, memory 24.5 B a key, 0 errors, 0 missing
-slots 8, epsilon 16
+slots 8, epsilon 16, links at most 0
 ─────────────────────────────────────────────────────────────────────────────────────────────
 operation     count      p50      p99    p99.9      max  round   read  wrote  leaves     one
                                                          trips                          leaf
@@ -250,6 +276,8 @@ operation     count      p50      p99    p99.9      max  round   read  wrote  le
 read        475,123   850 ns  5.95 µs  51.0 µs  12.8 ms   1.00  176 B    0 B    1.25  99.3 %
 read+update  24,877  12.3 µs  86.4 µs   741 µs   185 ms   1.00  176 B    0 B    1.25   100 %
 ─────────────────────────────────────────────────────────────────────────────────────────────
+retries: read 0, read+update 0
+links followed: read 118,781, read+update 6,219
 "
         );
     }
@@ -292,6 +320,7 @@ p50, p99, round trips and bytes read: of the most frequent operation; metadata: 
             measured.bytes_written_mean = 123_456.0;
             measured.leaves_read_mean = 123.45;
             measured.round_trips_mean = 123.45;
+            (measured.retries_mean, measured.links_mean) = (12_345.0, 12_345.0);
         }
         let table = run_table(&report);
         assert_fits(table.split_once("missing\n").expect("a heading").1);

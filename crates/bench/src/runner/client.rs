@@ -241,12 +241,7 @@ impl<'a> Client<'a> {
 
     #[inline]
     fn note(&self, kind: OperationKind, (latency_ns, cost): (u64, Cost)) {
-        let cost = OperationCost {
-            round_trips: cost.round_trips,
-            bytes_read: cost.bytes_read,
-            bytes_written: cost.bytes_written,
-            leaves_read: cost.leaves_read,
-        };
+        let cost = OperationCost::from(cost);
         self.recorder.borrow_mut().record(kind, latency_ns, cost);
     }
 

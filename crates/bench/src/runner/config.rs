@@ -52,6 +52,9 @@ pub struct RunConfig {
     pub epsilon_keys: f64,
     /// The most bytes that each session holds to find leaves; `None`: no limit.
     pub metadata_budget_bytes: Option<u64>,
+    /// Links that a lookup may follow before the cached tree is read anew; `None`: the store's
+    /// default.
+    pub link_count_max: Option<u32>,
     /// The seed of keys and operations.
     pub seed: u64,
     /// The commit of the code that runs, for the report.
@@ -78,6 +81,7 @@ impl Default for RunConfig {
             fill_percent: table.fill_percent,
             epsilon_keys: table.epsilon_keys,
             metadata_budget_bytes: None,
+            link_count_max: None,
             seed: 1,
             commit: "unknown".to_owned(),
         }
@@ -107,6 +111,17 @@ impl RunConfig {
                 "for --index learned or sherman".into(),
             ),
         ]
+    }
+
+    /// Who caches no tree whole has nothing to read anew: the option would do nothing.
+    fn link_count_check(&self) -> Check {
+        let is_cached = self.link_count_max.is_none() || self.layer == LayerKind::RfTree;
+        (
+            "link-count-max",
+            is_cached,
+            format!("given with --index {}", self.layer),
+            "for --index rf-tree, which caches the tree".into(),
+        )
     }
 
     /// Whether all of it is within its limits; the first option that is not is the error.
@@ -164,7 +179,8 @@ impl RunConfig {
                 "from 0.5 to 1024 (keys)".into(),
             ),
         ];
-        let mut checks = checks.into_iter().chain(self.metadata_budget_checks());
+        let checks = checks.into_iter().chain(self.metadata_budget_checks());
+        let mut checks = checks.chain([self.link_count_check()]);
         match checks.find(|(_, is_good, ..)| !is_good) {
             None => Ok(()),
             Some((option, _, given, allowed)) => Err(BenchError::BadOption {
@@ -307,6 +323,22 @@ mod tests {
             (config.metadata_budget_bytes, config.layer) = (Some(1 << 30), LayerKind::Rolex);
         });
         assert!(rolex.starts_with("--metadata-budget is given with --index rolex"));
+        for layer in LayerKind::ALL {
+            let config = RunConfig {
+                layer,
+                link_count_max: Some(0),
+                ..RunConfig::default()
+            };
+            assert_eq!(config.validate().is_ok(), layer == LayerKind::RfTree);
+        }
+        let sherman = refused(|config| {
+            (config.link_count_max, config.layer) = (Some(2), LayerKind::Sherman);
+        });
+        assert_eq!(
+            sherman,
+            "--link-count-max is given with --index sherman: it must be for --index rf-tree, which \
+             caches the tree"
+        );
         assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
     }
 

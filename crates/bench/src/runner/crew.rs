@@ -129,7 +129,7 @@ fn work(
     let failed = |activity| BenchError::store(spec.letter, activity);
     let options = SessionOptions {
         metadata_budget_bytes: config.metadata_budget_bytes,
-        ..SessionOptions::default()
+        link_count_max: config.link_count_max,
     };
     let session = pool.session_with(&options);
     let session = session.map_err(failed("opening a session"))?;

@@ -172,6 +172,7 @@ impl LoadedStore {
             epsilon: Some(config.epsilon_keys),
             in_flight: Some(config.in_flight as u64),
             metadata_budget_bytes: config.metadata_budget_bytes,
+            link_count_max: config.link_count_max,
         }
     }
 }

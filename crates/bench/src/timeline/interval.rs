@@ -29,27 +29,18 @@ fn is_one_leaf(cost: Cost) -> bool {
     cost.leaves_read == 1 && cost.round_trips == 1
 }
 
-fn operation_cost(cost: Cost) -> OperationCost {
-    OperationCost {
-        round_trips: cost.round_trips,
-        bytes_read: cost.bytes_read,
-        bytes_written: cost.bytes_written,
-        leaves_read: cost.leaves_read,
-    }
-}
-
 impl IntervalRecorder {
     /// Notes a get.
     #[inline]
     pub(super) fn get(&mut self, latency_ns: u64, cost: Cost) {
-        self.gets.record(latency_ns, operation_cost(cost));
+        self.gets.record(latency_ns, OperationCost::from(cost));
         self.one_leaf_count += u64::from(is_one_leaf(cost));
     }
 
     /// Notes a put or a delete.
     #[inline]
     pub(super) fn write(&mut self, latency_ns: u64, cost: Cost) {
-        self.writes.record(latency_ns, operation_cost(cost));
+        self.writes.record(latency_ns, OperationCost::from(cost));
     }
 
     /// Notes how often hints were not right, `before` the interval and `after` it.

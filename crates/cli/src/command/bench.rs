@@ -58,7 +58,7 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_workload)]
     workload: Vec<WorkloadChoice>,
 
-    /// Search layers: `learned`, `rolex`, or both with a comma
+    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`; several with commas
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     #[arg(default_values_t = [RunConfig::default().layer])]
     index: Vec<LayerKind>,
@@ -115,9 +115,15 @@ pub(crate) struct YcsbArguments {
     epsilon: f64,
 
     /// The most that each session holds to find leaves, such as 64KiB; what it does not hold it
-    /// fetches when it needs it (`learned` only) [default: no limit]
+    /// fetches when it needs it (`learned`, `sherman`) [default: no limit; of `sherman` 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
     metadata_budget: Option<u64>,
+
+    /// Links that a lookup may follow before the cached tree is read anew (`rf-tree` only)
+    /// [default: 2]
+    #[arg(long, value_name = "COUNT", value_parser = parse_link_count)]
+    #[arg(allow_negative_numbers = true)]
+    link_count_max: Option<u32>,
 
     /// Seed of keys and operations: the same seed makes the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
@@ -148,6 +154,11 @@ fn parse_workload(text: &str) -> Result<WorkloadChoice, UnknownWorkload> {
         return Ok(WorkloadChoice::All);
     }
     text.parse().map(WorkloadChoice::One)
+}
+
+fn parse_link_count(text: &str) -> Result<u32, &'static str> {
+    text.parse()
+        .map_err(|_| "expected a count of links from 0 to 4294967295")
 }
 
 /// Runs the workloads with each search layer. Wrong and missing answers end with status 1.
@@ -215,6 +226,7 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         fill_percent: arguments.fill,
         epsilon_keys: arguments.epsilon,
         metadata_budget_bytes: arguments.metadata_budget,
+        link_count_max: arguments.link_count_max,
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
     }

@@ -101,6 +101,7 @@ struct CounterReport {
     atomics: u64,
     retries: u64,
     leaves_read: u64,
+    links: u64,
 }
 
 /// Walks over all leaves of the tables.
@@ -222,6 +223,7 @@ fn counter_reports(session: &Session) -> Vec<CounterReport> {
         atomics: counters.cost.atomics,
         retries: counters.cost.retries,
         leaves_read: counters.cost.leaves_read,
+        links: counters.cost.links,
     })
     .collect()
 }
@@ -252,13 +254,15 @@ fn text(report: &Report) -> String {
     text.extend(report.tables.iter().filter_map(lost_text));
     text.extend(report.counters.iter().map(|counters| {
         format!(
-            "this look, {}: {} operations, {} round trips, {} verbs, {} read, {} retries\n",
+            "this look, {}: {} operations, {} round trips, {} verbs, {} read, {} retries, \
+             {} links\n",
             counters.kind,
             count(counters.operations),
             count(counters.round_trips),
             count(counters.verbs),
             size(counters.bytes_read),
-            count(counters.retries)
+            count(counters.retries),
+            count(counters.links)
         )
     }));
     text

@@ -120,6 +120,12 @@ const BENCH: &[Case] = &[
     case(&["bench", "ycsb", "--keys", "none.txt", "--records", "9"], 1, &["none.txt", "No such"]),
     case(&["bench", "ycsb", "--keys", "bad.txt", "--records", "1"], 1, &["bad.txt:3", "three"]),
     case(&["bench", "ycsb", "--keys", "two.txt", "--records", "9"], 1, &["two.txt", "2", "9"]),
+    case(&["bench", "ycsb", "--link-count-max", "-1"], 2, &["'-1'", "--link-count-max", "from 0"]),
+    case(
+        &["bench", "ycsb", "--index", "rf-tree,fg", "--link-count-max", "1"],
+        2,
+        &["--link-count-max is given with --index fg", "rf-tree, which caches the tree"],
+    ),
 ];
 
 /// Budgets that cannot be kept.

@@ -198,3 +198,27 @@ fn a_signal_leaves_no_files_of_the_private_pool() {
         assert_eq!(runtime_files(&place), Vec::<String>::new());
     }
 }
+
+/// Promise: `--link-count-max` is in the report; retries and links are told of each kind of
+/// operation, as JSON and below the table.
+#[test]
+fn retries_and_links_are_told() {
+    let place = Place::new();
+    let arguments = ["ycsb", "--workload", "D", "--index", "rf-tree"];
+    let more = ["--link-count-max", "0", "--format", "json"];
+    let reports = reports(&bench(&place, &[&arguments[..], &more].concat()));
+    let report = &reports[0];
+    assert_eq!(report["link_count_max"], 0, "{report}");
+    for kind in ["read", "insert"] {
+        let measured = &report["operations_by_kind"][kind];
+        // Alone, a session knows of all splits, and no lock is taken.
+        for (name, value) in [("retries_mean", 0.0), ("links_mean", 0.0)] {
+            assert_eq!(measured[name].as_f64(), Some(value), "{report}");
+        }
+        let atomics = measured["atomics_mean"].as_f64().expect("a mean");
+        assert_eq!(atomics >= 1.0, kind == "insert", "{report}");
+    }
+    let text = bench(&place, &arguments);
+    let told = "\nretries: read 0, insert 0\nlinks followed: read 0, insert 0\n";
+    assert!(text.contains(told), "{text}");
+}

@@ -295,6 +295,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
     /// known.
     fn go_on(
         &self,
+        batch: &mut Batch,
         course: &mut Course,
         key: u64,
         (hint, low): (Hint, Option<u64>),
@@ -303,7 +304,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         if let Err(what) = course.leave(hint, low, look) {
             return Err(self.access.contradiction(hint.addr, what).into());
         }
-        let next = self.next_hint(key, hint, look);
+        let next = self.next_hint(batch, key, hint, look);
         self.note_wrong_hint(key);
         next
     }
@@ -318,9 +319,15 @@ impl<'a, E: Endpoint> Index<'a, E> {
         self.access.read_intact(batch, addr, broken).await
     }
 
-    /// Where to look next after a leaf that does not cover the key. `look` is neither
-    /// [`Look::Here`] nor [`Look::Torn`].
-    fn next_hint(&self, key: u64, hint: Hint, look: Look) -> Result<Hint, IndexError> {
+    /// Where to look next after a leaf that does not cover the key; a link that leads there is
+    /// counted in the batch. `look` is neither [`Look::Here`] nor [`Look::Torn`].
+    fn next_hint(
+        &self,
+        batch: &mut Batch,
+        key: u64,
+        hint: Hint,
+        look: Look,
+    ) -> Result<Hint, IndexError> {
         let layer = self.state.layer.borrow();
         self.state.count_hint(|counters| match look {
             Look::Right(_) => counters.synonym_count += 1,
@@ -328,22 +335,28 @@ impl<'a, E: Endpoint> Index<'a, E> {
             Look::Left | Look::Here | Look::Torn => counters.left_count += 1,
         });
         match look {
-            Look::Right(link) => match layer.next_trained(hint.parent) {
-                Some(next) if next.addr == link => Ok(next),
-                _ => Ok(Hint {
-                    addr: link,
-                    parent: hint.parent,
-                }),
-            },
+            Look::Right(link) => {
+                batch.cost_mut().links += 1;
+                match layer.next_trained(hint.parent) {
+                    Some(next) if next.addr == link => Ok(next),
+                    _ => Ok(Hint {
+                        addr: link,
+                        parent: hint.parent,
+                    }),
+                }
+            }
             Look::Retired(link) if link.is_null() => Err(LeafError::TableDropped {
                 table: self.access.table,
             }
             .into()),
             Look::Retired(_) if !self.state.follows_retired.get() => Err(IndexError::Outdated),
-            Look::Retired(link) => Ok(Hint {
-                addr: link,
-                parent: hint.parent,
-            }),
+            Look::Retired(link) => {
+                batch.cost_mut().links += 1;
+                Ok(Hint {
+                    addr: link,
+                    parent: hint.parent,
+                })
+            }
             Look::Left | Look::Here | Look::Torn => {
                 let left = layer.left_of(key, hint);
                 Ok(left.unwrap_or_else(|| layer.first_leaf()))

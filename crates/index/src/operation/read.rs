@@ -204,7 +204,7 @@ impl<E: Endpoint> Index<'_, E> {
                     continue;
                 }
             } else {
-                hint = self.go_on(&mut walk.course, key, (hint, low), look)?;
+                hint = self.go_on(batch, &mut walk.course, key, (hint, low), look)?;
                 walk.torn_count = 0;
             }
             batch.clear();

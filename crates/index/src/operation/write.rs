@@ -194,7 +194,7 @@ impl<E: Endpoint> Index<'_, E> {
         if !matches!(look, Look::Retired(_)) {
             self.learn(low, hint);
         }
-        let next = self.go_on(course, key, (hint, Some(low)), look);
+        let next = self.go_on(batch, course, key, (hint, Some(low)), look);
         if next.is_err() {
             self.unlock(batch, hint.addr).await?;
         }
@@ -226,7 +226,7 @@ impl<E: Endpoint> Index<'_, E> {
         let (hint, look, leaf) = self.read_range(batch, key, &candidates).await?;
         match (leaf, look) {
             (Some(_), _) | (None, Look::Torn) => Ok(hint),
-            (None, look) => self.next_hint(key, hint, look),
+            (None, look) => self.next_hint(batch, key, hint, look),
         }
     }
 

@@ -199,7 +199,10 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             }
             self.unlock(batch, addr).await?;
             match way {
-                Way::On(next) => addr = next,
+                Way::On(next) => {
+                    batch.cost_mut().links += 1;
+                    addr = next;
+                }
                 _ => return Ok(None),
             }
         }

@@ -68,6 +68,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             }
             match way {
                 Way::On(next) => {
+                    batch.cost_mut().links += 1;
                     is_start_old |= addr == start.place();
                     addr = next;
                 }
@@ -118,7 +119,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             for (walker, key) in walkers.iter_mut().zip(keys) {
                 let Some(at) = walker.at else { continue };
                 let place = wanted.binary_search(&at).expect("it was asked for");
-                walker.step(nodes[place].as_ref(), *key);
+                walker.step(batch, nodes[place].as_ref(), *key);
             }
         }
         Ok(walkers.into_iter().map(|walker| walker.found).collect())
@@ -167,13 +168,16 @@ impl<E: Endpoint> TreeAccess<'_, E> {
 }
 
 impl Walker {
-    fn step(&mut self, node: Option<&InnerNode>, key: u64) {
+    fn step(&mut self, batch: &mut Batch, node: Option<&InnerNode>, key: u64) {
         let Some(node) = node else {
             self.at = None;
             return;
         };
         self.at = match node.way(key) {
-            Way::On(next) => Some(next),
+            Way::On(next) => {
+                batch.cost_mut().links += 1;
+                Some(next)
+            }
             Way::Lost => None,
             Way::Here if node.level() == 1 => {
                 self.found = Some(node.clone());

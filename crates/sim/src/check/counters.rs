@@ -47,9 +47,11 @@ mod tests {
         atomics: 1,
         retries: 5,
         leaves_read: 6,
+        links: 7,
     };
 
-    /// Each number is compared by itself, over all kinds of operation; retries and leaves are not.
+    /// Each number is compared by itself, over all kinds of operation; retries, leaves and
+    /// links are not.
     #[test]
     fn whatever_nobody_counted_is_seen() {
         let counters = Counters::default();

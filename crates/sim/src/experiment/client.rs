@@ -86,12 +86,7 @@ impl<'a> Thread<'a> {
                 Err(what) => return self.shared.fail(what),
             };
             let latency_ns = self.now() - begun;
-            let cost = OperationCost {
-                round_trips: cost.round_trips,
-                bytes_read: cost.bytes_read,
-                bytes_written: cost.bytes_written,
-                leaves_read: cost.leaves_read,
-            };
+            let cost = OperationCost::from(cost);
             let parts = self.spent() - spent;
             let sample = (operation.kind(), latency_ns, cost);
             self.shared.count(sample, parts, || self.metadata_bytes());

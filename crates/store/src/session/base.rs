@@ -122,11 +122,7 @@ impl<H: Host> SessionCore<H> {
         block_on(future, self.endpoint.completions())
     }
 
-    /// A batch from the session's stock.
-    #[expect(
-        clippy::unnecessary_box_returns,
-        reason = "moving a batch costs more than finding it"
-    )]
+    /// A batch from the session's stock; boxed, as moving one costs more than finding it.
     #[inline]
     pub(crate) fn take_batch(&self) -> Box<Batch> {
         self.batches.borrow_mut().pop().unwrap_or_default()

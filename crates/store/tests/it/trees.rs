@@ -203,3 +203,80 @@ fn writers_of_a_process_lose_nothing_to_each_other() {
         assert_eq!(handed_count > 0, hands_over, "{layer}: {handed_count}");
     }
 }
+
+/// Promise: links are counted with the operation that follows them, a round trip each: of leaves
+/// for a copy of the tree that is old, none where the tree is read each time; and retries apart.
+#[test]
+fn links_are_counted_with_the_operations_that_follow_them() {
+    for layer in [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman] {
+        let pool = pool();
+        let (_session, table) = loaded(&pool, layer);
+        let options = SessionOptions {
+            link_count_max: Some(u32::MAX),
+            ..SessionOptions::default()
+        };
+        let session = pool.session_with(&options).unwrap();
+        let old = session.open_table("t").unwrap();
+        round_trips(&session, &old, (0..COUNT).map(|key| key * 1000));
+        let before = session.counters(OperationKind::Get).cost;
+        assert_eq!(before.links, 0, "{layer}");
+        for key in 0..COUNT {
+            table.put(key * 1000 + 1, key).unwrap();
+        }
+        let mut link_count = 0;
+        for key in 0..COUNT {
+            assert_eq!(old.get(key * 1000 + 1).unwrap(), Some(key));
+            let cost = session.last_cost();
+            if layer == LayerKind::RfTree {
+                assert_eq!(cost.round_trips, 1 + cost.links, "{cost:?}");
+            }
+            link_count += cost.links;
+        }
+        let after = session.counters(OperationKind::Get).cost;
+        assert_eq!((after.links, after.retries), (link_count, 0), "{layer}");
+        let of_leaves = old.hint_counters().synonym_count;
+        match layer {
+            LayerKind::Fg => assert_eq!((link_count, of_leaves), (0, 0)),
+            LayerKind::RfTree => assert_eq!(link_count, of_leaves),
+            // Cached nodes of the upper level have split, too.
+            _ => assert!(link_count >= of_leaves, "{link_count} {of_leaves}"),
+        }
+        assert!(layer == LayerKind::Fg || of_leaves > 100, "{of_leaves}");
+    }
+}
+
+/// Promise: a link of inner nodes counts like one of leaves: who starts from a root that has split
+/// follows one, and starts from the new root the next time.
+#[test]
+fn a_link_of_inner_nodes_is_counted() {
+    let pool = pool();
+    let options = TableOptions {
+        layer: LayerKind::Fg,
+        ..TableOptions::default()
+    };
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &options).unwrap();
+    // Some 20 leaves under one node.
+    let records = (0..120).map(|key| (key * 1000, key));
+    table.bulk_load(records, |_| {}).unwrap();
+    let other = pool.session().unwrap();
+    let old = other.open_table("t").unwrap();
+    let get = |key: u64| {
+        assert_eq!(old.get(key).unwrap(), Some(key / 1000));
+        let cost = other.last_cost();
+        (cost.round_trips, cost.links)
+    };
+    assert_eq!(get(119_000), (2, 0));
+    // Until there is a level more.
+    let mut keys = (0..).filter(|key| key % 1000 != 0);
+    let mut trip_count = 2;
+    while trip_count == 2 {
+        let key: u64 = keys.next().unwrap();
+        table.insert(key, key / 1000).unwrap();
+        table.get(0).unwrap();
+        trip_count = session.last_cost().round_trips;
+    }
+    // The old root, its sibling, the leaf; and where the new root is.
+    assert_eq!(get(119_000), (4, 1));
+    assert_eq!(get(119_000), (3, 0));
+}
