@@ -7,15 +7,17 @@
 //! - [`report`]: what a run measured, as tables and as JSON.
 //! - [`runner`]: loads a store, runs a workload on it from many threads, times and checks it.
 //! - [`budget`]: what gets cost sessions that hold only a part of what leads to leaves; no YCSB.
+//! - [`costs`]: what each operation costs with each search layer, by the counters; no YCSB.
 //! - [`timeline`]: watches a table while it grows, shrinks or moves; no YCSB.
 //!
-//! Only [`runner`], [`budget`] and [`timeline`] know a store, a clock and threads; whoever brings
-//! others of these, a simulator say, uses the rest as it is. With one seed all but these three
-//! yields the same in every run.
+//! Only [`runner`], [`budget`], [`costs`] and [`timeline`] know a store, a clock and threads;
+//! whoever brings others of these, a simulator say, uses the rest as it is. With one seed all but
+//! these four yields the same in every run.
 
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod costs;
 pub mod dataset;
 pub mod distribution;
 pub mod report;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use farleaf::LayerKind;
+
 use crate::dataset::DatasetError;
 use crate::workload::{WorkloadError, WorkloadLetter};
 
@@ -67,6 +69,14 @@ pub enum BenchError {
         workload: WorkloadLetter,
         /// While doing what.
         activity: &'static str,
+        /// How it failed.
+        source: Box<farleaf::Error>,
+    },
+    /// The store failed outside of the operations that are counted with a search layer.
+    #[error("{layer}: the store failed: {source}")]
+    Layer {
+        /// Which layer.
+        layer: LayerKind,
         /// How it failed.
         source: Box<farleaf::Error>,
     },

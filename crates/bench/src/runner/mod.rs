@@ -46,8 +46,9 @@ use std::sync::Arc;
 pub use config::{FabricKind, IN_FLIGHT_COUNT_MAX, RECORD_COUNT_MAX, RunConfig, THREAD_COUNT_MAX};
 pub use error::BenchError;
 pub use progress::{Phase, PhaseKind, ProgressSink, Silent};
+pub(crate) use size::check_memory;
 pub use store::LoadedStore;
-pub(crate) use store::TABLE_NAME;
+pub(crate) use store::{TABLE_NAME, load_keys};
 
 use crate::dataset::{DatasetError, KeySet};
 use crate::report::RunReport;
@@ -81,14 +82,23 @@ pub fn generate_keys(
     config: &RunConfig,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<KeySet>, BenchError> {
-    size::check_memory(config)?;
+    let insert_count = config.insert_count_max();
+    check_memory(config, insert_count)?;
+    Ok(Arc::new(generate_keys_for(config, insert_count, progress)?))
+}
+
+/// The keys that are loaded, and so many to insert.
+pub(crate) fn generate_keys_for(
+    config: &RunConfig,
+    insert_count: u64,
+    progress: &dyn ProgressSink,
+) -> Result<KeySet, BenchError> {
     let kind = PhaseKind::Generating;
     progress.begin(Phase {
         workload: None,
         kind,
         total: config.records,
     });
-    let insert_count = config.insert_count_max();
     let keys = KeySet::generate(
         &config.dataset,
         config.records as usize,
@@ -107,5 +117,5 @@ pub fn generate_keys(
         other => BenchError::Dataset(other),
     })?;
     progress.advance(config.records);
-    Ok(Arc::new(keys))
+    Ok(keys)
 }

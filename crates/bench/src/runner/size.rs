@@ -65,16 +65,15 @@ fn saturating(bytes: f64) -> u64 {
     bytes as u64
 }
 
-/// Whether the host has memory for a run: neither the keys nor memory of the process alone are
-/// refused by the system before it kills somebody for them.
+/// Whether the host has memory for a run with so many inserts: neither the keys nor memory of the
+/// process alone are refused by the system before it kills somebody for them.
 ///
 /// # Errors
 /// [`BenchError::TooLarge`]. A host that does not tell what it has is trusted.
-pub(super) fn check_memory(config: &RunConfig) -> Result<(), BenchError> {
+pub(crate) fn check_memory(config: &RunConfig, insert_count: u64) -> Result<(), BenchError> {
     let Some(available_bytes) = available_bytes() else {
         return Ok(());
     };
-    let insert_count = config.insert_count_max();
     let process_bytes = config
         .records
         .saturating_mul(PROCESS_BYTES_PER_RECORD)
@@ -152,12 +151,13 @@ mod tests {
     /// Promise: more than the host has is refused with both sizes, whatever the numbers.
     #[test]
     fn more_than_the_host_has_is_refused() {
-        check_memory(&RunConfig::default()).expect("a small run");
+        check_memory(&RunConfig::default(), 0).expect("a small run");
         let large = RunConfig {
             operations: u64::MAX,
             ..RunConfig::default()
         };
-        let error = check_memory(&large).expect_err("inserts without end");
+        let error =
+            check_memory(&large, large.insert_count_max()).expect_err("inserts without end");
         assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
         assert!(error.to_string().contains("fewer --records"), "{error}");
     }

@@ -178,7 +178,7 @@ impl LoadedStore {
 }
 
 /// Makes the table and loads all keys, with the values that [`loaded_value`] gives them.
-fn load_keys(
+pub(crate) fn load_keys(
     pool: &Pool,
     config: &RunConfig,
     keys: &KeySet,

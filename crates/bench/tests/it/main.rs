@@ -1,6 +1,7 @@
 //! Runs of the workloads on real stores, small ones.
 
 mod budget;
+mod costs;
 mod faults;
 mod limits;
 mod runs;

@@ -1,5 +1,5 @@
 //! `farleaf bench`: the YCSB core workloads, in a pool of their own (`bench timeline` is in
-//! `bench_timeline`, `bench budget` in `bench_budget`).
+//! `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`).
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 
 use crate::arguments::{COMMIT, RdmaArguments, parse_epsilon, parse_fill, parse_slots};
 use crate::command::bench_budget::{self, BudgetArguments};
+use crate::command::bench_costs::{self, CostsArguments};
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
@@ -41,6 +42,8 @@ enum BenchCommand {
     Ycsb(YcsbArguments),
     /// What gets cost under metadata budgets, from all of the models to almost none
     Budget(Box<BudgetArguments>),
+    /// What each operation costs with each search layer: round trips, bytes, atomics, metadata
+    Costs(Box<CostsArguments>),
     /// A table watched while it grows, shrinks or moves, second by second
     Timeline(Box<TimelineArguments>),
 }
@@ -165,6 +168,7 @@ fn parse_link_count(text: &str) -> Result<u32, &'static str> {
 pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::Result<Ending> {
     let arguments = match &arguments.command {
         Some(BenchCommand::Budget(arguments)) => return bench_budget::run(rdma, arguments),
+        Some(BenchCommand::Costs(arguments)) => return bench_costs::run(rdma, arguments),
         Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(rdma, arguments),
         Some(BenchCommand::Ycsb(arguments)) => arguments,
         None => &arguments.ycsb,

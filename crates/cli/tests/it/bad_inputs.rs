@@ -126,6 +126,12 @@ const BENCH: &[Case] = &[
         2,
         &["--link-count-max is given with --index fg", "rf-tree, which caches the tree"],
     ),
+    case(&["bench", "costs", "--index", "btree"], 2, &["'btree' is no search layer", "--index"]),
+    case(
+        &["bench", "costs", "--records", "1k"],
+        2,
+        &["--operations is 100000", "at most --records, 1000"],
+    ),
 ];
 
 /// Budgets that cannot be kept.

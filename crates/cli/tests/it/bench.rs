@@ -199,6 +199,45 @@ fn a_signal_leaves_no_files_of_the_private_pool() {
     }
 }
 
+/// Promise: `bench costs` prints a line for each layer and kind of operation, as JSON with what was
+/// counted, and as a table with the same.
+#[test]
+fn costs_are_printed_layer_by_layer() {
+    let place = Place::new();
+    let arguments = [
+        "bench",
+        "costs",
+        "--fabric",
+        "mem",
+        "--records",
+        "10k",
+        "--operations",
+        "500",
+    ];
+    let some = ["--index", "fg,learned"];
+    let json = place.farleaf(&[&arguments[..], &some, &["--output", "json"]].concat());
+    let rows = reports(&json.quietly());
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| (row["index"].as_str(), row["operation"].as_str()))
+        .collect();
+    assert_eq!(rows.len(), 12, "{names:?}");
+    assert_eq!(names[0], (Some("fg"), Some("search")));
+    assert_eq!(names[11], (Some("learned"), Some("delete")));
+    assert_eq!(rows[0]["round_trips"].as_f64(), Some(3.0));
+    let text = place.farleaf(&[&arguments[..], &some].concat()).quietly();
+    assert!(
+        text.starts_with("10,000 records, uniform keys, mem fabric; "),
+        "{text}"
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 5 + rows.len(), "{text}");
+    assert!(
+        lines[5].starts_with("fg      search        3.000 "),
+        "{text}"
+    );
+}
+
 /// Promise: `--link-count-max` is in the report; retries and links are told of each kind of
 /// operation, as JSON and below the table.
 #[test]

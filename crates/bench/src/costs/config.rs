@@ -1,0 +1,86 @@
+//! Which layers, on which table.
+
+use farleaf::LayerKind;
+
+use crate::runner::{BenchError, RunConfig};
+
+/// What to count: the options of `farleaf bench costs`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostsConfig {
+    /// The search layers, each on a table of its own.
+    pub layers: Vec<LayerKind>,
+    /// The table, and how many operations of each kind are counted (`operations`), by one thread;
+    /// its layer is not used.
+    pub table: RunConfig,
+}
+
+impl Default for CostsConfig {
+    /// All layers, a million keys and a hundred thousand operations of each kind.
+    fn default() -> Self {
+        Self {
+            layers: LayerKind::ALL.to_vec(),
+            table: RunConfig {
+                operations: 100_000,
+                ..RunConfig::default()
+            },
+        }
+    }
+}
+
+impl CostsConfig {
+    /// The table of one layer.
+    pub(super) fn table_of(&self, layer: LayerKind) -> RunConfig {
+        RunConfig {
+            layer,
+            ..self.table.clone()
+        }
+    }
+
+    /// Whether all of it is within its limits; the first option that is not is the error.
+    ///
+    /// # Errors
+    /// [`BenchError::BadOption`].
+    pub fn validate(&self) -> Result<(), BenchError> {
+        self.table.validate()?;
+        if self.layers.is_empty() {
+            return Err(BenchError::BadOption {
+                option: "index",
+                given: "none".to_owned(),
+                allowed: "at least one search layer".to_owned(),
+            });
+        }
+        let (operations, records) = (self.table.operations, self.table.records);
+        if operations > records {
+            return Err(BenchError::BadOption {
+                option: "operations",
+                given: operations.to_string(),
+                allowed: format!("at most --records, {records}: as many records are deleted"),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: the defaults are good, and what is out of range is refused by its name.
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        CostsConfig::default().validate().expect("the defaults");
+        let refused = |change: fn(&mut CostsConfig)| {
+            let mut config = CostsConfig::default();
+            change(&mut config);
+            config.validate().expect_err("out of range").to_string()
+        };
+        assert!(refused(|config| config.layers.clear()).starts_with("--index is none"));
+        assert!(refused(|config| config.table.slots = 9).starts_with("--slots is 9"));
+        let many = refused(|config| config.table.records = 99_999);
+        assert_eq!(
+            many,
+            "--operations is 100000: it must be at most --records, 99999: as many records are \
+             deleted"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! `farleaf bench costs`: what each operation costs with each search layer, by the counters.
+
+use std::cell::RefCell;
+use std::str::FromStr;
+
+use anyhow::Context;
+use clap::Args;
+use farleaf::LayerKind;
+use farleaf_bench::costs::{self, CostRow, CostsConfig, CostsSink};
+use farleaf_bench::dataset::Dataset;
+use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
+use indicatif::ProgressBar;
+
+use crate::arguments::{
+    COMMIT, OutputArgument, RdmaArguments, parse_epsilon, parse_fill, parse_slots,
+};
+use crate::failure::{BadArgument, Ending};
+use crate::output::{OutputFormat, print};
+use crate::private_files;
+use crate::progress::count_bar;
+use crate::quantity::{parse_key, parse_positive_count};
+
+/// What to count. The defaults are [`CostsConfig`]'s.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CostsArguments {
+    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman` or `all`; several with commas
+    #[arg(
+        long,
+        value_name = "LAYERS",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    index: Vec<LayerChoice>,
+
+    /// Fabric: `shm` for shared memory, `mem` for memory of this process
+    #[arg(long, default_value_t = RunConfig::default().fabric)]
+    fabric: FabricKind,
+
+    /// Records to load for each layer, such as 250000, 250k or 10M
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().records)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    records: u64,
+
+    /// Operations of each kind that are counted; at most as many as records
+    #[arg(long, value_name = "COUNT", default_value_t = CostsConfig::default().table.operations)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    operations: u64,
+
+    /// Keys: uniform, sequential, normal, lognormal, clustered or keys:FILE
+    #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
+    dataset: Dataset,
+
+    /// Records that a leaf can hold: 8, 12 or 16
+    #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
+    #[arg(allow_negative_numbers = true)]
+    slots: u64,
+
+    /// How full loading makes leaves, in percent, from 25 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = RunConfig::default().fill_percent)]
+    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
+    fill: u8,
+
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = RunConfig::default().epsilon_keys)]
+    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
+    epsilon: f64,
+
+    /// Seed of keys and operations
+    #[arg(long, default_value_t = RunConfig::default().seed)]
+    #[arg(value_parser = parse_key, allow_negative_numbers = true)]
+    seed: u64,
+
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerChoice {
+    All,
+    One(LayerKind),
+}
+
+impl FromStr for LayerChoice {
+    type Err = <LayerKind as FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "all" => Ok(Self::All),
+            name => name.parse().map(Self::One),
+        }
+    }
+}
+
+/// Counts with every layer. Wrong and missing answers end with status 1.
+pub(super) fn run(rdma: &RdmaArguments, arguments: &CostsArguments) -> anyhow::Result<Ending> {
+    let mut config = config(arguments);
+    config.table.verbs = rdma.into();
+    config
+        .validate()
+        .map_err(|error| BadArgument(error.to_string()))?;
+    private_files::remove_at_signals().context("cannot take signals")?;
+    let screen = Screen {
+        format: arguments.output.output,
+        bar: RefCell::new(ProgressBar::hidden()),
+        printed: RefCell::new(Ok(())),
+    };
+    if screen.format == OutputFormat::Text {
+        screen.print(|| Ok(costs::header_text(&config)));
+    }
+    let ran = costs::run(&config, &screen);
+    screen.bar.borrow().finish_and_clear();
+    screen.printed.replace(Ok(()))?;
+    Ok(if ran?.iter().all(CostRow::is_right) {
+        Ending::Done
+    } else {
+        Ending::Lacking
+    })
+}
+
+fn config(arguments: &CostsArguments) -> CostsConfig {
+    let layers = arguments.index.iter().flat_map(|choice| match choice {
+        LayerChoice::All => LayerKind::ALL.to_vec(),
+        LayerChoice::One(layer) => vec![*layer],
+    });
+    CostsConfig {
+        layers: layers.collect(),
+        table: RunConfig {
+            fabric: arguments.fabric,
+            records: arguments.records,
+            operations: arguments.operations,
+            dataset: arguments.dataset.clone(),
+            slots: arguments.slots,
+            fill_percent: arguments.fill,
+            epsilon_keys: arguments.epsilon,
+            seed: arguments.seed,
+            commit: COMMIT.to_owned(),
+            ..CostsConfig::default().table
+        },
+    }
+}
+
+/// Progress on stderr, each row on stdout as soon as it is counted.
+struct Screen {
+    format: OutputFormat,
+    bar: RefCell<ProgressBar>,
+    /// What became of printing.
+    printed: RefCell<anyhow::Result<()>>,
+}
+
+impl Screen {
+    /// Prints what is behind the bar, and goes on no more after the first error.
+    fn print(&self, text: impl FnOnce() -> anyhow::Result<String>) {
+        let mut printed = self.printed.borrow_mut();
+        if printed.is_ok() {
+            *printed = self.bar.borrow().suspend(|| text().and_then(print));
+        }
+    }
+}
+
+impl ProgressSink for Screen {
+    fn begin(&self, phase: Phase) {
+        self.bar.borrow().finish_and_clear();
+        *self.bar.borrow_mut() = count_bar(phase.kind.to_string(), phase.total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.bar.borrow().set_position(done);
+    }
+}
+
+impl CostsSink for Screen {
+    fn row(&self, row: &CostRow) {
+        self.print(|| match self.format {
+            OutputFormat::Text => Ok(costs::cost_row(row)),
+            OutputFormat::Json => Ok(serde_json::to_string(row)? + "\n"),
+        });
+    }
+}
