@@ -56,6 +56,19 @@ impl Workload {
 }
 
 impl Maker<'_> {
+    /// A workload by so many threads of each compute node.
+    fn work_of(
+        &self,
+        workload: Workload,
+        distribution: Distribution,
+        threads_per_node: usize,
+    ) -> WorkPlan {
+        WorkPlan {
+            threads_per_node,
+            ..self.work(workload.spec(distribution), distribution)
+        }
+    }
+
     /// The points of such a figure.
     pub(super) fn add_clients(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
         match kind {
@@ -66,10 +79,7 @@ impl Maker<'_> {
             } => {
                 for workload in workloads {
                     for threads in threads_per_node {
-                        let work = WorkPlan {
-                            threads_per_node: *threads,
-                            ..self.work(workload.spec(*distribution), *distribution)
-                        };
+                        let work = self.work_of(*workload, *distribution, *threads);
                         let place = Place::Number(*threads as f64);
                         self.push(index, &workload.to_string(), place, table.clone(), work);
                     }
@@ -92,10 +102,7 @@ impl Maker<'_> {
             } => {
                 for workload in workloads {
                     for threads in threads_per_node {
-                        let work = WorkPlan {
-                            threads_per_node: *threads,
-                            ..self.work(workload.spec(*distribution), *distribution)
-                        };
+                        let work = self.work_of(*workload, *distribution, *threads);
                         let chart = match threads {
                             1 => format!("{workload} with 1 thread a server"),
                             _ => format!("{workload} with {threads} threads a server"),

@@ -13,8 +13,10 @@ use farleaf::{
     retrain_policy,
 };
 use farleaf_fabric::tcp::Secret;
-use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode, TcpListenOptions};
+use farleaf_node::{GuestNode, GuestOptions, ShmNode, TcpListenOptions};
 use farleaf_types::NodeId;
+
+use crate::several_nodes::home_options;
 
 /// Of each node.
 const SIZE_BYTES: u64 = 48 << 20;
@@ -128,12 +130,7 @@ impl Scene {
         };
         let mut listen = TcpListenOptions::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         listen.secret = Some(secret);
-        let options = HomeOptions {
-            address: "127.0.0.1:0".to_owned(),
-            connect: connect.clone(),
-            lost_after: LOST_AFTER,
-            verbs: None,
-        };
+        let options = home_options(&connect, LOST_AFTER);
         let name = format!("cut-off-{name}-{}", std::process::id());
         // Nothing changes by itself, so the home's agent has no reason to connect.
         let retraining = retrain_policy(0).expect("there is one");

@@ -10,11 +10,12 @@ use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::tcp::{Grant, JoinRequest, Rights, Secret, TcpClient, TcpListener, TcpService};
 use farleaf_fabric::{Control, SessionService, StopSignal};
 use farleaf_node::sessions::format_region;
-use farleaf_node::{GuestNode, GuestOptions, HomeOptions, ShmNode};
+use farleaf_node::{GuestNode, GuestOptions, ShmNode};
 use farleaf_types::{NodeId, OwnerWord};
 
 use crate::several_nodes::{
-    LOST_AFTER, Nodes, SIZE_BYTES, active_count, add_far, client, key, listen, wait_for,
+    LOST_AFTER, Nodes, SIZE_BYTES, active_count, add_far, client, home_options, key, listen,
+    wait_for,
 };
 
 const WAIT_MAX: Duration = Duration::from_mins(1);
@@ -259,12 +260,7 @@ fn the_agent_connects_anew_to_a_guest_that_goes_on() {
     };
     let mut listen = listen();
     listen.secret = Some(secret);
-    let options = HomeOptions {
-        address: "127.0.0.1:0".to_owned(),
-        connect: connect.clone(),
-        lost_after: LOST_AFTER,
-        verbs: None,
-    };
+    let options = home_options(&connect, LOST_AFTER);
     let name = format!("newcomers-{}", std::process::id());
     let home = ShmNode::start_home(&name, SIZE_BYTES, None, options);
     let mut home = home.expect("a home");

@@ -31,17 +31,22 @@ pub(crate) struct Nodes {
     pub(crate) address: String,
 }
 
+/// A home on loopback, that reaches its guests this way.
+pub(crate) fn home_options(connect: &ConnectOptions, lost_after: Duration) -> HomeOptions {
+    HomeOptions {
+        address: "127.0.0.1:0".to_owned(),
+        connect: connect.clone(),
+        lost_after,
+        verbs: None,
+    }
+}
+
 impl Nodes {
     pub(crate) fn home_alone() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("several-{}-{number}", std::process::id());
-        let options = HomeOptions {
-            address: "127.0.0.1:0".to_owned(),
-            connect: ConnectOptions::default(),
-            lost_after: LOST_AFTER,
-            verbs: None,
-        };
+        let options = home_options(&ConnectOptions::default(), LOST_AFTER);
         let retraining = retrain_policy(1).expect("there is one");
         let home = ShmNode::start_home(&name, SIZE_BYTES, retraining, options);
         let mut home = home.expect("a home");
