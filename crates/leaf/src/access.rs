@@ -17,7 +17,7 @@ use crate::image::{Glance, LeafBuffer, LeafImage, Placement, glance_size_words};
 /// D4: so many torn reads before the lock is looked at.
 const TORN_READ_COUNT_MAX: u32 = 8;
 /// So many attempts at a lock before its owner's life is looked at, and between two such looks.
-const LOCK_ATTEMPT_COUNT_PER_LOOK: u32 = 4;
+pub(crate) const LOCK_ATTEMPT_COUNT_PER_LOOK: u32 = 4;
 /// D4: so many looks at a free lock over an unverifiable leaf before it is called damaged.
 const DAMAGED_LOOK_COUNT: u32 = 16;
 
@@ -44,7 +44,7 @@ impl<E> Clone for LeafAccess<'_, E> {
 impl<E> Copy for LeafAccess<'_, E> {}
 
 /// What became of one attempt at a lock.
-enum Attempt {
+pub(crate) enum Attempt {
     /// It is ours, and the leaf is intact.
     Locked,
     /// Who held it; nobody: it is ours, but the leaf is not intact.
@@ -88,7 +88,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
 
     /// D4.
     #[inline]
-    fn is_intact(&self, image: LeafImage<'_>, addr: RemoteAddr) -> bool {
+    pub(crate) fn is_intact(&self, image: LeafImage<'_>, addr: RemoteAddr) -> bool {
         image.is_intact(addr, self.table) || self.endpoint.leaves_out(ProtocolCheck::LeafIsIntact)
     }
 
@@ -352,7 +352,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
 
     /// One attempt. The leaf is read whether or not the lock was free.
     #[inline]
-    async fn try_lock(
+    pub(crate) async fn try_lock(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
@@ -425,84 +425,6 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             addr,
             table: self.table,
         })
-    }
-
-    /// [`lock`](Self::lock) for an operation that the lock was promised to by another session of the
-    /// process, whose batch may or may not take effect (H3). All of it is critical time (H4).
-    ///
-    /// # Errors
-    /// As for [`lock`](Self::lock).
-    pub async fn lock_promised(
-        &self,
-        batch: &mut Batch,
-        addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
-        broken: &Cell<bool>,
-    ) -> Result<(), LeafError> {
-        let critical = Critical::enter(broken);
-        let is_kept = self.ask_promised(batch, addr, leaf, broken).await;
-        let is_lost = |error: &LeafError| error.lost_node() == Some(addr.node());
-        // U4: a lock that is lost with its node is in nobody's way.
-        if !is_kept.as_ref().is_err_and(|error| !is_lost(error)) {
-            critical.passed();
-        }
-        if is_kept? {
-            return Ok(());
-        }
-        self.lock(batch, addr, None, leaf, broken).await
-    }
-
-    /// Until the lock is this session's. False: it was, and was given back, as what it guards is no
-    /// leaf.
-    async fn ask_promised(
-        &self,
-        batch: &mut Batch,
-        addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
-        broken: &Cell<bool>,
-    ) -> Result<bool, LeafError> {
-        for attempt in 0.. {
-            batch.clear();
-            let owner = match self.try_lock(batch, addr, leaf, broken).await? {
-                Attempt::Locked => break,
-                Attempt::Failed(owner) => owner,
-            };
-            let is_own = owner == self.owner.handed();
-            if is_own && self.read_held(batch, addr, leaf).await? {
-                break;
-            }
-            if is_own || owner.is_free() {
-                self.unlock(batch, addr, broken).await?;
-                return Ok(false);
-            }
-            let is_time = attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1;
-            if is_time && self.is_fenced(batch, owner).await? {
-                Box::pin(self.recover(batch, addr, owner, broken)).await?;
-            } else {
-                backoff(attempt).await;
-            }
-            batch.cost_mut().retries += 1;
-        }
-        Ok(true)
-    }
-
-    /// Reads a leaf whose lock this session holds; false: there is none.
-    async fn read_held(
-        &self,
-        batch: &mut Batch,
-        addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
-    ) -> Result<bool, LeafError> {
-        batch.clear();
-        let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
-        self.endpoint.execute(batch).await?;
-        batch.cost_mut().leaves_read += 1;
-        let image = LeafImage::new(self.geometry, batch.words(read));
-        let is_intact = self.is_intact(image, addr);
-        if is_intact {
-            leaf.assign(image);
-        }
-        Ok(is_intact)
     }
 
     /// Whether an owner is fenced (rule S3 of the session blocks). One round trip.

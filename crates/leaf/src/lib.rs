@@ -28,6 +28,7 @@ pub mod moving;
 pub mod recovery;
 
 mod error;
+mod promised;
 
 pub use access::{LeafAccess, Look};
 pub use critical::Critical;

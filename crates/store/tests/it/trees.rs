@@ -159,8 +159,8 @@ fn a_split_is_listed_in_two_round_trips() {
     }
 }
 
-/// Promise (H2, D9): threads that count up one key lose no count, whichever layer finds it, over the
-/// network, too; with `sherman` they hand the leaf over, and each such change is a round trip less.
+/// Promise (H2, D9): threads that count up one key lose no count, whichever layer finds it, over
+/// the network, too; with `sherman` they hand the leaf over.
 #[test]
 fn writers_of_a_process_lose_nothing_to_each_other() {
     const THREAD_COUNT: u64 = 6;
