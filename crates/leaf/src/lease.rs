@@ -8,7 +8,7 @@ use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_types::RemoteAddr;
+use farleaf_types::{NodeId, RemoteAddr};
 
 use crate::LeafGeometry;
 use crate::access::LeafAccess;
@@ -73,6 +73,12 @@ impl LeafLease {
     /// Puts a leaf back that was taken and that nothing points to after all.
     pub fn put_back(&mut self, leaf: RemoteAddr) {
         self.free.push(leaf);
+    }
+
+    /// Holds nothing on a memory node any more, which is lost (U4).
+    pub fn forget(&mut self, node: NodeId) {
+        self.free.retain(|leaf| leaf.node() != node);
+        self.chunks.retain(|chunk| chunk.node() != node);
     }
 
     /// Adds the free leaves of a chunk that was just leased (`ChunkAllocator::lease_pieces`).

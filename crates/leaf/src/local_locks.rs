@@ -33,8 +33,14 @@ use crate::image::LeafBuffer;
 
 /// H2. Sherman's figure.
 pub const HAND_OVER_COUNT_MAX: u32 = 4;
-/// H1: so many looks at the line before who waits asks the lock word: some milliseconds.
-const LOOK_COUNT_MAX: u32 = 96;
+/// H1: so many looks at the line before who waits asks the lock word: some tens of milliseconds.
+const LOOK_COUNT_MAX: u32 = 256;
+/// Who is so near to the front looks often: a lock that was handed over waits for nobody.
+const NEAR_COUNT: usize = 4;
+/// Backing off of who is near begins at this attempt, with a look in each turn of the thread, and
+/// doubles every so many looks.
+const NEAR_ATTEMPT: u32 = 8;
+const NEAR_LOOKS_PER_ATTEMPT: u32 = 8;
 /// Lines of different leaves seldom share a mutex.
 const SHARD_COUNT: usize = 64;
 
@@ -183,8 +189,14 @@ impl LocalLocks {
             broken,
             is_over: false,
         };
+        let mut near_look_count = 0;
         for attempt in 0..LOOK_COUNT_MAX {
-            backoff(attempt).await;
+            if waiting.is_near() {
+                backoff(NEAR_ATTEMPT + near_look_count / NEAR_LOOKS_PER_ATTEMPT).await;
+                near_look_count += 1;
+            } else {
+                backoff(attempt).await;
+            }
             if let Some(turn) = waiting.admitted() {
                 return turn;
             }
@@ -216,6 +228,16 @@ impl LocalLocks {
 }
 
 impl<'a> Waiting<'a> {
+    /// Whether it is among the next ones.
+    fn is_near(&self) -> bool {
+        let shard = self.locks.shard(self.addr);
+        let line = shard.lines.get(&self.addr);
+        line.is_some_and(|line| {
+            let mut next = line.waiting.iter().take(NEAR_COUNT);
+            next.any(|place| place.ticket == self.ticket)
+        })
+    }
+
     /// Its turn, if that has come.
     fn admitted(&mut self) -> Option<Turn<'a>> {
         let mut shard = self.locks.shard(self.addr);

@@ -26,20 +26,21 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         let critical = Critical::enter(broken);
-        let is_kept = self.ask_promised(batch, addr, leaf, broken).await;
+        let asked = self.ask_promised(batch, addr, leaf, broken).await;
         let is_lost = |error: &LeafError| error.lost_node() == Some(addr.node());
         // U4: a lock that is lost with its node is in nobody's way.
-        if !is_kept.as_ref().is_err_and(|error| !is_lost(error)) {
+        if asked.as_ref().map_or_else(is_lost, |_| true) {
             critical.passed();
         }
-        if is_kept? {
+        if asked? {
             return Ok(());
         }
+        batch.clear();
         self.lock(batch, addr, None, leaf, broken).await
     }
 
-    /// Until the lock is this session's. False: it was, and was given back, as what it guards is no
-    /// leaf.
+    /// Until the lock is this session's; or, false, until it is known not to be: the one who
+    /// promised it is fenced, or what it guards is no leaf, and it was given back.
     async fn ask_promised(
         &self,
         batch: &mut Batch,
@@ -62,11 +63,11 @@ impl<E: Endpoint> LeafAccess<'_, E> {
                 return Ok(false);
             }
             let is_time = attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1;
+            // F6: of a fenced session's batches nothing takes effect any more.
             if is_time && self.is_fenced(batch, owner).await? {
-                Box::pin(self.recover(batch, addr, owner, broken)).await?;
-            } else {
-                backoff(attempt).await;
+                return Ok(false);
             }
+            backoff(attempt).await;
             batch.cost_mut().retries += 1;
         }
         Ok(true)

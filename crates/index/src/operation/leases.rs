@@ -107,6 +107,9 @@ impl IndexState {
     /// Leases nothing more on a lost node (U4).
     pub(super) fn forget_leases(&self, node: NodeId) {
         self.leases.borrow_mut().retain(|(own, _)| *own != node);
+        if let Some(lease) = self.inner_lease.borrow_mut().as_mut() {
+            lease.forget(node);
+        }
     }
 
     /// A leaf that was taken is linked to.

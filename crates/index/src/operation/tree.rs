@@ -295,6 +295,10 @@ impl<E: Endpoint> Index<'_, E> {
                     || is_forbidden(&error)
                     || matches!(error, IndexError::Leaf(LeafError::SessionBroken)) =>
             {
+                // U4.
+                if let Some(node) = error.lost_node() {
+                    self.state.forget_leases(node);
+                }
                 self.state
                     .count_hint(|counters| counters.unlisted_count += 1);
                 Ok(())
@@ -353,6 +357,11 @@ impl<E: Endpoint> Index<'_, E> {
                     self.note_split_node(level, entry.low, sibling);
                     (level, entry, attempt) = (level + 1, sibling, 0);
                     room.counter = None;
+                }
+                Listed::SpareLost(node) => {
+                    self.state.note_linked();
+                    self.state.forget_leases(node);
+                    known = at;
                 }
                 Listed::NeedsNode => {
                     if !self.lease_inner(head, room).await? {

@@ -2,7 +2,7 @@
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::Critical;
-use farleaf_types::{OwnerWord, RemoteAddr, WordAddr};
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr, WordAddr};
 
 use super::access::TreeAccess;
 use super::head::Head;
@@ -21,6 +21,9 @@ pub enum Listed {
     Split(Entry),
     /// The parent is full, and there is no room for another node. Nothing has changed.
     NeedsNode,
+    /// The parent is full, and the node that there was room for is lost with its memory node (U4).
+    /// Nothing has changed.
+    SpareLost(NodeId),
     /// Whoever led here was wrong, or the node is lost. Nothing has changed.
     Nowhere,
 }
@@ -104,21 +107,23 @@ impl<E: Endpoint> TreeAccess<'_, E> {
             self.leaves.endpoint.execute(batch).await?;
             return Ok(Listed::NeedsNode);
         };
-        let low = self
-            .split(batch, (addr, node), (entry, spare), room)
-            .await?;
-        Ok(Listed::Split(Entry { low, child: spare }))
+        let split = self.split(batch, (addr, node), (entry, spare), room);
+        Ok(match split.await? {
+            Some(low) => Listed::Split(Entry { low, child: spare }),
+            None => Listed::SpareLost(spare.node()),
+        })
     }
 
     /// I2: splits a full node that is locked, with a new entry in one of the halves, and unlocks
-    /// it. Returns the new sibling's lower fence.
+    /// it. Returns the new sibling's lower fence; `None`: the sibling is lost with its memory node,
+    /// and nothing has changed.
     async fn split(
         &self,
         batch: &mut Batch,
         (addr, node): (RemoteAddr, &mut InnerNode),
         (entry, spare): (Entry, RemoteAddr),
         room: &Room,
-    ) -> Result<u64, IndexError> {
+    ) -> Result<Option<u64>, IndexError> {
         let entries = node.sorted_entries();
         // What comes in order leaves full nodes behind.
         let is_last = entries.last().is_some_and(|last| last.low < entry.low);
@@ -139,7 +144,14 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         self.post_new(batch, spare, &mut sibling);
         if spare.node() != addr.node() {
             // Nothing orders verbs to different nodes (F2).
-            self.leaves.endpoint.execute(batch).await?;
+            match self.leaves.endpoint.execute(batch).await {
+                Err(error) if error.lost_node() == Some(spare.node()) => {
+                    Self::post_unlock(batch, addr);
+                    self.leaves.endpoint.execute(batch).await?;
+                    return Ok(None);
+                }
+                executed => executed?,
+            }
             batch.clear();
         }
         node.set_link(spare);
@@ -163,7 +175,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         self.post_commit(batch, addr, node);
         room.post_count(batch);
         self.leaves.endpoint.execute(batch).await?;
-        Ok(low)
+        Ok(Some(low))
     }
 
     /// Adds the verbs of a whole new node that nothing points to yet.
