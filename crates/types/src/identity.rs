@@ -81,6 +81,16 @@ impl OwnerWord {
         Self(word)
     }
 
+    /// Reads a session's name as it was given to it: `None` when the word is no valid owner, or
+    /// carries the flag, which belongs to a lock.
+    pub const fn from_name(word: u64) -> Option<Self> {
+        let owner = Self(word);
+        match owner.holder() {
+            Some(_) if word & Self::HANDED == 0 => Some(owner),
+            _ => None,
+        }
+    }
+
     /// True when nobody holds it.
     #[inline]
     pub const fn is_free(self) -> bool {
@@ -151,6 +161,17 @@ mod tests {
         );
         assert_eq!(owner.handed().word(), 0x9234_5678_9ABC_DEF0);
         assert_eq!(owner.handed().holder(), owner.holder());
+    }
+
+    /// Promise: a name that a session was given is never the flagged word of a lock.
+    #[test]
+    fn a_flagged_word_is_nobodys_name() {
+        let session = SessionId::new(0x1234).expect("not zero");
+        let owner = OwnerWord::new(session, Incarnation::new(7));
+        assert_eq!(OwnerWord::from_name(owner.word()), Some(owner));
+        assert_eq!(OwnerWord::from_name(owner.handed().word()), None);
+        assert_eq!(OwnerWord::from_name(0), None);
+        assert_eq!(OwnerWord::from_name(42), None);
     }
 
     #[test]

@@ -98,13 +98,9 @@ impl Reply {
             1 => Ok(Self::Memory {
                 size_bytes: words[2],
             }),
-            2 => {
-                let owner = OwnerWord::from_word(words[2]);
-                owner
-                    .holder()
-                    .map(|_| Self::Session(owner))
-                    .ok_or_else(|| Malformed(format!("the impossible session {:#x}", words[2])))
-            }
+            2 => OwnerWord::from_name(words[2])
+                .map(Self::Session)
+                .ok_or_else(|| Malformed(format!("the impossible session {:#x}", words[2]))),
             3 => Ok(Self::Closed),
             4 => u32::try_from(words[3])
                 .map(|pid| Self::Life((pid != 0).then_some(pid)))
@@ -209,6 +205,13 @@ mod tests {
             long.starts_with(&cut) && cut.len() > 200,
             "cut at a character: {cut}"
         );
+    }
+
+    /// Promise: the flagged word of a lock (H2) is no session.
+    #[test]
+    fn a_flagged_owner_is_refused() {
+        let frame = Reply::Session(owner().handed()).encode();
+        assert!(matches!(Reply::decode(&frame), Err(Malformed(_))));
     }
 
     #[test]

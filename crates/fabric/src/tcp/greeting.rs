@@ -331,12 +331,10 @@ impl Reply {
                 ticket: Ticket(bytes(frame, 12)),
             },
             3 => {
-                let owner = OwnerWord::from_word(word(frame, 2));
-                let impossible =
-                    || Malformed(format!("the impossible session {:#x}", owner.word()));
-                owner.holder().ok_or_else(impossible)?;
+                let name = word(frame, 2);
+                let impossible = || Malformed(format!("the impossible session {name:#x}"));
                 Self::Session {
-                    owner,
+                    owner: OwnerWord::from_name(name).ok_or_else(impossible)?,
                     pass: Pass(bytes(frame, 14)),
                 }
             }

@@ -83,7 +83,7 @@ fn reply(random: &mut Random) -> Reply {
             ticket: Ticket(random.bytes()),
         },
         2 => Reply::Session {
-            owner: OwnerWord::from_word(random.next() | 1 << 63),
+            owner: OwnerWord::from_word((random.next() | 1 << 48) & !(1 << 63)),
             pass: Pass(random.bytes()),
         },
         3 => Reply::Closed,

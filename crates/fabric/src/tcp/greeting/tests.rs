@@ -188,6 +188,16 @@ fn replies_survive_the_way() {
     assert!(long.starts_with(&cut) && cut.len() > 180, "{cut}");
 }
 
+/// Promise: the flagged word of a lock (H2) is no session.
+#[test]
+fn a_flagged_owner_is_refused() {
+    let reply = Reply::Session {
+        owner: owner().handed(),
+        pass: Pass([8; 16]),
+    };
+    assert!(Reply::decode(&reply.encode()).is_err());
+}
+
 #[test]
 fn another_version_is_named() {
     let mut frame = Request::Register.encode();
