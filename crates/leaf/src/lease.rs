@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use farleaf_fabric::Endpoint;
-use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
+use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use crate::LeafGeometry;
@@ -70,9 +70,13 @@ impl LeafLease {
         self.free.pop()
     }
 
-    /// Puts a leaf back that was taken and that nothing points to after all.
-    pub fn put_back(&mut self, leaf: RemoteAddr) {
-        self.free.push(leaf);
+    /// Puts a leaf back that was taken and that nothing points to after all; not one on a node that
+    /// was lost meanwhile, as far as that is known here ([`forget`](Self::forget)).
+    pub fn put_back(&mut self, layout: &PoolLayout, leaf: RemoteAddr) {
+        let chunk = layout.chunk_of(leaf);
+        if chunk.is_some_and(|chunk| self.chunks.contains(&chunk)) {
+            self.free.push(leaf);
+        }
     }
 
     /// Holds nothing on a memory node any more, which is lost (U4).
@@ -158,5 +162,33 @@ impl LeafLease {
                 .await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farleaf_region::{RegionLayout, Superblock};
+
+    use super::*;
+
+    /// Promise (U4): a piece that comes back after its lost node was forgotten is leased no more,
+    /// so that giving the lease back finds a chunk for each piece.
+    #[test]
+    fn what_comes_back_from_a_forgotten_node_is_dropped() {
+        let superblock = Superblock::new(3 << 20, 1).expect("large enough");
+        let layout = PoolLayout::from(RegionLayout {
+            node: NodeId(0),
+            superblock,
+        });
+        let geometry = LeafGeometry::new(16).expect("a size of leaves");
+        let mut lease = LeafLease::new(LeaseShape::leaves(geometry));
+        let leaf = layout.chunk_start(ChunkIndex(0));
+        lease.chunks.push(ChunkIndex(0));
+        lease.put_back(&layout, leaf);
+        assert_eq!(lease.take(), Some(leaf));
+
+        lease.forget(NodeId(0));
+        lease.put_back(&layout, leaf);
+        assert_eq!(lease.take(), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The leaves and inner nodes that a session has leased for splits, per memory node.
 
 use farleaf_leaf::{LeafAccess, LeafLease, LeaseShape};
+use farleaf_region::PoolLayout;
 use farleaf_region::chunk::FreeLeaves;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{NodeId, RemoteAddr};
@@ -85,10 +86,10 @@ impl IndexState {
     }
 
     /// An inner node that was taken is not needed after all.
-    pub(super) fn put_back_inner(&self, node: RemoteAddr) {
+    pub(super) fn put_back_inner(&self, layout: &PoolLayout, node: RemoteAddr) {
         self.note_linked();
         if let Some(lease) = self.inner_lease.borrow_mut().as_mut() {
-            lease.put_back(node);
+            lease.put_back(layout, node);
         }
     }
 

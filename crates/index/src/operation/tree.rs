@@ -280,7 +280,7 @@ impl<E: Endpoint> Index<'_, E> {
         };
         let listed = self.list_up(batch, &head, leaf, &mut room).await;
         if let Some(spare) = room.spare.take() {
-            self.state.put_back_inner(spare);
+            self.state.put_back_inner(self.access.layout, spare);
         }
         match listed {
             Ok(true) => Ok(()),
