@@ -1,16 +1,13 @@
 //! Sherman's index cache: inner nodes of the tree under a byte budget, found by level and key, so
 //! that one of the level above the leaves is found without those above it.
 //!
-//! And its hierarchical locks: writers of a process wait for a leaf among themselves, and hand its
-//! lock over ([`farleaf_leaf::local_locks`]).
+//! Its hierarchical locks, by which writers of a process wait for a leaf among themselves and hand
+//! it over, are [`farleaf_leaf::local_locks`].
 //!
 //! Where it departs: what was not used lately is evicted by CLOCK, which comes near to LRU and
 //! writes nothing on a hit; each session has a cache of its own; and a lock that is handed over
 //! names its new owner, so that it can be recovered from whichever of them dies.
 
-use std::sync::Arc;
-
-use farleaf_leaf::LocalLocks;
 use farleaf_types::RemoteAddr;
 
 use crate::clock::{Clock, Held};
@@ -48,24 +45,16 @@ pub struct ShermanLayer {
     head: Head,
     cache: Clock<(u16, u64), CachedNode>,
     budget_bytes: u64,
-    /// Of the process, for all its sessions.
-    local_locks: Arc<LocalLocks>,
 }
 
 impl ShermanLayer {
     /// An empty cache of so many bytes.
-    pub fn new(head: Head, budget_bytes: u64, local_locks: Arc<LocalLocks>) -> Self {
+    pub fn new(head: Head, budget_bytes: u64) -> Self {
         Self {
             head,
             cache: Clock::default(),
             budget_bytes,
-            local_locks,
         }
-    }
-
-    /// Where writers of the process wait for each other.
-    pub fn local_locks(&self) -> &Arc<LocalLocks> {
-        &self.local_locks
     }
 
     /// The tree's head; its root may have split since.

@@ -44,7 +44,7 @@ impl<E> Clone for LeafAccess<'_, E> {
 impl<E> Copy for LeafAccess<'_, E> {}
 
 /// What became of one attempt at a lock.
-pub(crate) enum Attempt {
+enum Attempt {
     /// It is ours, and the leaf is intact.
     Locked,
     /// Who held it; nobody: it is ours, but the leaf is not intact.
@@ -352,7 +352,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
 
     /// One attempt. The leaf is read whether or not the lock was free.
     #[inline]
-    pub(crate) async fn try_lock(
+    async fn try_lock(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,

@@ -207,7 +207,7 @@ impl LeafChange {
         Self { next, ..self }
     }
 
-    /// Gives the lock back and changes nothing else.
+    /// Gives the lock back, or to whom the change hands it, and changes nothing else.
     pub fn unlock(&self, batch: &mut Batch) {
         batch.write_word(self.geometry.lock(self.addr), self.next.word());
     }

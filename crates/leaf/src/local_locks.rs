@@ -1,5 +1,4 @@
-//! Waiting for a leaf's lock within a process, and handing it over (Sherman, section 4.3: the
-//! hierarchical lock).
+//! Waiting for a leaf's lock within a process, and handing it over (Sherman's hierarchical locks).
 //!
 //! Sessions of one process that want the same leaf stand in a *line*, without verbs; only its first
 //! asks the lock word. Who gives the lock back may hand it over to the next in line: its owner word
@@ -14,13 +13,19 @@
 //!   Not more than [`HAND_OVER_COUNT_MAX`] times in a row, so that other processes have their turn.
 //! - **H3.** The next in line holds the lock, and the image is what was committed, only when that
 //!   batch is known to be executed. If it failed, or was cut off, the next in line asks the word:
-//!   its own with the flag means that the batch took effect, and the lock is its own.
+//!   its own with the flag means that the batch took effect, and the lock is its own; the
+//!   promiser's, that it may still do so, be the promiser fenced since; any other, or none, that it
+//!   will not any more.
 //! - **H4.** To whom a lock is promised, and who is cut off before it has given it back, may hold
 //!   it: the session is broken (F6).
 //! - **H5.** A lock is promised to another session only, and not while an operation of that session
 //!   still asks after an earlier promise of the same leaf. So who asks after a promise, and reads
 //!   the own word with the flag, reads what was promised to it, not what another operation of its
 //!   session was handed.
+//!
+//! A leaf's memory is not used for anything else while somebody stands in its line: who waits is an
+//! operation under way, and keeps its session's number back (D7). A session that is fenced keeps
+//! nothing back; its batches fail.
 
 use core::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -31,8 +36,8 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::image::LeafBuffer;
 
-/// H2. Sherman's figure.
-pub const HAND_OVER_COUNT_MAX: u32 = 4;
+/// H2. As in the code that Sherman's authors have published (`kMaxHandOverTime`).
+pub const HAND_OVER_COUNT_MAX: u32 = 8;
 /// H1: so many looks at the line before who waits asks the lock word: some tens of milliseconds.
 const LOOK_COUNT_MAX: u32 = 256;
 /// Who is so near to the front looks often: a lock that was handed over waits for nobody.
@@ -49,8 +54,8 @@ const SHARD_COUNT: usize = 64;
 pub enum Admission {
     /// By asking the lock word (D5).
     Ask,
-    /// By asking the lock word, which may be this session's already (H3).
-    AskPromised,
+    /// By asking the lock word, which may be this session's already, as this one has promised (H3).
+    AskPromised(OwnerWord),
     /// It is this session's, and this is the leaf (H2).
     Handed(Box<LeafBuffer>),
 }
@@ -66,10 +71,10 @@ struct Place {
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<Place>,
-    /// Hand-overs in a row.
+    /// Promises in a row.
     hand_over_count: u32,
-    /// Who is to get the lock by the batch that is under way.
-    promised: Option<u64>,
+    /// Who is to get the lock by the batch that is under way, and whose batch that is.
+    promised: Option<(u64, OwnerWord)>,
     /// Whose turn it is, until they have seen that.
     admitted: Option<(u64, Admission)>,
 }
@@ -81,17 +86,12 @@ impl Line {
         let Some(place) = self.waiting.pop_front() else {
             return false;
         };
-        let is_promised = promised == Some(place.ticket);
-        let admission = match handed {
-            Some(leaf) if is_promised => Admission::Handed(Box::new(*leaf)),
-            _ if is_promised => Admission::AskPromised,
-            _ => Admission::Ask,
-        };
-        let is_handed = matches!(admission, Admission::Handed(_));
-        self.hand_over_count = if is_handed {
-            self.hand_over_count + 1
-        } else {
-            0
+        let promised = promised.filter(|(ticket, _)| *ticket == place.ticket);
+        self.hand_over_count = promised.map_or(0, |_| self.hand_over_count + 1);
+        let admission = match (promised, handed) {
+            (None, _) => Admission::Ask,
+            (Some((_, promiser)), None) => Admission::AskPromised(promiser),
+            (Some(_), Some(leaf)) => Admission::Handed(Box::new(*leaf)),
         };
         self.admitted = Some((place.ticket, admission));
         true
@@ -154,8 +154,8 @@ struct Waiting<'a> {
 
 impl LocalLocks {
     fn shard(&self, addr: RemoteAddr) -> MutexGuard<'_, Shard> {
-        let index = addr.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
-        let shard = &self.shards[index as usize % SHARD_COUNT];
+        let hash = addr.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let shard = &self.shards[hash as usize % SHARD_COUNT];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,20 +260,15 @@ impl<'a> Waiting<'a> {
             return turn;
         }
         self.is_over = true;
-        let mut is_promised = false;
-        if let Some(line) = shard.lines.get_mut(&self.addr) {
-            line.waiting.retain(|place| place.ticket != self.ticket);
-            is_promised = line.promised.take_if(|it| *it == self.ticket).is_some();
-        }
         let place = (self.addr, self.owner);
-        if is_promised {
+        let promised = shard.lines.get_mut(&self.addr).and_then(|line| {
+            line.waiting.retain(|place| place.ticket != self.ticket);
+            line.promised.take_if(|(ticket, _)| *ticket == self.ticket)
+        });
+        if let Some((_, promiser)) = promised {
             shard.asking.insert((self.addr, self.owner.word()));
-            return Turn::new(
-                self.locks,
-                place,
-                Stand::BesideAsking,
-                Admission::AskPromised,
-            );
+            let admission = Admission::AskPromised(promiser);
+            return Turn::new(self.locks, place, Stand::BesideAsking, admission);
         }
         Turn::new(self.locks, place, Stand::Beside, Admission::Ask)
     }
@@ -311,6 +306,11 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// Whether it is one at this leaf.
+    pub fn is_at(&self, addr: RemoteAddr) -> bool {
+        self.addr == addr
+    }
+
     /// How to come by the lock; the second time, and from then on, by asking for it.
     pub fn admission(&mut self) -> Admission {
         core::mem::replace(&mut self.admission, Admission::Ask)
@@ -333,7 +333,7 @@ impl<'a> Turn<'a> {
         };
         match line.waiting.front().filter(may_have) {
             Some(next) if line.hand_over_count < HAND_OVER_COUNT_MAX => {
-                line.promised = Some(next.ticket);
+                line.promised = Some((next.ticket, self.owner));
                 next.owner.handed()
             }
             _ => OwnerWord::FREE,

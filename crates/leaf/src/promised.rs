@@ -5,90 +5,117 @@ use core::cell::Cell;
 
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::RemoteAddr;
+use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::LeafError;
-use crate::access::{Attempt, LOCK_ATTEMPT_COUNT_PER_LOOK, LeafAccess};
+use crate::access::{LOCK_ATTEMPT_COUNT_PER_LOOK, LeafAccess};
 use crate::critical::Critical;
 use crate::image::{LeafBuffer, LeafImage};
 
+/// What has become of a promise.
+enum Fate {
+    /// The lock is this session's, and the leaf is intact.
+    Held,
+    /// The lock is not this session's, and the promise will not be kept any more.
+    Void,
+    /// The same, as the one who promised is fenced, and its leaf cannot be recovered.
+    Unrecovered(LeafError),
+}
+
 impl<E: Endpoint> LeafAccess<'_, E> {
     /// [`lock`](Self::lock) for an operation that the lock was promised to by another session of
-    /// the process, whose batch may or may not take effect (H3). All of it is critical time (H4).
+    /// the process, whose batch may or may not take effect (H3). It is critical time until that is
+    /// known (H4); from then on, if the promise is void, it waits as others do.
     ///
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn lock_promised(
         &self,
         batch: &mut Batch,
-        addr: RemoteAddr,
+        (addr, promiser): (RemoteAddr, OwnerWord),
         leaf: &mut LeafBuffer,
         broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         let critical = Critical::enter(broken);
-        let asked = self.ask_promised(batch, addr, leaf, broken).await;
-        let is_lost = |error: &LeafError| error.lost_node() == Some(addr.node());
-        // U4: a lock that is lost with its node is in nobody's way.
-        if asked.as_ref().map_or_else(is_lost, |_| true) {
-            critical.passed();
+        match self.fate(batch, (addr, promiser), leaf, broken).await {
+            Ok(fate) => {
+                critical.passed();
+                match fate {
+                    Fate::Held => Ok(()),
+                    Fate::Void => self.lock(batch, addr, None, leaf, broken).await,
+                    Fate::Unrecovered(error) => Err(error),
+                }
+            }
+            Err(error) => {
+                // U4: a lock that is lost with its node is in nobody's way.
+                if error.lost_node() == Some(addr.node()) {
+                    critical.passed();
+                }
+                Err(error)
+            }
         }
-        if asked? {
-            return Ok(());
-        }
-        batch.clear();
-        self.lock(batch, addr, None, leaf, broken).await
     }
 
-    /// Until the lock is this session's; or, false, until it is known not to be: the one who
-    /// promised it is fenced, or what it guards is no leaf, and it was given back.
-    async fn ask_promised(
+    /// Looks at the lock word until it says what has become of the promise. It names the promiser
+    /// until then: whoever else it names has come by the lock after the promiser's end.
+    async fn fate(
         &self,
         batch: &mut Batch,
-        addr: RemoteAddr,
+        (addr, promiser): (RemoteAddr, OwnerWord),
         leaf: &mut LeafBuffer,
         broken: &Cell<bool>,
-    ) -> Result<bool, LeafError> {
+    ) -> Result<Fate, LeafError> {
         for attempt in 0.. {
-            batch.clear();
-            let owner = match self.try_lock(batch, addr, leaf, broken).await? {
-                Attempt::Locked => break,
-                Attempt::Failed(owner) => owner,
-            };
-            let is_own = owner == self.owner.handed();
-            if is_own && self.read_held(batch, addr, leaf).await? {
-                break;
-            }
-            if is_own || owner.is_free() {
+            let (owner, is_intact) = self.ask(batch, addr, leaf).await?;
+            if owner.is_free() || owner == self.owner.handed() {
+                if is_intact {
+                    break;
+                }
+                // No leaf that anyone committed (D2).
                 self.unlock(batch, addr, broken).await?;
-                return Ok(false);
+                return Ok(Fate::Void);
             }
-            let is_time = attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1;
-            // F6: of a fenced session's batches nothing takes effect any more.
-            if is_time && self.is_fenced(batch, owner).await? {
-                return Ok(false);
+            if owner.holder() != promiser.holder() {
+                return Ok(Fate::Void);
             }
-            backoff(attempt).await;
+            if broken.get() {
+                return Err(LeafError::SessionBroken);
+            }
             batch.cost_mut().retries += 1;
+            let is_time = attempt % LOCK_ATTEMPT_COUNT_PER_LOOK == LOCK_ATTEMPT_COUNT_PER_LOOK - 1;
+            if is_time && self.is_fenced(batch, owner).await? {
+                // The batch may have taken effect between the look at the word and the fence. Then
+                // nothing is recovered, and the next look finds the promise kept.
+                let recovered = Box::pin(self.recover(batch, addr, owner, broken)).await;
+                if let Err(error) = recovered {
+                    return Ok(Fate::Unrecovered(error));
+                }
+            } else {
+                backoff(attempt).await;
+            }
         }
-        Ok(true)
+        Ok(Fate::Held)
     }
 
-    /// Reads a leaf whose lock this session holds; false: there is none.
-    async fn read_held(
+    /// Takes the lock if it is free, and reads the leaf: who had the lock before, and whether the
+    /// leaf is intact. One round trip.
+    async fn ask(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
         leaf: &mut LeafBuffer,
-    ) -> Result<bool, LeafError> {
+    ) -> Result<(OwnerWord, bool), LeafError> {
         batch.clear();
+        let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
         let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
         self.endpoint.execute(batch).await?;
         batch.cost_mut().leaves_read += 1;
         let image = LeafImage::new(self.geometry, batch.words(read));
-        let is_intact = self.is_intact(image, addr);
-        if is_intact {
-            leaf.assign(image);
-        }
-        Ok(is_intact)
+        leaf.assign(image);
+        let owner = OwnerWord::from_word(batch.previous(swap));
+        Ok((owner, self.is_intact(image, addr)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,6 +64,8 @@ pub struct Reached {
     /// Leaves that writers of a compute node handed over to each other (H2), as far as clients came
     /// to their end.
     pub hand_over_count: u64,
+    /// And that were asked for, as it was not known whether they were handed over (H3).
+    pub asked_promise_count: u64,
 }
 
 /// What the tasks of a run share.

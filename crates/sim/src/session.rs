@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use farleaf::host::{Host, PoolShare};
 use farleaf::{
-    AsyncSession, AsyncTable, Error, ErrorKind, Insertion, LoadError, Swap, TableOptions, Update,
+    AsyncSession, AsyncTable, Error, ErrorKind, HintCounters, Insertion, LoadError, Swap,
+    TableOptions, Update,
 };
 use farleaf_fabric::{BatchErrorKind, ControlError, Endpoint};
 use farleaf_leaf::LocalLocks;
@@ -124,9 +125,9 @@ impl<E: Endpoint + Debug> Session<E> {
         })
     }
 
-    /// Leaves that were handed over to it, of the table of the run.
-    pub fn hand_over_count(&self) -> u64 {
-        self.table.hint_counters().handed_count
+    /// How often hints were not right on the table of the run, and how it came by locks.
+    pub fn hint_counters(&self) -> HintCounters {
+        self.table.hint_counters()
     }
 
     /// Its endpoint.

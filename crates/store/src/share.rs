@@ -63,7 +63,8 @@ impl PoolShare {
         }
     }
 
-    /// Sessions of several shares are one process's as far as writers wait for each other (H1).
+    /// Sessions of several shares of one pool are one process's as far as writers wait for each
+    /// other (H1). Not of several pools: a leaf is known by its address there.
     #[must_use]
     pub fn with_local_locks(self, local_locks: Arc<LocalLocks>) -> Self {
         Self {

@@ -1,110 +1,106 @@
-//! Changing keys where writers of a process wait among themselves for a leaf, and hand it over
-//! (Sherman; rules H1 to H5 of [`farleaf_leaf::local_locks`]).
+//! How a write comes by a leaf's lock, and to whom it leaves it: alone, or in turn with the other
+//! writers of its process, who hand the leaf over (rules H1 to H5 of
+//! [`farleaf_leaf::local_locks`]).
 
-use std::sync::Arc;
+use core::pin::Pin;
 
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint};
 use farleaf_leaf::local_locks::{Admission, Turn};
-use farleaf_leaf::{Critical, LeafBuffer, LocalLocks, Look};
-use farleaf_types::RemoteAddr;
+use farleaf_leaf::{LeafBuffer, LocalLocks};
+use farleaf_types::{OwnerWord, RemoteAddr};
 
-use super::course::Course;
-use super::write::{Decision, Room, left, post_change};
-use super::{Index, Rare};
+use super::{HintCounters, Index};
 use crate::IndexError;
-use crate::hint::Hint;
-use crate::layer::Layer;
 
-impl<E: Endpoint> Index<'_, E> {
-    /// Where writers of this process wait for each other, if they do.
-    pub(super) fn local_locks(&self) -> Option<Arc<LocalLocks>> {
-        match &*self.state.layer.borrow() {
-            Layer::Sherman(layer) => Some(Arc::clone(layer.local_locks())),
-            _ => None,
+/// What a write does about others of its process that want the same leaf; nothing, unless it is in
+/// turn with them.
+pub(super) struct Queue<'a>(Option<Box<InTurn<'a>>>);
+
+/// Where a write stands in line.
+pub(super) struct InTurn<'a> {
+    locks: &'a LocalLocks,
+    turn: Option<Turn<'a>>,
+}
+
+impl<'a> Queue<'a> {
+    pub(super) const ALONE: Self = Self(None);
+
+    /// The line that it is in, if it is in turn with others.
+    #[inline]
+    pub(super) fn in_turn(&mut self) -> Option<&mut InTurn<'a>> {
+        self.0.as_deref_mut()
+    }
+
+    /// What the lock word is to hold after the change that is about to be committed.
+    #[inline]
+    pub(super) fn next(&self) -> OwnerWord {
+        let turn = self.0.as_ref().and_then(|in_turn| in_turn.turn.as_ref());
+        turn.map_or(OwnerWord::FREE, Turn::promise)
+    }
+
+    /// The change was committed, and this is what it left in the leaf.
+    #[inline]
+    pub(super) fn hand_over(self, leaf: &LeafBuffer) {
+        if let Some(turn) = self.0.and_then(|in_turn| in_turn.turn) {
+            turn.hand_over(leaf);
         }
     }
 
-    /// [`modify`](Self::modify) in turn with the other writers of the process. One round trip when
-    /// the leaf is handed over, two when its lock is free.
-    pub(super) async fn modify_in_turn<R>(
-        &self,
-        batch: &mut Batch,
-        locks: &LocalLocks,
-        (key, mut hint): (u64, Hint),
-        decide: &mut impl FnMut(Option<u64>) -> (Decision, R),
-    ) -> Result<R, IndexError> {
-        let broken = &*self.state.broken;
-        let mut release = None;
-        let mut course = Course::default();
-        let mut leaf = self.access.blank();
-        let mut turn = locks.turn(hint.addr, self.access.owner, broken).await;
-        loop {
-            self.admit(batch, &mut turn, (hint.addr, release), &mut leaf)
-                .await?;
-            let critical = Critical::enter(broken);
-            let look = self.access.look_intact(leaf.image(), key);
-            let is_checked = !self.leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
-            if look != Look::Here && is_checked {
-                let next: Rare<'_, _> =
-                    Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
-                let next = left(critical, hint.addr, next.await)?;
-                (release, hint) = (Some(hint.addr), next);
-                // H1: nobody waits with a lock in hand.
-                turn = locks.turn_now(hint.addr, self.access.owner);
-                continue;
-            }
-            if release.take().is_some() {
-                self.arrive_at(leaf.image().low(), hint, &course);
-            }
-            let slot = leaf.image().slot_of(key);
-            let (decision, result) = decide(slot.map(|slot| leaf.image().value(slot)));
-            batch.clear();
-            let change = self.access.change(hint.addr).handing_to(turn.promise());
-            if post_change(batch, (change, &mut leaf), (key, slot), decision) {
-                if let Err(error) = self.access.endpoint.execute(batch).await {
-                    if self.leaves_out(ProtocolCheck::HandOverIsConfirmed) {
-                        turn.hand_over(&leaf);
-                    }
-                    return Err(self.lost_with(critical, hint.addr, error.into()));
-                }
-                critical.passed();
-                turn.hand_over(&leaf);
-                return Ok(result);
-            }
+    /// The leaf is full: nothing was committed, and others need not wait for what is done about
+    /// that.
+    #[inline]
+    pub(super) fn step_aside(&mut self) {
+        let in_turn = self.0.as_mut();
+        if let Some(turn) = in_turn.and_then(|in_turn| in_turn.turn.take()) {
             turn.withdraw();
-            if let Decision::Set(value) = decision {
-                let room: Rare<'_, Result<Room, IndexError>> =
-                    Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
-                if !self.made(critical, hint.addr, room.await)? {
-                    continue;
-                }
-            }
-            return Ok(result);
         }
     }
+}
 
-    /// Comes by the lock of a leaf, and its image, the way that the turn says.
-    async fn admit(
+impl<'a, E: Endpoint> Index<'a, E> {
+    /// Once it is a write's turn at the first leaf that it wants.
+    #[inline]
+    pub(super) async fn queue_for(&self, addr: RemoteAddr) -> Queue<'a> {
+        let Some(locks) = &self.state.local_locks else {
+            return Queue::ALONE;
+        };
+        let turn: Pin<Box<dyn Future<Output = _>>> =
+            Box::pin(locks.turn(addr, self.access.owner, &self.state.broken));
+        let turn = Some(turn.await);
+        Queue(Some(Box::new(InTurn { locks, turn })))
+    }
+
+    /// [`LeafAccess::lock`](farleaf_leaf::LeafAccess::lock) for a write that is in turn with
+    /// others: without a verb, where one of them has handed the leaf over.
+    ///
+    /// # Errors
+    /// As for that.
+    #[cold]
+    pub(super) async fn lock_in_turn(
         &self,
         batch: &mut Batch,
-        turn: &mut Turn<'_>,
         (addr, release): (RemoteAddr, Option<RemoteAddr>),
+        in_turn: &mut InTurn<'_>,
         leaf: &mut LeafBuffer,
     ) -> Result<(), IndexError> {
-        let broken = &*self.state.broken;
-        match turn.admission() {
+        let (access, broken) = (&self.access, &*self.state.broken);
+        // H1: nobody waits in line with a lock in hand, as who goes on from another leaf has.
+        let turn = match in_turn.turn.take().filter(|turn| turn.is_at(addr)) {
+            Some(turn) => turn,
+            None => in_turn.locks.turn_now(addr, access.owner),
+        };
+        match in_turn.turn.insert(turn).admission() {
             Admission::Handed(image) => {
                 *leaf = *image;
-                self.state.count_hint(|counters| counters.handed_count += 1);
+                let count = |counters: &mut HintCounters| counters.handed_count += 1;
+                self.state.count_hint(count);
             }
-            Admission::AskPromised => {
-                let lock = self.access.lock_promised(batch, addr, leaf, broken);
-                lock.await?;
+            Admission::AskPromised(promiser) => {
+                self.state.count_hint(|counters| counters.asked_count += 1);
+                let promise = (addr, promiser);
+                access.lock_promised(batch, promise, leaf, broken).await?;
             }
-            Admission::Ask => {
-                let lock = self.access.lock(batch, addr, release, leaf, broken);
-                lock.await?;
-            }
+            Admission::Ask => access.lock(batch, addr, release, leaf, broken).await?,
         }
         Ok(())
     }

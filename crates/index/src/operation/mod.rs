@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, Look};
+use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, LocalLocks, Look};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use crate::IndexError;
@@ -107,6 +107,9 @@ pub struct HintCounters {
     pub unlisted_count: u64,
     /// Locks of leaves that another session of the process handed over, with the image (H2).
     pub handed_count: u64,
+    /// Locks that one had promised, and that had to be asked for, as the batch that was to hand
+    /// them over failed, was cut off, or took long (H3).
+    pub asked_count: u64,
 }
 
 /// What one session keeps of one table between operations.
@@ -141,6 +144,8 @@ pub struct IndexState {
     /// An operation of the session was cut off while it may have held a lock or a chunk that
     /// nobody else gives back: the session must stop and be closed (F6).
     broken: Rc<Cell<bool>>,
+    /// Where writers of the process wait for each other, if the layer is one that has them do so.
+    local_locks: Option<Arc<LocalLocks>>,
 }
 
 impl IndexState {
@@ -165,6 +170,17 @@ impl IndexState {
             due_listing: Cell::new(None),
             follows_retired: Cell::new(false),
             broken,
+            local_locks: None,
+        }
+    }
+
+    /// Writers wait among themselves for leaves, and hand them over (H1 to H5), with all of a
+    /// process that share these.
+    #[must_use]
+    pub fn with_local_locks(self, local_locks: Option<Arc<LocalLocks>>) -> Self {
+        Self {
+            local_locks,
+            ..self
         }
     }
 

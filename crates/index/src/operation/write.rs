@@ -9,6 +9,7 @@ use farleaf_region::{RegionError, queue};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use super::course::Course;
+use super::in_turn::Queue;
 use super::read::one_leaf_of;
 use super::{Index, Rare};
 use crate::IndexError;
@@ -32,7 +33,7 @@ pub enum Decision {
 }
 
 /// What became of a full leaf.
-pub(super) enum Room {
+enum Room {
     /// It was split, and the record is in.
     Made,
     /// Leaves were leased; the lock was given back.
@@ -55,7 +56,8 @@ impl<E: Endpoint> Index<'_, E> {
     /// again when the leaf has to be left and locked anew; only its last answer counts.
     ///
     /// Dropping the future while it holds the leaf's lock leaves that locked; the session is then
-    /// broken and must be closed. Dropping it while it waits for the lock does no harm.
+    /// broken and must be closed. Dropping it while it waits for the lock does no harm, unless
+    /// another writer of the process has promised it, or handed it over, meanwhile (H4).
     ///
     /// # Errors
     /// The pool is full, leaves are damaged or contradict each other, or the table was dropped:
@@ -67,15 +69,12 @@ impl<E: Endpoint> Index<'_, E> {
         key: u64,
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, IndexError> {
+        let mut queue = Queue::ALONE;
         let mut hint = if let Some(hint) = self.one_leaf_or(key, leaf_to_lock) {
             hint
         } else {
             let hint = self.hint_to_lock(batch, key).await?;
-            if let Some(locks) = self.local_locks() {
-                let in_turn: Rare<'_, _> =
-                    Box::pin(self.modify_in_turn(batch, &locks, (key, hint), &mut decide));
-                return in_turn.await;
-            }
+            queue = self.queue_for(hint.addr).await;
             hint
         };
         let mut release = None;
@@ -83,16 +82,18 @@ impl<E: Endpoint> Index<'_, E> {
         let mut leaf = self.access.blank();
         let broken = &*self.state.broken;
         loop {
-            let lock = self
-                .access
-                .lock(batch, hint.addr, release, &mut leaf, broken);
-            lock.await?;
+            let (addr, leaf_now) = (hint.addr, &mut leaf);
+            if let Some(in_turn) = queue.in_turn() {
+                let lock: Rare<'_, _> =
+                    Box::pin(self.lock_in_turn(batch, (addr, release), in_turn, leaf_now));
+                lock.await?;
+            } else {
+                let lock = self.access.lock(batch, addr, release, leaf_now, broken);
+                lock.await?;
+            }
             let critical = Critical::enter(broken);
             let look = self.access.look_intact(leaf.image(), key);
-            let is_checked = !self
-                .access
-                .endpoint
-                .leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
+            let is_checked = !self.leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
             if look != Look::Here && is_checked {
                 let next: Rare<'_, _> =
                     Box::pin(self.leave(batch, key, (hint, look), &leaf, &mut course));
@@ -108,16 +109,20 @@ impl<E: Endpoint> Index<'_, E> {
             let slot = image.slot_of(key);
             let (decision, result) = decide(slot.map(|slot| image.value(slot)));
             batch.clear();
-            let change = self.access.change(hint.addr);
+            let change = self.access.change(hint.addr).handing_to(queue.next());
             if post_change(batch, (change, &mut leaf), (key, slot), decision) {
                 let is_removed = decision == Decision::Remove && slot.is_some();
                 if is_removed && leaf.image().record_count() == self.underfull_count() {
                     self.post_underfull(batch, hint.parent);
                 }
                 if let Err(error) = self.access.endpoint.execute(batch).await {
+                    if self.leaves_out(ProtocolCheck::HandOverIsConfirmed) {
+                        queue.hand_over(&leaf);
+                    }
                     return Err(self.lost_with(critical, hint.addr, error.into()));
                 }
             } else if let Decision::Set(value) = decision {
+                queue.step_aside();
                 let room: Rare<'_, _> =
                     Box::pin(self.make_room(batch, &mut leaf, hint, (key, value)));
                 if self.made(critical, hint.addr, room.await)? {
@@ -126,6 +131,7 @@ impl<E: Endpoint> Index<'_, E> {
                 continue;
             }
             critical.passed();
+            queue.hand_over(&leaf);
             return Ok(result);
         }
     }
@@ -133,7 +139,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// The end of [`make_room`](Self::make_room). False: leaves were leased, and the leaf has to be
     /// locked anew.
     #[cold]
-    pub(super) fn made(
+    fn made(
         &self,
         critical: Critical<'_>,
         addr: RemoteAddr,
@@ -160,12 +166,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// A failure in critical time. U4: where the leaf is lost with its node, so is the lock, and
     /// what is leased there, and the session goes on.
     #[cold]
-    pub(super) fn lost_with(
-        &self,
-        critical: Critical<'_>,
-        addr: RemoteAddr,
-        error: IndexError,
-    ) -> IndexError {
+    fn lost_with(&self, critical: Critical<'_>, addr: RemoteAddr, error: IndexError) -> IndexError {
         if error.lost_node() == Some(addr.node()) {
             self.state.forget_leases(addr.node());
             critical.passed();
@@ -182,7 +183,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// Where to go from a locked leaf that does not cover the key; the lock is kept, to be given
     /// back with the next one's batch. The inner error comes with the lock given back.
     #[cold]
-    pub(super) async fn leave(
+    async fn leave(
         &self,
         batch: &mut Batch,
         key: u64,
@@ -239,7 +240,7 @@ impl<E: Endpoint> Index<'_, E> {
     /// The leaf is full: splits it, with the model's counter advanced in the same batch (D3), and
     /// announces the sibling. Without a leased leaf it gives the lock back and leases a chunk.
     #[cold]
-    pub(super) async fn make_room(
+    async fn make_room(
         &self,
         batch: &mut Batch,
         leaf: &mut LeafBuffer,
@@ -430,7 +431,7 @@ impl<E: Endpoint> Index<'_, E> {
 
 /// Adds the verbs of a change that the leaf has room for; false when it has none.
 #[inline]
-pub(super) fn post_change(
+fn post_change(
     batch: &mut Batch,
     (change, leaf): (LeafChange, &mut LeafBuffer),
     (key, slot): (u64, Option<usize>),
@@ -459,7 +460,7 @@ fn leaf_to_lock(layer: &Layer, key: u64) -> Option<Hint> {
 
 /// The end of [`Index::leave`]: where to go on.
 #[cold]
-pub(super) fn left(
+fn left(
     critical: Critical<'_>,
     addr: RemoteAddr,
     next: Result<Result<Hint, IndexError>, IndexError>,

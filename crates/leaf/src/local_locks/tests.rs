@@ -70,7 +70,7 @@ fn a_promise_that_fails_is_asked_after() {
     assert!(poll(second.as_mut()).is_pending());
     assert_eq!(first.promise(), owner(2).handed());
     drop(first);
-    assert!(matches!(ready(second).admission(), Admission::AskPromised));
+    assert!(matches!(ready(second).admission(), Admission::AskPromised(by) if by == owner(1)));
     assert!(!broken.get());
 }
 
@@ -135,7 +135,7 @@ fn a_hand_over_that_nobody_takes_breaks_that_session() {
 fn hand_overs_in_a_row_are_bounded() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
-    let mut waiting: Vec<_> = (2..10)
+    let mut waiting: Vec<_> = (2..16)
         .map(|number| Box::pin(locks.turn(place(), owner(number), &broken)))
         .collect();
     for next in &mut waiting {
@@ -147,8 +147,33 @@ fn hand_overs_in_a_row_are_bounded() {
         turn.hand_over(&leaf(0));
         turn = ready(next.as_mut());
     }
-    let expected = [true, true, true, true, false, true, true, true];
+    let most = HAND_OVER_COUNT_MAX as usize;
+    let expected: Vec<bool> = (0..handed.len()).map(|index| index != most).collect();
+    assert!(handed.len() > most, "there are enough");
     assert_eq!(handed, expected);
+}
+
+/// Promise (H2): promises whose batch failed may have been kept, so they count.
+#[test]
+fn hand_overs_that_are_unconfirmed_count() {
+    let (locks, broken) = (LocalLocks::default(), Cell::new(false));
+    let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
+    let mut waiting: Vec<_> = (2..16)
+        .map(|number| Box::pin(locks.turn(place(), owner(number), &broken)))
+        .collect();
+    for next in &mut waiting {
+        assert!(poll(next.as_mut()).is_pending());
+    }
+    let mut promise_count = 0;
+    for next in &mut waiting {
+        if turn.promise().is_free() {
+            break;
+        }
+        promise_count += 1;
+        drop(turn);
+        turn = ready(next.as_mut());
+    }
+    assert_eq!(promise_count, HAND_OVER_COUNT_MAX);
 }
 
 /// Promise (H5): nothing is promised to another operation of the same session, nor to a session
@@ -188,7 +213,7 @@ fn who_waits_for_long_goes_on_beside_the_line() {
     let third = farleaf_executor::block_on(third.as_mut(), || 0);
     for (mut turn, is_promised) in [(second, true), (third, false)] {
         let admission = turn.admission();
-        assert_eq!(matches!(admission, Admission::AskPromised), is_promised);
+        assert_eq!(matches!(admission, Admission::AskPromised(_)), is_promised);
         assert!(turn.promise().is_free(), "it is in no line");
     }
     assert!(matches!(

@@ -70,7 +70,7 @@ async fn tree(
         LayerKind::Sherman => {
             // As it is when it has met every node, as far as the budget goes.
             cached_fences = level.nodes.iter().map(|node| node.low).collect();
-            let mut layer = ShermanLayer::new(head, CACHE_BYTES_DEFAULT, Arc::default());
+            let mut layer = ShermanLayer::new(head, CACHE_BYTES_DEFAULT);
             let visit = |_, node: &_| layer.keep(node);
             tree.nodes(head.generation, visit).await?;
             layer.metadata_bytes()

@@ -74,7 +74,7 @@ pub(super) fn start_client(
         while lane_count.get() > 0 {
             sleep(&node.world, LANES_TICK).await;
         }
-        opening.reached.borrow_mut().hand_over_count += session.hand_over_count();
+        opening.count_promises(&session);
         close(&crew, &opening, number, &session).await;
         opening.count(number, session.endpoint());
         opening.end(number);
@@ -296,6 +296,14 @@ async fn close_once(stage: &Stage, number: usize, session: &Session<SimEndpoint>
 }
 
 impl Stage {
+    /// H2, H3: what the client's operations have come by.
+    fn count_promises(&self, session: &Session<SimEndpoint>) {
+        let counters = session.hint_counters();
+        let mut reached = self.reached.borrow_mut();
+        reached.hand_over_count += counters.handed_count;
+        reached.asked_promise_count += counters.asked_count;
+    }
+
     /// F9, for a client that nothing has happened to, and that no lost node has failed: a load that
     /// one ends is not counted to its last batch.
     fn count(&self, number: usize, endpoint: &SimEndpoint) {

@@ -204,11 +204,7 @@ impl<H: Host> SessionCore<H> {
         let head = read_head(&tree.leaves, root).await?;
         Ok(match kind {
             LayerKind::Sherman => {
-                let layer = ShermanLayer::new(
-                    head,
-                    self.options.cache_bytes(),
-                    Arc::clone(&self.share().local_locks),
-                );
+                let layer = ShermanLayer::new(head, self.options.cache_bytes());
                 Layer::Sherman(Box::new(layer))
             }
             _ => Layer::Fg(FgLayer::new(head)),
@@ -257,6 +253,9 @@ impl<H: Host> SessionCore<H> {
             Rc::clone(&self.has_news),
             link_count_max.unwrap_or(LINK_COUNT_MAX_DEFAULT),
         );
+        let local_locks = Arc::clone(&self.share().local_locks);
+        let has_lines = kind == LayerKind::Sherman;
+        let index = index.with_local_locks(has_lines.then_some(local_locks));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         Ok(TableState {
             info,

@@ -1,0 +1,234 @@
+//! Asking after a promise (H3, H4), with what others do put between two verbs.
+
+use core::cell::RefCell;
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+
+use farleaf_executor::RestScope;
+use farleaf_fabric::{BatchError, Counters, VerbKind};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_region::session::{alive_word, fenced_word};
+use farleaf_region::{PoolLayout, RegionLayout, Superblock};
+use farleaf_types::{Incarnation, NodeId, SessionId, TableId};
+
+use super::*;
+use crate::LeafGeometry;
+
+/// Words of a region with one chunk.
+const WORD_COUNT: usize = 3 << 17;
+/// Polls that are enough for everybody who does not wait for ever.
+const POLL_COUNT: u32 = 100_000;
+
+/// What others write, words and values, and before which word is read for the first time.
+type Others = (u64, Vec<(u64, u64)>);
+
+/// Memory that others write to at one moment.
+struct Scripted {
+    words: RefCell<Vec<u64>>,
+    counters: Counters,
+    others: RefCell<Option<Others>>,
+}
+
+impl Endpoint for Scripted {
+    async fn execute<'a>(&'a self, batch: &'a mut Batch) -> Result<(), BatchError> {
+        let memory = &mut *self.words.borrow_mut();
+        let (verbs, words, _) = batch.parts_mut();
+        for verb in verbs {
+            let at = verb.addr.index() as usize;
+            let (start, count) = (verb.start as usize, verb.word_count as usize);
+            let mut others = self.others.borrow_mut();
+            if let Some((_, writes)) = others.take_if(|(when, _)| *when as usize == at) {
+                for (word, value) in writes {
+                    memory[word as usize] = value;
+                }
+            }
+            match verb.kind {
+                VerbKind::Read => {
+                    words[start..start + count].copy_from_slice(&memory[at..at + count]);
+                }
+                VerbKind::Write => {
+                    memory[at..at + count].copy_from_slice(&words[start..start + count]);
+                }
+                VerbKind::CompareSwap => {
+                    words[start + 2] = memory[at];
+                    if memory[at] == words[start] {
+                        memory[at] = words[start + 1];
+                    }
+                }
+                VerbKind::FetchAdd => unreachable!("locks need none"),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn region_word_count(&self, _: NodeId) -> Option<u64> {
+        Some(WORD_COUNT as u64)
+    }
+}
+
+fn session(number: u16) -> SessionId {
+    SessionId::new(number).expect("a number")
+}
+
+fn owner(number: u16) -> OwnerWord {
+    OwnerWord::new(session(number), Incarnation::new(u64::from(number)))
+}
+
+/// One leaf, and the sessions 1 to 3, which are alive.
+struct Stage {
+    endpoint: Scripted,
+    layout: PoolLayout,
+    addr: RemoteAddr,
+}
+
+impl Stage {
+    fn new(lock: OwnerWord) -> Self {
+        let superblock = Superblock::new(WORD_COUNT as u64 * 8, 1).expect("large enough");
+        let layout = PoolLayout::from(RegionLayout {
+            node: NodeId(0),
+            superblock,
+        });
+        let addr = layout.chunk_start(ChunkIndex(0));
+        let mut memory = vec![0; WORD_COUNT];
+        let mut leaf = LeafBuffer::new(geometry(), 0, u64::MAX, RemoteAddr::NULL);
+        leaf.set_record(0, 5, 50);
+        leaf.seal(addr, TableId(1));
+        let (words, size) = leaf.leaf_words();
+        let at = geometry().lock(addr).index() as usize;
+        memory[at..at + size].copy_from_slice(&words[..size]);
+        memory[at] = lock.word();
+        for number in 1..=3 {
+            let life = layout.session(session(number)).index() as usize;
+            memory[life] = alive_word(Incarnation::new(u64::from(number)));
+        }
+        let endpoint = Scripted {
+            words: RefCell::new(memory),
+            counters: Counters::default(),
+            others: RefCell::default(),
+        };
+        Self {
+            endpoint,
+            layout,
+            addr,
+        }
+    }
+
+    fn lock(&self) -> u64 {
+        geometry().lock(self.addr).index()
+    }
+
+    fn life(&self, number: u16) -> u64 {
+        self.layout.session(session(number)).index()
+    }
+
+    /// Others write these words before one of them is read.
+    fn before_read_of(&self, word: u64, writes: &[(u64, u64)]) {
+        *self.endpoint.others.borrow_mut() = Some((word, writes.to_vec()));
+    }
+
+    fn owner(&self) -> OwnerWord {
+        OwnerWord::from_word(self.endpoint.words.borrow()[self.lock() as usize])
+    }
+
+    /// What comes of it that session 1 has promised the lock to session 2; `None`: nothing, for so
+    /// long.
+    fn asked(&self, broken: &Cell<bool>) -> Option<Result<(), LeafError>> {
+        let access = LeafAccess {
+            endpoint: &self.endpoint,
+            layout: &self.layout,
+            geometry: geometry(),
+            table: TableId(1),
+            owner: owner(2),
+        };
+        let (mut batch, mut leaf) = (Batch::new(), access.blank());
+        let promise = (self.addr, owner(1));
+        let mut asked = pin!(access.lock_promised(&mut batch, promise, &mut leaf, broken));
+        let _scope = RestScope::enter();
+        for _ in 0..POLL_COUNT {
+            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(done) = polled {
+                return Some(done);
+            }
+        }
+        None
+    }
+}
+
+fn geometry() -> LeafGeometry {
+    LeafGeometry::new(8).expect("allowed")
+}
+
+const fn fenced(number: u16) -> u64 {
+    fenced_word(Incarnation::new(number as u64))
+}
+
+/// Promise (H3): a promise that was kept is the session's lock, with the flag.
+#[test]
+fn a_promise_that_was_kept_is_a_lock() {
+    let stage = Stage::new(owner(2).handed());
+    let broken = Cell::new(false);
+    assert!(matches!(stage.asked(&broken), Some(Ok(()))));
+    assert_eq!((stage.owner(), broken.get()), (owner(2).handed(), false));
+}
+
+/// Promise (H3): the lock of a promiser that is fenced, and whose batch never came, is recovered.
+#[test]
+fn a_promise_that_dies_with_its_session_is_void() {
+    for word in [owner(1), owner(1).handed()] {
+        let stage = Stage::new(word);
+        let life = stage.life(1);
+        stage.before_read_of(life, &[(life, fenced(1))]);
+        let broken = Cell::new(false);
+        assert!(matches!(stage.asked(&broken), Some(Ok(()))));
+        assert_eq!((stage.owner(), broken.get()), (owner(2), false));
+    }
+}
+
+/// Promise (H3): a batch that takes effect between a look at the lock word and the end of its
+/// session keeps the promise. (The session took it for void, and waited for itself for ever.)
+#[test]
+fn a_promise_that_is_kept_at_the_last_moment_is_a_lock() {
+    let stage = Stage::new(owner(1));
+    let life = stage.life(1);
+    let landed = (stage.lock(), owner(2).handed().word());
+    stage.before_read_of(life, &[landed, (life, fenced(1))]);
+    let broken = Cell::new(false);
+    assert!(matches!(stage.asked(&broken), Some(Ok(()))));
+    assert_eq!((stage.owner(), broken.get()), (owner(2).handed(), false));
+}
+
+/// Promise (H4): who is broken waits for no promise, nor for a lock of its own that nobody gives
+/// back any more. (It did, for ever, and could not be closed.)
+#[test]
+fn a_broken_session_waits_for_nobody() {
+    for word in [owner(1), owner(2), owner(3)] {
+        let stage = Stage::new(word);
+        let broken = Cell::new(true);
+        let asked = stage.asked(&broken);
+        assert!(
+            matches!(asked, Some(Err(LeafError::SessionBroken))),
+            "{word}: {asked:?}"
+        );
+    }
+}
+
+/// Promise (H4): who is cut off while the promiser's batch may still take effect has broken its
+/// session; who waits for somebody else has not.
+#[test]
+fn only_an_open_promise_is_critical() {
+    for (word, is_critical) in [(owner(1), true), (owner(3), false)] {
+        let stage = Stage::new(word);
+        let broken = Cell::new(false);
+        assert!(stage.asked(&broken).is_none(), "{word} is alive");
+        assert_eq!(broken.get(), is_critical, "{word}");
+    }
+}
