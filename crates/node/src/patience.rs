@@ -28,6 +28,11 @@ impl<'a> Patience<'a> {
         Self { stop }
     }
 
+    /// What says that the node is to stop.
+    pub(crate) fn stop(&self) -> &'a AtomicBool {
+        self.stop
+    }
+
     /// Whether the node has been told to stop.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

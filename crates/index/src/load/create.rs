@@ -88,6 +88,8 @@ async fn lead_to<E: Endpoint>(
             record_count: 0,
             fill_percent: plan.fill_percent,
             entry_count_max: plan.entry_count_max,
+            underfull_count: 0,
+            takes_reserve: false,
         };
         let entry = Entry {
             low: 0,

@@ -41,7 +41,7 @@ pub(super) async fn load<E: Endpoint>(
     records: impl Iterator<Item = (u64, u64)>,
     progress: &mut impl FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
-    let mut pieces = Pieces::new(LeaseShape::leaves(access.geometry));
+    let mut pieces = Pieces::new(LeaseShape::leaves(access.geometry), false);
     let mut tree = None;
     let loaded = load_into(
         access,
@@ -83,6 +83,8 @@ async fn load_into<E: Endpoint>(
         record_count,
         fill_percent: plan.fill_percent,
         entry_count_max: before.entry_count_max,
+        underfull_count: 0,
+        takes_reserve: false,
     };
     let built = build(access, over, &entries).await?;
     let root = built.root;

@@ -105,10 +105,24 @@ impl IndexState {
         self.extend(lease, access, (chunk, free))
     }
 
+    /// A chunk was leased for a tree that another one has replaced meanwhile: it is given back.
+    pub(super) fn keep_for_old_tree<E>(
+        &self,
+        access: &LeafAccess<'_, E>,
+        shape: LeaseShape,
+        (chunk, free): (ChunkIndex, FreeLeaves),
+    ) {
+        let mut lease = LeafLease::new(shape);
+        lease.add(access, chunk, free);
+        self.old_leases.borrow_mut().push(lease);
+    }
+
     /// Leases nothing more on a lost node (U4).
     pub(super) fn forget_leases(&self, node: NodeId) {
         self.leases.borrow_mut().retain(|(own, _)| *own != node);
-        if let Some(lease) = self.inner_lease.borrow_mut().as_mut() {
+        let mut inner = self.inner_lease.borrow_mut();
+        let mut old = self.old_leases.borrow_mut();
+        for lease in inner.iter_mut().chain(&mut *old) {
             lease.forget(node);
         }
     }
@@ -119,19 +133,22 @@ impl IndexState {
     }
 
     /// Takes the leases out that are on other nodes than these, to give them back: nothing new goes
-    /// there. None while a leaf that was taken is linked to by nothing yet.
+    /// there; and those for trees that are old. None while a leaf that was taken is linked to by
+    /// nothing yet.
     pub fn take_leases_but(&self, is_open: impl Fn(NodeId) -> bool) -> Vec<LeafLease> {
         if self.unlinked_count.get() > 0 {
             return Vec::new();
         }
         let mut leases = self.leases.borrow_mut();
         let closed = leases.extract_if(.., |(node, _)| !is_open(*node));
-        closed.map(|(_, lease)| lease).collect()
+        let closed = closed.map(|(_, lease)| lease);
+        closed.chain(self.old_leases.take()).collect()
     }
 
     /// Takes the leased leaves out, to give them back.
     pub fn take_leases(&self) -> Vec<LeafLease> {
         let leases = self.leases.take().into_iter().map(|(_, lease)| lease);
-        leases.chain(self.inner_lease.take()).collect()
+        let inner = self.inner_lease.take().into_iter();
+        leases.chain(inner).chain(self.old_leases.take()).collect()
     }
 }

@@ -122,6 +122,8 @@ pub struct IndexState {
     stand_ins: RefCell<Vec<(NodeId, NodeId)>>,
     /// Inner nodes for splits in the tree.
     inner_lease: RefCell<Option<LeafLease>>,
+    /// Inner nodes that were leased for trees that the session searches by no more.
+    old_leases: RefCell<Vec<LeafLease>>,
     /// Leaves and inner nodes taken from the leases that nothing links to yet.
     unlinked_count: Cell<u32>,
     /// Buffers for asking for many keys at once, kept for the next time.
@@ -158,6 +160,7 @@ impl IndexState {
             layer: RefCell::new(layer),
             leases: RefCell::default(),
             inner_lease: RefCell::default(),
+            old_leases: RefCell::default(),
             stand_ins: RefCell::default(),
             unlinked_count: Cell::new(0),
             scratch: RefCell::default(),

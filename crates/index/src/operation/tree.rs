@@ -173,7 +173,7 @@ impl<E: Endpoint> Index<'_, E> {
     #[cold]
     pub(super) fn arrive_at(&self, low: u64, hint: Hint, course: &Course) {
         self.learn(low, hint);
-        if course.link_count == 0 {
+        if course.link_count == 0 || !self.is_current() {
             return;
         }
         let state = self.state;
@@ -218,6 +218,9 @@ impl<E: Endpoint> Index<'_, E> {
 
     /// The node of a level has split that a child was listed in: what is cached of it is old.
     fn note_split_node(&self, level: u16, low: u64, sibling: Entry) {
+        if !self.is_current() {
+            return;
+        }
         match &mut *self.state.layer.borrow_mut() {
             Layer::Sherman(layer) => layer.forget(level, low),
             Layer::RfTree(layer) if level == 1 => layer.learn_node(sibling),
@@ -273,6 +276,12 @@ impl<E: Endpoint> Index<'_, E> {
         let Some(head) = self.tree_head() else {
             return Ok(());
         };
+        if !self.is_current() {
+            // K4: it may be that the leaf is retired, and that the tree of now does not know it.
+            self.state
+                .count_hint(|counters| counters.unlisted_count += 1);
+            return Ok(());
+        }
         let mut room = Room {
             spare: None,
             counter: is_counted.then(|| head.leaf_count_addr()),
@@ -391,6 +400,10 @@ impl<E: Endpoint> Index<'_, E> {
     /// Room for another inner node; false: the pool is full. If it is cut off, or the fabric fails,
     /// the session may own a chunk that its lease does not know of.
     async fn lease_inner(&self, head: &Head, room: &mut Room) -> Result<bool, IndexError> {
+        if !self.is_current() {
+            // What is leased is for another tree.
+            return Ok(false);
+        }
         room.spare = self.state.take_inner();
         if room.spare.is_some() {
             return Ok(true);
@@ -408,6 +421,11 @@ impl<E: Endpoint> Index<'_, E> {
                 .await
         };
         match placement.on_emptiest(lease).await {
+            Ok((_, leased)) if !self.is_current() => {
+                self.state.keep_for_old_tree(access, shape, leased);
+                critical.passed();
+                return Ok(false);
+            }
             Ok((_, leased)) => {
                 let exhausted = self.state.extend_inner(access, shape, leased);
                 LeafLease::give_exhausted(access, shape, exhausted).await?;

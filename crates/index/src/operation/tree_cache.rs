@@ -62,11 +62,14 @@ impl IndexState {
         unlisted
     }
 
-    /// Searches by another tree: nothing that was cached of the old one is kept.
+    /// Searches by another tree: nothing that was cached of the old one is kept, and nothing that
+    /// is leased for it is used any more (K4).
     pub fn replace_tree(&self, layer: Layer) {
         self.layer.replace(layer);
         self.met_unlisted.take();
         self.due_listing.take();
+        let lease = self.inner_lease.take();
+        self.old_leases.borrow_mut().extend(lease);
         self.note_replaced();
     }
 }

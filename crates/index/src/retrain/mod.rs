@@ -1,5 +1,6 @@
 //! Retraining. For `rolex` tables that is the paper's, which moves nothing: [`paper`], rules X1 to
-//! X9. For `learned` ones it is what follows.
+//! X9. For those with a tree it is [`compact`], rules K1 to K6. For `learned` ones it is what
+//! follows.
 //!
 //! Retraining by moving (DESIGN L4): the leaves of neighbouring models, and what splits have added
 //! to them, become one new run, while everybody works on; then new models take the place of the old
@@ -38,11 +39,13 @@
 //!   of the retrainer between.
 
 mod claim;
+pub mod compact;
 mod gather;
 mod mover;
 pub mod paper;
 mod publish;
 mod redirect;
+mod step;
 mod tables;
 mod train;
 

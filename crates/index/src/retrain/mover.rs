@@ -12,6 +12,7 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 use super::Retraining;
 use super::gather::{Pending, chain, contradiction};
 use super::redirect::searcher;
+use super::step::take_over;
 use crate::{Index, IndexError};
 
 /// Room for a run, filled from the right.
@@ -225,73 +226,11 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
             let pending = catalog::pending_root_addr(access.layout, entry.index);
             batch.write_word(pending, 0);
         }
-        let made = match self.take_over(batch, place, &mut sources, link).await {
-            Err(error) if error.lost_node().is_some() => {
-                let left = self.give_up(batch, place, &sources).await;
-                critical.passed();
-                return Err(left.err().unwrap_or(error));
-            }
-            made => made?,
-        };
-        critical.passed();
+        let made = take_over(&access, batch, (place, link), &mut sources, critical).await?;
         self.note(place, made.image(), &sources);
         let spent = batch.cost_mut().round_trips - before;
         self.step_round_trips_max = self.step_round_trips_max.max(spent);
         Ok(true)
-    }
-
-    /// M2; between nodes, M4.
-    async fn take_over(
-        &self,
-        batch: &mut Batch,
-        place: RemoteAddr,
-        sources: &mut [Source],
-        link: RemoteAddr,
-    ) -> Result<LeafBuffer, IndexError> {
-        let access = self.work.access;
-        let change = access.change(place);
-        let is_at_once = access
-            .endpoint
-            .leaves_out(ProtocolCheck::MovedIsWholeElsewhere);
-        if sources[0].addr.node() == place.node() || is_at_once {
-            let made = change.take_over(batch, access.owner, sources, link);
-            access.endpoint.execute(batch).await?;
-            return Ok(made);
-        }
-        // What the batch holds already is about the home node, and has to come before the sources
-        // are retired.
-        let made = change.write_moved(batch, access.owner, sources, link);
-        access.endpoint.execute(batch).await?;
-        batch.clear();
-        change.retire_sources(batch, sources);
-        access.endpoint.execute(batch).await?;
-        batch.clear();
-        change.unlock(batch);
-        access.endpoint.execute(batch).await?;
-        Ok(made)
-    }
-
-    /// U4: a node was lost in the middle of a step. If it is the new leaf's, nothing leads there
-    /// yet, or the sources are retired and unlocked; if it is the sources', nothing ever will. What
-    /// is locked on the other one is given back as it is.
-    async fn give_up(
-        &self,
-        batch: &mut Batch,
-        place: RemoteAddr,
-        sources: &[Source],
-    ) -> Result<(), IndexError> {
-        let access = self.work.access;
-        let (locked, owner) = (sources.iter().map(|source| source.addr), access.owner);
-        for leaf in locked.chain([place]) {
-            batch.clear();
-            // Only where it is still held: it may be another's since.
-            batch.compare_swap(access.geometry.lock(leaf), owner.word(), 0);
-            match access.endpoint.execute(batch).await {
-                Err(error) if error.lost_node() == Some(leaf.node()) => {}
-                given_back => given_back?,
-            }
-        }
-        Ok(())
     }
 
     fn note(&mut self, place: RemoteAddr, image: LeafImage<'_>, sources: &[Source]) {

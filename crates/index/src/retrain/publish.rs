@@ -1,9 +1,9 @@
 //! R5: a snapshot with new models in the place of old ones.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolPhase};
-use farleaf_leaf::Contradiction;
+use farleaf_leaf::{Contradiction, LeafAccess};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
-use farleaf_region::catalog;
+use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::RemoteAddr;
 
@@ -133,7 +133,7 @@ pub(super) async fn install<E: Endpoint>(
         }
     };
     access.endpoint.enters(ProtocolPhase::RootSwap);
-    swap_root(work, batch, root).await?;
+    swap_root(access, batch, work.entry, (work.root, root)).await?;
     access.endpoint.enters(ProtocolPhase::GiveBack);
     let purpose = ChunkPurpose::Snapshot { generation };
     for range in tables.into_iter().chain([snapshot]) {
@@ -145,21 +145,21 @@ pub(super) async fn install<E: Endpoint>(
 }
 
 /// R1: the pending root first, so that nobody goes back to it.
-async fn swap_root<E: Endpoint>(
-    work: &Retraining<'_, E>,
+pub(super) async fn swap_root<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    root: RemoteAddr,
+    entry: &CatalogEntry,
+    (from, to): (RemoteAddr, RemoteAddr),
 ) -> Result<(), IndexError> {
-    let access = &work.access;
     let layout = access.layout;
     batch.clear();
-    batch.write_word(catalog::pending_root_addr(layout, work.entry.index), 0);
+    batch.write_word(catalog::pending_root_addr(layout, entry.index), 0);
     access.endpoint.execute(batch).await?;
     batch.clear();
-    let place = catalog::root_addr(layout, work.entry.index);
-    let swap = batch.compare_swap(place, work.root.word(), root.word());
+    let place = catalog::root_addr(layout, entry.index);
+    let swap = batch.compare_swap(place, from.word(), to.word());
     access.endpoint.execute(batch).await?;
-    if batch.previous(swap) != work.root.word() {
+    if batch.previous(swap) != from.word() {
         // The table was dropped (G1), and nobody needs a root any more.
         return Err(farleaf_leaf::LeafError::TableDropped {
             table: access.table,

@@ -1,9 +1,12 @@
 //! R4: links to what was retired.
 
+use core::cell::Cell;
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::{Critical, Look};
+use farleaf_leaf::{Critical, LeafAccess, Look};
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_types::RemoteAddr;
 
 use super::mover::Made;
 use super::{Retraining, count};
@@ -26,9 +29,11 @@ pub(super) async fn redirect<E: Endpoint>(
     first: &Made,
 ) -> Result<(), IndexError> {
     let mut batch = Batch::new();
-    let redirected = match first.low.checked_sub(1) {
-        Some(key) => redirect_left(work, &mut batch, key, first).await,
-        None => redirect_first(work, &mut batch, first).await,
+    let redirected = if let Some(key) = first.low.checked_sub(1) {
+        redirect_left(work, &mut batch, key, first).await
+    } else {
+        let of = (work.entry, work.broken);
+        redirect_first(&work.access, &mut batch, of, first.addr).await
     };
     count(work, &mut batch);
     match redirected {
@@ -83,21 +88,21 @@ async fn redirect_left<E: Endpoint>(
 
 /// The table's first leaf keeps its address for ever (B4); once retired, it leads to the leaf at
 /// the low end.
-async fn redirect_first<E: Endpoint>(
-    work: &Retraining<'_, E>,
+pub(super) async fn redirect_first<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
     batch: &mut Batch,
-    first: &Made,
+    (entry, broken): (&CatalogEntry, &Cell<bool>),
+    first: RemoteAddr,
 ) -> Result<(), IndexError> {
-    let access = &work.access;
-    let addr = work.entry.record.first_leaf;
+    let addr = entry.record.first_leaf;
     let mut leaf = access.blank();
-    let lock = access.lock(batch, addr, None, &mut leaf, work.broken);
+    let lock = access.lock(batch, addr, None, &mut leaf, broken);
     lock.await?;
-    let critical = Critical::enter(work.broken);
+    let critical = Critical::enter(broken);
     batch.clear();
     let change = access.change(addr);
-    if leaf.image().is_retired() && leaf.image().link().place() != first.addr {
-        change.relink(batch, &mut leaf, first.addr);
+    if leaf.image().is_retired() && leaf.image().link().place() != first {
+        change.relink(batch, &mut leaf, first);
     } else {
         change.unlock(batch);
     }

@@ -37,6 +37,10 @@ pub struct Plan {
     pub fill_percent: u8,
     /// Entries that a node gets at the most.
     pub entry_count_max: u32,
+    /// What its head counts of underfull leaves from the beginning.
+    pub underfull_count: u64,
+    /// Whether it may take what is kept for making room (A6).
+    pub takes_reserve: bool,
 }
 
 impl Plan {
@@ -58,7 +62,10 @@ pub async fn build<E: Endpoint>(
     leaves: &[Entry],
 ) -> Result<NewTree, IndexError> {
     assert_eq!(leaves[0].low, 0, "the first leaf begins with the first key");
-    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    if plan.takes_reserve {
+        allocator = allocator.taking_reserve();
+    }
     let purpose = ChunkPurpose::Snapshot {
         generation: plan.generation,
     };
@@ -68,7 +75,7 @@ pub async fn build<E: Endpoint>(
     let mut tree = NewTree {
         root: addr.with_spare(plan.generation),
         head_range,
-        pieces: Pieces::new(lease_shape(plan.generation)),
+        pieces: Pieces::new(lease_shape(plan.generation), plan.takes_reserve),
         generation: plan.generation,
     };
     match write(access, plan, leaves, (addr, &mut tree.pieces)).await {
@@ -101,6 +108,7 @@ async fn write<E: Endpoint>(
         entry_count_max: plan.entry_count_max,
         root: nodes[0].child.with_spare(level),
         leaf_count: leaves.len() as u64,
+        underfull_count: plan.underfull_count,
     };
     batch.clear();
     batch.write(addr.word_at(0), &head.encode(access.table));

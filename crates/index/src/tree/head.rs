@@ -8,6 +8,7 @@
 //! | 3 | entries of a node at the most (32), CRC-32C of the address and all of words 0 to 3 but it |
 //! | 4 | root: the inner node at the top, its level in the spare bits. CAS |
 //! | 5 | leaves: of the load, and one for each split. FAA |
+//! | 6 | leaves that deletes have made underfull, or that another compaction would save. FAA |
 //!
 //! The head lies at the start of its chunk, and the table's root word names it.
 
@@ -25,6 +26,7 @@ const HEAD_SIZE_WORDS: usize = 8;
 const FORMAT: u64 = 1;
 const ROOT_WORD: u64 = 4;
 const LEAF_COUNT_WORD: u64 = 5;
+const UNDERFULL_COUNT_WORD: u64 = 6;
 
 /// A tree's head, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,9 @@ pub struct Head {
     pub root: RemoteAddr,
     /// Leaves of the load, and one for each split.
     pub leaf_count: u64,
+    /// Leaves that deletes have made underfull; when the tree is new, leaves that two neighbours in
+    /// one would save.
+    pub underfull_count: u64,
 }
 
 impl Head {
@@ -54,6 +59,11 @@ impl Head {
     /// Where leaves are counted.
     pub fn leaf_count_addr(&self) -> WordAddr {
         self.addr.word_at(LEAF_COUNT_WORD)
+    }
+
+    /// Where underfull leaves are counted.
+    pub fn underfull_count_addr(&self) -> WordAddr {
+        self.addr.word_at(UNDERFULL_COUNT_WORD)
     }
 
     /// The root word that names it.
@@ -76,6 +86,7 @@ impl Head {
         words[3] |= self.checksum(&words);
         words[4] = self.root.word();
         words[5] = self.leaf_count;
+        words[6] = self.underfull_count;
         words
     }
 
@@ -99,6 +110,7 @@ impl Head {
             entry_count_max: (words[3] >> 32) as u32,
             root: RemoteAddr::from_word(words[4]),
             leaf_count: words[5],
+            underfull_count: words[6],
         };
         if words[0] >> 48 != FORMAT {
             return Err(format!("its head has format {}", words[0] >> 48));
@@ -165,6 +177,7 @@ mod tests {
             entry_count_max: 61,
             root: at(5000).with_spare(2),
             leaf_count: 167,
+            underfull_count: 8,
         };
         let words = head.encode(TableId(9));
         let root = (2 << 40) + 5000;
@@ -172,7 +185,7 @@ mod tests {
         assert_eq!(words[1..3], [1000, 4096]);
         assert_eq!(words[3] >> 32, 61);
         assert_eq!(words[3] as u32, GOLDEN_CHECKSUM, "{:#x}", words[3] as u32);
-        assert_eq!(words[4..], [root, 167, 0, 0]);
+        assert_eq!(words[4..], [root, 167, 8, 0]);
         assert_eq!(Head::decode(at(2048), TableId(9), &words), Ok(head));
         assert!(Head::decode(at(2049), TableId(9), &words).is_err());
         assert!(Head::decode(at(2048), TableId(8), &words).is_err());

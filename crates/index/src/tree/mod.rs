@@ -4,7 +4,8 @@
 //! The tree is a B-link tree whose lowest level is the data layer. All that it says is a hint: a
 //! child that it lists may have split; the leaf says so itself. So a tree may lack entries, for a
 //! while or for ever, and answers stay right; only the way gets longer. Nothing of a tree is merged
-//! or moved, so what a session has cached of it stays true for as long as the root does.
+//! or moved: a compaction makes a new one (K3 of [`compact`](crate::retrain::compact)). So what a
+//! session has cached of it stays true for as long as the table's root does.
 //!
 //! | module | what it holds |
 //! |---|---|

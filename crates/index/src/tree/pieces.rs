@@ -21,17 +21,19 @@ pub(crate) struct Pieces {
     used_chunk_count: u64,
     used_piece_count: u64,
     placement: Option<Placement>,
+    takes_reserve: bool,
 }
 
 impl Pieces {
-    /// No chunks yet.
-    pub(crate) fn new(shape: LeaseShape) -> Self {
+    /// No chunks yet; of those that are kept for making room (A6), if it `takes_reserve`.
+    pub(crate) fn new(shape: LeaseShape, takes_reserve: bool) -> Self {
         Self {
             shape,
             ranges: Vec::new(),
             used_chunk_count: 0,
             used_piece_count: 0,
             placement: None,
+            takes_reserve,
         }
     }
 
@@ -68,7 +70,10 @@ impl Pieces {
         &mut self,
         access: &LeafAccess<'_, E>,
     ) -> Result<ChunkRange, RegionError> {
-        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        if self.takes_reserve {
+            allocator = allocator.taking_reserve();
+        }
         let mut placement = match self.placement.take() {
             Some(placement) => placement,
             None => Placement::read(&allocator, access.layout).await?,

@@ -37,6 +37,15 @@ impl<E: Endpoint> Keeper<E> {
         Ok(false)
     }
 
+    /// Whether a chunk is the node's own: of what a sweep has taken over it could not tell what is
+    /// in use (U4). The leaves that are retired there are found again when one can (T4).
+    pub(super) async fn has_chunk(&self, chunk: ChunkIndex) -> Result<bool, RegionError> {
+        let mut batch = farleaf_fabric::Batch::new();
+        let owner = batch.read(self.layout.chunk_entry(chunk), 1);
+        self.endpoint.execute(&mut batch).await?;
+        Ok(batch.words(owner)[0] == self.owner.word())
+    }
+
     /// Marks leaves of a shared chunk as free; if all of them are, the chunk is. False: it is
     /// leased.
     pub(super) async fn free_leaves(

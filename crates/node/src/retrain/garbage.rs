@@ -6,8 +6,9 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::retrain::Retraining;
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
-use farleaf_leaf::LeafGeometry;
+use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::RegionError;
+use farleaf_region::allocation::ChunkTable;
 use farleaf_region::catalog::EntryState;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
@@ -15,7 +16,7 @@ use farleaf_region::members::MemberState;
 use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, SequenceNumber, TableId};
 
 use super::Retrainer;
-use super::look::Looked;
+use super::look::{Looked, is_beyond_loss};
 use crate::sweep::Keeper;
 
 /// A group of what nothing in far memory names any more.
@@ -98,18 +99,19 @@ impl Retrainer {
     pub(super) async fn stale_leaves<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        table: &Looked<'_, E>,
+        access: &LeafAccess<'_, E>,
+        (first_leaf, chunks): (RemoteAddr, &ChunkTable),
     ) -> Result<Vec<RemoteAddr>, IndexError> {
-        let geometry = table.access.geometry;
-        let mut known: BTreeSet<RemoteAddr> = BTreeSet::from([table.entry.record.first_leaf]);
+        let geometry = access.geometry;
+        let mut known: BTreeSet<RemoteAddr> = BTreeSet::from([first_leaf]);
         for group in &*self.garbage.borrow() {
             known.extend(&group.leaves);
         }
         let mut stale = Vec::new();
         let mut batch = Batch::new();
-        for (index, chunk) in table.chunks.iter() {
+        for (index, chunk) in chunks.iter() {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
-            let is_own = chunk.table == table.access.table && chunk.owner.is_free();
+            let is_own = chunk.table == access.table && chunk.owner.is_free();
             if !is_leaves || !is_own {
                 continue;
             }
@@ -126,7 +128,7 @@ impl Retrainer {
                 let link = RemoteAddr::from_word(batch.words(read)[0]);
                 let was_moved = link.is_retired() && !link.place().is_null();
                 let is_new = was_moved && !known.contains(&leaf);
-                if is_new && !table.is_beyond_loss(keeper, link.place()) {
+                if is_new && !is_beyond_loss(keeper, access, chunks, link.place()) {
                     stale.push(leaf);
                 }
             }
@@ -275,7 +277,7 @@ impl Retrainer {
         for (chunk, leaves) in by_chunk {
             if keeper.free_leaves(chunk, group.table, &leaves).await? {
                 reclaimed_bytes += leaves.len() as u64 * group.leaf_size_bytes;
-            } else {
+            } else if !keeper.has_chunk(chunk).await? {
                 group.leaves.extend(leaves);
             }
         }

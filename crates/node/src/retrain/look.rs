@@ -147,6 +147,25 @@ pub(super) async fn count_changes<E: Endpoint>(
     Ok(counted)
 }
 
+/// U4: whether nothing may be known to lead past a retired leaf to this one: it is on a lost node,
+/// or in a run that was never committed because one is lost. Then R4 was not done.
+pub(super) fn is_beyond_loss<E: Endpoint>(
+    keeper: &Keeper<E>,
+    access: &LeafAccess<'_, E>,
+    chunks: &ChunkTable,
+    leaf: RemoteAddr,
+) -> bool {
+    if keeper.layout.members().state(leaf.node()) == Some(MemberState::Lost) {
+        return true;
+    }
+    let chunk = access.layout.chunk_of(leaf);
+    let chunk = chunk.and_then(|chunk| chunks.get(chunk));
+    chunk.is_some_and(|chunk| {
+        let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
+        is_run && chunk.owner == keeper.owner
+    })
+}
+
 impl<E: Endpoint> Looked<'_, E> {
     pub(super) fn work<'b>(&'b self, broken: &'b Cell<bool>) -> Retraining<'b, E> {
         let slot_count = self.access.geometry.slot_count();
@@ -204,20 +223,6 @@ impl<E: Endpoint> Looked<'_, E> {
             }
         }
         found
-    }
-
-    /// U4: whether nothing may be known to lead past a retired leaf to this one: it is on a lost
-    /// node, or in a run that was never committed because one is lost. Then R4 was not done.
-    pub(super) fn is_beyond_loss(&self, keeper: &Keeper<E>, leaf: RemoteAddr) -> bool {
-        if keeper.layout.members().state(leaf.node()) == Some(MemberState::Lost) {
-            return true;
-        }
-        let chunk = self.access.layout.chunk_of(leaf);
-        let chunk = chunk.and_then(|chunk| self.chunks.get(chunk));
-        chunk.is_some_and(|chunk| {
-            let is_run = matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
-            is_run && chunk.owner == keeper.owner
-        })
     }
 
     /// Whether a leaf lies in a chunk of leaves that splits made.

@@ -52,7 +52,7 @@ pub(crate) use look::is_full;
 pub use policy::RetrainPolicy;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
@@ -98,6 +98,8 @@ pub struct Retrainer {
     /// Ticks for which the oldest garbage has waited for a session.
     waiting_tick_count: Cell<u32>,
     rests: RefCell<Rests>,
+    /// Trees of which a compaction found nothing to do, and what was counted of them then.
+    fruitless: RefCell<BTreeMap<TableId, (RemoteAddr, u64)>>,
     /// When ticks were last counted, by the clock.
     counted_ns: Cell<u64>,
     /// Ticks until the node looks at all counters by itself.
@@ -135,6 +137,7 @@ impl Retrainer {
             turns: RefCell::default(),
             waiting_tick_count: Cell::new(0),
             rests: RefCell::default(),
+            fruitless: RefCell::default(),
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),
@@ -286,6 +289,7 @@ impl Retrainer {
         let is_there = |id| catalog.iter().any(|entry| entry.record.id == id);
         self.redirected.retain(is_there);
         self.rests.borrow_mut().keep(is_there);
+        self.fruitless.borrow_mut().retain(|id, _| is_there(*id));
         self.turns.borrow_mut().keep(is_there);
         let is_live = |entry: &CatalogEntry| {
             let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
@@ -331,8 +335,8 @@ impl Retrainer {
     ) -> Result<bool, IndexError> {
         let kind = LayerKind::from_number(entry.record.search_layer);
         if kind.is_some_and(LayerKind::has_tree) {
-            let is_due = is_scan_due || is_own_look;
-            return self.look_at_tree(keeper, entry, patience, is_due).await;
+            let looks = (is_scan_due, is_own_look);
+            return self.look_at_tree(keeper, entry, patience, looks).await;
         }
         if is_scan_due {
             match keeper.adopt_orphans(&entry, patience).await {
@@ -354,7 +358,8 @@ impl Retrainer {
             return Ok(false);
         };
         if is_scan_due {
-            let leaves = self.stale_leaves(keeper, &table).await?;
+            let of = (table.entry.record.first_leaf, &table.chunks);
+            let leaves = self.stale_leaves(keeper, &table.access, of).await?;
             self.collect(keeper, &table, leaves, Vec::new()).await?;
         }
         self.retrain_table(keeper, &table, patience, is_own_look)

@@ -154,7 +154,7 @@ impl RetrainPolicy {
         Some(from..to)
     }
 
-    fn is_due(&self, leaf_count: u64, counted: Counted, is_quiet: bool) -> bool {
+    pub(super) fn is_due(&self, leaf_count: u64, counted: Counted, is_quiet: bool) -> bool {
         let wanted = (leaf_count / self.leaves_per_split).max(self.split_count_min);
         let wanted_quiet = (leaf_count / self.quiet_leaves_per_split).max(1);
         counted.splits >= wanted

@@ -1,5 +1,5 @@
-//! Tables with a tree: nothing of them is retrained. What a load has left of the tree before it is
-//! reused (T2, T3).
+//! Tables with a tree: when they are compacted (K1 to K6 of `farleaf_index::retrain::compact`), and
+//! what becomes of the leaves and trees that are left behind (T2 to T4).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -7,80 +7,294 @@ use std::collections::BTreeSet;
 use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_index::retrain::RetrainSummary;
+use farleaf_index::retrain::compact::{Compaction, Leased, Wanted, compact};
+use farleaf_index::tree::head::{Head, read_head};
+use farleaf_leaf::LeafAccess;
+use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
+use farleaf_types::{NodeId, RemoteAddr};
 
-use super::Retrainer;
+use super::policy::Counted;
+use super::{Retrainer, is_full};
 use crate::patience::Patience;
 use crate::sweep::Keeper;
 
+/// One in so many of a table's leaves may be compacted together: each compaction writes the whole
+/// tree.
+const TABLE_SHARE: u64 = 4;
+
+/// A table with a tree, as it is looked at once.
+struct LookedTree<'a, E> {
+    access: LeafAccess<'a, E>,
+    entry: CatalogEntry,
+    root: RemoteAddr,
+    chunks: ChunkTable,
+}
+
+impl<E: Endpoint> LookedTree<'_, E> {
+    /// Whether the node has chunks of leaves that a sweep has taken over from the dead, and of
+    /// which it could not tell what is in use, as the way there is lost (U4).
+    fn has_unsorted(&self, keeper: &Keeper<E>) -> bool {
+        let mut chunks = self.chunks.iter();
+        chunks.any(|(_, chunk)| {
+            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
+            is_leaves && chunk.table == self.access.table && chunk.owner == keeper.owner
+        })
+    }
+
+    /// Chunks of leaves on nodes that are to be left, which nobody leases.
+    fn leaves_left(&self, keeper: &Keeper<E>) -> Vec<ChunkIndex> {
+        let is_there = |index: &ChunkIndex, chunk: &ChunkEntry| {
+            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
+            let is_own = chunk.table == self.access.table && chunk.owner.is_free();
+            is_leaves && is_own && is_left(keeper, index.node())
+        };
+        let chunks = self.chunks.iter();
+        let left = chunks.filter(|(index, chunk)| is_there(index, chunk));
+        left.map(|(index, _)| index).collect()
+    }
+}
+
 impl Retrainer {
-    /// Looks whether chunks of an older load are left: at the node's own looks, and when somebody
-    /// has died. Nothing more is ever due.
+    /// Compacts a table if deletes have made many of its leaves underfull, if some of it is on a
+    /// node that is to be left, or if another retrainer has left a compaction half done: at the
+    /// node's own looks, and when somebody has died. Whether more is due after this.
     pub(super) async fn look_at_tree<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
         entry: CatalogEntry,
         patience: &Patience<'_>,
-        is_look_due: bool,
+        (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
-        self.tell_undrained(keeper, &entry);
-        let Some(access) = keeper.access(&entry).filter(|_| is_look_due) else {
-            return Ok(false);
-        };
-        // T2: the chunks first, then the root.
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
-        let chunks = allocator.entries().await?;
-        let broken = Cell::new(false);
-        let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
-            return Ok(false);
-        };
-        let root = root?;
-        if root.is_null() {
+        if !is_scan_due && !is_own_look && !self.is_more_due.get() {
             return Ok(false);
         }
-        let table = entry.record.id;
-        let known = self.known(table);
+        let Some(table) = look(keeper, entry.clone(), patience).await? else {
+            self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
+            return Ok(false);
+        };
+        let (mut stale, mut unsorted) = (Vec::new(), false);
+        if is_scan_due {
+            unsorted = table.has_unsorted(keeper);
+            let of = (table.entry.record.first_leaf, &table.chunks);
+            stale = self.stale_leaves(keeper, &table.access, of).await?;
+        }
+        self.collect_trees(keeper, &table, Vec::new()).await?;
+        for chunk in table.leaves_left(keeper) {
+            let entry = table.chunks.get(chunk).expect("it was just met");
+            if entry.free.count() == table.access.geometry.chunk_leaf_count() {
+                // Somebody leased it and used none of it, or what was used is free again.
+                keeper.free_leaves(chunk, table.access.table, &[]).await?;
+            }
+        }
+        let head = read_head(&table.access, table.root).await?;
+        let finishes_another = unsorted || !stale.is_empty();
+        let Some(wanted) = self.wanted(keeper, &table, &head, finishes_another) else {
+            return Ok(false);
+        };
+        let begun = (self.clock)();
+        let compacted = self.compact(keeper, &table, &head, (wanted, patience));
+        let summary = match compacted.await {
+            Ok(Some(summary)) => summary,
+            Ok(None) => {
+                if !table.leaves_left(keeper).is_empty() && !self.has_garbage() {
+                    // Leaves there are neither in use nor free: retired ones are looked for (T4).
+                    self.is_scan_due.set(true);
+                }
+                return Ok(false);
+            }
+            Err(error) if is_full(&error) => {
+                self.rest_until_room(table.access.table, &error);
+                return Ok(false);
+            }
+            // U4: while some of it is lost, the table stays as it is.
+            Err(error) if error.lost_node().is_some() => {
+                self.note_fruitless(&table, &head);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        if unsorted {
+            // By the new tree it can be told what is in use there.
+            keeper.sweep_until(patience.stop()).await?;
+        }
+        if self.rests.borrow_mut().has_room(table.access.table) {
+            tracing::info!(table = %table.access.table, "room to compact again");
+        }
+        self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
+        let first_leaf = table.entry.record.first_leaf;
+        let mut leaves = summary.retired;
+        leaves.extend(stale);
+        leaves.retain(|leaf| *leaf != first_leaf);
+        if let Some(table) = look(keeper, entry, patience).await? {
+            self.collect_trees(keeper, &table, leaves).await?;
+        } else {
+            self.is_scan_due.set(true);
+        }
+        Ok(true)
+    }
+
+    /// T1: what there is to do for a compaction, if it is worth a look at all leaves.
+    fn wanted<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &LookedTree<'_, E>,
+        head: &Head,
+        finishes_another: bool,
+    ) -> Option<Wanted> {
+        let id = table.access.table;
+        let current = Some(ChunkPurpose::Inner {
+            generation: head.generation,
+        });
+        let mut own = table.chunks.iter().filter(|(_, chunk)| chunk.table == id);
+        let moves_tree =
+            own.any(|(index, chunk)| chunk.purpose == current && is_left(keeper, index.node()));
+        let has_leaves_left = !table.leaves_left(keeper).is_empty();
+        let counted = Counted {
+            splits: 0,
+            underfull: head.underfull_count,
+        };
+        let tried = self.fruitless.borrow().get(&id).copied();
+        let is_due = self.policy.is_due(head.leaf_count, counted, false)
+            && tried.is_none_or(|(root, count)| root != table.root || count < head.underfull_count);
+        if !(is_due || moves_tree || has_leaves_left || finishes_another) {
+            return None;
+        }
+        Some(Wanted {
+            step_count_max: self
+                .policy
+                .leaf_count_max
+                .max(head.leaf_count / TABLE_SHARE),
+            finishes_another,
+            moves_tree,
+        })
+    }
+
+    async fn compact<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &LookedTree<'_, E>,
+        head: &Head,
+        (wanted, patience): (Wanted, &Patience<'_>),
+    ) -> Result<Option<RetrainSummary>, IndexError> {
+        let (broken, leased) = (Cell::new(false), Leased::default());
+        let record = &table.entry.record;
+        let slot_count = table.access.geometry.slot_count();
+        let work = Compaction {
+            access: table.access,
+            entry: &table.entry,
+            head,
+            root: table.root,
+            merged_count_max: slot_count * usize::from(record.fill_percent) / 100,
+            broken: &broken,
+        };
+        let may_go_on = || !patience.is_over();
+        let conditions = (|node| is_left(keeper, node), may_go_on);
+        let compacted = Box::pin(compact(&work, &leased, wanted, conditions));
+        let compacted = patience.wait(compacted).await;
+        // Cut off, it was resting: it held nothing but what is leased.
+        leased.give_back(&table.access).await?;
+        let Some(compacted) = compacted else {
+            self.is_scan_due.set(true);
+            return Ok(None);
+        };
+        let compacted = compacted?;
+        if compacted.is_none() {
+            self.note_fruitless(table, head);
+        }
+        Ok(compacted)
+    }
+
+    /// Nothing is tried again before there is more to do.
+    fn note_fruitless<E>(&self, table: &LookedTree<'_, E>, head: &Head) {
+        let tried = (table.root, head.underfull_count);
+        self.fruitless
+            .borrow_mut()
+            .insert(table.access.table, tried);
+    }
+
+    fn note_compaction<E>(
+        &self,
+        table: &LookedTree<'_, E>,
+        summary: &RetrainSummary,
+        time_ns: u64,
+    ) {
+        self.count(|tally| {
+            tally.retraining_count += 1;
+            tally.moved_count += summary.moved_count;
+            tally.made_count += summary.made_count;
+            tally.record_count += summary.record_count;
+            tally.time_ns += time_ns;
+            tally.time_ns_max = tally.time_ns_max.max(time_ns);
+            let longest = tally.step_round_trips_max;
+            tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
+        });
+        tracing::debug!(
+            table = %table.access.table,
+            moved = summary.moved_count,
+            made = summary.made_count,
+            time_ns,
+            "compacted"
+        );
+    }
+
+    /// T2 and T3: these leaves, and chunks of older trees, are garbage.
+    async fn collect_trees<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &LookedTree<'_, E>,
+        leaves: Vec<RemoteAddr>,
+    ) -> Result<(), IndexError> {
+        let id = table.access.table;
+        let known = self.known(id);
         let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
             let is_older = match chunk.purpose {
                 Some(
                     ChunkPurpose::Inner { generation } | ChunkPurpose::Snapshot { generation },
-                ) => generation != root.spare(),
+                ) => generation != table.root.spare(),
                 _ => false,
             };
-            is_older && chunk.table == table && chunk.owner.is_free() && !known.contains(index)
+            is_older && chunk.table == id && chunk.owner.is_free() && !known.contains(index)
         };
-        let old: BTreeSet<ChunkIndex> = chunks
-            .iter()
-            .filter(|(index, chunk)| is_garbage(index, chunk))
-            .map(|(index, _)| index)
-            .collect();
-        let group = (table, access.geometry);
-        self.discard(
-            keeper,
-            group,
-            (Vec::new(), old.into_iter().collect()),
-            Vec::new(),
-        )
-        .await?;
-        Ok(false)
+        let chunks = table.chunks.iter();
+        let old = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
+        let old: BTreeSet<ChunkIndex> = old.map(|(index, _)| index).collect();
+        let group = (id, table.access.geometry);
+        let found = (leaves, old.into_iter().collect());
+        self.discard(keeper, group, found, Vec::new()).await
     }
+}
 
-    /// Says once that a node is not left because of a table.
-    fn tell_undrained<E: Endpoint>(&self, keeper: &Keeper<E>, entry: &CatalogEntry) {
-        let members = keeper.layout.members();
-        let mut draining = members
-            .reachable()
-            .filter(|node| members.state(*node) == Some(MemberState::Draining));
-        if draining.next().is_some() && self.told_undrained.borrow_mut().insert(entry.record.id) {
-            tracing::warn!(
-                table = entry.record.name,
-                "a table whose leaves a tree leads to moves no leaf: its node is not left before \
-                 it is dropped"
-            );
-        }
-    }
+/// T2: the chunks first, then the root. `None`: somebody who does not go on holds its first leaf,
+/// or it was dropped.
+async fn look<'a, E: Endpoint>(
+    keeper: &'a Keeper<E>,
+    entry: CatalogEntry,
+    patience: &Patience<'_>,
+) -> Result<Option<LookedTree<'a, E>>, IndexError> {
+    let Some(access) = keeper.access(&entry) else {
+        return Ok(None);
+    };
+    let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+    let chunks = allocator.entries().await?;
+    let broken = Cell::new(false);
+    let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
+        return Ok(None);
+    };
+    let root = root?;
+    Ok((!root.is_null()).then_some(LookedTree {
+        access,
+        entry,
+        root,
+        chunks,
+    }))
+}
+
+/// Whether a node is to be left (U5).
+fn is_left<E>(keeper: &Keeper<E>, node: NodeId) -> bool {
+    keeper.layout.members().state(node) == Some(MemberState::Draining)
 }

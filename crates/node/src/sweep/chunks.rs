@@ -73,6 +73,13 @@ impl<E: Endpoint> Keeper<E> {
                 report.leaf_count += free.count();
                 Some((purpose, free))
             }
+            // K4: an older tree's, in which sessions that have not followed yet still descend. It
+            // is garbage, and waits for them (T2, T3).
+            Some(purpose @ ChunkPurpose::Inner { generation })
+                if table.tree.is_some_and(|head| head.generation > generation) =>
+            {
+                Some((purpose, none))
+            }
             // Leaves may have been moved into it (R6): it is looked into when all are the node's.
             Some(ChunkPurpose::Run { .. }) | None => None,
             Some(_) => Some((ChunkPurpose::Free, none)),

@@ -1,0 +1,352 @@
+//! Compaction: what retraining is to a table with a tree (RF-tree: merges of underfull leaves and
+//! inner nodes).
+//!
+//! - **K1.** R1 holds: one retrainer works on a table, and it alone retires leaves of a table that
+//!   is not empty, and swaps the root after a load.
+//! - **K2.** Two neighbours whose records fit into one leaf become one, and a leaf moves away from
+//!   a node that is to be left, by M1 to M4, into a leaf that is leased like a split's; from right
+//!   to left. It waits for the right one's lock while it holds none, and for the left one's not at
+//!   all. Then the leaf to the left is linked to the new one, under its lock. (R8 holds.)
+//! - **K3.** When the steps are over, a whole new tree is written over the leaves that there are,
+//!   and the root is swapped to its head: the commit point. So inner nodes that have become empty
+//!   are merged, and none is on a node that is to be left. Until then the old tree lists leaves
+//!   that are retired, and they lead on.
+//! - **K4.** What was retired is listed by old trees alone from then on. An operation lists a leaf
+//!   in no tree but that which it began with: it may have met the leaf before that was retired.
+//!   Inner nodes are leased for one tree.
+//! - **K5.** Leaves, and nodes of the old tree, are reused when every session has passed (D7, T3).
+//! - **K6.** If a retrainer dies, links to what it has retired, and entries for it, may be left.
+//!   The next one finds the retired leaves (T4), links what leads to them to what they lead to,
+//!   and goes on with K3: then they are garbage as by K5.
+
+mod chain;
+mod room;
+
+use core::cell::Cell;
+
+use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
+use farleaf_leaf::moving::Source;
+use farleaf_leaf::{Contradiction, Critical, LeafAccess, Look};
+use farleaf_region::catalog::{self, CatalogEntry};
+use farleaf_types::{NodeId, RemoteAddr};
+
+use super::RetrainSummary;
+use super::publish::swap_root;
+use super::redirect::redirect_first;
+use super::step::take_over;
+use crate::IndexError;
+use crate::load::draw_generation;
+use crate::tree::TreeAccess;
+use crate::tree::build::{Plan, build};
+use crate::tree::head::Head;
+use chain::{Chain, Seen};
+pub use room::Leased;
+
+/// What a retrainer compacts.
+#[derive(Debug)]
+pub struct Compaction<'a, E> {
+    /// The table's leaves, in the name of the retrainer's session.
+    pub access: LeafAccess<'a, E>,
+    /// The table's catalog entry.
+    pub entry: &'a CatalogEntry,
+    /// What the root names.
+    pub head: &'a Head,
+    /// The root.
+    pub root: RemoteAddr,
+    /// Records that two leaves may have together to become one.
+    pub merged_count_max: usize,
+    /// The retrainer's session: set when it was cut off while it may have held something.
+    pub broken: &'a Cell<bool>,
+}
+
+/// What a compaction is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Steps at the most.
+    pub step_count_max: u64,
+    /// Whether leaves were found that another retrainer has retired (K6): a new tree is written
+    /// whatever else there is to do.
+    pub finishes_another: bool,
+    /// Whether some of the tree itself is on a node that is to be left.
+    pub moves_tree: bool,
+}
+
+/// What became of a step.
+enum Step {
+    Done,
+    /// The leaves are not as they seemed.
+    Skipped,
+    NoRoom,
+}
+
+/// Compacts a table. `is_left` tells which nodes are to be left; `may_go_on` is asked before each
+/// step. `None`: there was nothing to do, and nothing has changed. The sources' memory, and the old
+/// tree's, is the caller's to reuse (K5), and what is left of `leased` to give back.
+///
+/// # Errors
+/// The pool is full, a leaf is damaged, a node is lost or the fabric failed: what was done is for
+/// the next compaction to finish (K6).
+pub async fn compact<E: Endpoint>(
+    work: &Compaction<'_, E>,
+    leased: &Leased,
+    wanted: Wanted,
+    (is_left, may_go_on): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
+) -> Result<Option<RetrainSummary>, IndexError> {
+    let _course = Course::begin(work.access.endpoint, ProtocolPhase::Gather);
+    let mut batch = Batch::new();
+    let compacted = Box::pin(compact_with(
+        work,
+        &mut batch,
+        (leased, wanted),
+        (is_left, may_go_on),
+    ));
+    let compacted = compacted.await;
+    let counters = work.access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    compacted
+}
+
+async fn compact_with<E: Endpoint>(
+    work: &Compaction<'_, E>,
+    batch: &mut Batch,
+    (leased, wanted): (&Leased, Wanted),
+    (is_left, may_go_on): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
+) -> Result<Option<RetrainSummary>, IndexError> {
+    let tree = TreeAccess {
+        leaves: work.access,
+        broken: work.broken,
+    };
+    let level = tree.level(work.head.generation).await?;
+    let mut chain = Chain::read(work, batch, &level.entries).await?;
+    work.access.endpoint.enters(ProtocolPhase::Redirect);
+    for number in core::mem::take(&mut chain.behind_retired) {
+        work.link_left(batch, &chain, number).await?;
+    }
+    work.access.endpoint.enters(ProtocolPhase::Steps);
+    let mut summary = RetrainSummary::default();
+    // Steps go from right to left: the numbers of what is left of one stay good.
+    let mut step_count = 0;
+    for is_pair in [false, true] {
+        let numbers = if is_pair {
+            work.pairs(&chain)
+        } else {
+            chain.on_nodes(&is_left)
+        };
+        for number in numbers {
+            if !may_go_on() || step_count == wanted.step_count_max {
+                break;
+            }
+            step_count += 1;
+            let step = work.step(batch, leased, (&mut chain, number), is_pair, &mut summary);
+            if let Step::NoRoom = step.await? {
+                break;
+            }
+        }
+    }
+    let is_worth_it = !summary.retired.is_empty() || wanted.finishes_another || wanted.moves_tree;
+    if !is_worth_it {
+        return Ok(None);
+    }
+    publish(work, batch, &chain).await?;
+    summary.moved_count = summary.retired.len() as u64;
+    summary.record_count = chain.record_count();
+    Ok(Some(summary))
+}
+
+/// K3.
+async fn publish<E: Endpoint>(
+    work: &Compaction<'_, E>,
+    batch: &mut Batch,
+    chain: &Chain,
+) -> Result<(), IndexError> {
+    let access = &work.access;
+    access.endpoint.enters(ProtocolPhase::Snapshot);
+    let plan = Plan {
+        generation: draw_generation(access, batch).await?,
+        record_count: chain.record_count(),
+        fill_percent: work.entry.record.fill_percent,
+        entry_count_max: work.head.entry_count_max,
+        underfull_count: work.pairs(chain).len() as u64,
+        takes_reserve: true,
+    };
+    let tree = build(access, plan, &chain.entries()).await?;
+    access.endpoint.enters(ProtocolPhase::RootSwap);
+    let swap = swap_root(access, batch, work.entry, (work.root, tree.root));
+    if let Err(error) = swap.await {
+        if error.fabric_failure().is_none() {
+            tree.give_back(access, false).await?;
+        }
+        return Err(error);
+    }
+    access.endpoint.enters(ProtocolPhase::GiveBack);
+    tree.give_back(access, true).await
+}
+
+impl<E: Endpoint> Compaction<'_, E> {
+    fn contradiction(&self, addr: RemoteAddr, what: Contradiction) -> IndexError {
+        self.access.contradiction(addr, what).into()
+    }
+
+    fn pairs(&self, chain: &Chain) -> Vec<usize> {
+        chain.pairs(self.merged_count_max)
+    }
+
+    /// K2: moves the leaf with this number, and its left neighbour with it if they are a pair.
+    async fn step(
+        &self,
+        batch: &mut Batch,
+        leased: &Leased,
+        (chain, number): (&mut Chain, usize),
+        is_pair: bool,
+        summary: &mut RetrainSummary,
+    ) -> Result<Step, IndexError> {
+        let (access, broken) = (&self.access, self.broken);
+        let right = chain.leaves[number].addr;
+        // Nothing is leased while something is locked (R8).
+        if !leased.provide(access, right.node()).await? {
+            return Ok(Step::NoRoom);
+        }
+        let before = batch.cost_mut().round_trips;
+        let mut leaf = access.blank();
+        let lock = access.lock(batch, right, None, &mut leaf, broken);
+        lock.await?;
+        let critical = Critical::enter(broken);
+        let (is_retired, link) = (leaf.image().is_retired(), leaf.image().link());
+        let mut sources = vec![Source { addr: right, leaf }];
+        let mut is_as_seen = !is_retired && link == chain.link_of(number);
+        if is_as_seen && is_pair {
+            let left = chain.leaves[number - 1].addr;
+            // M4: sources are on one node.
+            is_as_seen =
+                left.node() == right.node() && self.with_left(batch, left, &mut sources).await?;
+        }
+        if !is_as_seen {
+            access.unlock(batch, right, broken).await?;
+            critical.passed();
+            if is_retired {
+                return Err(self.contradiction(right, Contradiction::RetiredByNobody));
+            }
+            return Ok(Step::Skipped);
+        }
+        let place = leased.take(right.node());
+        let place = place.expect("provided before anything was locked");
+        batch.clear();
+        let first_leaf = self.entry.record.first_leaf;
+        if sources.iter().any(|source| source.addr == first_leaf) {
+            // R1: before the first leaf is retired, and under its lock, which a load needs.
+            let pending = catalog::pending_root_addr(access.layout, self.entry.index);
+            batch.write_word(pending, 0);
+        }
+        let made = take_over(access, batch, (place, link), &mut sources, critical).await?;
+        let spent = batch.cost_mut().round_trips - before;
+        summary.step_round_trips_max = summary.step_round_trips_max.max(spent);
+        summary.made_count += 1;
+        summary.retired.extend(sources.iter().map(|it| it.addr));
+        let first = number + 1 - sources.len();
+        let made = Seen {
+            addr: place,
+            low: made.image().low(),
+            record_count: made.image().record_count(),
+        };
+        chain.leaves.splice(first..=number, [made]);
+        self.link_left(batch, chain, first).await?;
+        Ok(Step::Done)
+    }
+
+    /// M1: locks the left neighbour of a locked leaf, too, if that is what it is, nobody holds it,
+    /// and both fit into one.
+    async fn with_left(
+        &self,
+        batch: &mut Batch,
+        left: RemoteAddr,
+        sources: &mut Vec<Source>,
+    ) -> Result<bool, IndexError> {
+        let (access, broken) = (&self.access, self.broken);
+        let mut leaf = access.blank();
+        if access
+            .endpoint
+            .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
+        {
+            leaf = access.read_intact(batch, left, broken).await?;
+        } else if !access.lock_if_free(batch, left, &mut leaf, broken).await? {
+            return Ok(false);
+        }
+        let (image, right) = (leaf.image(), &sources[0]);
+        let record_count = image.record_count() + right.leaf.image().record_count();
+        let is_neighbour = !image.is_retired() && image.link() == right.addr;
+        if !is_neighbour || record_count > self.merged_count_max {
+            access.unlock(batch, left, broken).await?;
+            return Ok(false);
+        }
+        sources.insert(0, Source { addr: left, leaf });
+        Ok(true)
+    }
+
+    /// K2: links what is to the left of the leaf with this number to that. What is lost with its
+    /// node (U4) links to nothing any more.
+    async fn link_left(
+        &self,
+        batch: &mut Batch,
+        chain: &Chain,
+        number: usize,
+    ) -> Result<(), IndexError> {
+        let to = chain.leaves[number];
+        let linked = match number.checked_sub(1) {
+            Some(left) => {
+                let left = chain.leaves[left].addr;
+                self.link_from(batch, left, to).await
+            }
+            None => redirect_first(&self.access, batch, (self.entry, self.broken), to.addr).await,
+        };
+        match linked {
+            Err(error) if error.lost_node().is_some() => Ok(()),
+            linked => linked,
+        }
+    }
+
+    /// `from` was the left neighbour when it was seen; it may have been split since.
+    async fn link_from(
+        &self,
+        batch: &mut Batch,
+        from: RemoteAddr,
+        to: Seen,
+    ) -> Result<(), IndexError> {
+        let (access, broken) = (&self.access, self.broken);
+        if access
+            .endpoint
+            .leaves_out(ProtocolCheck::LinksAreRedirected)
+        {
+            return Ok(());
+        }
+        let (mut addr, mut leaf) = (from, access.blank());
+        loop {
+            let lock = access.lock(batch, addr, None, &mut leaf, broken);
+            lock.await?;
+            let critical = Critical::enter(broken);
+            let look = access.look_intact(leaf.image(), to.low - 1);
+            batch.clear();
+            let change = access.change(addr);
+            if look == Look::Here && leaf.image().link() != to.addr {
+                change.relink(batch, &mut leaf, to.addr);
+            } else {
+                change.unlock(batch);
+            }
+            let executed = access.endpoint.execute(batch).await;
+            if let Err(error) = executed {
+                if error.lost_node() == Some(addr.node()) {
+                    critical.passed();
+                }
+                return Err(error.into());
+            }
+            critical.passed();
+            match look {
+                Look::Here => return Ok(()),
+                Look::Right(next) => addr = next.place(),
+                // K1, and it begins left of what it linked to.
+                Look::Retired(_) | Look::Left | Look::Torn => {
+                    return Err(self.contradiction(addr, Contradiction::RetiredByNobody));
+                }
+            }
+        }
+    }
+}

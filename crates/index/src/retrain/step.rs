@@ -1,0 +1,85 @@
+//! M2 and M4: one step of whoever moves leaves, once the sources are locked.
+
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_leaf::moving::Source;
+use farleaf_leaf::{Critical, LeafAccess, LeafBuffer};
+use farleaf_types::RemoteAddr;
+
+use crate::IndexError;
+
+/// Moves the sources into a new leaf at `place` that links to `link`, after what the batch holds
+/// already. Nothing is locked afterwards.
+///
+/// # Errors
+/// A node was lost (U4); or the fabric failed, and the sources may be locked for ever.
+pub(super) async fn take_over<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    (place, link): (RemoteAddr, RemoteAddr),
+    sources: &mut [Source],
+    critical: Critical<'_>,
+) -> Result<LeafBuffer, IndexError> {
+    let made = post_and_execute(access, batch, (place, link), sources).await;
+    if let Err(error) = &made
+        && error.lost_node().is_some()
+    {
+        let left = give_up(access, batch, place, sources).await;
+        critical.passed();
+        left?;
+        return made;
+    }
+    let made = made?;
+    critical.passed();
+    Ok(made)
+}
+
+/// M2; between nodes, M4.
+async fn post_and_execute<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    (place, link): (RemoteAddr, RemoteAddr),
+    sources: &mut [Source],
+) -> Result<LeafBuffer, IndexError> {
+    let change = access.change(place);
+    let is_at_once = access
+        .endpoint
+        .leaves_out(ProtocolCheck::MovedIsWholeElsewhere);
+    if sources[0].addr.node() == place.node() || is_at_once {
+        let made = change.take_over(batch, access.owner, sources, link);
+        access.endpoint.execute(batch).await?;
+        return Ok(made);
+    }
+    // What the batch holds already is about the home node, and has to come before the sources are
+    // retired.
+    let made = change.write_moved(batch, access.owner, sources, link);
+    access.endpoint.execute(batch).await?;
+    batch.clear();
+    change.retire_sources(batch, sources);
+    access.endpoint.execute(batch).await?;
+    batch.clear();
+    change.unlock(batch);
+    access.endpoint.execute(batch).await?;
+    Ok(made)
+}
+
+/// U4: a node was lost in the middle of a step. If it is the new leaf's, nothing leads there yet,
+/// or the sources are retired and unlocked; if it is the sources', nothing ever will. What is
+/// locked on the other one is given back as it is.
+async fn give_up<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    place: RemoteAddr,
+    sources: &[Source],
+) -> Result<(), IndexError> {
+    let (locked, owner) = (sources.iter().map(|source| source.addr), access.owner);
+    for leaf in locked.chain([place]) {
+        batch.clear();
+        // Only where it is still held: it may be another's since.
+        batch.compare_swap(access.geometry.lock(leaf), owner.word(), 0);
+        match access.endpoint.execute(batch).await {
+            Err(error) if error.lost_node() == Some(leaf.node()) => {}
+            given_back => given_back?,
+        }
+    }
+    Ok(())
+}
