@@ -11,7 +11,9 @@ use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
 use mishap::{draw_faults, draw_node_faults, draw_retraining_faults, draw_when};
-use operations::{Weights, draw_budgets, draw_client, draw_keys, some_records, visit_other_table};
+use operations::{
+    Weights, all_records, draw_budgets, draw_client, draw_keys, some_records, visit_other_table,
+};
 
 use crate::fabric::Freedoms;
 use crate::history::Operation;
@@ -84,23 +86,24 @@ impl Plan {
             weights = weights.growing();
             table.fill_percent = 100;
         }
+        if profile == Profile::Compaction {
+            weights = weights.shrinking();
+            if random.chance(600) {
+                weights = weights.growing();
+            }
+            table.loaded = all_records(&keys, &mut (1 << 32));
+        }
         if profile == Profile::Retraining {
             weights = weights.growing();
-            table.layer =
-                *random.choose(&[LayerKind::Learned, LayerKind::Learned, LayerKind::Rolex]);
-            table.is_memory_reused = random.chance(800);
-            table.retraining = Some(RetrainPolicy {
-                leaves_per_split: 1000,
-                split_count_min: *random.choose(&[1, 1, 1, 4]),
-                leaf_count_max: *random.choose(&[1, 4, 16, 1000]),
-                look_tick_count: *random.choose(&[0, 0, 0, 1, 4, 50]),
-                ..EAGER
-            });
+        }
+        if matches!(profile, Profile::Retraining | Profile::Compaction) {
+            draw_retraining(&mut random, &mut table);
         }
         let client_count = random.between(1, 5);
+        let habits = (weights, lane_lengths(profile));
         let mut next_value = 0;
         let mut clients: Vec<ClientPlan> = (0..client_count)
-            .map(|_| draw_client(&mut random, &keys, weights, &mut next_value))
+            .map(|_| draw_client(&mut random, &keys, habits, &mut next_value))
             .collect();
         if table.loaded.is_empty() && random.chance(400) {
             let records = some_records(&mut random, &keys, &mut next_value);
@@ -115,13 +118,17 @@ impl Plan {
         if table.layer == LayerKind::Learned && random.chance(400) {
             draw_budgets(&mut random, &mut clients);
         }
-        if profile == Profile::Trees {
+        if matches!(profile, Profile::Trees | Profile::Compaction) {
             draw_tree(seed, &mut table, &mut clients);
         }
         let mut of_nodes = Random::new(seed ^ OF_NODES);
         let node_count = draw_node_count(&mut of_nodes, profile);
         let mut faults = draw_profile_faults(&mut random, profile, clients.len());
-        let is_drained = profile == Profile::Retraining && table.layer == LayerKind::Learned;
+        let is_drained = match profile {
+            Profile::Retraining => table.layer == LayerKind::Learned,
+            Profile::Compaction => true,
+            _ => false,
+        };
         let befalling = (clients.len(), is_drained);
         faults.extend(draw_node_faults(&mut of_nodes, node_count, befalling));
         Self {
@@ -172,12 +179,33 @@ impl Plan {
     }
 }
 
+/// Operations of a client's lane.
+fn lane_lengths(profile: Profile) -> [usize; 3] {
+    match profile {
+        Profile::Compaction => [10, 30, 60],
+        _ => [3, 10, 30],
+    }
+}
+
+/// Has the table retrained all the time, in memory that is mostly reused at once.
+fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
+    table.layer = *random.choose(&[LayerKind::Learned, LayerKind::Learned, LayerKind::Rolex]);
+    table.is_memory_reused = random.chance(800);
+    table.retraining = Some(RetrainPolicy {
+        leaves_per_split: 1000,
+        split_count_min: *random.choose(&[1, 1, 1, 4]),
+        leaf_count_max: *random.choose(&[1, 4, 16, 1000]),
+        look_tick_count: *random.choose(&[0, 0, 0, 1, 4, 50]),
+        ..EAGER
+    });
+}
+
 /// What a profile's clients have to survive.
 fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usize) -> Vec<Fault> {
     match profile {
         Profile::Calm => Vec::new(),
         Profile::Crashes | Profile::Trees => draw_faults(random, client_count),
-        Profile::Retraining => {
+        Profile::Retraining | Profile::Compaction => {
             let mut faults = draw_faults(random, client_count);
             faults.extend(draw_retraining_faults(random, client_count));
             faults
@@ -238,7 +266,9 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
 /// Where mishaps are drawn that nodes have a part in, half of the pools have several.
 fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
     match profile {
-        Profile::Crashes | Profile::Retraining | Profile::Trees => *random.choose(&[1, 1, 2, 3]),
+        Profile::Crashes | Profile::Retraining | Profile::Trees | Profile::Compaction => {
+            *random.choose(&[1, 1, 2, 3])
+        }
         Profile::Calm | Profile::NodeLoss => 1,
     }
 }

@@ -66,6 +66,8 @@ pub struct Reached {
     pub hand_over_count: u64,
     /// And that were asked for, as it was not known whether they were handed over (H3).
     pub asked_promise_count: u64,
+    /// Leaves that agents have moved, by the last tally of theirs.
+    pub moved_count: u64,
 }
 
 /// What the tasks of a run share.

@@ -63,7 +63,8 @@ pub(crate) struct CheckArguments {
 
     /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
     /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
-    /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree
+    /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree;
+    /// `compaction`, that while leaves of these are merged
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
 

@@ -140,16 +140,20 @@ pub enum Profile {
     /// All that of `Crashes`, on tables with a tree, whose nodes are so small that they split often
     /// (I1 to I6).
     Trees,
+    /// All that of `Trees`, on tables that lose most of what they have and are compacted all the
+    /// time; retrainers die in the middle of it, and nodes are drained (K1 to K6).
+    Compaction,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Calm,
         Self::Crashes,
         Self::Retraining,
         Self::NodeLoss,
         Self::Trees,
+        Self::Compaction,
     ];
 
     /// The name for users.
@@ -160,6 +164,7 @@ impl Profile {
             Self::Retraining => "retraining",
             Self::NodeLoss => "node-loss",
             Self::Trees => "trees",
+            Self::Compaction => "compaction",
         }
     }
 }
@@ -172,7 +177,10 @@ impl fmt::Display for Profile {
 
 /// A name that no profile has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss' and 'trees'")]
+#[error(
+    "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees' and \
+     'compaction'"
+)]
 pub struct UnknownProfile(pub String);
 
 impl FromStr for Profile {

@@ -27,6 +27,12 @@ impl Weights {
         self
     }
 
+    /// The same with many deletes: leaves become underfull.
+    pub(super) fn shrinking(mut self) -> Self {
+        self.0[5] += 60;
+        self
+    }
+
     fn pick(&self, random: &mut Random) -> usize {
         let mut left = random.below(self.0.iter().sum());
         for (kind, weight) in self.0.iter().enumerate() {
@@ -43,6 +49,7 @@ impl Weights {
 pub(super) fn draw_keys(random: &mut Random, profile: Profile) -> Vec<u64> {
     let count = match profile {
         // Enough for many leaves.
+        Profile::Compaction => *random.choose(&[12, 20, 40]),
         Profile::Retraining => *random.choose(&[30, 60, 120]),
         _ => *random.choose(&[1, 4, 16, 40, 100]),
     };
@@ -66,6 +73,11 @@ fn unique(next_value: &mut u64) -> u64 {
     *next_value
 }
 
+/// A record of each key.
+pub(super) fn all_records(keys: &[u64], next_value: &mut u64) -> Vec<(u64, u64)> {
+    keys.iter().map(|key| (*key, unique(next_value))).collect()
+}
+
 pub(super) fn some_records(
     random: &mut Random,
     keys: &[u64],
@@ -84,11 +96,11 @@ pub(super) fn some_records(
 pub(super) fn draw_client(
     random: &mut Random,
     keys: &[u64],
-    weights: Weights,
+    (weights, lane_lengths): (Weights, [usize; 3]),
     next_value: &mut u64,
 ) -> ClientPlan {
     let lane_count = *random.choose(&[1, 1, 1, 2, 3]);
-    let lane_length = *random.choose(&[3, 10, 30]);
+    let lane_length = *random.choose(&lane_lengths);
     // Each client may keep to a part of the keys, so that some leaves are crowded.
     let part = random.between(1, keys.len() as u64) as usize;
     let first = random.below((keys.len() - part) as u64 + 1) as usize;

@@ -12,6 +12,7 @@ use farleaf_node::retrain::Retrainer;
 use farleaf_node::sweep::Keeper;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::queue::unwritten_count;
+use farleaf_region::tally::read_tally;
 
 use super::{Stage, open_still};
 use crate::check::region::Region;
@@ -91,8 +92,11 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     for _ in 0..RECLAIM_COUNT {
         block_on(keeper.reclaim(), || 0)?;
     }
-    retrain_to_the_end(stage, plan, &keeper)?;
     let mut batch = Batch::new();
+    let tally = read_tally(&keeper.endpoint, &keeper.layout, &mut batch);
+    let (tally, _) = block_on(tally, || 0)?;
+    stage.reached.borrow_mut().moved_count = tally.moved_count;
+    retrain_to_the_end(stage, plan, &keeper)?;
     let unwritten = unwritten_count(&keeper.endpoint, &keeper.layout, &mut batch);
     stage.reached.borrow_mut().lost_ticket_count = block_on(unwritten, || 0)?;
     let entries = block_on(keeper.catalog(), || 0)?;

@@ -17,6 +17,7 @@
 
 mod campaigns;
 mod checkers;
+mod compaction;
 mod contract;
 mod figures;
 mod freedoms;

@@ -2,6 +2,7 @@
 
 mod at_once;
 mod budget;
+mod compaction;
 mod cut_off;
 mod delayed;
 mod examples;

@@ -17,7 +17,11 @@ fn scattered(index: u64) -> u64 {
 }
 
 /// Waits until a new session finds the table as it should be.
-fn eventually(pool: &Pool, what: &str, is_so: impl Fn(&Session, &Table, &TableStats) -> bool) {
+pub(super) fn eventually(
+    pool: &Pool,
+    what: &str,
+    is_so: impl Fn(&Session, &Table, &TableStats) -> bool,
+) {
     let begun = Instant::now();
     loop {
         let session = pool.session().unwrap();
