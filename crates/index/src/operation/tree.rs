@@ -436,7 +436,9 @@ impl<E: Endpoint> Index<'_, E> {
             Err(error) => return Err(error.into()),
         }
         critical.passed();
-        room.spare = self.state.take_inner();
+        if self.is_current() {
+            room.spare = self.state.take_inner();
+        }
         Ok(room.spare.is_some())
     }
 

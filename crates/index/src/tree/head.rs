@@ -3,12 +3,12 @@
 //! | word | meaning |
 //! |---|---|
 //! | 0 | format (16), generation (16), table id (32) |
-//! | 1 | records of the load that made the tree |
+//! | 1 | records when the tree was made |
 //! | 2 | the table's first leaf when the tree was made |
-//! | 3 | entries of a node at the most (32), CRC-32C of the address and all of words 0 to 3 but it |
-//! | 4 | root: the inner node at the top, its level in the spare bits. CAS |
-//! | 5 | leaves: of the load, and one for each split. FAA |
-//! | 6 | leaves that deletes have made underfull, or that another compaction would save. FAA |
+//! | 3 | entries of a node at the most (32), CRC-32C of the address and all of words 0 to 3 but it
+//! | | 4 | root: the inner node at the top, its level in the spare bits. CAS | | 5 | leaves: when
+//! the tree was made, and one for each split. FAA | | 6 | leaves that deletes have made underfull,
+//! or that another compaction would save. FAA |
 //!
 //! The head lies at the start of its chunk, and the table's root word names it.
 
@@ -33,17 +33,17 @@ const UNDERFULL_COUNT_WORD: u64 = 6;
 pub struct Head {
     /// Where it is.
     pub addr: RemoteAddr,
-    /// The load that made the tree.
+    /// The load, or compaction, that made the tree.
     pub generation: u16,
-    /// Records of that load.
+    /// Records then.
     pub record_count: u64,
-    /// The first leaf after that load.
+    /// The first leaf then.
     pub first_leaf: RemoteAddr,
     /// Entries that a node gets at the most.
     pub entry_count_max: u32,
     /// The inner node at the top; its level stands in the spare bits.
     pub root: RemoteAddr,
-    /// Leaves of the load, and one for each split.
+    /// Leaves when the tree was made, and one for each split.
     pub leaf_count: u64,
     /// Leaves that deletes have made underfull; when the tree is new, leaves that two neighbours in
     /// one would save.

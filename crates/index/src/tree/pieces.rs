@@ -111,6 +111,16 @@ impl Pieces {
         committed: bool,
     ) -> Result<(), RegionError> {
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let give_back = async |range, purpose, free| {
+            match allocator
+                .give_back(range, purpose, access.table, free)
+                .await
+            {
+                // U4: what is on a lost node is gone.
+                Err(error) if error.lost_node() == Some(range.first.node()) => Ok(()),
+                given_back => given_back,
+            }
+        };
         let last = self.ranges.len();
         for (number, range) in (1..).zip(&self.ranges) {
             let used = match (committed, number == last) {
@@ -129,25 +139,18 @@ impl Pieces {
             let purpose = self.shape.purpose;
             if whole > 0 {
                 let full = piece(0, whole);
-                allocator
-                    .give_back(full, purpose, access.table, none)
-                    .await?;
+                give_back(full, purpose, none).await?;
             }
             if is_partly_free {
                 let mut free = FreeLeaves::default();
                 let unused = self.used_piece_count..self.shape.piece_count;
                 unused.for_each(|index| free.insert(index));
                 let partly = piece(whole, 1);
-                allocator
-                    .give_back(partly, purpose, access.table, free)
-                    .await?;
+                give_back(partly, purpose, free).await?;
             }
             if used < range.count {
                 let unused = piece(used, range.count - used);
-                let free = ChunkPurpose::Free;
-                allocator
-                    .give_back(unused, free, access.table, none)
-                    .await?;
+                give_back(unused, ChunkPurpose::Free, none).await?;
             }
         }
         Ok(())

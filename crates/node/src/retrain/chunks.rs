@@ -38,7 +38,7 @@ impl<E: Endpoint> Keeper<E> {
     }
 
     /// Whether a chunk is the node's own: of what a sweep has taken over it could not tell what is
-    /// in use (U4). The leaves that are retired there are found again when one can (T4).
+    /// in use (U4). The leaves that are retired there are found again (T4) after a sweep that can.
     pub(super) async fn has_chunk(&self, chunk: ChunkIndex) -> Result<bool, RegionError> {
         let mut batch = farleaf_fabric::Batch::new();
         let owner = batch.read(self.layout.chunk_entry(chunk), 1);

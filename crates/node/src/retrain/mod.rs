@@ -63,6 +63,7 @@ use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::LeafError;
 use farleaf_region::RegionError;
 use farleaf_region::catalog::{CatalogEntry, EntryState};
+use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
 use farleaf_region::queue::QueueReader;
 use farleaf_region::tally::RetrainTally;
@@ -100,6 +101,8 @@ pub struct Retrainer {
     rests: RefCell<Rests>,
     /// Trees of which a compaction found nothing to do, and what was counted of them then.
     fruitless: RefCell<BTreeMap<TableId, (RemoteAddr, u64)>>,
+    /// Chunks that no sweep could sort, and that it was tried with once more.
+    unsorted: RefCell<BTreeSet<ChunkIndex>>,
     /// When ticks were last counted, by the clock.
     counted_ns: Cell<u64>,
     /// Ticks until the node looks at all counters by itself.
@@ -138,6 +141,7 @@ impl Retrainer {
             waiting_tick_count: Cell::new(0),
             rests: RefCell::default(),
             fruitless: RefCell::default(),
+            unsorted: RefCell::default(),
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),

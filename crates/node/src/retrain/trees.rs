@@ -36,14 +36,15 @@ struct LookedTree<'a, E> {
 }
 
 impl<E: Endpoint> LookedTree<'_, E> {
-    /// Whether the node has chunks of leaves that a sweep has taken over from the dead, and of
-    /// which it could not tell what is in use, as the way there is lost (U4).
-    fn has_unsorted(&self, keeper: &Keeper<E>) -> bool {
-        let mut chunks = self.chunks.iter();
-        chunks.any(|(_, chunk)| {
+    /// Chunks of leaves that are the node's own.
+    fn unsorted(&self, keeper: &Keeper<E>) -> Vec<ChunkIndex> {
+        let is_own = |chunk: &ChunkEntry| {
             let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
             is_leaves && chunk.table == self.access.table && chunk.owner == keeper.owner
-        })
+        };
+        let chunks = self.chunks.iter();
+        let own = chunks.filter(|(_, chunk)| is_own(chunk));
+        own.map(|(index, _)| index).collect()
     }
 
     /// Chunks of leaves on nodes that are to be left, which nobody leases.
@@ -79,7 +80,7 @@ impl Retrainer {
         };
         let (mut stale, mut unsorted) = (Vec::new(), false);
         if is_scan_due {
-            unsorted = table.has_unsorted(keeper);
+            unsorted = self.has_new_unsorted(keeper, &table);
             let of = (table.entry.record.first_leaf, &table.chunks);
             stale = self.stale_leaves(keeper, &table.access, of).await?;
         }
@@ -101,7 +102,8 @@ impl Retrainer {
         let summary = match compacted.await {
             Ok(Some(summary)) => summary,
             Ok(None) => {
-                if !table.leaves_left(keeper).is_empty() && !self.has_garbage() {
+                let is_next = is_own_look && !is_scan_due && !self.has_garbage();
+                if is_next && !table.leaves_left(keeper).is_empty() {
                     // Leaves there are neither in use nor free: retired ones are looked for (T4).
                     self.is_scan_due.set(true);
                 }
@@ -113,14 +115,20 @@ impl Retrainer {
             }
             // U4: while some of it is lost, the table stays as it is.
             Err(error) if error.lost_node().is_some() => {
-                self.note_fruitless(&table, &head);
+                if self.note_fruitless(&table, &head) {
+                    // What was retired before is looked for, once (T4).
+                    self.is_scan_due.set(true);
+                }
                 return Ok(false);
             }
             Err(error) => return Err(error),
         };
         if unsorted {
             // By the new tree it can be told what is in use there.
-            keeper.sweep_until(patience.stop()).await?;
+            let swept = keeper.sweep_until(patience.stop()).await?;
+            if swept.chunk_count > 0 {
+                self.is_scan_due.set(true);
+            }
         }
         if self.rests.borrow_mut().has_room(table.access.table) {
             tracing::info!(table = %table.access.table, "room to compact again");
@@ -160,15 +168,26 @@ impl Retrainer {
         };
         let tried = self.fruitless.borrow().get(&id).copied();
         let is_due = self.policy.is_due(head.leaf_count, counted, false)
-            && tried.is_none_or(|(root, count)| root != table.root || count < head.underfull_count);
+            && tried.is_none_or(|(root, count)| {
+                let more = Counted {
+                    splits: 0,
+                    underfull: head.underfull_count.saturating_sub(count),
+                };
+                root != table.root || self.policy.is_due(head.leaf_count, more, false)
+            });
+        let is_tried = tried.is_some_and(|(root, _)| root == table.root);
+        let has_leaves_left = has_leaves_left && !(is_tried && self.has_garbage());
         if !(is_due || moves_tree || has_leaves_left || finishes_another) {
             return None;
         }
         Some(Wanted {
-            step_count_max: self
-                .policy
-                .leaf_count_max
-                .max(head.leaf_count / TABLE_SHARE),
+            // What another one has left is published first.
+            step_count_max: if finishes_another {
+                0
+            } else {
+                let share = head.leaf_count / TABLE_SHARE;
+                self.policy.leaf_count_max.max(share)
+            },
             finishes_another,
             moves_tree,
         })
@@ -199,7 +218,8 @@ impl Retrainer {
         // Cut off, it was resting: it held nothing but what is leased.
         leased.give_back(&table.access).await?;
         let Some(compacted) = compacted else {
-            self.is_scan_due.set(true);
+            // It waits for somebody. What it has done is finished after a rest (K6).
+            self.rest_table(record.id);
             return Ok(None);
         };
         let compacted = compacted?;
@@ -209,12 +229,30 @@ impl Retrainer {
         Ok(compacted)
     }
 
-    /// Nothing is tried again before there is more to do.
-    fn note_fruitless<E>(&self, table: &LookedTree<'_, E>, head: &Head) {
+    /// Nothing is merged before so much more is underfull that it would be due by that. Whether it
+    /// is the first time with this root.
+    fn note_fruitless<E>(&self, table: &LookedTree<'_, E>, head: &Head) -> bool {
         let tried = (table.root, head.underfull_count);
-        self.fruitless
-            .borrow_mut()
-            .insert(table.access.table, tried);
+        let mut fruitless = self.fruitless.borrow_mut();
+        let before = fruitless.insert(table.access.table, tried);
+        before.is_none_or(|(root, _)| root != table.root)
+    }
+
+    /// Whether the node has chunks of leaves that a sweep has taken over from the dead, of which it
+    /// could not tell what is in use, as the way there is lost (U4) or damaged, and with which
+    /// nobody has tried by a new tree.
+    fn has_new_unsorted<E: Endpoint>(&self, keeper: &Keeper<E>, table: &LookedTree<'_, E>) -> bool {
+        let mut known = self.unsorted.borrow_mut();
+        let unsorted = table.unsorted(keeper);
+        known.retain(|chunk| {
+            table
+                .chunks
+                .get(*chunk)
+                .is_some_and(|it| it.owner == keeper.owner)
+        });
+        let is_new = unsorted.iter().any(|chunk| !known.contains(chunk));
+        known.extend(unsorted);
+        is_new
     }
 
     fn note_compaction<E>(

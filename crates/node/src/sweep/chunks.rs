@@ -73,10 +73,14 @@ impl<E: Endpoint> Keeper<E> {
                 report.leaf_count += free.count();
                 Some((purpose, free))
             }
-            // K4: an older tree's, in which sessions that have not followed yet still descend. It
+            // K5: an older tree's, in which sessions that have not followed yet still descend. It
             // is garbage, and waits for them (T2, T3).
-            Some(purpose @ ChunkPurpose::Inner { generation })
-                if table.tree.is_some_and(|head| head.generation > generation) =>
+            Some(
+                purpose @ (ChunkPurpose::Inner { generation }
+                | ChunkPurpose::Snapshot { generation }),
+            ) if table
+                .tree
+                .is_some_and(|head| is_older(generation, head.generation)) =>
             {
                 Some((purpose, none))
             }
@@ -136,5 +140,23 @@ impl<E: Endpoint> Keeper<E> {
             free.insert(number as u64);
         }
         Ok(Some(free))
+    }
+}
+
+/// Whether a generation was drawn before another one. They wrap around: half of them are older.
+fn is_older(generation: u16, than: u16) -> bool {
+    let distance = than.wrapping_sub(generation);
+    distance > 0 && distance <= u16::MAX / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: generations are told apart also when their counter has come around.
+    #[test]
+    fn generations_wrap_around() {
+        assert!(is_older(1, 2) && is_older(0, 9) && is_older(65_530, 7));
+        assert!(!is_older(2, 2) && !is_older(3, 2) && !is_older(7, 65_530));
     }
 }

@@ -27,6 +27,7 @@ use core::cell::Cell;
 use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::moving::Source;
 use farleaf_leaf::{Contradiction, Critical, LeafAccess, Look};
+use farleaf_region::RegionError;
 use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_types::{NodeId, RemoteAddr};
 
@@ -76,12 +77,12 @@ enum Step {
     Done,
     /// The leaves are not as they seemed.
     Skipped,
-    NoRoom,
+    NoRoom(IndexError),
 }
 
 /// Compacts a table. `is_left` tells which nodes are to be left; `may_go_on` is asked before each
-/// step. `None`: there was nothing to do, and nothing has changed. The sources' memory, and the old
-/// tree's, is the caller's to reuse (K5), and what is left of `leased` to give back.
+/// step. `None`: there was nothing to do, and no new tree is written. The sources' memory, and the
+/// old tree's, is the caller's to reuse (K5), and what is left of `leased` to give back.
 ///
 /// # Errors
 /// The pool is full, a leaf is damaged, a node is lost or the fabric failed: what was done is for
@@ -125,7 +126,7 @@ async fn compact_with<E: Endpoint>(
     work.access.endpoint.enters(ProtocolPhase::Steps);
     let mut summary = RetrainSummary::default();
     // Steps go from right to left: the numbers of what is left of one stay good.
-    let mut step_count = 0;
+    let (mut step_count, mut no_room) = (0, None);
     for is_pair in [false, true] {
         let numbers = if is_pair {
             work.pairs(&chain)
@@ -138,14 +139,15 @@ async fn compact_with<E: Endpoint>(
             }
             step_count += 1;
             let step = work.step(batch, leased, (&mut chain, number), is_pair, &mut summary);
-            if let Step::NoRoom = step.await? {
+            if let Step::NoRoom(error) = step.await? {
+                no_room = Some(error);
                 break;
             }
         }
     }
     let is_worth_it = !summary.retired.is_empty() || wanted.finishes_another || wanted.moves_tree;
     if !is_worth_it {
-        return Ok(None);
+        return no_room.map_or(Ok(None), Err);
     }
     publish(work, batch, &chain).await?;
     summary.moved_count = summary.retired.len() as u64;
@@ -171,8 +173,7 @@ async fn publish<E: Endpoint>(
     };
     let tree = build(access, plan, &chain.entries()).await?;
     access.endpoint.enters(ProtocolPhase::RootSwap);
-    let swap = swap_root(access, batch, work.entry, (work.root, tree.root));
-    if let Err(error) = swap.await {
+    if let Err(error) = work.swap_root(batch, chain, tree.root).await {
         if error.fabric_failure().is_none() {
             tree.give_back(access, false).await?;
         }
@@ -182,9 +183,46 @@ async fn publish<E: Endpoint>(
     tree.give_back(access, true).await
 }
 
+fn is_full(error: &IndexError) -> bool {
+    let IndexError::Region(error) = error else {
+        return false;
+    };
+    matches!(**error, RegionError::Full { .. })
+}
+
 impl<E: Endpoint> Compaction<'_, E> {
     fn contradiction(&self, addr: RemoteAddr, what: Contradiction) -> IndexError {
         self.access.contradiction(addr, what).into()
+    }
+
+    /// R1: a table of one leaf that never had another one may be empty, and loaded just now: then
+    /// under that leaf's lock, which the load needs.
+    async fn swap_root(
+        &self,
+        batch: &mut Batch,
+        chain: &Chain,
+        root: RemoteAddr,
+    ) -> Result<(), IndexError> {
+        let (access, broken) = (&self.access, self.broken);
+        let first_leaf = self.entry.record.first_leaf.place();
+        let roots = (self.root, root);
+        if chain.leaves.len() > 1 || chain.leaves[0].addr != first_leaf {
+            return swap_root(access, batch, self.entry, roots).await;
+        }
+        let mut leaf = access.blank();
+        let lock = access.lock(batch, first_leaf, None, &mut leaf, broken);
+        lock.await?;
+        let critical = Critical::enter(broken);
+        let mut swapped = Ok(());
+        if leaf.image().is_retired() {
+            let what = Contradiction::RetiredByNobody;
+            swapped = Err(self.contradiction(first_leaf, what));
+        } else {
+            swap_root(access, batch, self.entry, roots).await?;
+        }
+        access.unlock(batch, first_leaf, broken).await?;
+        critical.passed();
+        swapped
     }
 
     fn pairs(&self, chain: &Chain) -> Vec<usize> {
@@ -203,8 +241,9 @@ impl<E: Endpoint> Compaction<'_, E> {
         let (access, broken) = (&self.access, self.broken);
         let right = chain.leaves[number].addr;
         // Nothing is leased while something is locked (R8).
-        if !leased.provide(access, right.node()).await? {
-            return Ok(Step::NoRoom);
+        match leased.provide(access, right.node()).await {
+            Err(error) if is_full(&error) => return Ok(Step::NoRoom(error)),
+            provided => provided?,
         }
         let before = batch.cost_mut().round_trips;
         let mut leaf = access.blank();

@@ -32,20 +32,20 @@ impl Leased {
         stand_ins.get(&near).copied().unwrap_or(near)
     }
 
-    /// Sees to it that [`take`](Self::take) finds something; false: there is no room. A retraining
-    /// makes room in the end, and may take what is kept for that (A6).
+    /// Sees to it that [`take`](Self::take) finds something. A retraining makes room in the end,
+    /// and may take what is kept for that (A6).
     ///
     /// # Errors
-    /// The fabric failed.
+    /// The pool is full, or the fabric failed.
     pub(super) async fn provide<E: Endpoint>(
         &self,
         access: &LeafAccess<'_, E>,
         near: NodeId,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<(), IndexError> {
         let node = self.node_for(near);
         let has_some = |lease: &LeafLease| !lease.is_empty();
         if self.by_node.borrow().get(&node).is_some_and(has_some) {
-            return Ok(true);
+            return Ok(());
         }
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
@@ -62,16 +62,14 @@ impl Leased {
                     let lease = lease.or_insert_with(|| LeafLease::new(shape));
                     lease.add(access, chunk, free);
                     self.stand_ins.borrow_mut().insert(near, node);
-                    return Ok(true);
+                    return Ok(());
                 }
                 // U4: there is no room on a node that was lost just now.
                 Err(error)
-                    if matches!(error, RegionError::Full { .. })
-                        || error.lost_node() == Some(node) =>
+                    if (matches!(error, RegionError::Full { .. })
+                        || error.lost_node() == Some(node))
+                        && placement.rule_out(node) =>
                 {
-                    if !placement.rule_out(node) {
-                        return Ok(false);
-                    }
                     node = placement.emptiest();
                 }
                 Err(error) => return Err(error.into()),
