@@ -1,7 +1,7 @@
 //! Lines of operations that wait for a leaf (H1 to H5).
 
 use core::future::Future;
-use core::pin::pin;
+use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 
 use farleaf_types::{Incarnation, NodeId, SessionId};
@@ -23,11 +23,26 @@ fn place() -> RemoteAddr {
     RemoteAddr::new(NodeId(0), 100)
 }
 
-fn poll<'a>(turn: core::pin::Pin<&mut impl Future<Output = Turn<'a>>>) -> Poll<Turn<'a>> {
+fn poll<'a>(turn: Pin<&mut (impl Future<Output = Turn<'a>> + ?Sized)>) -> Poll<Turn<'a>> {
     turn.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn ready<'a>(turn: core::pin::Pin<&mut impl Future<Output = Turn<'a>>>) -> Turn<'a> {
+/// Operations that wait behind another one, of a session each.
+fn line<'a>(
+    locks: &'a LocalLocks,
+    broken: &'a Cell<bool>,
+) -> Vec<Pin<Box<dyn Future<Output = Turn<'a>> + 'a>>> {
+    let mut waiting = Vec::new();
+    for number in 2..16 {
+        let mut next: Pin<Box<dyn Future<Output = _>>> =
+            Box::pin(locks.turn(place(), owner(number), broken));
+        assert!(poll(next.as_mut()).is_pending());
+        waiting.push(next);
+    }
+    waiting
+}
+
+fn ready<'a>(turn: Pin<&mut (impl Future<Output = Turn<'a>> + ?Sized)>) -> Turn<'a> {
     match poll(turn) {
         Poll::Ready(turn) => turn,
         Poll::Pending => panic!("it is its turn"),
@@ -135,12 +150,7 @@ fn a_hand_over_that_nobody_takes_breaks_that_session() {
 fn hand_overs_in_a_row_are_bounded() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
-    let mut waiting: Vec<_> = (2..16)
-        .map(|number| Box::pin(locks.turn(place(), owner(number), &broken)))
-        .collect();
-    for next in &mut waiting {
-        assert!(poll(next.as_mut()).is_pending());
-    }
+    let mut waiting = line(&locks, &broken);
     let mut handed = Vec::new();
     for next in &mut waiting {
         handed.push(!turn.promise().is_free());
@@ -158,12 +168,7 @@ fn hand_overs_in_a_row_are_bounded() {
 fn hand_overs_that_are_unconfirmed_count() {
     let (locks, broken) = (LocalLocks::default(), Cell::new(false));
     let mut turn = ready(pin!(locks.turn(place(), owner(1), &broken)));
-    let mut waiting: Vec<_> = (2..16)
-        .map(|number| Box::pin(locks.turn(place(), owner(number), &broken)))
-        .collect();
-    for next in &mut waiting {
-        assert!(poll(next.as_mut()).is_pending());
-    }
+    let mut waiting = line(&locks, &broken);
     let mut promise_count = 0;
     for next in &mut waiting {
         if turn.promise().is_free() {

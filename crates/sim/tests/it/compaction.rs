@@ -3,21 +3,15 @@
 
 use farleaf_fabric::ProtocolPhase;
 use farleaf_sim::fabric::world::Progress;
-use farleaf_sim::plan::{Fault, Mishap, Plan, Profile, When};
+use farleaf_sim::plan::{Plan, Profile};
 use farleaf_sim::run::run;
+
+use crate::retraining::death;
 
 /// What is enough to believe that it is judged, and runs in which it comes.
 const MOVED_COUNT: u64 = 500;
 const DEATH_COUNT: u64 = 5;
 const RUN_COUNT_MAX: u64 = 600;
-
-/// A retrainer's death in a batch of a phase.
-fn death(phase: ProtocolPhase, number: u64) -> Fault {
-    Fault {
-        when: When::DuringRetraining { phase, number },
-        mishap: Mishap::AgentDeath { fenced_after: 0 },
-    }
-}
 
 /// Promise (K2): leaves are merged while clients work, in runs that the judges see.
 #[test]

@@ -12,7 +12,7 @@ const DEATH_COUNT: u64 = 5;
 const RUN_COUNT_MAX: u64 = 400;
 
 /// A retrainer's death in a batch of a phase.
-fn death(phase: ProtocolPhase, number: u64) -> Fault {
+pub(super) fn death(phase: ProtocolPhase, number: u64) -> Fault {
     Fault {
         when: When::DuringRetraining { phase, number },
         mishap: Mishap::AgentDeath { fenced_after: 0 },
