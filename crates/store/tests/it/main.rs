@@ -5,6 +5,7 @@ mod budget;
 mod compaction;
 mod cut_off;
 mod delayed;
+mod draining;
 mod examples;
 mod fenced;
 mod growth;

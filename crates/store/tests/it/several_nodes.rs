@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farleaf::{
-    ConnectOptions, EmbeddedFabric, ErrorKind, NodeInfo, NodeState, Pool, PoolOptions, Rights,
-    Table, TableOptions, retrain_policy,
+    ConnectOptions, EmbeddedFabric, ErrorKind, LayerKind, NodeInfo, NodeState, Pool, PoolOptions,
+    Rights, Table, TableOptions, retrain_policy,
 };
 use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{JoinRequest, TcpClient, TcpEndpoint};
@@ -103,13 +103,21 @@ pub(crate) fn active_count(nodes: &[NodeInfo]) -> usize {
 
 /// A home with two guests, and a table of `count` records on all of them.
 pub(crate) fn loaded(count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
+    loaded_as(LayerKind::Learned, count)
+}
+
+/// The same, found by this layer.
+pub(crate) fn loaded_as(layer: LayerKind, count: u64) -> (Nodes, [GuestNode; 2], Pool, Table) {
     let nodes = Nodes::home_alone();
     let guests = [nodes.guest(), nodes.guest()];
     let pool = nodes.open();
     wait_for(&pool, "both join", |nodes| active_count(nodes) == 3);
     let session = pool.session().expect("a session");
-    let table = session.create_table("t", &TableOptions::default());
-    let table = table.expect("a table");
+    let options = TableOptions {
+        layer,
+        ..TableOptions::default()
+    };
+    let table = session.create_table("t", &options).expect("a table");
     let records = (0..count).map(|number| (key(number), number));
     table.bulk_load(records, |_| {}).expect("it fits");
     (nodes, guests, pool, table)
@@ -256,72 +264,6 @@ fn a_lost_node_takes_its_keys_and_no_others() {
         nodes
             .iter()
             .any(|node| node.number == 3 && node.used_bytes > Some(0))
-    );
-}
-
-/// Promise (V5): a node that is to be left is emptied while everybody works, and nothing is missing
-/// then, nor on the way; what others lease there they give back.
-#[test]
-fn a_node_is_drained_under_load() {
-    let (_nodes, [first, _second], pool, table) = loaded(300_000);
-    let address = first.network_address().to_string();
-    let of_first = |nodes: &[NodeInfo]| {
-        let node = nodes.iter().find(|node| node.address == address);
-        node.map(|node| (node.number, node.state))
-            .expect("it has joined")
-    };
-    let (number, _) = of_first(&pool.nodes().expect("the home is there"));
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let mut model: BTreeMap<u64, u64> = (0..300_000).map(|it| (key(it), it)).collect();
-    let written = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let session = pool.session().expect("a session");
-            let table = session.open_table("t").expect("the table");
-            let mut written = Vec::new();
-            let mut number = 1;
-            while !stop.load(Ordering::Relaxed) {
-                number = number * 48_271 % 2_147_483_647;
-                let key = key(number % 300_000) + 1 + number % 7;
-                table.put(key, number).expect("a put");
-                assert_eq!(table.get(key).expect("a get"), Some(number));
-                written.push((key, number));
-            }
-            written
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        pool.set_node_state(number, NodeState::Draining)
-            .expect("it drains");
-        let refused = pool.set_node_state(0, NodeState::Draining);
-        assert!(
-            refused
-                .expect_err("the home stays")
-                .to_string()
-                .contains("home")
-        );
-        let checked = std::cell::Cell::new(0);
-        wait_for(&pool, "it has left", |nodes| {
-            for number in (checked.get() % 1000..300_000).step_by(1009) {
-                assert_eq!(table.get(key(number)).expect("a get"), Some(number));
-            }
-            checked.set(checked.get() + 1);
-            of_first(nodes).1 == NodeState::Left
-        });
-        stop.store(true, Ordering::Relaxed);
-        writer.join().expect("it found what it wrote")
-    });
-    model.extend(written);
-    drop(first);
-    std::thread::sleep(Duration::from_millis(300));
-    let scanned: Result<Vec<(u64, u64)>, _> = table.scan(0, usize::MAX).collect();
-    assert!(
-        scanned.expect("a scan").into_iter().eq(model),
-        "nothing is missing"
-    );
-    let nodes = pool.nodes().expect("the home is there");
-    assert_eq!(
-        of_first(&nodes).1,
-        NodeState::Left,
-        "nothing is lost with it"
     );
 }
 
