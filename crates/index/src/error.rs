@@ -34,6 +34,14 @@ impl IndexError {
         self.fabric_failure()?.lost_node()
     }
 
+    /// Whether there was no room in the pool.
+    pub fn is_full(&self) -> bool {
+        let Self::Region(error) = self else {
+            return false;
+        };
+        matches!(**error, RegionError::Full { .. })
+    }
+
     /// The fabric's failure behind it, in whichever layer it was met.
     pub fn fabric_failure(&self) -> Option<&BatchError> {
         let region = match self {

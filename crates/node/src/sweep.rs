@@ -13,10 +13,10 @@
 //!   the roots are read: all that their owners committed, tables and loads, is then in what was
 //!   read. Who is fenced later is for the next sweep.
 //! - **W3.** A leased leaf is in use if it is intact, not retired, and a search for its low arrives
-//!   at it; else nothing points to it (D3: a sibling is reachable only through a committed split),
-//!   it is overwritten as retired, and is free again. The table's first leaf is never free: who
-//!   opened the table before it was loaded starts there, and whether it is retired decides of B2
-//!   and B4.
+//!   at it, once nobody recovers the leaf at which it arrives instead; else nothing points to it
+//!   (D3: a sibling is reachable only through a committed split), it is overwritten as retired, and
+//!   is free again. The table's first leaf is never free: who opened the table before it was loaded
+//!   starts there, and whether it is retired decides of B2 and B4.
 //! - **W4.** Chunks of a run or a snapshot are kept if what the table's root, finished first (B4),
 //!   leads to lies in them; else their load never committed, or a retrainer has left them (R6).
 //!   Those of a tree that is older than the root's were named, and wait for their grace period
@@ -52,7 +52,6 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::catalog::read_catalog;
 use crate::patience::Patience;
-use crate::retrain::is_full;
 
 /// What is logged with the leaf that a search was for.
 const GIVEN_UP: &str = "cannot sweep what dead sessions left here: a client that is alive holds \
@@ -187,7 +186,7 @@ impl<E: Endpoint> Keeper<E> {
                 Ok(Some(count)) => report.chunk_count += count,
                 Ok(None) => report.given_up_count += 1,
                 // The run stays, and is tried again.
-                Err(error) if is_full(&error) => report.given_up_count += 1,
+                Err(error) if error.is_full() => report.given_up_count += 1,
                 Err(error) => report.note_damage(error)?,
             }
         }

@@ -89,7 +89,7 @@ async fn lead_to<E: Endpoint>(
             fill_percent: plan.fill_percent,
             entry_count_max: plan.entry_count_max,
             underfull_count: 0,
-            takes_reserve: false,
+            is_compaction: false,
         };
         let entry = Entry {
             low: 0,

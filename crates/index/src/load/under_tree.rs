@@ -84,7 +84,7 @@ async fn load_into<E: Endpoint>(
         fill_percent: plan.fill_percent,
         entry_count_max: before.entry_count_max,
         underfull_count: 0,
-        takes_reserve: false,
+        is_compaction: false,
     };
     let built = build(access, over, &entries).await?;
     let root = built.root;

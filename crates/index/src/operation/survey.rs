@@ -1,6 +1,7 @@
 //! Looking at a whole table: its leaves one by one, and an estimate of its records.
 
 use farleaf_fabric::{Batch, Endpoint};
+use farleaf_leaf::{Critical, Look};
 use farleaf_types::{NodeId, RemoteAddr, WordAddr};
 
 use super::Index;
@@ -89,7 +90,7 @@ impl<E: Endpoint> Index<'_, E> {
         let leaf = self.read_intact(batch, hint.addr).await?;
         let look = self.access.look(leaf.image(), hint.addr, key);
         let (hint, leaf) = match look {
-            farleaf_leaf::Look::Here => (hint, leaf),
+            Look::Here => (hint, leaf),
             look => {
                 survey.is_linked = false;
                 self.walk(batch, key, hint, look).await?
@@ -223,8 +224,39 @@ impl<E: Endpoint> Index<'_, E> {
         let hint = hint.unwrap_or_else(|| self.locate(key));
         let leaf = self.read_intact(batch, hint.addr).await?;
         match self.access.look(leaf.image(), hint.addr, key) {
-            farleaf_leaf::Look::Here => Ok(hint.addr),
+            Look::Here => Ok(hint.addr),
             look => Ok(self.walk(batch, key, hint, look).await?.0.addr),
+        }
+    }
+
+    /// Whether a leaf is in use: a search for its lower fence arrives at it (W3, R6). No, only when
+    /// the leaf at which it arrives instead has been locked and is still what it was: whoever
+    /// recovers that from a dead owner may be about to retire it in favour of this one (D8), and
+    /// until then it looks as if that had never begun to be moved.
+    ///
+    /// # Errors
+    /// As for [`leaf_of`](Self::leaf_of).
+    pub async fn is_in_use(
+        &self,
+        batch: &mut Batch,
+        (place, low): (RemoteAddr, u64),
+    ) -> Result<bool, IndexError> {
+        let (access, broken) = (&self.access, &*self.state.broken);
+        loop {
+            let arrived = self.leaf_of(batch, low).await?;
+            if arrived == place {
+                return Ok(true);
+            }
+            let mut leaf = access.blank();
+            let lock = access.lock(batch, arrived, None, &mut leaf, broken);
+            lock.await?;
+            let critical = Critical::enter(broken);
+            let look = access.look_intact(leaf.image(), low);
+            access.unlock(batch, arrived, broken).await?;
+            critical.passed();
+            if look == Look::Here {
+                return Ok(false);
+            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! R2 and R3: step by step from right to left into a new run.
 
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ProtocolPhase};
+use farleaf_fabric::{Batch, Endpoint, ProtocolPhase};
 use farleaf_leaf::moving::Source;
-use farleaf_leaf::{Contradiction, Critical, LeafBuffer, LeafImage};
+use farleaf_leaf::{Contradiction, Critical, LeafImage};
 use farleaf_region::PoolLayout;
 use farleaf_region::allocation::ChunkRange;
 use farleaf_region::catalog;
@@ -12,7 +12,7 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 use super::Retraining;
 use super::gather::{Pending, chain, contradiction};
 use super::redirect::searcher;
-use super::step::take_over;
+use super::step::{lock_left, take_over};
 use crate::{Index, IndexError};
 
 /// Room for a run, filled from the right.
@@ -267,36 +267,21 @@ impl<'a, 'b, E: Endpoint> Mover<'a, 'b, E> {
         right: Source,
         left_count: usize,
     ) -> Result<Vec<Source>, IndexError> {
-        let access = self.work.access;
-        let broken = self.work.broken;
-        let fits = |left: usize, right: &LeafBuffer| {
-            left.saturating_add(right.image().record_count()) <= self.work.merged_count_max
-        };
+        let (access, broken) = (&self.work.access, self.work.broken);
+        let most = self.work.merged_count_max;
         let Some(left) = self.pending.last() else {
             return Ok(vec![right]);
         };
-        // M4: sources are of one node.
-        if !fits(left_count, &right.leaf) || left.node() != right.addr.node() {
+        if left_count.saturating_add(right.leaf.image().record_count()) > most {
             return Ok(vec![right]);
         }
-        let mut leaf = access.blank();
-        if access
-            .endpoint
-            .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
-        {
-            leaf = access.read_intact(batch, left, broken).await?;
-        } else if !access.lock_if_free(batch, left, &mut leaf, broken).await? {
-            return Ok(vec![right]);
+        match lock_left(access, batch, (left, &right), most, broken).await? {
+            Some(left) => {
+                self.pending.pop();
+                Ok(vec![left, right])
+            }
+            None => Ok(vec![right]),
         }
-        let image = leaf.image();
-        let is_neighbour = !image.is_retired() && image.link() == right.addr;
-        if is_neighbour && fits(image.record_count(), &right.leaf) {
-            self.pending.pop();
-            let left = Source { addr: left, leaf };
-            return Ok(vec![left, right]);
-        }
-        access.unlock(batch, left, broken).await?;
-        Ok(vec![right])
     }
 }
 
@@ -324,7 +309,7 @@ pub(super) async fn find_made<E: Endpoint>(
         // The last step may have stopped before anything was retired to its leaf, or while that was
         // being written.
         let (owner, low) = (OwnerWord::from_word(batch.words(lock)[0]), image.low());
-        if index.leaf_of(batch, low).await? != place {
+        if !index.is_in_use(batch, (place, low)).await? {
             break;
         }
         let is_left =

@@ -57,33 +57,45 @@ async fn redirect_left<E: Endpoint>(
     }
     let state = searcher(work);
     let index = Index::new(*access, &state);
-    let mut leaf = access.blank();
     loop {
         let addr = index.leaf_of(batch, key).await?;
-        let lock = access.lock(batch, addr, None, &mut leaf, work.broken);
-        lock.await?;
-        let critical = Critical::enter(work.broken);
         // It may have been split since it was found.
-        let is_left = access.look_intact(leaf.image(), key) == Look::Here;
-        batch.clear();
-        let change = access.change(addr);
-        if is_left && leaf.image().link() != first.addr {
-            change.relink(batch, &mut leaf, first.addr);
-        } else {
-            change.unlock(batch);
-        }
-        let executed = access.endpoint.execute(batch).await;
-        if let Err(error) = executed {
-            if error.lost_node() == Some(addr.node()) {
-                critical.passed();
-            }
-            return Err(error.into());
-        }
-        critical.passed();
-        if is_left {
+        let look = link_at(access, batch, (addr, key), first.addr, work.broken).await?;
+        if look == Look::Here {
             return Ok(());
         }
     }
+}
+
+/// Links a leaf to `to`, under its lock, if it covers a key: how it looks for that key.
+pub(super) async fn link_at<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    (addr, key): (RemoteAddr, u64),
+    to: RemoteAddr,
+    broken: &Cell<bool>,
+) -> Result<Look, IndexError> {
+    let mut leaf = access.blank();
+    let lock = access.lock(batch, addr, None, &mut leaf, broken);
+    lock.await?;
+    let critical = Critical::enter(broken);
+    let look = access.look_intact(leaf.image(), key);
+    batch.clear();
+    let change = access.change(addr);
+    if look == Look::Here && leaf.image().link() != to {
+        change.relink(batch, &mut leaf, to);
+    } else {
+        change.unlock(batch);
+    }
+    let executed = access.endpoint.execute(batch).await;
+    if let Err(error) = executed {
+        if error.lost_node() == Some(addr.node()) {
+            critical.passed();
+        }
+        return Err(error.into());
+    }
+    critical.passed();
+    Ok(look)
 }
 
 /// The table's first leaf keeps its address for ever (B4); once retired, it leads to the leaf at

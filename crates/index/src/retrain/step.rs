@@ -1,4 +1,6 @@
-//! M2 and M4: one step of whoever moves leaves, once the sources are locked.
+//! M1, M2 and M4: what a step of whoever moves leaves is made of.
+
+use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::moving::Source;
@@ -6,6 +8,37 @@ use farleaf_leaf::{Critical, LeafAccess, LeafBuffer};
 use farleaf_types::RemoteAddr;
 
 use crate::IndexError;
+
+/// M1: locks the left neighbour of a locked leaf, too, if that is what it is, both are on one node
+/// (M4), both fit into one leaf, and nobody holds it.
+pub(super) async fn lock_left<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    (left, right): (RemoteAddr, &Source),
+    merged_count_max: usize,
+    broken: &Cell<bool>,
+) -> Result<Option<Source>, IndexError> {
+    if left.node() != right.addr.node() {
+        return Ok(None);
+    }
+    let mut leaf = access.blank();
+    if access
+        .endpoint
+        .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
+    {
+        leaf = access.read_intact(batch, left, broken).await?;
+    } else if !access.lock_if_free(batch, left, &mut leaf, broken).await? {
+        return Ok(None);
+    }
+    let image = leaf.image();
+    let record_count = image.record_count() + right.leaf.image().record_count();
+    let is_neighbour = !image.is_retired() && image.link() == right.addr;
+    if is_neighbour && record_count <= merged_count_max {
+        return Ok(Some(Source { addr: left, leaf }));
+    }
+    access.unlock(batch, left, broken).await?;
+    Ok(None)
+}
 
 /// Moves the sources into a new leaf at `place` that links to `link`, after what the batch holds
 /// already. Nothing is locked afterwards.

@@ -39,8 +39,8 @@ pub struct Plan {
     pub entry_count_max: u32,
     /// What its head counts of underfull leaves from the beginning.
     pub underfull_count: u64,
-    /// Whether it may take what is kept for making room (A6).
-    pub takes_reserve: bool,
+    /// Whether it is a compaction's, which may take what is kept for making room (A6).
+    pub is_compaction: bool,
 }
 
 impl Plan {
@@ -63,7 +63,7 @@ pub async fn build<E: Endpoint>(
 ) -> Result<NewTree, IndexError> {
     assert_eq!(leaves[0].low, 0, "the first leaf begins with the first key");
     let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    if plan.takes_reserve {
+    if plan.is_compaction {
         allocator = allocator.taking_reserve();
     }
     let purpose = ChunkPurpose::Snapshot {
@@ -75,7 +75,7 @@ pub async fn build<E: Endpoint>(
     let mut tree = NewTree {
         root: addr.with_spare(plan.generation),
         head_range,
-        pieces: Pieces::new(lease_shape(plan.generation), plan.takes_reserve),
+        pieces: Pieces::new(lease_shape(plan.generation), plan.is_compaction),
         generation: plan.generation,
     };
     match write(access, plan, leaves, (addr, &mut tree.pieces)).await {
@@ -109,6 +109,7 @@ async fn write<E: Endpoint>(
         root: nodes[0].child.with_spare(level),
         leaf_count: leaves.len() as u64,
         underfull_count: plan.underfull_count,
+        is_compacted: plan.is_compaction,
     };
     batch.clear();
     batch.write(addr.word_at(0), &head.encode(access.table));

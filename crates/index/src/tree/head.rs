@@ -9,6 +9,7 @@
 //! | | 4 | root: the inner node at the top, its level in the spare bits. CAS | | 5 | leaves: when
 //! the tree was made, and one for each split. FAA | | 6 | leaves that deletes have made underfull,
 //! or that another compaction would save. FAA |
+//! | 7 | 1: the tree was made by a compaction |
 //!
 //! The head lies at the start of its chunk, and the table's root word names it.
 
@@ -27,6 +28,7 @@ const FORMAT: u64 = 1;
 const ROOT_WORD: u64 = 4;
 const LEAF_COUNT_WORD: u64 = 5;
 const UNDERFULL_COUNT_WORD: u64 = 6;
+const COMPACTED_WORD: usize = 7;
 
 /// A tree's head, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Head {
     /// Leaves that deletes have made underfull; when the tree is new, leaves that two neighbours in
     /// one would save.
     pub underfull_count: u64,
+    /// Whether a compaction made the tree, so that there may be sessions in older ones.
+    pub is_compacted: bool,
 }
 
 impl Head {
@@ -87,6 +91,7 @@ impl Head {
         words[4] = self.root.word();
         words[5] = self.leaf_count;
         words[6] = self.underfull_count;
+        words[COMPACTED_WORD] = self.is_compacted.into();
         words
     }
 
@@ -111,6 +116,7 @@ impl Head {
             root: RemoteAddr::from_word(words[4]),
             leaf_count: words[5],
             underfull_count: words[6],
+            is_compacted: words[COMPACTED_WORD] != 0,
         };
         if words[0] >> 48 != FORMAT {
             return Err(format!("its head has format {}", words[0] >> 48));
@@ -178,6 +184,7 @@ mod tests {
             root: at(5000).with_spare(2),
             leaf_count: 167,
             underfull_count: 8,
+            is_compacted: true,
         };
         let words = head.encode(TableId(9));
         let root = (2 << 40) + 5000;
@@ -185,7 +192,7 @@ mod tests {
         assert_eq!(words[1..3], [1000, 4096]);
         assert_eq!(words[3] >> 32, 61);
         assert_eq!(words[3] as u32, GOLDEN_CHECKSUM, "{:#x}", words[3] as u32);
-        assert_eq!(words[4..], [root, 167, 8, 0]);
+        assert_eq!(words[4..], [root, 167, 8, 1]);
         assert_eq!(Head::decode(at(2048), TableId(9), &words), Ok(head));
         assert!(Head::decode(at(2049), TableId(9), &words).is_err());
         assert!(Head::decode(at(2048), TableId(8), &words).is_err());

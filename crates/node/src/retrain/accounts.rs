@@ -29,21 +29,11 @@ impl Retrainer {
         let models = &table.contents.models[models];
         let is_queued = |model: &&_| queued.contains(&look::table_of(model));
         let queued_count = models.iter().filter(is_queued).count() as u64;
-        let mut tally = self.tally.get();
-        tally.retraining_count += 1;
-        tally.moved_count += summary.moved_count;
-        tally.made_count += summary.made_count;
-        tally.model_count += summary.model_count;
-        tally.adopted_count += summary.adopted_count;
-        tally.late_count += summary.late_count;
-        tally.record_count += summary.record_count;
-        tally.time_ns += time_ns;
-        tally.time_ns_max = tally.time_ns_max.max(time_ns);
-        tally.queued_count += queued_count;
-        tally.found_count += models.len() as u64 - queued_count;
-        let longest = tally.step_round_trips_max;
-        tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
-        self.tally.set(tally);
+        self.count(|tally| {
+            add(tally, summary, time_ns);
+            tally.queued_count += queued_count;
+            tally.found_count += models.len() as u64 - queued_count;
+        });
         tracing::debug!(
             table = %table.access.table,
             models = models.len(),
@@ -69,4 +59,19 @@ impl Retrainer {
         counters.record(OperationKind::Control, &batch.take_cost());
         Ok(())
     }
+}
+
+/// Counts a retraining, or a compaction.
+pub(super) fn add(tally: &mut RetrainTally, summary: &RetrainSummary, time_ns: u64) {
+    tally.retraining_count += 1;
+    tally.moved_count += summary.moved_count;
+    tally.made_count += summary.made_count;
+    tally.model_count += summary.model_count;
+    tally.adopted_count += summary.adopted_count;
+    tally.late_count += summary.late_count;
+    tally.record_count += summary.record_count;
+    tally.time_ns += time_ns;
+    tally.time_ns_max = tally.time_ns_max.max(time_ns);
+    let longest = tally.step_round_trips_max;
+    tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
 }

@@ -35,6 +35,39 @@ pub(super) struct Looked<'a, E> {
     pub(super) chunks: ChunkTable,
 }
 
+/// The same, of any layer, without what the root names.
+pub(super) struct Rooted<'a, E> {
+    pub(super) access: LeafAccess<'a, E>,
+    pub(super) entry: CatalogEntry,
+    pub(super) root: RemoteAddr,
+    pub(super) chunks: ChunkTable,
+}
+
+/// T2: the chunks first, then the root. `None`: somebody who does not go on holds its first leaf,
+/// or it was dropped.
+pub(super) async fn look_at_root<'a, E: Endpoint>(
+    keeper: &'a Keeper<E>,
+    entry: CatalogEntry,
+    patience: &Patience<'_>,
+) -> Result<Option<Rooted<'a, E>>, IndexError> {
+    let Some(access) = keeper.access(&entry) else {
+        return Ok(None);
+    };
+    let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+    let chunks = allocator.entries().await?;
+    let broken = Cell::new(false);
+    let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
+        return Ok(None);
+    };
+    let root = root?;
+    Ok((!root.is_null()).then_some(Rooted {
+        access,
+        entry,
+        root,
+        chunks,
+    }))
+}
+
 /// The snapshots behind the roots that were looked at last: while a root stands, what it names does
 /// not change, and nobody but the retrainer and one load take a root away (R1).
 #[derive(Default)]
@@ -58,26 +91,16 @@ impl Looks {
         entry: CatalogEntry,
         patience: &Patience<'_>,
     ) -> Result<Option<Looked<'a, E>>, IndexError> {
-        let Some(access) = keeper.access(&entry) else {
+        let Some(rooted) = look_at_root(keeper, entry, patience).await? else {
             return Ok(None);
         };
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
-        let chunks = allocator.entries().await?;
-        let broken = Cell::new(false);
-        let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
-            return Ok(None);
-        };
-        let root = root?;
-        if root.is_null() {
-            return Ok(None);
-        }
-        let contents = self.contents(keeper, &access, root).await?;
+        let contents = self.contents(keeper, &rooted.access, rooted.root).await?;
         Ok(Some(Looked {
-            access,
-            entry,
-            root,
+            access: rooted.access,
+            entry: rooted.entry,
+            root: rooted.root,
             contents,
-            chunks,
+            chunks: rooted.chunks,
         }))
     }
 
@@ -100,14 +123,6 @@ impl Looks {
         self.snapshots.borrow_mut().insert(id, noted);
         Ok(contents)
     }
-}
-
-/// Whether there was no room.
-pub(crate) fn is_full(error: &IndexError) -> bool {
-    let IndexError::Region(error) = error else {
-        return false;
-    };
-    matches!(**error, RegionError::Full { .. })
 }
 
 /// How the queue names a model.

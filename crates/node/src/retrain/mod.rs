@@ -48,7 +48,6 @@ mod rests;
 mod trees;
 mod turns;
 
-pub(crate) use look::is_full;
 pub use policy::RetrainPolicy;
 
 use std::cell::{Cell, RefCell};
@@ -350,7 +349,7 @@ impl Retrainer {
                     self.rest_table(entry.record.id);
                     return Ok(false);
                 }
-                Err(error) if is_full(&error) => {
+                Err(error) if error.is_full() => {
                     self.rest_until_room(entry.record.id, &error);
                     return Ok(false);
                 }
@@ -436,7 +435,7 @@ impl Retrainer {
         };
         let summary = match summary {
             Ok(summary) => summary,
-            Err(error) if is_full(&error) => {
+            Err(error) if error.is_full() => {
                 // It may have been full in the middle, too: then a run waits to be adopted.
                 self.rest_until_room(table.access.table, &error);
                 return Ok(false);

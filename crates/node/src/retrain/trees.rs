@@ -6,20 +6,18 @@ use std::collections::BTreeSet;
 
 use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
-use farleaf_index::load::finish_root;
 use farleaf_index::retrain::RetrainSummary;
 use farleaf_index::retrain::compact::{Compaction, Leased, Wanted, compact};
 use farleaf_index::tree::head::{Head, read_head};
-use farleaf_leaf::LeafAccess;
-use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
 use farleaf_types::{NodeId, RemoteAddr};
 
+use super::look::{Rooted, look_at_root};
 use super::policy::Counted;
-use super::{Retrainer, is_full};
+use super::{Retrainer, accounts};
 use crate::patience::Patience;
 use crate::sweep::Keeper;
 
@@ -27,15 +25,7 @@ use crate::sweep::Keeper;
 /// tree.
 const TABLE_SHARE: u64 = 4;
 
-/// A table with a tree, as it is looked at once.
-struct LookedTree<'a, E> {
-    access: LeafAccess<'a, E>,
-    entry: CatalogEntry,
-    root: RemoteAddr,
-    chunks: ChunkTable,
-}
-
-impl<E: Endpoint> LookedTree<'_, E> {
+impl<E: Endpoint> Rooted<'_, E> {
     /// Chunks of leaves that are the node's own.
     fn unsorted(&self, keeper: &Keeper<E>) -> Vec<ChunkIndex> {
         let is_own = |chunk: &ChunkEntry| {
@@ -74,7 +64,7 @@ impl Retrainer {
         if !is_scan_due && !is_own_look && !self.is_more_due.get() {
             return Ok(false);
         }
-        let Some(table) = look(keeper, entry.clone(), patience).await? else {
+        let Some(table) = look_at_root(keeper, entry.clone(), patience).await? else {
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
             return Ok(false);
         };
@@ -85,16 +75,12 @@ impl Retrainer {
             stale = self.stale_leaves(keeper, &table.access, of).await?;
         }
         self.collect_trees(keeper, &table, Vec::new()).await?;
-        for chunk in table.leaves_left(keeper) {
-            let entry = table.chunks.get(chunk).expect("it was just met");
-            if entry.free.count() == table.access.geometry.chunk_leaf_count() {
-                // Somebody leased it and used none of it, or what was used is free again.
-                keeper.free_leaves(chunk, table.access.table, &[]).await?;
-            }
-        }
+        let leaves_left = table.leaves_left(keeper);
+        free_unused(keeper, &table, &leaves_left).await?;
         let head = read_head(&table.access, table.root).await?;
         let finishes_another = unsorted || !stale.is_empty();
-        let Some(wanted) = self.wanted(keeper, &table, &head, finishes_another) else {
+        let reasons = (!leaves_left.is_empty(), finishes_another);
+        let Some(wanted) = self.wanted(keeper, &table, &head, reasons) else {
             return Ok(false);
         };
         let begun = (self.clock)();
@@ -102,14 +88,18 @@ impl Retrainer {
         let summary = match compacted.await {
             Ok(Some(summary)) => summary,
             Ok(None) => {
+                if finishes_another {
+                    // It was cut off, or loaded meanwhile: what was found is found again.
+                    self.rest_table(table.access.table);
+                }
                 let is_next = is_own_look && !is_scan_due && !self.has_garbage();
-                if is_next && !table.leaves_left(keeper).is_empty() {
+                if is_next && !leaves_left.is_empty() {
                     // Leaves there are neither in use nor free: retired ones are looked for (T4).
                     self.is_scan_due.set(true);
                 }
                 return Ok(false);
             }
-            Err(error) if is_full(&error) => {
+            Err(error) if error.is_full() => {
                 self.rest_until_room(table.access.table, &error);
                 return Ok(false);
             }
@@ -130,15 +120,12 @@ impl Retrainer {
                 self.is_scan_due.set(true);
             }
         }
-        if self.rests.borrow_mut().has_room(table.access.table) {
-            tracing::info!(table = %table.access.table, "room to compact again");
-        }
         self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
         let first_leaf = table.entry.record.first_leaf;
         let mut leaves = summary.retired;
         leaves.extend(stale);
         leaves.retain(|leaf| *leaf != first_leaf);
-        if let Some(table) = look(keeper, entry, patience).await? {
+        if let Some(table) = look_at_root(keeper, entry, patience).await? {
             self.collect_trees(keeper, &table, leaves).await?;
         } else {
             self.is_scan_due.set(true);
@@ -150,9 +137,9 @@ impl Retrainer {
     fn wanted<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        table: &LookedTree<'_, E>,
+        table: &Rooted<'_, E>,
         head: &Head,
-        finishes_another: bool,
+        (has_leaves_left, finishes_another): (bool, bool),
     ) -> Option<Wanted> {
         let id = table.access.table;
         let current = Some(ChunkPurpose::Inner {
@@ -161,7 +148,6 @@ impl Retrainer {
         let mut own = table.chunks.iter().filter(|(_, chunk)| chunk.table == id);
         let moves_tree =
             own.any(|(index, chunk)| chunk.purpose == current && is_left(keeper, index.node()));
-        let has_leaves_left = !table.leaves_left(keeper).is_empty();
         let counted = Counted {
             splits: 0,
             underfull: head.underfull_count,
@@ -196,7 +182,7 @@ impl Retrainer {
     async fn compact<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        table: &LookedTree<'_, E>,
+        table: &Rooted<'_, E>,
         head: &Head,
         (wanted, patience): (Wanted, &Patience<'_>),
     ) -> Result<Option<RetrainSummary>, IndexError> {
@@ -231,7 +217,7 @@ impl Retrainer {
 
     /// Nothing is merged before so much more is underfull that it would be due by that. Whether it
     /// is the first time with this root.
-    fn note_fruitless<E>(&self, table: &LookedTree<'_, E>, head: &Head) -> bool {
+    fn note_fruitless<E>(&self, table: &Rooted<'_, E>, head: &Head) -> bool {
         let tried = (table.root, head.underfull_count);
         let mut fruitless = self.fruitless.borrow_mut();
         let before = fruitless.insert(table.access.table, tried);
@@ -241,7 +227,7 @@ impl Retrainer {
     /// Whether the node has chunks of leaves that a sweep has taken over from the dead, of which it
     /// could not tell what is in use, as the way there is lost (U4) or damaged, and with which
     /// nobody has tried by a new tree.
-    fn has_new_unsorted<E: Endpoint>(&self, keeper: &Keeper<E>, table: &LookedTree<'_, E>) -> bool {
+    fn has_new_unsorted<E: Endpoint>(&self, keeper: &Keeper<E>, table: &Rooted<'_, E>) -> bool {
         let mut known = self.unsorted.borrow_mut();
         let unsorted = table.unsorted(keeper);
         known.retain(|chunk| {
@@ -255,22 +241,11 @@ impl Retrainer {
         is_new
     }
 
-    fn note_compaction<E>(
-        &self,
-        table: &LookedTree<'_, E>,
-        summary: &RetrainSummary,
-        time_ns: u64,
-    ) {
-        self.count(|tally| {
-            tally.retraining_count += 1;
-            tally.moved_count += summary.moved_count;
-            tally.made_count += summary.made_count;
-            tally.record_count += summary.record_count;
-            tally.time_ns += time_ns;
-            tally.time_ns_max = tally.time_ns_max.max(time_ns);
-            let longest = tally.step_round_trips_max;
-            tally.step_round_trips_max = longest.max(summary.step_round_trips_max);
-        });
+    fn note_compaction<E>(&self, table: &Rooted<'_, E>, summary: &RetrainSummary, time_ns: u64) {
+        if self.rests.borrow_mut().has_room(table.access.table) {
+            tracing::info!(table = %table.access.table, "room to compact again");
+        }
+        self.count(|tally| accounts::add(tally, summary, time_ns));
         tracing::debug!(
             table = %table.access.table,
             moved = summary.moved_count,
@@ -284,7 +259,7 @@ impl Retrainer {
     async fn collect_trees<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        table: &LookedTree<'_, E>,
+        table: &Rooted<'_, E>,
         leaves: Vec<RemoteAddr>,
     ) -> Result<(), IndexError> {
         let id = table.access.table;
@@ -307,29 +282,21 @@ impl Retrainer {
     }
 }
 
-/// T2: the chunks first, then the root. `None`: somebody who does not go on holds its first leaf,
-/// or it was dropped.
-async fn look<'a, E: Endpoint>(
-    keeper: &'a Keeper<E>,
-    entry: CatalogEntry,
-    patience: &Patience<'_>,
-) -> Result<Option<LookedTree<'a, E>>, IndexError> {
-    let Some(access) = keeper.access(&entry) else {
-        return Ok(None);
-    };
-    let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
-    let chunks = allocator.entries().await?;
-    let broken = Cell::new(false);
-    let Some(root) = patience.wait(finish_root(&access, &entry, &broken)).await else {
-        return Ok(None);
-    };
-    let root = root?;
-    Ok((!root.is_null()).then_some(LookedTree {
-        access,
-        entry,
-        root,
-        chunks,
-    }))
+/// Frees chunks of which all leaves are free: somebody leased them and used none, or what was used
+/// is free again.
+async fn free_unused<E: Endpoint>(
+    keeper: &Keeper<E>,
+    table: &Rooted<'_, E>,
+    chunks: &[ChunkIndex],
+) -> Result<(), IndexError> {
+    let leaf_count = table.access.geometry.chunk_leaf_count();
+    for chunk in chunks {
+        let entry = table.chunks.get(*chunk);
+        if entry.is_some_and(|entry| entry.free.count() == leaf_count) {
+            keeper.free_leaves(*chunk, table.access.table, &[]).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a node is to be left (U5).

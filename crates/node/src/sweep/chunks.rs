@@ -1,6 +1,7 @@
 //! What becomes of the chunks that fenced sessions leased (W2 to W4, W6, W7).
 
 use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::tree::head::Head;
 use farleaf_index::{Index, IndexError};
 use farleaf_leaf::LeafBuffer;
 use farleaf_region::RegionError;
@@ -80,7 +81,7 @@ impl<E: Endpoint> Keeper<E> {
                 | ChunkPurpose::Snapshot { generation }),
             ) if table
                 .tree
-                .is_some_and(|head| is_older(generation, head.generation)) =>
+                .is_some_and(|head| may_be_searched(generation, &head)) =>
             {
                 Some((purpose, none))
             }
@@ -114,18 +115,26 @@ impl<E: Endpoint> Keeper<E> {
             // An unlocked leaf in use is intact, or torn by a living writer, who found it by a
             // search; so a torn one is looked at by a search for what its low says, too.
             let (low, is_retired) = (image.low(), image.is_retired());
+            let is_nothing = is_retired || image.was_never_written();
             if is_retired && !image.link().place().is_null() {
                 // It was moved. Its grace period is for who retrains to wait for (T3, T4).
                 continue;
             }
-            let Some(arrived) = patience.wait(index.leaf_of(&mut batch, low)).await else {
+            // Nothing links to what is no leaf: a new one is whole before anything does (D3).
+            let is_used = async {
+                if is_nothing {
+                    return Ok(false);
+                }
+                index.is_in_use(&mut batch, (place, low)).await
+            };
+            let Some(is_used) = patience.wait(is_used).await else {
                 tracing::warn!(table = %access.table, leaf = %place, "{GIVEN_UP}");
                 report.given_up_count += 1;
                 return Ok(None);
             };
-            match arrived {
-                Ok(arrived) if arrived == place => continue,
-                Ok(_) => {}
+            match is_used {
+                Ok(true) => continue,
+                Ok(false) => {}
                 Err(error) => {
                     report.note_damage(error)?;
                     return Ok(None);
@@ -141,6 +150,12 @@ impl<E: Endpoint> Keeper<E> {
         }
         Ok(Some(free))
     }
+}
+
+/// Whether sessions may still search by a tree of this generation, which the root does not name. A
+/// load replaces nothing but the tree that a table is made with; only compactions replace others.
+fn may_be_searched(generation: u16, head: &Head) -> bool {
+    generation == 0 || (head.is_compacted && is_older(generation, head.generation))
 }
 
 /// Whether a generation was drawn before another one. They wrap around: half of them are older.

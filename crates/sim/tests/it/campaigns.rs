@@ -72,6 +72,11 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     // Leaves that a dead compactor had retired waited for ever in a chunk of which a sweep could
     // not tell what is in use, as the way there was lost with a node.
     (200_007_481, Profile::Compaction),
+    // A tree that a dead load had never committed was taken for one that sessions may search by.
+    (320_003_205, Profile::Trees),
+    // A leaf that a dead compactor had made was swept as unused while a client that recovered its
+    // left source was about to retire that in favour of it.
+    (330_004_695, Profile::Compaction),
 ];
 
 /// Found by seed 5 in its day: a load's first two verbs were counted by nobody (F9).

@@ -27,14 +27,13 @@ use core::cell::Cell;
 use farleaf_fabric::{Batch, Course, Endpoint, OperationKind, ProtocolCheck, ProtocolPhase};
 use farleaf_leaf::moving::Source;
 use farleaf_leaf::{Contradiction, Critical, LeafAccess, Look};
-use farleaf_region::RegionError;
 use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use super::RetrainSummary;
 use super::publish::swap_root;
-use super::redirect::redirect_first;
-use super::step::take_over;
+use super::redirect::{link_at, redirect_first};
+use super::step::{lock_left, take_over};
 use crate::IndexError;
 use crate::load::draw_generation;
 use crate::tree::TreeAccess;
@@ -149,18 +148,20 @@ async fn compact_with<E: Endpoint>(
     if !is_worth_it {
         return no_room.map_or(Ok(None), Err);
     }
-    publish(work, batch, &chain).await?;
+    if !publish(work, batch, &chain).await? {
+        return Ok(None);
+    }
     summary.moved_count = summary.retired.len() as u64;
     summary.record_count = chain.record_count();
     Ok(Some(summary))
 }
 
-/// K3.
+/// K3. False: the table was loaded meanwhile, and is as it was.
 async fn publish<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
     chain: &Chain,
-) -> Result<(), IndexError> {
+) -> Result<bool, IndexError> {
     let access = &work.access;
     access.endpoint.enters(ProtocolPhase::Snapshot);
     let plan = Plan {
@@ -169,25 +170,20 @@ async fn publish<E: Endpoint>(
         fill_percent: work.entry.record.fill_percent,
         entry_count_max: work.head.entry_count_max,
         underfull_count: work.pairs(chain).len() as u64,
-        takes_reserve: true,
+        is_compaction: true,
     };
     let tree = build(access, plan, &chain.entries()).await?;
     access.endpoint.enters(ProtocolPhase::RootSwap);
-    if let Err(error) = work.swap_root(batch, chain, tree.root).await {
-        if error.fabric_failure().is_none() {
-            tree.give_back(access, false).await?;
-        }
-        return Err(error);
+    let swapped = work.swap_root(batch, chain, tree.root).await;
+    if let Err(error) = &swapped
+        && error.fabric_failure().is_some()
+    {
+        // The swap may have taken effect: the sweep will tell (W4).
+        return swapped;
     }
     access.endpoint.enters(ProtocolPhase::GiveBack);
-    tree.give_back(access, true).await
-}
-
-fn is_full(error: &IndexError) -> bool {
-    let IndexError::Region(error) = error else {
-        return false;
-    };
-    matches!(**error, RegionError::Full { .. })
+    tree.give_back(access, matches!(swapped, Ok(true))).await?;
+    swapped
 }
 
 impl<E: Endpoint> Compaction<'_, E> {
@@ -196,33 +192,33 @@ impl<E: Endpoint> Compaction<'_, E> {
     }
 
     /// R1: a table of one leaf that never had another one may be empty, and loaded just now: then
-    /// under that leaf's lock, which the load needs.
+    /// under that leaf's lock, which the load needs. False: it was loaded, and is as it was.
     async fn swap_root(
         &self,
         batch: &mut Batch,
         chain: &Chain,
         root: RemoteAddr,
-    ) -> Result<(), IndexError> {
+    ) -> Result<bool, IndexError> {
         let (access, broken) = (&self.access, self.broken);
         let first_leaf = self.entry.record.first_leaf.place();
         let roots = (self.root, root);
         if chain.leaves.len() > 1 || chain.leaves[0].addr != first_leaf {
-            return swap_root(access, batch, self.entry, roots).await;
+            swap_root(access, batch, self.entry, roots).await?;
+            return Ok(true);
         }
         let mut leaf = access.blank();
         let lock = access.lock(batch, first_leaf, None, &mut leaf, broken);
         lock.await?;
         let critical = Critical::enter(broken);
+        let was_loaded = leaf.image().is_retired();
         let mut swapped = Ok(());
-        if leaf.image().is_retired() {
-            let what = Contradiction::RetiredByNobody;
-            swapped = Err(self.contradiction(first_leaf, what));
-        } else {
-            swap_root(access, batch, self.entry, roots).await?;
+        if !was_loaded {
+            swapped = swap_root(access, batch, self.entry, roots).await;
         }
+        // Whatever became of the root; only a fabric that fails keeps the lock.
         access.unlock(batch, first_leaf, broken).await?;
         critical.passed();
-        swapped
+        swapped.map(|()| !was_loaded)
     }
 
     fn pairs(&self, chain: &Chain) -> Vec<usize> {
@@ -242,7 +238,7 @@ impl<E: Endpoint> Compaction<'_, E> {
         let right = chain.leaves[number].addr;
         // Nothing is leased while something is locked (R8).
         match leased.provide(access, right.node()).await {
-            Err(error) if is_full(&error) => return Ok(Step::NoRoom(error)),
+            Err(error) if error.is_full() => return Ok(Step::NoRoom(error)),
             provided => provided?,
         }
         let before = batch.cost_mut().round_trips;
@@ -255,9 +251,10 @@ impl<E: Endpoint> Compaction<'_, E> {
         let mut is_as_seen = !is_retired && link == chain.link_of(number);
         if is_as_seen && is_pair {
             let left = chain.leaves[number - 1].addr;
-            // M4: sources are on one node.
-            is_as_seen =
-                left.node() == right.node() && self.with_left(batch, left, &mut sources).await?;
+            let most = self.merged_count_max;
+            let left = lock_left(access, batch, (left, &sources[0]), most, broken).await?;
+            is_as_seen = left.is_some();
+            sources.splice(0..0, left);
         }
         if !is_as_seen {
             access.unlock(batch, right, broken).await?;
@@ -290,35 +287,6 @@ impl<E: Endpoint> Compaction<'_, E> {
         chain.leaves.splice(first..=number, [made]);
         self.link_left(batch, chain, first).await?;
         Ok(Step::Done)
-    }
-
-    /// M1: locks the left neighbour of a locked leaf, too, if that is what it is, nobody holds it,
-    /// and both fit into one.
-    async fn with_left(
-        &self,
-        batch: &mut Batch,
-        left: RemoteAddr,
-        sources: &mut Vec<Source>,
-    ) -> Result<bool, IndexError> {
-        let (access, broken) = (&self.access, self.broken);
-        let mut leaf = access.blank();
-        if access
-            .endpoint
-            .leaves_out(ProtocolCheck::MergedLeavesAreLocked)
-        {
-            leaf = access.read_intact(batch, left, broken).await?;
-        } else if !access.lock_if_free(batch, left, &mut leaf, broken).await? {
-            return Ok(false);
-        }
-        let (image, right) = (leaf.image(), &sources[0]);
-        let record_count = image.record_count() + right.leaf.image().record_count();
-        let is_neighbour = !image.is_retired() && image.link() == right.addr;
-        if !is_neighbour || record_count > self.merged_count_max {
-            access.unlock(batch, left, broken).await?;
-            return Ok(false);
-        }
-        sources.insert(0, Source { addr: left, leaf });
-        Ok(true)
     }
 
     /// K2: links what is to the left of the leaf with this number to that. What is lost with its
@@ -357,27 +325,10 @@ impl<E: Endpoint> Compaction<'_, E> {
         {
             return Ok(());
         }
-        let (mut addr, mut leaf) = (from, access.blank());
+        let mut addr = from;
         loop {
-            let lock = access.lock(batch, addr, None, &mut leaf, broken);
-            lock.await?;
-            let critical = Critical::enter(broken);
-            let look = access.look_intact(leaf.image(), to.low - 1);
-            batch.clear();
-            let change = access.change(addr);
-            if look == Look::Here && leaf.image().link() != to.addr {
-                change.relink(batch, &mut leaf, to.addr);
-            } else {
-                change.unlock(batch);
-            }
-            let executed = access.endpoint.execute(batch).await;
-            if let Err(error) = executed {
-                if error.lost_node() == Some(addr.node()) {
-                    critical.passed();
-                }
-                return Err(error.into());
-            }
-            critical.passed();
+            let of = (addr, to.low - 1);
+            let look = link_at(access, batch, of, to.addr, broken).await?;
             match look {
                 Look::Here => return Ok(()),
                 Look::Right(next) => addr = next.place(),
