@@ -12,11 +12,12 @@
 //! | 12 | checksum of words 1 to 11 and the table id |
 //! | 13 | sequence number of the drop (D7) |
 //! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
+//! | 17 | with a tree: leaves that deletes have made underfull since it was compacted. FAA |
 //! | 24 | the root that a bulk load is about to install, or 0 |
 //!
 //! - **C1.** Entries are made and dropped only under the catalog lock, whose owner word is
 //!   recovered from a fenced owner by CAS. Nothing needs repair then: C2 and C3 commit by one word.
-//! - **C2.** Creation writes words 1 to 24, then word 0 (one batch); the first leaf and the root
+//! - **C2.** Creation writes words 1 to 31, then word 0 (one batch); the first leaf and the root
 //!   are complete before (awaited).
 //! - **C3.** Dropping writes word 0 = dropped. Only the memory node writes a dropped entry after
 //!   that: words 16 and 24 = 0 (C5), then the next sequence number is drawn and noted in word 13,
@@ -37,6 +38,9 @@
 //!   Nobody writes word 16 of a dropped entry again: every CAS expects another root than 0. A load
 //!   that is under way may still write word 24, which nobody believes of a dropped entry, and which
 //!   creation writes anew.
+//! - **C7.** Word 17 is a count, and decides nothing but when somebody looks. It is the table's and
+//!   not the tree's, as deletes go on by a tree that a compaction is about to replace, or just has:
+//!   who compacts takes off what was counted before he looked at the leaves, and no more.
 
 use farleaf_types::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
 
@@ -57,6 +61,7 @@ const NAME_WORD: usize = 4;
 const CHECKSUM_WORD: usize = 12;
 const DROPPED_WORD: u64 = 13;
 const ROOT_WORD: u64 = 16;
+const UNDERFULL_COUNT_WORD: u64 = 17;
 const PENDING_ROOT_WORD: u64 = 24;
 
 const _: () = assert!(NAME_WORD + NAME_SIZE_WORDS == CHECKSUM_WORD);
@@ -105,6 +110,9 @@ pub struct CatalogEntry {
     pub dropped_at: SequenceNumber,
     /// The search layer's snapshot.
     pub root: RemoteAddr,
+    /// Of a table with a tree, leaves that deletes have made underfull since it was compacted, and
+    /// those that two neighbours in one would have saved then (C7).
+    pub underfull_count: u64,
     /// The root that a bulk load is about to install.
     pub pending_root: RemoteAddr,
 }
@@ -127,6 +135,11 @@ pub fn dropped_at_addr(layout: &RegionLayout, index: u64) -> WordAddr {
 /// The word of an entry that names the root.
 pub fn root_addr(layout: &RegionLayout, index: u64) -> WordAddr {
     layout.catalog_entry(index).offset(ROOT_WORD)
+}
+
+/// The word of an entry that counts underfull leaves (C7).
+pub fn underfull_count_addr(layout: &RegionLayout, index: u64) -> WordAddr {
+    layout.catalog_entry(index).offset(UNDERFULL_COUNT_WORD)
 }
 
 /// The word of an entry that names the root to come.
@@ -210,6 +223,7 @@ impl CatalogEntry {
             record,
             dropped_at: SequenceNumber(words[DROPPED_WORD as usize]),
             root,
+            underfull_count: words[UNDERFULL_COUNT_WORD as usize],
             pending_root: RemoteAddr::from_word(words[PENDING_ROOT_WORD as usize]),
         }))
     }
@@ -247,19 +261,24 @@ mod tests {
             [0x0100_0000_0000_0077, 0x0000_3E80_004B_010C, 0x1234, 13]
         );
         assert_eq!(words[4], u64::from_le_bytes(*b"cities-\xC3"));
-        assert_eq!((words[16], words[24]), (0x0000_0100_0000_0099, 0));
+        assert_eq!(
+            words[16..],
+            [[0x0000_0100_0000_0099, 0, 0, 0], [0; 4], [0; 4], [0; 4]].concat()
+        );
     }
 
     #[test]
     fn entries_survive_the_way() {
-        let entry = CatalogEntry::decode(3, &entry_words())
+        let mut words = entry_words();
+        words[17] = 5;
+        let entry = CatalogEntry::decode(3, &words)
             .expect("good")
             .expect("not free");
         assert_eq!(
             (entry.index, entry.state, &entry.record),
             (3, EntryState::Live, &record())
         );
-        assert_eq!(entry.root.spare(), 1);
+        assert_eq!((entry.root.spare(), entry.underfull_count), (1, 5));
         assert!(
             CatalogEntry::decode(3, &[0; ENTRY_SIZE_WORDS])
                 .expect("free")

@@ -245,6 +245,7 @@ impl Node {
             record,
             dropped_at: SequenceNumber::default(),
             root,
+            underfull_count: 0,
             pending_root: RemoteAddr::NULL,
         })
     }

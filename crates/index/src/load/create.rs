@@ -88,7 +88,6 @@ async fn lead_to<E: Endpoint>(
             record_count: 0,
             fill_percent: plan.fill_percent,
             entry_count_max: plan.entry_count_max,
-            underfull_count: 0,
             is_compaction: false,
         };
         let entry = Entry {

@@ -83,7 +83,6 @@ async fn load_into<E: Endpoint>(
         record_count,
         fill_percent: plan.fill_percent,
         entry_count_max: before.entry_count_max,
-        underfull_count: 0,
         is_compaction: false,
     };
     let built = build(access, over, &entries).await?;

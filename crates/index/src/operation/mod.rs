@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
 use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, LocalLocks, Look};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_types::{NodeId, RemoteAddr, WordAddr};
 
 use crate::IndexError;
 use crate::directory::Directory;
@@ -146,6 +146,8 @@ pub struct IndexState {
     /// An operation of the session was cut off while it may have held a lock or a chunk that
     /// nobody else gives back: the session must stop and be closed (F6).
     broken: Rc<Cell<bool>>,
+    /// Where underfull leaves are counted, if not in models.
+    underfull_counter: Option<WordAddr>,
     /// Where writers of the process wait for each other, if the layer is one that has them do so.
     local_locks: Option<Arc<LocalLocks>>,
 }
@@ -173,6 +175,7 @@ impl IndexState {
             due_listing: Cell::new(None),
             follows_retired: Cell::new(false),
             broken,
+            underfull_counter: None,
             local_locks: None,
         }
     }
@@ -183,6 +186,15 @@ impl IndexState {
     pub fn with_local_locks(self, local_locks: Option<Arc<LocalLocks>>) -> Self {
         Self {
             local_locks,
+            ..self
+        }
+    }
+
+    /// Counts leaves that deletes make underfull in the catalog entry of a table with a tree (C7).
+    #[must_use]
+    pub fn with_underfull_counter(self, underfull_counter: Option<WordAddr>) -> Self {
+        Self {
+            underfull_counter,
             ..self
         }
     }

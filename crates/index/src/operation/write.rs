@@ -15,7 +15,6 @@ use super::{Index, Rare};
 use crate::IndexError;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::layer::Layer;
-use crate::tree::head::Head;
 use crate::tree::node::Entry;
 
 /// A leaf is underfull when not more than one in so many of its slots has a record: two of them
@@ -377,13 +376,12 @@ impl<E: Endpoint> Index<'_, E> {
     /// Counts a leaf that deletes have made underfull, once for each time that it becomes so.
     #[cold]
     fn post_underfull(&self, batch: &mut Batch, parent: u32) {
-        if !self.is_current() {
-            return;
-        }
-        let layer = self.state.layer.borrow();
-        let counter = layer.announcement(parent).map(|it| it.underfull());
-        let of_tree = || layer.tree_head().map(Head::underfull_count_addr);
-        if let Some(counter) = counter.or_else(of_tree) {
+        let of_model = || {
+            let layer = self.state.layer.borrow();
+            let announcement = layer.announcement(parent).filter(|_| self.is_current());
+            announcement.map(|it| it.underfull())
+        };
+        if let Some(counter) = self.state.underfull_counter.or_else(of_model) {
             batch.fetch_add(counter, 1);
         }
     }

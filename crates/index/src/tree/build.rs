@@ -37,8 +37,6 @@ pub struct Plan {
     pub fill_percent: u8,
     /// Entries that a node gets at the most.
     pub entry_count_max: u32,
-    /// What its head counts of underfull leaves from the beginning.
-    pub underfull_count: u64,
     /// Whether it is a compaction's, which may take what is kept for making room (A6).
     pub is_compaction: bool,
 }
@@ -108,7 +106,6 @@ async fn write<E: Endpoint>(
         entry_count_max: plan.entry_count_max,
         root: nodes[0].child.with_spare(level),
         leaf_count: leaves.len() as u64,
-        underfull_count: plan.underfull_count,
         is_compacted: plan.is_compaction,
     };
     batch.clear();

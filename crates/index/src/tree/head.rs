@@ -5,11 +5,11 @@
 //! | 0 | format (16), generation (16), table id (32) |
 //! | 1 | records when the tree was made |
 //! | 2 | the table's first leaf when the tree was made |
-//! | 3 | entries of a node at the most (32), CRC-32C of the address and all of words 0 to 3 but it
-//! | | 4 | root: the inner node at the top, its level in the spare bits. CAS | | 5 | leaves: when
-//! the tree was made, and one for each split. FAA | | 6 | leaves that deletes have made underfull,
-//! or that another compaction would save. FAA |
-//! | 7 | 1: the tree was made by a compaction |
+//! | 3 | entries of a node at the most (32), CRC-32C of the address and words 0 to 3 but it |
+//! | 4 | root: the inner node at the top, its level in the spare bits. CAS |
+//! | 5 | leaves: when the tree was made, and one for each split. FAA |
+//! | 6 | 1: the tree was made by a compaction |
+//! | 7 | 0 |
 //!
 //! The head lies at the start of its chunk, and the table's root word names it.
 
@@ -24,11 +24,10 @@ use crate::{IndexError, SnapshotDamage};
 /// one more.
 pub const ENTRY_COUNT_MIN: u32 = 3;
 const HEAD_SIZE_WORDS: usize = 8;
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 const ROOT_WORD: u64 = 4;
 const LEAF_COUNT_WORD: u64 = 5;
-const UNDERFULL_COUNT_WORD: u64 = 6;
-const COMPACTED_WORD: usize = 7;
+const COMPACTED_WORD: usize = 6;
 
 /// A tree's head, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +46,6 @@ pub struct Head {
     pub root: RemoteAddr,
     /// Leaves when the tree was made, and one for each split.
     pub leaf_count: u64,
-    /// Leaves that deletes have made underfull; when the tree is new, leaves that two neighbours in
-    /// one would save.
-    pub underfull_count: u64,
     /// Whether a compaction made the tree, so that there may be sessions in older ones.
     pub is_compacted: bool,
 }
@@ -63,11 +59,6 @@ impl Head {
     /// Where leaves are counted.
     pub fn leaf_count_addr(&self) -> WordAddr {
         self.addr.word_at(LEAF_COUNT_WORD)
-    }
-
-    /// Where underfull leaves are counted.
-    pub fn underfull_count_addr(&self) -> WordAddr {
-        self.addr.word_at(UNDERFULL_COUNT_WORD)
     }
 
     /// The root word that names it.
@@ -90,7 +81,6 @@ impl Head {
         words[3] |= self.checksum(&words);
         words[4] = self.root.word();
         words[5] = self.leaf_count;
-        words[6] = self.underfull_count;
         words[COMPACTED_WORD] = self.is_compacted.into();
         words
     }
@@ -115,7 +105,6 @@ impl Head {
             entry_count_max: (words[3] >> 32) as u32,
             root: RemoteAddr::from_word(words[4]),
             leaf_count: words[5],
-            underfull_count: words[6],
             is_compacted: words[COMPACTED_WORD] != 0,
         };
         if words[0] >> 48 != FORMAT {
@@ -183,16 +172,15 @@ mod tests {
             entry_count_max: 61,
             root: at(5000).with_spare(2),
             leaf_count: 167,
-            underfull_count: 8,
             is_compacted: true,
         };
         let words = head.encode(TableId(9));
         let root = (2 << 40) + 5000;
-        assert_eq!(words[0], 0x0001_0003_0000_0009);
+        assert_eq!(words[0], 0x0002_0003_0000_0009);
         assert_eq!(words[1..3], [1000, 4096]);
         assert_eq!(words[3] >> 32, 61);
         assert_eq!(words[3] as u32, GOLDEN_CHECKSUM, "{:#x}", words[3] as u32);
-        assert_eq!(words[4..], [root, 167, 8, 1]);
+        assert_eq!(words[4..], [root, 167, 1, 0]);
         assert_eq!(Head::decode(at(2048), TableId(9), &words), Ok(head));
         assert!(Head::decode(at(2049), TableId(9), &words).is_err());
         assert!(Head::decode(at(2048), TableId(8), &words).is_err());
@@ -204,5 +192,5 @@ mod tests {
         }
     }
 
-    const GOLDEN_CHECKSUM: u32 = 0xF0D9_278F;
+    const GOLDEN_CHECKSUM: u32 = 0x862A_AB9E;
 }

@@ -105,7 +105,7 @@ impl Retrainer {
             }
             // U4: while some of it is lost, the table stays as it is.
             Err(error) if error.lost_node().is_some() => {
-                if self.note_fruitless(&table, &head) {
+                if self.note_fruitless(&table) {
                     // What was retired before is looked for, once (T4).
                     self.is_scan_due.set(true);
                 }
@@ -150,14 +150,14 @@ impl Retrainer {
             own.any(|(index, chunk)| chunk.purpose == current && is_left(keeper, index.node()));
         let counted = Counted {
             splits: 0,
-            underfull: head.underfull_count,
+            underfull: table.entry.underfull_count,
         };
         let tried = self.fruitless.borrow().get(&id).copied();
         let is_due = self.policy.is_due(head.leaf_count, counted, false)
             && tried.is_none_or(|(root, count)| {
                 let more = Counted {
                     splits: 0,
-                    underfull: head.underfull_count.saturating_sub(count),
+                    underfull: table.entry.underfull_count.saturating_sub(count),
                 };
                 root != table.root || self.policy.is_due(head.leaf_count, more, false)
             });
@@ -210,15 +210,15 @@ impl Retrainer {
         };
         let compacted = compacted?;
         if compacted.is_none() {
-            self.note_fruitless(table, head);
+            self.note_fruitless(table);
         }
         Ok(compacted)
     }
 
     /// Nothing is merged before so much more is underfull that it would be due by that. Whether it
     /// is the first time with this root.
-    fn note_fruitless<E>(&self, table: &Rooted<'_, E>, head: &Head) -> bool {
-        let tried = (table.root, head.underfull_count);
+    fn note_fruitless<E>(&self, table: &Rooted<'_, E>) -> bool {
+        let tried = (table.root, table.entry.underfull_count);
         let mut fruitless = self.fruitless.borrow_mut();
         let before = fruitless.insert(table.access.table, tried);
         before.is_none_or(|(root, _)| root != table.root)

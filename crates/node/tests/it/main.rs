@@ -26,11 +26,14 @@
 //! | `claims` | chunks that several sessions want |
 //! | `meanwhile` | sessions that act and die while a sweep is under way |
 //! | `moving` | `learned` tables that are retrained by moving, and the queue that asks for it |
+//! | `trees` | that the audit sees what can be wrong with a tree |
+//! | `compacting` | tables with a tree, compacted while sessions delete |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
 mod catalog;
 mod claims;
+mod compacting;
 mod contradictions;
 mod crash;
 mod cutting;

@@ -22,22 +22,24 @@ use crate::pool::{Pool, access};
 use crate::scene::Scene;
 use crate::tables::LEARNED;
 
-const RF_TREE: Shape = Shape {
-    kind: LayerKind::RfTree,
-    ..LEARNED
-};
-const RECORD_COUNT: u64 = 3000;
+pub(crate) const RECORD_COUNT: u64 = 3000;
 /// So that there are some nodes above the leaves, under a root.
 const NODE_ENTRY_COUNT: u32 = 61;
 
 fn scene() -> Scene {
+    scene_of(LayerKind::RfTree)
+}
+
+/// A loaded table of this kind, sound.
+pub(crate) fn scene_of(kind: LayerKind) -> Scene {
+    let shape = Shape { kind, ..LEARNED };
     let mut pool = Pool::new();
     let owner = pool.register();
-    create(&pool, &pool.plain, owner, "records", RF_TREE).expect("it can be made");
+    create(&pool, &pool.plain, owner, "records", shape).expect("it can be made");
     let entry = find(&pool, "records").expect("it was made");
     let plan = LoadPlan {
-        kind: RF_TREE.kind,
-        fill_percent: RF_TREE.fill_percent,
+        kind,
+        fill_percent: shape.fill_percent,
         epsilon_keys: 16.0,
         entry_count_max: NODE_ENTRY_COUNT,
     };

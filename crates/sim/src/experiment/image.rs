@@ -314,6 +314,7 @@ fn make_table(
         record,
         dropped_at: SequenceNumber::default(),
         root,
+        underfull_count: 0,
         pending_root: RemoteAddr::NULL,
     })
 }

@@ -19,7 +19,7 @@ use farleaf_index::tree::head::read_head;
 use farleaf_index::{IndexState, Layer, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::PoolLayout;
-use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
@@ -256,6 +256,8 @@ impl<H: Host> SessionCore<H> {
         let local_locks = Arc::clone(&self.share().local_locks);
         let has_lines = kind == LayerKind::Sherman;
         let index = index.with_local_locks(has_lines.then_some(local_locks));
+        let underfull_counter = underfull_count_addr(self.layout(), entry.index);
+        let index = index.with_underfull_counter(kind.has_tree().then_some(underfull_counter));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         Ok(TableState {
             info,

@@ -186,6 +186,7 @@ impl<H: Host> SessionCore<H> {
             record,
             dropped_at: SequenceNumber::default(),
             root,
+            underfull_count: 0,
             pending_root: RemoteAddr::NULL,
         })
     }

@@ -47,7 +47,7 @@ pub use room::Leased;
 pub struct Compaction<'a, E> {
     /// The table's leaves, in the name of the retrainer's session.
     pub access: LeafAccess<'a, E>,
-    /// The table's catalog entry.
+    /// The table's catalog entry, as it was read before anything else.
     pub entry: &'a CatalogEntry,
     /// What the root names.
     pub head: &'a Head,
@@ -169,7 +169,6 @@ async fn publish<E: Endpoint>(
         record_count: chain.record_count(),
         fill_percent: work.entry.record.fill_percent,
         entry_count_max: work.head.entry_count_max,
-        underfull_count: work.pairs(chain).len() as u64,
         is_compaction: true,
     };
     let tree = build(access, plan, &chain.entries()).await?;
@@ -183,6 +182,10 @@ async fn publish<E: Endpoint>(
     }
     access.endpoint.enters(ProtocolPhase::GiveBack);
     tree.give_back(access, matches!(swapped, Ok(true))).await?;
+    if matches!(swapped, Ok(true)) {
+        work.count_left(batch, work.pairs(chain).len() as u64)
+            .await?;
+    }
     swapped
 }
 
@@ -219,6 +222,16 @@ impl<E: Endpoint> Compaction<'_, E> {
         access.unlock(batch, first_leaf, broken).await?;
         critical.passed();
         swapped.map(|()| !was_loaded)
+    }
+
+    /// C7: what was counted when the entry was read, before the leaves were, is dealt with, but for
+    /// these. If this is cut off, somebody looks once more.
+    async fn count_left(&self, batch: &mut Batch, pair_count: u64) -> Result<(), IndexError> {
+        let access = &self.access;
+        let place = catalog::underfull_count_addr(access.layout, self.entry.index);
+        batch.clear();
+        batch.fetch_add(place, pair_count.wrapping_sub(self.entry.underfull_count));
+        Ok(access.endpoint.execute(batch).await?)
     }
 
     fn pairs(&self, chain: &Chain) -> Vec<usize> {
