@@ -6,10 +6,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`learned`] | the default: runs of leaves, models, one residual byte per leaf; one leaf per
-//! get |
-//! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, a range of leaves per
-//! get |
+//! | [`learned`] | the default: runs of leaves, models, a residual byte per leaf; a leaf per get |
+//! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, some leaves per get |
 //! | [`rf_tree`] | RF-tree: all that lists leaves cached on the compute node |
 //! | [`fg`] | the same tree without a cache: a round trip per level |
 //! | [`sherman`] | the same tree with a cache of some of its nodes |

@@ -5,10 +5,8 @@
 //! | `uniform` | uniform over all of u64 | SOSD `uniform_dense`/`uniform_sparse`, YCSB's hashes |
 //! | `sequential` | 0, 1, 2, ... | auto-increment ids; inserts are appended |
 //! | `normal` | mean 2^63, standard deviation 2^60 | SOSD, ROLEX `normal` |
-//! | `lognormal` | exp of a normal with mu 0 and sigma 2, times 2^44 | SOSD, ALEX, ROLEX
-//! `lognormal` |
-//! | `clustered` | dense clusters (a quarter of the places taken) anywhere in u64 | composite keys,
-//! tenants |
+//! | `lognormal` | exp of a normal with mu 0 and sigma 2, times 2^44 | ALEX, ROLEX `lognormal` |
+//! | `clustered` | dense clusters (a quarter taken) anywhere in u64 | composite keys, tenants |
 //! | `keys:FILE` | one decimal key a line, plain or gzip | SOSD's real data |
 //!
 //! A data set is decided by its name, the record count and the seed: the loaded keys do not depend
