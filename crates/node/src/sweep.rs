@@ -32,6 +32,12 @@
 //! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on
 //!   to the other leaves, chunks and tables. No further sweep is due for that: it would find the
 //!   same.
+//! - **W8.** The living give chunks back, and lease them for other things, while a sweep has them in
+//!   a listing: an unfinished load, a lease of which nothing was used. So what looks like the lock
+//!   of a dead owner is one only if the chunk, asked after the word was read, still is what the
+//!   listing said. A chunk that has been something else meanwhile was zeroed between (A4), and
+//!   recovery, which is a CAS of that very word, finds it changed; one in which the dead do hold a
+//!   lock is given back by nobody but the node.
 
 mod chunks;
 mod tables;
@@ -45,10 +51,11 @@ use farleaf_index::IndexError;
 use farleaf_leaf::{LeafAccess, LeafError, LeafGeometry};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session;
 use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{OwnerWord, RemoteAddr};
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
 use crate::catalog::read_catalog;
 use crate::patience::Patience;
@@ -205,6 +212,23 @@ impl<E: Endpoint> Keeper<E> {
             self.endpoint.execute(&mut batch).await?;
         }
         Ok(())
+    }
+
+    /// W8: whether the chunk of a piece is for this now.
+    async fn is_still(
+        &self,
+        batch: &mut Batch,
+        piece: RemoteAddr,
+        (table, is_meant): (TableId, impl Fn(ChunkPurpose) -> bool),
+    ) -> Result<bool, RegionError> {
+        let Some(chunk) = self.layout.chunk_of(piece) else {
+            return Ok(false);
+        };
+        batch.clear();
+        let read = batch.read(self.layout.chunk_entry(chunk), CHUNK_ENTRY_SIZE_WORDS);
+        self.endpoint.execute(batch).await?;
+        let entry = ChunkEntry::decode(batch.words(read));
+        Ok(entry.table == table && entry.purpose.is_some_and(is_meant))
     }
 
     /// W5: whether nobody works in the name of an owner any more.

@@ -181,6 +181,12 @@ impl<E: Endpoint> Keeper<E> {
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let mut batch = Batch::new();
+        let slots = access.geometry.slots();
+        let is_leaves = |purpose| match purpose {
+            ChunkPurpose::Leaves { slots: of } | ChunkPurpose::Run { slots: of, .. } => of == slots,
+            _ => false,
+        };
+        let of = (access.table, is_leaves);
         for part in leaves.chunks(LOCK_BATCH_COUNT) {
             batch.clear();
             let locks: Vec<_> = part
@@ -194,7 +200,9 @@ impl<E: Endpoint> Keeper<E> {
                 .filter(|(_, owner)| !owner.is_free())
                 .collect();
             for (leaf, owner) in held {
-                if self.is_left(&mut batch, owner).await? {
+                if self.is_left(&mut batch, owner).await?
+                    && self.is_still(&mut batch, leaf, of).await?
+                {
                     // What a sweep leaves locked is for the next one (W5).
                     let broken = Cell::new(false);
                     let recovery = access.recover(&mut batch, leaf, owner, &broken);

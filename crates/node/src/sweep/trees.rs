@@ -13,7 +13,7 @@ use farleaf_index::tree::node::{
 };
 use farleaf_index::{IndexError, IndexState, Layer};
 use farleaf_leaf::LeafAccess;
-use farleaf_region::chunk::FreeLeaves;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -48,7 +48,8 @@ impl<E: Endpoint> Keeper<E> {
         let head = read_head(access, root).await?;
         let chunks = tree.chunks(head.generation).await?;
         for chunk in &chunks {
-            self.sweep_inner_locks(&tree, *chunk, report).await?;
+            let of = (head.generation, *chunk);
+            self.sweep_inner_locks(&tree, of, report).await?;
         }
         let level = tree.level(head.generation).await?;
         let cache = SearchLayerCache::new(head, level);
@@ -67,10 +68,12 @@ impl<E: Endpoint> Keeper<E> {
     async fn sweep_inner_locks(
         &self,
         tree: &TreeAccess<'_, E>,
-        chunk: ChunkIndex,
+        (generation, chunk): (u16, ChunkIndex),
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let mut batch = Batch::new();
+        let is_inner = |purpose| purpose == ChunkPurpose::Inner { generation };
+        let of = (tree.leaves.table, is_inner);
         let places = inner_places(self.layout.chunk_start(chunk));
         let locks: Vec<_> = places
             .map(|place| (place, batch.read(lock_addr(place), 1)))
@@ -82,7 +85,9 @@ impl<E: Endpoint> Keeper<E> {
         });
         let held: Vec<_> = held.filter(|(_, owner)| !owner.is_free()).collect();
         for (place, owner) in held {
-            if self.is_left(&mut batch, owner).await? {
+            if self.is_left(&mut batch, owner).await?
+                && self.is_still(&mut batch, place, of).await?
+            {
                 tree.recover(&mut batch, place, owner).await?;
                 report.lock_count += 1;
             }

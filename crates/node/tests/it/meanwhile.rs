@@ -7,13 +7,19 @@ use farleaf_executor::block_on;
 
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_index::LayerKind;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
+use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord};
 
 use crate::catalog::{create, find};
 use crate::crash::{Tables, audit_tables, contents, loaded, only_records, sample};
 use crate::cutting::{Cut, CuttingEndpoint, Tear};
 use crate::pool::{Client, Pool};
 use crate::tables::LEARNED;
+use crate::trees::scene_of;
 
 /// Lets something happen before one of its batches.
 pub(crate) struct Interrupted<'a> {
@@ -159,4 +165,54 @@ fn a_split_while_a_sweep_is_under_way_is_kept() {
         }
     };
     is_kept(|| loaded(LEARNED, 0), split, &only_records(keys()));
+}
+
+/// A living session has a chunk for this when a sweep lists it, gives it back before one of the
+/// sweep's batches, and has it for something else then, in which all words look like locks of the
+/// dead.
+fn is_left_alone(setup: impl Fn() -> Pool, purpose: impl Fn(&CatalogEntry) -> ChunkPurpose) {
+    for at in 0.. {
+        let mut pool = setup();
+        let (dead, owner, node) = (pool.register(), pool.register(), pool.register());
+        pool.fence(dead);
+        let entry = find(&pool, "records").expect("it is there");
+        let table = entry.record.id;
+        let words = vec![dead.word(); (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize];
+        let allocator = ChunkAllocator::new(&pool.plain, &pool.layout, owner).taking_used_first();
+        let claim = |purpose| block_on(allocator.claim(1, purpose, table), || 0);
+        let range = claim(purpose(&entry)).expect("there is room");
+        let start = pool.layout.chunk_start(range.first).word_at(0);
+        let endpoint = Interrupted::new(pool.endpoint(), at, || {
+            let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
+            let given = block_on(allocator.give_back(range, free, table, none), || 0);
+            given.expect("nothing fails");
+            let claimed = claim(ChunkPurpose::Snapshot { generation: 9 });
+            assert_eq!(claimed.expect("there is room"), range);
+            let mut batch = Batch::new();
+            batch.write(start, &words);
+            pool.plain.execute_now(&mut batch).expect("nothing fails");
+        });
+        let keeper = pool.keeper(endpoint, node);
+        block_on(keeper.sweep(), || 0).expect("nothing fails");
+        if keeper.endpoint.has_not_happened() {
+            assert!(at > 2, "a sweep has more batches than {at}");
+            return;
+        }
+        let mut batch = Batch::new();
+        let read = batch.read(start, words.len());
+        pool.plain.execute_now(&mut batch).expect("nothing fails");
+        assert!(batch.words(read) == words, "before batch {at}");
+    }
+}
+
+/// W8: neither in what was a chunk of leaves nor in what was one of inner nodes. (Seed 410,015,820:
+/// an unfinished load gave a chunk of leaves back, and a new root of the tree came to lie in it.)
+#[test]
+fn chunks_leased_for_something_else_while_a_sweep_lists_them_are_left_alone() {
+    let slots = u8::try_from(LEARNED.slots).expect("a few");
+    is_left_alone(|| loaded(LEARNED, 40), |_| ChunkPurpose::Leaves { slots });
+    let of_tree = |entry: &CatalogEntry| ChunkPurpose::Inner {
+        generation: entry.root.spare(),
+    };
+    is_left_alone(|| scene_of(LayerKind::RfTree).pool, of_tree);
 }

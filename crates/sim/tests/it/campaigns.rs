@@ -77,6 +77,9 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     // A leaf that a dead compactor had made was swept as unused while a client that recovered its
     // left source was about to retire that in favour of it.
     (330_004_695, Profile::Compaction),
+    // Words of an inner node, in what had been a chunk of leaves when a sweep listed it, were taken
+    // for locks of the dead (W8).
+    (410_015_820, Profile::Trees),
 ];
 
 /// Found by seed 5 in its day: a load's first two verbs were counted by nobody (F9).
