@@ -32,12 +32,12 @@
 //! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on
 //!   to the other leaves, chunks and tables. No further sweep is due for that: it would find the
 //!   same.
-//! - **W8.** The living give chunks back, and lease them for other things, while a sweep has them in
-//!   a listing: an unfinished load, a lease of which nothing was used. So what looks like the lock
-//!   of a dead owner is one only if the chunk, asked after the word was read, still is what the
-//!   listing said. A chunk that has been something else meanwhile was zeroed between (A4), and
-//!   recovery, which is a CAS of that very word, finds it changed; one in which the dead do hold a
-//!   lock is given back by nobody but the node.
+//! - **W8.** The living give chunks back, and lease them for other things, while a sweep has them
+//!   in a listing: an unfinished load, a lease of which nothing was used. So what looks like the
+//!   lock of a dead owner is one only if the chunk, asked after the word was read, still is what
+//!   the listing said. A chunk that has been something else meanwhile was zeroed between (A4),
+//!   and recovery, which is a CAS of that very word, finds it changed; one in which the dead do
+//!   hold a lock is given back by nobody but the node.
 
 mod chunks;
 mod tables;
