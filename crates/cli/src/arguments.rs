@@ -387,7 +387,7 @@ pub(crate) struct TableOptionArguments {
     #[arg(allow_negative_numbers = true)]
     pub(crate) slots: u64,
 
-    /// Search layer: `learned`, or `rolex` as in its paper
+    /// Search layer: `learned`; `rolex` as in its paper; or a tree: `rf-tree`, `fg`, `sherman`
     #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
     pub(crate) index: LayerKind,
 
