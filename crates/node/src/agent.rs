@@ -71,7 +71,11 @@ fn run<E: Endpoint>(
                         if had_sweep {
                             retrainer.look_again();
                         }
-                        retrain(retrainer, &keeper, stop, &mut told.retraining)
+                        let more = retrain(retrainer, &keeper, stop, &mut told.retraining);
+                        // W6: what it gave up is tried again like what a sweep did.
+                        let is_wanted = retrainer.take_wanted_sweep();
+                        sweep_in = is_wanted.then_some(RETRY_TICK_COUNT);
+                        more
                     }
                     Some(retrainer) => {
                         reuse(retrainer, &keeper);

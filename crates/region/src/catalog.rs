@@ -12,7 +12,7 @@
 //! | 12 | checksum of words 1 to 11 and the table id |
 //! | 13 | sequence number of the drop (D7) |
 //! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
-//! | 17 | with a tree: leaves that deletes have made underfull since it was compacted. FAA |
+//! | 17 | with a tree: leaves made underfull by deletes that no compaction has seen (C7). FAA |
 //! | 24 | the root that a bulk load is about to install, or 0 |
 //!
 //! - **C1.** Entries are made and dropped only under the catalog lock, whose owner word is
@@ -25,7 +25,7 @@
 //!   back.
 //! - **C4.** The root is swapped by CAS, without the lock, by whoever finds the first leaf retired
 //!   while word 24 names a root that is not installed yet (see the bulk load's rules).
-//! - **C5.** Words 16 and 24 are outside of the checksum, as they change without the lock. Each
+//! - **C5.** Words 16, 17 and 24 are outside of the checksum, as they change without the lock. Each
 //!   commits by itself (F3), and either of a table's roots, old or new, leads to all of it: the old
 //!   one's leaves are retired, and whoever meets one asks for the newest (B4). But a READ returns
 //!   words in any order (F3), so one that began before an entry was made could bring its live word
@@ -36,11 +36,13 @@
 //! - **C6.** Who reads the catalog reads its own session's word in the same batch, and believes
 //!   nothing if that does not say that the session is alive: a node that has restarted is empty.
 //!   Nobody writes word 16 of a dropped entry again: every CAS expects another root than 0. A load
-//!   that is under way may still write word 24, which nobody believes of a dropped entry, and which
-//!   creation writes anew.
+//!   that is under way may still write word 24, and deletes add to word 17: nobody believes them of
+//!   a dropped entry, and creation writes them anew, when all of that is over (C3).
 //! - **C7.** Word 17 is a count, and decides nothing but when somebody looks. It is the table's and
 //!   not the tree's, as deletes go on by a tree that a compaction is about to replace, or just has:
-//!   who compacts takes off what was counted before he looked at the leaves, and no more.
+//!   who compacts takes off what was counted before he looked at the leaves, and no more. A leaf
+//!   and its count may lie on two nodes, so the count may come first: of each operation that is
+//!   under way then, one leaf at the most is taken off and not seen.
 
 use farleaf_types::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
 
@@ -110,8 +112,8 @@ pub struct CatalogEntry {
     pub dropped_at: SequenceNumber,
     /// The search layer's snapshot.
     pub root: RemoteAddr,
-    /// Of a table with a tree, leaves that deletes have made underfull since it was compacted, and
-    /// those that two neighbours in one would have saved then (C7).
+    /// Of a table with a tree, leaves that deletes have made underfull since a compaction looked at
+    /// them, and those that two neighbours in one would still have saved then (C7).
     pub underfull_count: u64,
     /// The root that a bulk load is about to install.
     pub pending_root: RemoteAddr,

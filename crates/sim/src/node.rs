@@ -312,10 +312,11 @@ impl Node {
                     }
                     Err(error) => failed = Some(error),
                 }
-            } else if let Some(retrainer) = &retrainer
-                && let Err(error) = retrainer.tick(&keeper, &stop).await
-            {
-                failed = Some(error);
+            } else if let Some(retrainer) = &retrainer {
+                if let Err(error) = retrainer.tick(&keeper, &stop).await {
+                    failed = Some(error);
+                }
+                is_due = retrainer.take_wanted_sweep();
             }
         }
         self.fence(keeper.endpoint.client(), owner);

@@ -88,7 +88,8 @@ async fn lead_to<E: Endpoint>(
             record_count: 0,
             fill_percent: plan.fill_percent,
             entry_count_max: plan.entry_count_max,
-            is_compaction: false,
+            takes_reserve: false,
+            is_compacted: false,
         };
         let entry = Entry {
             low: 0,

@@ -83,7 +83,9 @@ async fn load_into<E: Endpoint>(
         record_count,
         fill_percent: plan.fill_percent,
         entry_count_max: before.entry_count_max,
-        is_compaction: false,
+        takes_reserve: false,
+        // Sessions may still search by what the compacted one has replaced.
+        is_compacted: before.is_compacted,
     };
     let built = build(access, over, &entries).await?;
     let root = built.root;

@@ -1,7 +1,7 @@
 //! R5: a snapshot with new models in the place of old ones.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolPhase};
-use farleaf_leaf::{Contradiction, LeafAccess};
+use farleaf_leaf::{Contradiction, LeafAccess, LeafError};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
@@ -133,7 +133,10 @@ pub(super) async fn install<E: Endpoint>(
         }
     };
     access.endpoint.enters(ProtocolPhase::RootSwap);
-    swap_root(access, batch, work.entry, (work.root, root)).await?;
+    if !swap_root(access, batch, work.entry, (work.root, root)).await? {
+        // R1: nobody else swaps the root of a table that is not empty, so it is not that table.
+        return Err(dropped(access));
+    }
     access.endpoint.enters(ProtocolPhase::GiveBack);
     let purpose = ChunkPurpose::Snapshot { generation };
     for range in tables.into_iter().chain([snapshot]) {
@@ -144,13 +147,16 @@ pub(super) async fn install<E: Endpoint>(
     Ok(())
 }
 
-/// R1: the pending root first, so that nobody goes back to it.
+/// R1: the pending root first, so that nobody goes back to it. False: another root is in force.
+///
+/// # Errors
+/// The table was dropped (G1), and nobody needs a root any more; or the fabric failed.
 pub(super) async fn swap_root<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     batch: &mut Batch,
     entry: &CatalogEntry,
     (from, to): (RemoteAddr, RemoteAddr),
-) -> Result<(), IndexError> {
+) -> Result<bool, IndexError> {
     let layout = access.layout;
     batch.clear();
     batch.write_word(catalog::pending_root_addr(layout, entry.index), 0);
@@ -159,14 +165,16 @@ pub(super) async fn swap_root<E: Endpoint>(
     let place = catalog::root_addr(layout, entry.index);
     let swap = batch.compare_swap(place, from.word(), to.word());
     access.endpoint.execute(batch).await?;
-    if batch.previous(swap) != from.word() {
-        // The table was dropped (G1), and nobody needs a root any more.
-        return Err(farleaf_leaf::LeafError::TableDropped {
-            table: access.table,
-        }
-        .into());
+    match batch.previous(swap) {
+        // C5.
+        0 => Err(dropped(access)),
+        previous => Ok(previous == from.word()),
     }
-    Ok(())
+}
+
+fn dropped<E>(access: &LeafAccess<'_, E>) -> IndexError {
+    let table = access.table;
+    LeafError::TableDropped { table }.into()
 }
 
 /// Which models stay. A model whose tail was moved is cut where the moved keys begin.

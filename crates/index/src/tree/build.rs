@@ -37,8 +37,10 @@ pub struct Plan {
     pub fill_percent: u8,
     /// Entries that a node gets at the most.
     pub entry_count_max: u32,
-    /// Whether it is a compaction's, which may take what is kept for making room (A6).
-    pub is_compaction: bool,
+    /// Whether it may take what is kept for making room (A6).
+    pub takes_reserve: bool,
+    /// What its head says of that: whether a compaction made it, or what it replaces.
+    pub is_compacted: bool,
 }
 
 impl Plan {
@@ -61,7 +63,7 @@ pub async fn build<E: Endpoint>(
 ) -> Result<NewTree, IndexError> {
     assert_eq!(leaves[0].low, 0, "the first leaf begins with the first key");
     let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    if plan.is_compaction {
+    if plan.takes_reserve {
         allocator = allocator.taking_reserve();
     }
     let purpose = ChunkPurpose::Snapshot {
@@ -73,7 +75,7 @@ pub async fn build<E: Endpoint>(
     let mut tree = NewTree {
         root: addr.with_spare(plan.generation),
         head_range,
-        pieces: Pieces::new(lease_shape(plan.generation), plan.is_compaction),
+        pieces: Pieces::new(lease_shape(plan.generation), plan.takes_reserve),
         generation: plan.generation,
     };
     match write(access, plan, leaves, (addr, &mut tree.pieces)).await {
@@ -106,7 +108,7 @@ async fn write<E: Endpoint>(
         entry_count_max: plan.entry_count_max,
         root: nodes[0].child.with_spare(level),
         leaf_count: leaves.len() as u64,
-        is_compacted: plan.is_compaction,
+        is_compacted: plan.is_compacted,
     };
     batch.clear();
     batch.write(addr.word_at(0), &head.encode(access.table));

@@ -8,7 +8,7 @@
 //! | 3 | entries of a node at the most (32), CRC-32C of the address and words 0 to 3 but it |
 //! | 4 | root: the inner node at the top, its level in the spare bits. CAS |
 //! | 5 | leaves: when the tree was made, and one for each split. FAA |
-//! | 6 | 1: the tree was made by a compaction |
+//! | 6 | 1: a compaction made the tree, or one that a load has replaced with it |
 //! | 7 | 0 |
 //!
 //! The head lies at the start of its chunk, and the table's root word names it.
@@ -46,7 +46,8 @@ pub struct Head {
     pub root: RemoteAddr,
     /// Leaves when the tree was made, and one for each split.
     pub leaf_count: u64,
-    /// Whether a compaction made the tree, so that there may be sessions in older ones.
+    /// Whether a compaction made the tree, or one that a load has replaced with it, so that there
+    /// may be sessions in older ones.
     pub is_compacted: bool,
 }
 

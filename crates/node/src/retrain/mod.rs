@@ -102,6 +102,8 @@ pub struct Retrainer {
     fruitless: RefCell<BTreeMap<TableId, (RemoteAddr, u64)>>,
     /// Chunks that no sweep could sort, and that it was tried with once more.
     unsorted: RefCell<BTreeSet<ChunkIndex>>,
+    /// Whether a sweep of its own has given something up (W6).
+    wants_sweep: Cell<bool>,
     /// When ticks were last counted, by the clock.
     counted_ns: Cell<u64>,
     /// Ticks until the node looks at all counters by itself.
@@ -141,6 +143,7 @@ impl Retrainer {
             rests: RefCell::default(),
             fruitless: RefCell::default(),
             unsorted: RefCell::default(),
+            wants_sweep: Cell::new(false),
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),
@@ -159,6 +162,12 @@ impl Retrainer {
     /// A sweep has found something: retired leaves are looked for once more (T4).
     pub fn look_again(&self) {
         self.is_scan_due.set(true);
+    }
+
+    /// Whether a sweep of its own has given something up (W6) since this was last asked: another
+    /// one is due, before it goes on (T5).
+    pub fn take_wanted_sweep(&self) -> bool {
+        self.wants_sweep.take()
     }
 
     /// What it has done; the region's tally says the same.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_index::retrain::RetrainSummary;
-use farleaf_index::retrain::compact::{Compaction, Leased, Wanted, compact};
+use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
 use farleaf_index::tree::head::{Head, read_head};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
@@ -68,9 +68,9 @@ impl Retrainer {
             self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
             return Ok(false);
         };
-        let (mut stale, mut unsorted) = (Vec::new(), false);
+        let (mut stale, mut unsorted) = (Vec::new(), BTreeSet::new());
         if is_scan_due {
-            unsorted = self.has_new_unsorted(keeper, &table);
+            unsorted = self.new_unsorted(keeper, &table);
             let of = (table.entry.record.first_leaf, &table.chunks);
             stale = self.stale_leaves(keeper, &table.access, of).await?;
         }
@@ -78,47 +78,23 @@ impl Retrainer {
         let leaves_left = table.leaves_left(keeper);
         free_unused(keeper, &table, &leaves_left).await?;
         let head = read_head(&table.access, table.root).await?;
-        let finishes_another = unsorted || !stale.is_empty();
+        let finishes_another = !unsorted.is_empty() || !stale.is_empty();
         let reasons = (!leaves_left.is_empty(), finishes_another);
         let Some(wanted) = self.wanted(keeper, &table, &head, reasons) else {
             return Ok(false);
         };
         let begun = (self.clock)();
         let compacted = self.compact(keeper, &table, &head, (wanted, patience));
-        let summary = match compacted.await {
-            Ok(Some(summary)) => summary,
-            Ok(None) => {
-                if finishes_another {
-                    // It was cut off, or loaded meanwhile: what was found is found again.
-                    self.rest_table(table.access.table);
-                }
-                let is_next = is_own_look && !is_scan_due && !self.has_garbage();
-                if is_next && !leaves_left.is_empty() {
-                    // Leaves there are neither in use nor free: retired ones are looked for (T4).
-                    self.is_scan_due.set(true);
-                }
-                return Ok(false);
-            }
-            Err(error) if error.is_full() => {
-                self.rest_until_room(table.access.table, &error);
-                return Ok(false);
-            }
-            // U4: while some of it is lost, the table stays as it is.
-            Err(error) if error.lost_node().is_some() => {
-                if self.note_fruitless(&table) {
-                    // What was retired before is looked for, once (T4).
-                    self.is_scan_due.set(true);
-                }
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
-        if unsorted {
-            // By the new tree it can be told what is in use there.
-            let swept = keeper.sweep_until(patience.stop()).await?;
-            if swept.chunk_count > 0 {
+        let Some(summary) = self.summary_of(&table, compacted.await, &unsorted)? else {
+            let is_next = is_own_look && !is_scan_due && !self.has_garbage();
+            if is_next && !leaves_left.is_empty() {
+                // Leaves there are neither in use nor free: retired ones are looked for (T4).
                 self.is_scan_due.set(true);
             }
+            return Ok(false);
+        };
+        if !unsorted.is_empty() {
+            self.sort(keeper, unsorted, patience).await?;
         }
         self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
         let first_leaf = table.entry.record.first_leaf;
@@ -131,6 +107,53 @@ impl Retrainer {
             self.is_scan_due.set(true);
         }
         Ok(true)
+    }
+
+    /// What a compaction has done, if it came to its end and did something; else, what is to become
+    /// of the table. Nothing is forgotten that it was for: it is found again.
+    fn summary_of<E>(
+        &self,
+        table: &Rooted<'_, E>,
+        compacted: Result<Option<Compacted>, IndexError>,
+        unsorted: &BTreeSet<ChunkIndex>,
+    ) -> Result<Option<RetrainSummary>, IndexError> {
+        match compacted {
+            Ok(Some(Compacted::Done(summary))) => return Ok(Some(summary)),
+            Ok(Some(Compacted::Nothing { was_hindered: true })) => {}
+            Ok(Some(Compacted::Nothing { .. })) => {
+                self.note_fruitless(table);
+            }
+            // It waits for somebody, and what it has done is finished after a rest (K6).
+            Ok(None | Some(Compacted::Loaded)) => self.rest_table(table.access.table),
+            Err(error) if error.is_full() => self.rest_until_room(table.access.table, &error),
+            // U4: while some of it is lost, the table stays as it is.
+            Err(error) if error.lost_node().is_some() => {
+                self.unsorted.borrow_mut().extend(unsorted);
+                if self.note_fruitless(table) {
+                    // What was retired before is looked for, once (T4).
+                    self.is_scan_due.set(true);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    /// By the new tree it can be told what is in use in chunks of which no sweep could tell.
+    async fn sort<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        unsorted: BTreeSet<ChunkIndex>,
+        patience: &Patience<'_>,
+    ) -> Result<(), IndexError> {
+        let swept = keeper.sweep_until(patience.stop()).await?;
+        if swept.chunk_count > 0 {
+            self.is_scan_due.set(true);
+        }
+        // W6: the next sweep needs no newer tree. W7: neither would that help.
+        self.wants_sweep.set(swept.given_up_count > 0);
+        self.unsorted.borrow_mut().extend(unsorted);
+        Ok(())
     }
 
     /// T1: what there is to do for a compaction, if it is worth a look at all leaves.
@@ -179,13 +202,14 @@ impl Retrainer {
         })
     }
 
+    /// `None`: it was cut off, while it waited for somebody, or as the node stops.
     async fn compact<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
         table: &Rooted<'_, E>,
         head: &Head,
         (wanted, patience): (Wanted, &Patience<'_>),
-    ) -> Result<Option<RetrainSummary>, IndexError> {
+    ) -> Result<Option<Compacted>, IndexError> {
         let (broken, leased) = (Cell::new(false), Leased::default());
         let record = &table.entry.record;
         let slot_count = table.access.geometry.slot_count();
@@ -203,16 +227,7 @@ impl Retrainer {
         let compacted = patience.wait(compacted).await;
         // Cut off, it was resting: it held nothing but what is leased.
         leased.give_back(&table.access).await?;
-        let Some(compacted) = compacted else {
-            // It waits for somebody. What it has done is finished after a rest (K6).
-            self.rest_table(record.id);
-            return Ok(None);
-        };
-        let compacted = compacted?;
-        if compacted.is_none() {
-            self.note_fruitless(table);
-        }
-        Ok(compacted)
+        compacted.transpose()
     }
 
     /// Nothing is merged before so much more is underfull that it would be due by that. Whether it
@@ -224,21 +239,23 @@ impl Retrainer {
         before.is_none_or(|(root, _)| root != table.root)
     }
 
-    /// Whether the node has chunks of leaves that a sweep has taken over from the dead, of which it
-    /// could not tell what is in use, as the way there is lost (U4) or damaged, and with which
-    /// nobody has tried by a new tree.
-    fn has_new_unsorted<E: Endpoint>(&self, keeper: &Keeper<E>, table: &Rooted<'_, E>) -> bool {
+    /// Chunks of leaves that the node has taken over from the dead, of which a sweep could not tell
+    /// what is in use, as the way there is lost (U4) or damaged, and with which nobody has tried by
+    /// a new tree.
+    fn new_unsorted<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        table: &Rooted<'_, E>,
+    ) -> BTreeSet<ChunkIndex> {
         let mut known = self.unsorted.borrow_mut();
-        let unsorted = table.unsorted(keeper);
         known.retain(|chunk| {
             table
                 .chunks
                 .get(*chunk)
                 .is_some_and(|it| it.owner == keeper.owner)
         });
-        let is_new = unsorted.iter().any(|chunk| !known.contains(chunk));
-        known.extend(unsorted);
-        is_new
+        let unsorted = table.unsorted(keeper).into_iter();
+        unsorted.filter(|chunk| !known.contains(chunk)).collect()
     }
 
     fn note_compaction<E>(&self, table: &Rooted<'_, E>, summary: &RetrainSummary, time_ns: u64) {

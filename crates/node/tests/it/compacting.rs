@@ -7,7 +7,7 @@ use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::fg::FgLayer;
 use farleaf_index::operation::Decision;
-use farleaf_index::retrain::compact::{Compaction, Leased, Wanted, compact};
+use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
 use farleaf_index::tree::head::read_head;
 use farleaf_index::{Index, IndexState, Layer, LayerKind};
 use farleaf_leaf::LeafAccess;
@@ -105,6 +105,6 @@ fn compacted<E: Endpoint>(
         || 0,
     );
     let compacted = compacted.expect("nothing happens to it");
-    assert!(compacted.is_some(), "there is something to do");
+    assert!(matches!(compacted, Compacted::Done(_)), "{compacted:?}");
     block_on(leased.give_back(&work.access), || 0).expect("it can");
 }

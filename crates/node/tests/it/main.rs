@@ -28,6 +28,7 @@
 //! | `moving` | `learned` tables that are retrained by moving, and the queue that asks for it |
 //! | `trees` | that the audit sees what can be wrong with a tree |
 //! | `compacting` | tables with a tree, compacted while sessions delete |
+//! | `hindered` | such compactions, when somebody is in the way |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
@@ -39,6 +40,7 @@ mod crash;
 mod cutting;
 mod dropped;
 mod findings;
+mod hindered;
 mod keeper;
 mod leaves;
 mod meanwhile;

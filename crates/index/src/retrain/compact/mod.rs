@@ -71,6 +71,21 @@ pub struct Wanted {
     pub moves_tree: bool,
 }
 
+/// What became of a compaction.
+#[derive(Clone, Debug)]
+pub enum Compacted {
+    /// A new tree is in force.
+    Done(RetrainSummary),
+    /// No new tree is written.
+    Nothing {
+        /// Whether there seemed to be something to do, and somebody was in the way: held the leaf
+        /// to the left, or had changed what was seen.
+        was_hindered: bool,
+    },
+    /// The table was loaded meanwhile. Leaves of the load may have been moved (K6).
+    Loaded,
+}
+
 /// What became of a step.
 enum Step {
     Done,
@@ -80,8 +95,8 @@ enum Step {
 }
 
 /// Compacts a table. `is_left` tells which nodes are to be left; `may_go_on` is asked before each
-/// step. `None`: there was nothing to do, and no new tree is written. The sources' memory, and the
-/// old tree's, is the caller's to reuse (K5), and what is left of `leased` to give back.
+/// step. The sources' memory, and the old tree's, is the caller's to reuse (K5), and what is left
+/// of `leased` to give back, also if this was cut off while it waited for a lock.
 ///
 /// # Errors
 /// The pool is full, a leaf is damaged, a node is lost or the fabric failed: what was done is for
@@ -91,7 +106,7 @@ pub async fn compact<E: Endpoint>(
     leased: &Leased,
     wanted: Wanted,
     (is_left, may_go_on): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
-) -> Result<Option<RetrainSummary>, IndexError> {
+) -> Result<Compacted, IndexError> {
     let _course = Course::begin(work.access.endpoint, ProtocolPhase::Gather);
     let mut batch = Batch::new();
     let compacted = Box::pin(compact_with(
@@ -111,7 +126,7 @@ async fn compact_with<E: Endpoint>(
     batch: &mut Batch,
     (leased, wanted): (&Leased, Wanted),
     (is_left, may_go_on): (impl Fn(NodeId) -> bool, impl Fn() -> bool),
-) -> Result<Option<RetrainSummary>, IndexError> {
+) -> Result<Compacted, IndexError> {
     let tree = TreeAccess {
         leaves: work.access,
         broken: work.broken,
@@ -125,7 +140,7 @@ async fn compact_with<E: Endpoint>(
     work.access.endpoint.enters(ProtocolPhase::Steps);
     let mut summary = RetrainSummary::default();
     // Steps go from right to left: the numbers of what is left of one stay good.
-    let (mut step_count, mut no_room) = (0, None);
+    let (mut step_count, mut no_room, mut was_hindered) = (0, None, false);
     for is_pair in [false, true] {
         let numbers = if is_pair {
             work.pairs(&chain)
@@ -138,22 +153,26 @@ async fn compact_with<E: Endpoint>(
             }
             step_count += 1;
             let step = work.step(batch, leased, (&mut chain, number), is_pair, &mut summary);
-            if let Step::NoRoom(error) = step.await? {
-                no_room = Some(error);
-                break;
+            match step.await? {
+                Step::Done => {}
+                Step::Skipped => was_hindered = true,
+                Step::NoRoom(error) => {
+                    no_room = Some(error);
+                    break;
+                }
             }
         }
     }
     let is_worth_it = !summary.retired.is_empty() || wanted.finishes_another || wanted.moves_tree;
     if !is_worth_it {
-        return no_room.map_or(Ok(None), Err);
+        return no_room.map_or(Ok(Compacted::Nothing { was_hindered }), Err);
     }
-    if !publish(work, batch, &chain).await? {
-        return Ok(None);
+    if !publish(work, batch, &chain, leased).await? {
+        return Ok(Compacted::Loaded);
     }
     summary.moved_count = summary.retired.len() as u64;
     summary.record_count = chain.record_count();
-    Ok(Some(summary))
+    Ok(Compacted::Done(summary))
 }
 
 /// K3. False: the table was loaded meanwhile, and is as it was.
@@ -161,6 +180,7 @@ async fn publish<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
     chain: &Chain,
+    leased: &Leased,
 ) -> Result<bool, IndexError> {
     let access = &work.access;
     access.endpoint.enters(ProtocolPhase::Snapshot);
@@ -169,11 +189,15 @@ async fn publish<E: Endpoint>(
         record_count: chain.record_count(),
         fill_percent: work.entry.record.fill_percent,
         entry_count_max: work.head.entry_count_max,
-        is_compaction: true,
+        takes_reserve: true,
+        is_compacted: true,
     };
     let tree = build(access, plan, &chain.entries()).await?;
     access.endpoint.enters(ProtocolPhase::RootSwap);
-    let swapped = work.swap_root(batch, chain, tree.root).await;
+    let root = tree.root;
+    leased.keep(tree);
+    let swapped = work.swap_root(batch, chain, root).await;
+    let tree = leased.take_tree();
     if let Err(error) = &swapped
         && error.fabric_failure().is_some()
     {
@@ -206,22 +230,21 @@ impl<E: Endpoint> Compaction<'_, E> {
         let first_leaf = self.entry.record.first_leaf.place();
         let roots = (self.root, root);
         if chain.leaves.len() > 1 || chain.leaves[0].addr != first_leaf {
-            swap_root(access, batch, self.entry, roots).await?;
-            return Ok(true);
+            return swap_root(access, batch, self.entry, roots).await;
         }
         let mut leaf = access.blank();
         let lock = access.lock(batch, first_leaf, None, &mut leaf, broken);
         lock.await?;
         let critical = Critical::enter(broken);
         let was_loaded = leaf.image().is_retired();
-        let mut swapped = Ok(());
+        let mut swapped = Ok(false);
         if !was_loaded {
             swapped = swap_root(access, batch, self.entry, roots).await;
         }
         // Whatever became of the root; only a fabric that fails keeps the lock.
         access.unlock(batch, first_leaf, broken).await?;
         critical.passed();
-        swapped.map(|()| !was_loaded)
+        swapped
     }
 
     /// C7: what was counted when the entry was read, before the leaves were, is dealt with, but for

@@ -1,4 +1,4 @@
-//! Room for the leaves that a compaction makes: chunks of leaves, leased like a split's.
+//! Room for what a compaction makes: chunks of leaves, leased like a split's, and the new tree's.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,11 +10,13 @@ use farleaf_region::allocation::{ChunkAllocator, Placement};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use crate::IndexError;
+use crate::tree::build::NewTree;
 
-/// Leaves that are leased, by node. It outlives the compaction, which may be cut off while it
-/// waits; what is leased then is given back all the same.
+/// What is leased: leaves, by node, and a tree that nothing points to yet. It outlives the
+/// compaction, which may be cut off while it waits; what is leased then is given back all the same.
 #[derive(Debug, Default)]
 pub struct Leased {
+    tree: RefCell<Option<NewTree>>,
     by_node: RefCell<BTreeMap<NodeId, LeafLease>>,
     /// Where leaves go instead of a node that has no room, or takes nothing new.
     stand_ins: RefCell<BTreeMap<NodeId, NodeId>>,
@@ -77,6 +79,18 @@ impl Leased {
         }
     }
 
+    /// A tree whose root may still have to wait.
+    pub(super) fn keep(&self, tree: NewTree) {
+        let before = self.tree.replace(Some(tree));
+        assert!(before.is_none(), "a compaction writes one tree");
+    }
+
+    /// The tree that was kept, whose root is in force now, or will never be.
+    pub(super) fn take_tree(&self) -> NewTree {
+        let tree = self.tree.take();
+        tree.expect("it was kept until now")
+    }
+
     /// Gives everything back. What is on a lost node is gone (U4).
     ///
     /// # Errors
@@ -85,6 +99,9 @@ impl Leased {
         &self,
         access: &LeafAccess<'_, E>,
     ) -> Result<(), IndexError> {
+        if let Some(tree) = self.tree.take() {
+            tree.give_back(access, false).await?;
+        }
         for (node, mut lease) in self.by_node.take() {
             match lease.give_back(access).await {
                 Err(error) if error.lost_node() == Some(node) => {}
