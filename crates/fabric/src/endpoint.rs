@@ -167,6 +167,8 @@ pub enum ProtocolCheck {
     ChildIsLinkedFirst,
     /// H3: a lock is handed over only by a batch that is known to be executed.
     HandOverIsConfirmed,
+    /// I7: a cache is searched only when all of it has been read.
+    CacheIsWhole,
 }
 
 /// Why a batch failed, and how far it came.

@@ -66,11 +66,13 @@ pub enum Plant {
     ListedBeforeLinked,
     /// A leaf is handed over by a batch that has failed, as its session is fenced (H3).
     HandedOverPastFence,
+    /// A cache of a tree is searched when half of it has been read (I7).
+    CacheHalfBuilt,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -94,6 +96,7 @@ impl Plant {
         Self::SiblingAtOnce,
         Self::ListedBeforeLinked,
         Self::HandedOverPastFence,
+        Self::CacheHalfBuilt,
     ];
 
     /// The name for users.
@@ -122,6 +125,7 @@ impl Plant {
             Self::SiblingAtOnce => "sibling-at-once",
             Self::ListedBeforeLinked => "listed-before-linked",
             Self::HandedOverPastFence => "handed-over-past-fence",
+            Self::CacheHalfBuilt => "cache-half-built",
         }
     }
 
@@ -140,7 +144,9 @@ impl Plant {
             | Self::SnapshotBeforeRuns
             | Self::MovedAtOnce
             | Self::SiblingAtOnce => Profile::Retraining,
-            Self::ListedBeforeLinked | Self::HandedOverPastFence => Profile::Trees,
+            Self::ListedBeforeLinked | Self::HandedOverPastFence | Self::CacheHalfBuilt => {
+                Profile::Trees
+            }
             _ => Profile::Crashes,
         }
     }
@@ -167,6 +173,7 @@ impl Plant {
             Self::SiblingAtOnce => Some(ProtocolCheck::SiblingIsWholeElsewhere),
             Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
             Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
+            Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsWhole),
             _ => None,
         }
     }

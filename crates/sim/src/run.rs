@@ -236,7 +236,7 @@ fn prepare(
     let layer = (table.layer, table.entry_count_max);
     node.create_table(layer, table.slots, table.fill_percent)?;
     if !table.loaded.is_empty() {
-        let session = open_still(node, findings)?;
+        let session = open_still(node, findings, None)?;
         let load = Operation::Load(table.loaded.clone());
         let loaded = block_on(session.perform(&load, None), || 0)?;
         assert_eq!(loaded, Answer::Loaded, "an empty table can be loaded");
@@ -252,8 +252,9 @@ fn prepare(
 fn open_still(
     node: &Rc<Node>,
     findings: &Findings,
+    plant: Option<Plant>,
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
-    let endpoint = StillEndpoint::new(&node.world);
+    let endpoint = StillEndpoint::with_plant(&node.world, plant);
     let owner = node.register(endpoint.client());
     let host = SimHost::new(node, endpoint.client(), findings, Arc::default());
     let session = AsyncSession::new(host, endpoint, owner);

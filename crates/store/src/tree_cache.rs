@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farleaf_executor::backoff;
-use farleaf_fabric::Endpoint;
+use farleaf_fabric::{Endpoint, ProtocolCheck};
 use farleaf_index::rf_tree::SearchLayerCache;
 use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
@@ -83,7 +83,11 @@ impl PoolShare {
     ) -> Result<Arc<SearchLayerCache>, Error> {
         self.learn_nodes(tree.leaves.endpoint).await?;
         let head = read_head(&tree.leaves, root).await?;
-        let level = tree.level(head.generation).await?;
+        let mut level = tree.level(head.generation).await?;
+        if tree.leaves.endpoint.leaves_out(ProtocolCheck::CacheIsWhole) {
+            level.entries.truncate(level.entries.len() / 2);
+        }
+        // I7.
         let cache = Arc::new(SearchLayerCache::new(head, level));
         let kept = (root, Arc::clone(&cache));
         self.tree_caches.caches().insert(tree.leaves.table, kept);

@@ -64,9 +64,10 @@ pub(crate) struct CheckArguments {
     /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
     /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
     /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree;
-    /// `compaction`, that while leaves of these are merged
-    #[arg(long, default_value_t = Profile::default())]
-    profile: Profile,
+    /// `compaction`, that while leaves of these are merged [default: `crashes`; with --plant, the
+    /// one that finds the bug]
+    #[arg(long)]
+    profile: Option<Profile>,
 
     #[arg(long, value_name = "BUG", help = plant_help())]
     plant: Option<Plant>,
@@ -84,6 +85,13 @@ pub(crate) struct CheckArguments {
     /// Print everything that happens in a finding, or in the run if there is only one, verb by verb
     #[arg(long)]
     trace: bool,
+}
+
+impl CheckArguments {
+    fn profile(&self) -> Profile {
+        let by_default = self.plant.map_or(Profile::default(), Plant::profile);
+        self.profile.unwrap_or(by_default)
+    }
 }
 
 /// Does it.
@@ -193,7 +201,7 @@ fn campaign_of(arguments: &CheckArguments, begun: Instant) -> Result<Campaign, B
         run_count,
         deadline: minutes
             .and_then(|minutes| begun.checked_add(Duration::from_secs(minutes.checked_mul(60)?))),
-        profile: arguments.profile,
+        profile: arguments.profile(),
         plant: arguments.plant,
         thread_count: arguments
             .threads
@@ -285,7 +293,7 @@ fn several(number: u64, what: &str) -> String {
 
 /// What was broken, the smallest history that breaks it, and how to see it again.
 fn explanation(arguments: &CheckArguments, finding: &Finding, stop: &AtomicBool) -> String {
-    let (profile, plant) = (arguments.profile, arguments.plant);
+    let (profile, plant) = (arguments.profile(), arguments.plant);
     let (plan, verdict) = explain(finding.seed, profile, plant, arguments.reduce, stop);
     let mut lines = vec![String::new(), "What it breaks:".to_owned()];
     let indented = |line: &dyn Display| format!("  {line}");

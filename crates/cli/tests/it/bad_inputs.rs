@@ -36,7 +36,7 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed', \
     'lock-held-while-training', 'snapshot-before-runs', 'moved-at-once', 'sibling-at-once', \
-    'listed-before-linked', 'handed-over-past-fence'\n";
+    'listed-before-linked', 'handed-over-past-fence', 'cache-half-built'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]

@@ -62,6 +62,8 @@ pub struct TableAudit {
     pub record_count: u64,
     /// The first key that the walk did not come to; `None`: it came to the largest key.
     pub unseen_from: Option<u64>,
+    /// What its tree lists, if it has one, as far as the walk came: leaves, by lower fence.
+    pub listed: Vec<(u64, RemoteAddr)>,
 }
 
 /// Looks over the whole region. Costs two round trips, one per 512 chunks, one per leaf, some per
@@ -118,6 +120,8 @@ struct AuditedTable {
     named: Option<BTreeSet<ChunkIndex>>,
     /// Inner nodes that the tree's root leads to.
     inner: BTreeSet<RemoteAddr>,
+    /// What those above the leaves list.
+    listed: Vec<(u64, RemoteAddr)>,
 }
 
 impl<E: Endpoint> Auditor<'_, E> {
@@ -147,6 +151,7 @@ impl<E: Endpoint> Auditor<'_, E> {
             leaves: table.chain,
             record_count: table.record_count,
             unseen_from: (!table.is_whole).then_some(table.seen_below),
+            listed: table.listed,
         });
         Ok(tables.collect())
     }
@@ -212,6 +217,7 @@ impl AuditedTable {
             is_whole: false,
             named: None,
             inner: BTreeSet::new(),
+            listed: Vec::new(),
         }
     }
 }

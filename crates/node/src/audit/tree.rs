@@ -76,6 +76,9 @@ impl<E: Endpoint> Auditor<'_, E> {
             first_child = first_child.or(entries.first().map(|entry| entry.child.place()));
             if level == 1 {
                 self.look_at_children(table, place, &entries);
+                let children = entries.iter();
+                let children = children.map(|entry| (entry.low, entry.child.place()));
+                table.listed.extend(children);
             }
             match node.high().checked_add(1) {
                 Some(next) => (place, due) = (node.link().place(), next),

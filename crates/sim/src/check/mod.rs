@@ -17,10 +17,12 @@
 //! | [`draining`] | a node that is to be left is, and holds nothing any more (U5, V5) |
 //! | [`sweeping`] | where nothing befell anybody, nothing is left to sweep (D8) |
 //! | [`steps`] | an operation waits for one step of a retrainer at the most (R8) |
+//! | [`caches`] | a cache leads to all that its tree lists (I7) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
 //! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.
 
+pub mod caches;
 pub mod catalog;
 pub mod closing;
 pub mod counters;

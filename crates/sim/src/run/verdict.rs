@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
+use farleaf_index::LayerKind;
 use farleaf_node::members::Draining;
 use farleaf_node::retrain::Retrainer;
 use farleaf_node::sweep::Keeper;
@@ -19,6 +20,7 @@ use crate::check::region::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
 use crate::history::{Answer, FINAL_CHECK, MAIN_TABLE, Operation};
+use crate::node::TABLE_NAME;
 use crate::plan::{Mishap, Plan};
 use crate::session::Session;
 
@@ -107,7 +109,7 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     }
     node.fence(keeper.endpoint.client(), owner);
 
-    let session = open_still(node, &stage.findings)?;
+    let session = open_still(node, &stage.findings, None)?;
     let region = Region::read(node, &session)?.ok_or("the table is gone")?;
     for violation in region.check() {
         stage.complain(violation);
@@ -117,7 +119,26 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     }
     read_everything(stage, plan, &session, &region)?;
     block_on(session.close(), || 0)?;
-    Ok(())
+    search_by_cache(stage, plan, &region)
+}
+
+/// A process that has not known the table before searches by a cache of its own, if there is one.
+fn search_by_cache(
+    stage: &Stage,
+    plan: &Plan,
+    region: &Region,
+) -> Result<(), Box<dyn core::error::Error>> {
+    if plan.table.layer != LayerKind::RfTree || stage.has_lost_member.get() {
+        return Ok(());
+    }
+    let session = open_still(&stage.node, &stage.findings, stage.plant)?;
+    let tables = region.audit().tables.iter();
+    for table in tables.filter(|table| table.entry.record.name == TABLE_NAME) {
+        if let Some(violation) = check::caches::check(&session, &table.listed)? {
+            stage.complain(violation);
+        }
+    }
+    Ok(block_on(session.close(), || 0)?)
 }
 
 /// Reads everything that the tables hold, and notes it in the history.
