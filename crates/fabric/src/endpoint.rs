@@ -305,8 +305,8 @@ impl fmt::Display for BatchFailure {
             }
             BatchErrorKind::NodeLost { node } => write!(
                 f,
-                "{node} of the pool has been lost, and what was on it; keys on other nodes can \
-                 still be used"
+                "{node} of the pool has been lost, and what was on it; what other nodes hold and \
+                 lead to can still be used"
             ),
             BatchErrorKind::Unknown { reason } => {
                 write!(
