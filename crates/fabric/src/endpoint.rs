@@ -167,7 +167,7 @@ pub enum ProtocolCheck {
     ChildIsLinkedFirst,
     /// H3: a lock is handed over only by a batch that is known to be executed.
     HandOverIsConfirmed,
-    /// I7: a cache is searched only when all of it has been read.
+    /// I7: a cache is searched only when all that can be read of its level has been.
     CacheIsWhole,
 }
 

@@ -125,8 +125,9 @@ pub enum ErrorKind {
     /// An operation failed.
     #[error(transparent)]
     Index(IndexError),
-    /// A node of the pool is gone for good, and what was on it. Keys whose leaves are on other nodes,
-    /// and the way to them, too, can be used as before; what was asked of this one has done nothing that anybody will see.
+    /// A node of the pool is gone for good, and what was on it. Keys whose leaves are on other
+    /// nodes, and the way to them, too, can be used as before; what was asked of this one has done
+    /// nothing that anybody will see.
     #[error(
         "node {number} of the pool has been lost, and what was on it; what other nodes hold and \
          lead to can still be used (`farleaf nodes list` shows the pool's nodes)"

@@ -6,7 +6,7 @@ use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::{Critical, LeafAccess, LeafError, LeafImage};
 use farleaf_region::PoolLayout;
 use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_types::RemoteAddr;
+use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::LoadError;
 
@@ -43,12 +43,13 @@ pub(crate) async fn draw_generation<E: Endpoint>(
     }
 }
 
-/// B2 and B3.
+/// B2 and B3. `compacted`: the word of a new tree's head which says that it replaces a compacted one;
+/// it is set if the root has changed since the entry's was read (K5).
 pub(super) async fn commit<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     entry: &CatalogEntry,
     first_new_leaf: RemoteAddr,
-    root: RemoteAddr,
+    (root, compacted): (RemoteAddr, Option<WordAddr>),
     broken: &Cell<bool>,
 ) -> Result<(), LoadError> {
     let mut batch = Batch::new();
@@ -59,6 +60,9 @@ pub(super) async fn commit<E: Endpoint>(
         .await?;
     let critical = Critical::enter(broken);
     let untouched = may_be_replaced(leaf.image());
+    if let Some(compacted) = compacted.filter(|_| untouched) {
+        note_compaction(access, &mut batch, entry, compacted).await?;
+    }
     batch.clear();
     let change = access.change(first_leaf);
     if untouched {
@@ -80,6 +84,25 @@ pub(super) async fn commit<E: Endpoint>(
     } else {
         Err(LoadError::TableNotEmpty)
     }
+}
+
+/// K5: a compaction of a table of one leaf swaps the root under that leaf's lock (R1), so it has
+/// done so before, or will not.
+async fn note_compaction<E: Endpoint>(
+    access: &LeafAccess<'_, E>,
+    batch: &mut Batch,
+    entry: &CatalogEntry,
+    compacted: WordAddr,
+) -> Result<(), LeafError> {
+    batch.clear();
+    let root = batch.read(catalog::root_addr(access.layout, entry.index), 1);
+    access.endpoint.execute(batch).await?;
+    if batch.words(root)[0] != entry.root.word() {
+        batch.clear();
+        batch.write_word(compacted, 1);
+        access.endpoint.execute(batch).await?;
+    }
+    Ok(())
 }
 
 /// B3's first verb: names the root that is about to be installed.

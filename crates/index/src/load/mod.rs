@@ -197,7 +197,7 @@ async fn load_into<E: Endpoint>(
     let (root, range) =
         write_snapshot(access.endpoint, &allocator, access.layout, contents).await?;
     *snapshot_range = Some(range);
-    commit::commit(access, entry, first_leaf, root, broken).await?;
+    commit::commit(access, entry, first_leaf, (root, None), broken).await?;
     progress(record_count);
     Ok(summary)
 }

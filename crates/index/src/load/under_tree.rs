@@ -4,16 +4,16 @@
 use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{LeafAccess, LeafBuffer, LeaseShape};
+use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeaseShape};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_types::RemoteAddr;
 
 use super::cut::{FillTarget, LeafSink, cut_into};
-use super::{LoadPlan, LoadSummary, commit};
+use super::{LoadPlan, LoadSummary, commit, finish_root};
 use crate::LoadError;
 use crate::tree::Pieces;
 use crate::tree::build::{NewTree, Plan, build};
-use crate::tree::head::read_head;
+use crate::tree::head::{compacted_addr, read_head};
 use crate::tree::node::Entry;
 
 /// Leaves that are kept until they are written: a chunk of the smallest, and one more.
@@ -77,7 +77,18 @@ async fn load_into<E: Endpoint>(
         return Ok(LoadSummary::default());
     }
     let entries = leaves.finish().await?;
-    let before = read_head(access, entry.root).await?;
+    // The session may have opened the table long ago, and another tree be in force since. That stays
+    // readable as long as this operation goes on (D7).
+    let root = finish_root(access, entry, broken).await?;
+    if root.is_null() {
+        let table = access.table;
+        return Err(LeafError::TableDropped { table }.into());
+    }
+    let entry = &CatalogEntry {
+        root,
+        ..entry.clone()
+    };
+    let before = read_head(access, root).await?;
     let over = Plan {
         generation,
         record_count,
@@ -90,7 +101,8 @@ async fn load_into<E: Endpoint>(
     let built = build(access, over, &entries).await?;
     let root = built.root;
     *tree = Some(built);
-    commit::commit(access, entry, entries[0].child, root, broken).await?;
+    let to = (root, Some(compacted_addr(root)));
+    commit::commit(access, entry, entries[0].child, to, broken).await?;
     progress(record_count);
     Ok(LoadSummary {
         record_count,

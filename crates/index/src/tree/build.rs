@@ -39,7 +39,7 @@ pub struct Plan {
     pub entry_count_max: u32,
     /// Whether it may take what is kept for making room (A6).
     pub takes_reserve: bool,
-    /// What its head says of that: whether a compaction made it, or what it replaces.
+    /// What its head says of compactions: whether one made it, or what it replaces.
     pub is_compacted: bool,
 }
 

@@ -126,6 +126,12 @@ impl Head {
     }
 }
 
+/// Where the head that a root names says whether there may be sessions in older trees. Changed only
+/// before the root is in force.
+pub(crate) fn compacted_addr(root: RemoteAddr) -> WordAddr {
+    root.place().word_at(COMPACTED_WORD as u64)
+}
+
 /// Reads the head that a table's root names. One round trip.
 ///
 /// # Errors

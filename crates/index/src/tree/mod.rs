@@ -37,9 +37,10 @@
 //! - **I6.** A lock whose owner is fenced is recovered by anyone: an intact node keeps its state;
 //!   of a torn one the upper fence is computed from what it links to, as for leaves (D8), entries
 //!   beyond the fences are taken off, and the state is computed anew.
-//! - **I7.** A process that caches the level above the leaves searches in a copy only when all of
-//!   it has been read, and never changes one: it puts a newer one in its place. What a copy lists
-//!   is found without following a link, but for what splits have made since.
+//! - **I7.** A process that caches the level above the leaves searches in a copy only when it has
+//!   read every node that is intact and can be reached, and never changes one: it puts a newer one
+//!   in its place. A leaf that a copy lists is found without following a link, until it splits or
+//!   is retired.
 
 pub mod build;
 pub mod head;

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 
 use farleaf_types::TableId;
 
+/// A table in which somebody is in the way is left alone for so many looks at the most.
+const DELAY_LOOK_COUNT_MAX: u32 = 64;
+
 /// What rests, and for how long.
 #[derive(Debug, Default)]
 pub(super) struct Rests {
     /// Ticks until anything is retrained again.
     tick_count: u32,
     tables: BTreeMap<TableId, u32>,
+    /// Tables in which somebody was in the way: ticks until it is tried again, and of the last delay.
+    delays: BTreeMap<TableId, (u32, u32)>,
     /// Tables that there was no room for, and whether the log says so.
     lacking: BTreeMap<TableId, bool>,
 }
@@ -22,6 +27,9 @@ impl Rests {
             *ticks = ticks.saturating_sub(passed);
             *ticks > 0
         });
+        for (ticks, _) in self.delays.values_mut() {
+            *ticks = ticks.saturating_sub(passed);
+        }
         self.tables.len() < before
     }
 
@@ -42,6 +50,25 @@ impl Rests {
 
     pub(super) fn has(&self, table: TableId) -> bool {
         self.tables.contains_key(&table)
+    }
+
+    /// Somebody was in the way in a table: each time in a row it is left alone for twice as long,
+    /// from so many ticks on.
+    pub(super) fn delay(&mut self, table: TableId, tick_count: u32) {
+        let last = self.delays.get(&table).map(|(_, last)| *last);
+        let most = tick_count.saturating_mul(DELAY_LOOK_COUNT_MAX);
+        let ticks = last.map_or(tick_count, |last| last.saturating_mul(2).min(most));
+        self.delays.insert(table, (ticks, ticks));
+    }
+
+    /// Whether a table is left alone, as somebody was in the way.
+    pub(super) fn is_delayed(&self, table: TableId) -> bool {
+        self.delays.get(&table).is_some_and(|(ticks, _)| *ticks > 0)
+    }
+
+    /// Nobody is in the way any more.
+    pub(super) fn forget_delay(&mut self, table: TableId) {
+        self.delays.remove(&table);
     }
 
     /// There was no room for a table. Returns whether that is news.
@@ -70,6 +97,7 @@ impl Rests {
     pub(super) fn keep(&mut self, is_there: impl Fn(TableId) -> bool) {
         self.tables.retain(|table, _| is_there(*table));
         self.lacking.retain(|table, _| is_there(*table));
+        self.delays.retain(|table, _| is_there(*table));
     }
 }
 
@@ -97,6 +125,27 @@ mod tests {
         rests.rest(table, 9);
         rests.keep(|_| false);
         assert!(!rests.has(table) && !rests.is_lacking(table));
+    }
+
+    /// What somebody is in the way of is tried ever more seldom, until nobody is.
+    #[test]
+    fn delays_double() {
+        let (mut rests, table) = (Rests::default(), TableId(3));
+        for ticks in [3, 6, 12, 24, 48, 96, 192, 192] {
+            rests.delay(table, 3);
+            assert!(rests.is_delayed(table) && !rests.pass(ticks - 1));
+            assert!(rests.is_delayed(table) && !rests.has(table));
+            rests.pass(1);
+            assert!(!rests.is_delayed(table));
+        }
+        rests.delay(table, 3);
+        rests.forget_delay(table);
+        assert!(!rests.is_delayed(table));
+        rests.delay(table, 3);
+        assert!(rests.is_delayed(table) && !rests.pass(3) && !rests.is_delayed(table));
+        rests.keep(|_| false);
+        rests.delay(table, 0);
+        assert!(!rests.is_delayed(table));
     }
 
     /// Everything rests for its ticks.

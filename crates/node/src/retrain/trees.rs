@@ -9,6 +9,7 @@ use farleaf_index::IndexError;
 use farleaf_index::retrain::RetrainSummary;
 use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
 use farleaf_index::tree::head::{Head, read_head};
+use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
@@ -85,18 +86,16 @@ impl Retrainer {
         };
         let begun = (self.clock)();
         let compacted = self.compact(keeper, &table, &head, (wanted, patience));
-        let Some(summary) = self.summary_of(&table, compacted.await, &unsorted)? else {
-            let is_next = is_own_look && !is_scan_due && !self.has_garbage();
-            if is_next && !leaves_left.is_empty() {
-                // Leaves there are neither in use nor free: retired ones are looked for (T4).
-                self.is_scan_due.set(true);
-            }
+        let is_next = is_own_look && !is_scan_due && !self.has_garbage();
+        let is_left_over = is_next && !leaves_left.is_empty();
+        let compacted = (compacted.await, is_left_over);
+        let Some(summary) = self.summary_of(&table, compacted, &unsorted)? else {
             return Ok(false);
         };
+        self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
         if !unsorted.is_empty() {
             self.sort(keeper, unsorted, patience).await?;
         }
-        self.note_compaction(&table, &summary, (self.clock)().saturating_sub(begun));
         let first_leaf = table.entry.record.first_leaf;
         let mut leaves = summary.retired;
         leaves.extend(stale);
@@ -110,22 +109,38 @@ impl Retrainer {
     }
 
     /// What a compaction has done, if it came to its end and did something; else, what is to become
-    /// of the table. Nothing is forgotten that it was for: it is found again.
+    /// of the table. Nothing is forgotten that it was for and that another one could do: it is found
+    /// again. `is_left_over`: leaves on a node that is to be left are neither in use nor free.
     fn summary_of<E>(
         &self,
         table: &Rooted<'_, E>,
-        compacted: Result<Option<Compacted>, IndexError>,
+        (compacted, is_left_over): (Result<Option<Compacted>, IndexError>, bool),
         unsorted: &BTreeSet<ChunkIndex>,
     ) -> Result<Option<RetrainSummary>, IndexError> {
+        let id = table.access.table;
         match compacted {
-            Ok(Some(Compacted::Done(summary))) => return Ok(Some(summary)),
-            Ok(Some(Compacted::Nothing { was_hindered: true })) => {}
-            Ok(Some(Compacted::Nothing { .. })) => {
-                self.note_fruitless(table);
+            Ok(Some(Compacted::Done(summary))) => {
+                self.rests.borrow_mut().forget_delay(id);
+                return Ok(Some(summary));
             }
-            // It waits for somebody, and what it has done is finished after a rest (K6).
-            Ok(None | Some(Compacted::Loaded)) => self.rest_table(table.access.table),
-            Err(error) if error.is_full() => self.rest_until_room(table.access.table, &error),
+            Ok(other) => {
+                match other {
+                    Some(Compacted::Nothing { was_hindered: true }) => {
+                        let look_tick_count = self.policy.look_tick_count;
+                        self.rests.borrow_mut().delay(id, look_tick_count);
+                    }
+                    Some(Compacted::Nothing { .. }) => {
+                        self.note_fruitless(table);
+                    }
+                    // It waits for somebody; what it has done is finished after a rest (K6).
+                    _ => self.rest_table(id),
+                }
+                if is_left_over {
+                    // Retired ones are looked for (T4).
+                    self.is_scan_due.set(true);
+                }
+            }
+            Err(error) if error.is_full() => self.rest_until_room(id, &error),
             // U4: while some of it is lost, the table stays as it is.
             Err(error) if error.lost_node().is_some() => {
                 self.unsorted.borrow_mut().extend(unsorted);
@@ -134,7 +149,13 @@ impl Retrainer {
                     self.is_scan_due.set(true);
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                if error.fabric_failure().is_none() {
+                    // W7: of a damaged table another attempt would find the same.
+                    self.unsorted.borrow_mut().extend(unsorted);
+                }
+                return Err(error);
+            }
         }
         Ok(None)
     }
@@ -146,13 +167,23 @@ impl Retrainer {
         unsorted: BTreeSet<ChunkIndex>,
         patience: &Patience<'_>,
     ) -> Result<(), IndexError> {
+        // Whatever becomes of this one, the next sweep needs no newer tree (W6), or would not be
+        // helped by one (W7).
+        self.unsorted.borrow_mut().extend(&unsorted);
+        self.wants_sweep.set(true);
         let swept = keeper.sweep_until(patience.stop()).await?;
         if swept.chunk_count > 0 {
             self.is_scan_due.set(true);
         }
-        // W6: the next sweep needs no newer tree. W7: neither would that help.
-        self.wants_sweep.set(swept.given_up_count > 0);
-        self.unsorted.borrow_mut().extend(unsorted);
+        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+        let chunks = allocator.entries().await?;
+        let is_own = |chunk: &ChunkIndex| {
+            let entry = chunks.get(*chunk);
+            entry.is_some_and(|entry| entry.owner == keeper.owner)
+        };
+        // What it gave up elsewhere has its own ways of being tried again.
+        let is_wanted = swept.given_up_count > 0 && unsorted.iter().any(is_own);
+        self.wants_sweep.set(is_wanted);
         Ok(())
     }
 
@@ -176,7 +207,8 @@ impl Retrainer {
             underfull: table.entry.underfull_count,
         };
         let tried = self.fruitless.borrow().get(&id).copied();
-        let is_due = self.policy.is_due(head.leaf_count, counted, false)
+        let is_due = !self.rests.borrow().is_delayed(id)
+            && self.policy.is_due(head.leaf_count, counted, false)
             && tried.is_none_or(|(root, count)| {
                 let more = Counted {
                     splits: 0,

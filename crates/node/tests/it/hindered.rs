@@ -5,17 +5,24 @@ use core::future::{Future, poll_fn};
 use core::pin::pin;
 use core::task::Poll;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use farleaf_executor::block_on;
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_index::fg::FgLayer;
 use farleaf_index::load::{LoadPlan, bulk_load};
 use farleaf_index::operation::Decision;
 use farleaf_index::retrain::compact::{Compacted, Compaction, Leased, Wanted, compact};
 use farleaf_index::tree::head::{Head, read_head};
 use farleaf_index::{Index, IndexState, Layer, LayerKind};
+use farleaf_node::NodeEndpoint;
+use farleaf_node::agent;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
+use farleaf_node::sessions::AgentEvent;
+use farleaf_node::sweep::Keeper;
 use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -23,6 +30,7 @@ use crate::audit::{chunks, usage};
 use crate::catalog::{Shape, create, find};
 use crate::crash::sample;
 use crate::leaves::{ends, lock, set_lock, tear};
+use crate::meanwhile::Interrupted;
 use crate::pool::{Pool, access};
 use crate::tables::LEARNED;
 
@@ -54,7 +62,17 @@ fn empty() -> Pool {
 
 fn load(pool: &mut Pool, record_count: u64) {
     let owner = pool.register();
-    let entry = find_now(pool);
+    load_by(pool, &pool.plain, (owner, &find_now(pool)), record_count);
+    pool.fence(owner);
+}
+
+/// By a session that has known the table since it had this entry.
+fn load_by<E: Endpoint>(
+    pool: &Pool,
+    endpoint: &E,
+    (owner, entry): (OwnerWord, &CatalogEntry),
+    record_count: u64,
+) {
     let plan = LoadPlan {
         kind: FG.kind,
         fill_percent: FG.fill_percent,
@@ -62,10 +80,9 @@ fn load(pool: &mut Pool, record_count: u64) {
         entry_count_max: 61,
     };
     let (broken, records) = (Cell::default(), sample(record_count));
-    let of = access(&pool.plain, &pool.layout, owner, &entry);
-    let load = bulk_load(of, &entry, plan, &broken, records.into_iter(), |_| ());
+    let of = access(endpoint, &pool.layout, owner, entry);
+    let load = bulk_load(of, entry, plan, &broken, records.into_iter(), |_| ());
     block_on(load, || 0).expect("an empty table can be loaded");
-    pool.fence(owner);
 }
 
 fn loaded(record_count: u64) -> Pool {
@@ -87,6 +104,8 @@ fn head_of(pool: &Pool, entry: &CatalogEntry) -> Head {
 fn leaves(pool: &Pool) -> Vec<RemoteAddr> {
     let entry = find_now(pool);
     let state = state_of(pool, &entry);
+    // What was moved and is not published yet is found, too.
+    state.follow_retired();
     let of = access(&pool.plain, &pool.layout, OwnerWord::FREE, &entry);
     let (index, mut batch, mut leaves) = (Index::new(of, &state), Batch::new(), Vec::new());
     let mut survey = index.survey();
@@ -111,8 +130,18 @@ fn is_anything_owned_by(pool: &Pool, owner: OwnerWord) -> bool {
 fn compacted(
     pool: &Pool,
     owner: OwnerWord,
-    (entry, head): (&CatalogEntry, &Head),
+    of: (&CatalogEntry, &Head),
     wanted: Wanted,
+) -> Option<Compacted> {
+    compacted_from(pool, owner, of, (wanted, false))
+}
+
+/// The same; every leaf is on a node that is to be left, if the pool's only one `is_left`.
+fn compacted_from(
+    pool: &Pool,
+    owner: OwnerWord,
+    (entry, head): (&CatalogEntry, &Head),
+    (wanted, is_left): (Wanted, bool),
 ) -> Option<Compacted> {
     let (broken, leased) = (Cell::new(false), Leased::default());
     let work = Compaction {
@@ -124,7 +153,7 @@ fn compacted(
         broken: &broken,
     };
     let compacted = {
-        let mut compacted = pin!(compact(&work, &leased, wanted, (|_| false, || true)));
+        let mut compacted = pin!(compact(&work, &leased, wanted, (|_| is_left, || true)));
         let mut polls_left = POLL_COUNT;
         let bounded = poll_fn(|context| match compacted.as_mut().poll(context) {
             Poll::Ready(compacted) => Poll::Ready(Some(compacted)),
@@ -140,12 +169,12 @@ fn compacted(
     compacted.map(|it| it.expect("nothing fails"))
 }
 
-fn tick<E: Endpoint>(retrainer: &Retrainer, keeper: &farleaf_node::sweep::Keeper<E>) {
+fn tick<E: Endpoint>(retrainer: &Retrainer, keeper: &Keeper<E>) {
     let stop = AtomicBool::new(false);
     block_on(retrainer.tick(keeper, &stop), || 0).expect("nothing fails");
 }
 
-/// Promise (R8): a compaction that is cut off while the new root waits for the lock of a table's
+/// Promise (K3): a compaction that is cut off while the new root waits for the lock of a table's
 /// only leaf gives the new tree's memory back. (It stayed the node's, and there was another one
 /// after each rest.)
 #[test]
@@ -182,9 +211,56 @@ fn a_load_over_a_compacted_tree_tells_of_it() {
     assert!(matches!(done, Some(Compacted::Done(_))), "{done:?}");
     let compacted = head_of(&pool, &find_now(&pool));
     assert!(compacted.is_compacted);
-    load(&mut pool, 40);
+    // By one who opened the table before there was a compaction.
+    let client = pool.register();
+    load_by(&pool, &pool.plain, (client, &entry), 40);
     let loaded = head_of(&pool, &find_now(&pool));
     assert!(loaded.is_compacted && loaded.generation != compacted.generation);
+}
+
+/// Promise (K5): so it does when the compaction comes at any time while the load goes on.
+#[test]
+fn a_load_tells_of_a_compaction_beside_it() {
+    let mut told_count = 0;
+    for at in 0.. {
+        let mut pool = empty();
+        let (node, client) = (pool.register(), pool.register());
+        let entry = find_now(&pool);
+        let head = head_of(&pool, &entry);
+        let endpoint = Interrupted::new(pool.endpoint(), at, || {
+            compacted(&pool, node, (&entry, &head), WHOLE_TREE);
+        });
+        load_by(&pool, &endpoint, (client, &entry), 40);
+        let is_over = endpoint.has_not_happened();
+        drop(endpoint);
+        let root = find_now(&pool);
+        let replaced = head_of(&pool, &root).is_compacted;
+        told_count += usize::from(replaced);
+        // Beside the load's last batches, there was no compaction: it waited for the first leaf, or
+        // came to a table that was loaded.
+        assert!(replaced || is_over || at >= 8, "before batch {at}");
+        if is_over {
+            break;
+        }
+    }
+    assert!(told_count >= 8, "{told_count}");
+}
+
+/// Promise (D7): a session that opened a table before its tree was moved loads it all the same when
+/// the memory of the old tree is something else's. (It read the head that it had known, and called
+/// the table damaged.)
+#[test]
+fn a_load_goes_by_the_root_that_is_in_force() {
+    let mut pool = empty();
+    let (node, client) = (pool.register(), pool.register());
+    let entry = find_now(&pool);
+    let done = compacted(&pool, node, (&entry, &head_of(&pool, &entry)), WHOLE_TREE);
+    assert!(matches!(done, Some(Compacted::Done(_))), "{done:?}");
+    let mut batch = Batch::new();
+    batch.write(entry.root.place().word_at(0), &[0; 8]);
+    block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
+    load_by(&pool, &pool.plain, (client, &entry), 40);
+    assert_eq!(head_of(&pool, &find_now(&pool)).record_count, 40);
 }
 
 /// Promise (R1): a load that commits between a look at the root and the compaction stays, whatever
@@ -197,11 +273,19 @@ fn a_table_that_is_loaded_meanwhile_is_as_it_was_loaded() {
     let head = head_of(&pool, &entry);
     load(&mut pool, 40);
     let root = find_now(&pool).root;
-    let outcome = compacted(&pool, node, (&entry, &head), WHOLE_TREE);
+    let before = leaves(&pool);
+    let outcome = compacted_from(&pool, node, (&entry, &head), (WHOLE_TREE, true));
     assert!(matches!(outcome, Some(Compacted::Loaded)), "{outcome:?}");
     assert_eq!(find_now(&pool).root, root);
     assert!(!is_anything_owned_by(&pool, node));
+    let after = leaves(&pool);
+    assert_eq!(after.len(), before.len());
+    assert!(
+        after.iter().all(|leaf| !before.contains(leaf)),
+        "all have moved"
+    );
     let state = state_of(&pool, &find_now(&pool));
+    state.follow_retired();
     let of = access(&pool.plain, &pool.layout, node, &entry);
     let (index, mut batch) = (Index::new(of, &state), Batch::new());
     for (key, value) in sample(40) {
@@ -238,6 +322,52 @@ fn a_merge_that_somebody_was_in_the_way_of_is_tried_again() {
     assert_eq!(leaves(&pool).len(), 1);
 }
 
+/// Promise (W7): a damaged table in which the node has something that no sweep can sort is not
+/// compacted for that again and again.
+#[test]
+fn a_damaged_table_is_compacted_for_its_unsorted_chunks_once() {
+    let mut pool = loaded(40);
+    let node = pool.register();
+    let entry = find_now(&pool);
+    split_by(&pool, node, &entry);
+    let keeper = pool.keeper(pool.endpoint(), node);
+    let retrainer = Retrainer::new(EAGER, || 0);
+    // A link that leads nowhere.
+    let of = access(&pool.plain, &pool.layout, node, &entry);
+    let mut batch = Batch::new();
+    batch.write_word(of.geometry.link(leaves(&pool)[2]), (1 << 39) + 1);
+    block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
+    // How many round trips a tick takes.
+    let ticked = || {
+        let control = || keeper.endpoint.counters().kind(OperationKind::Control).cost;
+        let before = control().round_trips;
+        tick(&retrainer, &keeper);
+        control().round_trips - before
+    };
+    let first = ticked();
+    let rested = ticked();
+    assert!(rested < first, "{first}, then {rested}");
+    let again = ticked();
+    assert!(
+        again < first,
+        "{first}, then {again}: it was compacted again"
+    );
+    assert_eq!(find_now(&pool).root, entry.root);
+}
+
+/// Splits in the node's name: what they lease is as if no sweep had been able to sort it.
+fn split_by(pool: &Pool, node: OwnerWord, entry: &CatalogEntry) {
+    let state = state_of(pool, entry);
+    let of = access(&pool.plain, &pool.layout, node, entry);
+    let (index, mut batch) = (Index::new(of, &state), Batch::new());
+    for key in 1..=20 {
+        let set = |_: Option<u64>| (Decision::Set(key), ());
+        let put = block_on(index.modify(&mut batch, key, set), || 0);
+        put.expect("there is room");
+    }
+    assert!(is_anything_owned_by(pool, node));
+}
+
 /// Promise (W6): what the node has taken over, and a client that is stopped keeps it from sorting
 /// by a new tree, too, is swept when the client goes on. (Nobody asked for that sweep, and the
 /// memory stayed the node's until the next death.)
@@ -247,17 +377,7 @@ fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
         let mut pool = loaded(40);
         let (node, client) = (pool.register(), pool.register());
         let entry = find_now(&pool);
-        let state = state_of(&pool, &entry);
-        let of = access(&pool.plain, &pool.layout, node, &entry);
-        let (index, mut batch) = (Index::new(of, &state), Batch::new());
-        // Splits, in the node's name: what they lease is as if no sweep had been able to sort it.
-        for key in 1..=20 {
-            let set = |_: Option<u64>| (Decision::Set(key), ());
-            let put = block_on(index.modify(&mut batch, key, set), || 0);
-            put.expect("there is room");
-        }
-        drop(state);
-        assert!(is_anything_owned_by(&pool, node));
+        split_by(&pool, node, &entry);
         let stopped = leaves(&pool)[1];
         set_lock(&pool, &entry, stopped, client);
         tear(&pool, &entry, stopped);
@@ -284,5 +404,44 @@ fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
             root,
             "no further tree is written for it"
         );
+    });
+}
+
+/// Promise: the agent asks for that sweep by itself.
+#[test]
+fn the_agent_sweeps_again_by_itself() {
+    ends(|| {
+        let mut pool = loaded(40);
+        let (node, client) = (pool.register(), pool.register());
+        let entry = find_now(&pool);
+        split_by(&pool, node, &entry);
+        let stopped = leaves(&pool)[1];
+        set_lock(&pool, &entry, stopped, client);
+        tear(&pool, &entry, stopped);
+        let (events, heard) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let keeper = Keeper {
+            endpoint: NodeEndpoint::new(&pool.region, None).expect("no device"),
+            layout: pool.layout.clone(),
+            owner: node,
+        };
+        let agent = agent::start(keeper, |_| None, heard, Arc::clone(&stop), Some(EAGER));
+        let agent = agent.expect("a thread is left");
+        let until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        until(&|| find_now(&pool).root != entry.root);
+        // Until the sweep after that has given up, which nothing tells of.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(is_anything_owned_by(&pool, node));
+        tear(&pool, &entry, stopped);
+        set_lock(&pool, &entry, stopped, OwnerWord::FREE);
+        // Nobody dies any more.
+        until(&|| !is_anything_owned_by(&pool, node));
+        stop.store(true, Ordering::Relaxed);
+        events.send(AgentEvent::Stop).expect("it listens");
+        assert!(agent.join().is_ok());
     });
 }

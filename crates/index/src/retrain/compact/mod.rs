@@ -82,7 +82,8 @@ pub enum Compacted {
         /// to the left, or had changed what was seen.
         was_hindered: bool,
     },
-    /// The table was loaded meanwhile. Leaves of the load may have been moved (K6).
+    /// The table was loaded meanwhile, and the load's root is in force. Leaves of it may have been
+    /// moved: they are found when nobody leases their chunks any more (K6, T4).
     Loaded,
 }
 
@@ -175,7 +176,7 @@ async fn compact_with<E: Endpoint>(
     Ok(Compacted::Done(summary))
 }
 
-/// K3. False: the table was loaded meanwhile, and is as it was.
+/// K3. False: the table was loaded meanwhile, and no new tree is in force.
 async fn publish<E: Endpoint>(
     work: &Compaction<'_, E>,
     batch: &mut Batch,
@@ -219,7 +220,7 @@ impl<E: Endpoint> Compaction<'_, E> {
     }
 
     /// R1: a table of one leaf that never had another one may be empty, and loaded just now: then
-    /// under that leaf's lock, which the load needs. False: it was loaded, and is as it was.
+    /// under that leaf's lock, which the load needs. False: it was loaded, and the root is not this.
     async fn swap_root(
         &self,
         batch: &mut Batch,
