@@ -43,8 +43,8 @@ pub(crate) async fn draw_generation<E: Endpoint>(
     }
 }
 
-/// B2 and B3. `compacted`: the word of a new tree's head which says that it replaces a compacted one;
-/// it is set if the root has changed since the entry's was read (K5).
+/// B2 and B3. `compacted`: the word of a new tree's head which says that it replaces a compacted
+/// one; it is set if the root has changed since the entry's was read (K5).
 pub(super) async fn commit<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     entry: &CatalogEntry,

@@ -77,8 +77,8 @@ async fn load_into<E: Endpoint>(
         return Ok(LoadSummary::default());
     }
     let entries = leaves.finish().await?;
-    // The session may have opened the table long ago, and another tree be in force since. That stays
-    // readable as long as this operation goes on (D7).
+    // The session may have opened the table long ago, and another tree be in force since. That
+    // stays readable as long as this operation goes on (D7).
     let root = finish_root(access, entry, broken).await?;
     if root.is_null() {
         let table = access.table;

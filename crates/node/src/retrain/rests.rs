@@ -13,7 +13,8 @@ pub(super) struct Rests {
     /// Ticks until anything is retrained again.
     tick_count: u32,
     tables: BTreeMap<TableId, u32>,
-    /// Tables in which somebody was in the way: ticks until it is tried again, and of the last delay.
+    /// Tables in which somebody was in the way: ticks until it is tried again, and of the last
+    /// delay.
     delays: BTreeMap<TableId, (u32, u32)>,
     /// Tables that there was no room for, and whether the log says so.
     lacking: BTreeMap<TableId, bool>,

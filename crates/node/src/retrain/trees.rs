@@ -109,8 +109,9 @@ impl Retrainer {
     }
 
     /// What a compaction has done, if it came to its end and did something; else, what is to become
-    /// of the table. Nothing is forgotten that it was for and that another one could do: it is found
-    /// again. `is_left_over`: leaves on a node that is to be left are neither in use nor free.
+    /// of the table. Nothing is forgotten that it was for and that another one could do: it is
+    /// found again. `is_left_over`: leaves on a node that is to be left are neither in use nor
+    /// free.
     fn summary_of<E>(
         &self,
         table: &Rooted<'_, E>,

@@ -220,7 +220,8 @@ impl<E: Endpoint> Compaction<'_, E> {
     }
 
     /// R1: a table of one leaf that never had another one may be empty, and loaded just now: then
-    /// under that leaf's lock, which the load needs. False: it was loaded, and the root is not this.
+    /// under that leaf's lock, which the load needs. False: it was loaded, and the root is not
+    /// this.
     async fn swap_root(
         &self,
         batch: &mut Batch,
