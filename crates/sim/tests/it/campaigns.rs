@@ -80,6 +80,9 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     // Words of an inner node, in what had been a chunk of leaves when a sweep listed it, were taken
     // for locks of the dead (W8).
     (410_015_820, Profile::Trees),
+    // The simulator's own: a client that had been fenced was told that a node has left, to which it
+    // had no connection any more (F6).
+    (530_008_784, Profile::Compaction),
 ];
 
 /// Found by seed 5 in its day: a load's first two verbs were counted by nobody (F9).

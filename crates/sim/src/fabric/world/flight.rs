@@ -54,13 +54,14 @@ impl World {
         let batch = self.next_flight;
         self.next_flight += 1;
         self.locks.note_posted(self.now, client);
-        let unreachable = self.unreachable(&verbs);
+        let is_connected = self.life(client) == ClientLife::Connected;
+        // Who has been fenced has no connection to any node (F6), whether there is one or not.
+        let unreachable = self.unreachable(&verbs).filter(|_| is_connected);
         if unreachable.is_none() {
             self.executed[client.0 as usize] += cost_of(&verbs, 0);
         }
         let refused = verbs.iter().position(|verb| !self.is_inside(verb));
         let accepted = &verbs[..refused.unwrap_or(verbs.len())];
-        let is_connected = self.life(client) == ClientLife::Connected;
         let departed = self.now + self.freedoms.latency(&mut self.random);
         let (pieces, landed) = schedule::draw(accepted, departed, &self.freedoms, &mut self.random);
         if is_connected && unreachable.is_none() {
