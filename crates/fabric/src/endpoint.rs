@@ -169,6 +169,10 @@ pub enum ProtocolCheck {
     HandOverIsConfirmed,
     /// I7: a cache is searched only when all that can be read of its level has been.
     CacheIsWhole,
+    /// E3: the place of a call is used again when its reply has come.
+    PlaceIsAnswered,
+    /// E4: a tag at the rendezvous point is a request's only if it has the next number.
+    RequestIsNext,
 }
 
 /// Why a batch failed, and how far it came.

@@ -11,6 +11,7 @@
 //! | [`experiment`] | many clients on loaded tables over that network, measured |
 //! | [`figures`] | the figures of papers, drawn from experiments |
 //! | [`random`] | where all chance comes from |
+//! | [`exchange`] | calls over one-sided WRITEs, judged |
 //! | [`plan`] | one run as a value: table, clients, operations, faults |
 //! | [`node`], [`session`] | the memory node and the clients of a run: the real code |
 //! | [`run`](mod@run) | a plan, run to its end and judged |
@@ -24,6 +25,7 @@
 
 pub mod campaign;
 pub mod check;
+pub mod exchange;
 pub mod experiment;
 pub mod fabric;
 pub mod figures;

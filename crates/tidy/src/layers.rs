@@ -32,6 +32,7 @@ pub const LAYERS: &[Layer] = &[
     layer("tidy", &[]),
     layer("chart", &[]),
     layer("fabric", &["types", "executor"]),
+    layer("message", &["types", "executor", "fabric"]),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
     layer(
@@ -54,8 +55,8 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "sim",
         &[
-            "types", "executor", "model", "fabric", "region", "leaf", "index", "node", "store",
-            "chart", "bench",
+            "types", "executor", "model", "fabric", "message", "region", "leaf", "index", "node",
+            "store", "chart", "bench",
         ],
     ),
     Layer {

@@ -16,6 +16,7 @@ pub(crate) mod secret;
 pub(crate) mod serve;
 mod serve_node;
 pub(crate) mod sim;
+mod sim_messages;
 mod sim_network;
 pub(crate) mod stats;
 pub(crate) mod table;

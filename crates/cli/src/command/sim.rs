@@ -13,6 +13,7 @@ use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
 use farleaf_sim::run::Verdict;
 use signal_hook::consts::SIGINT;
 
+use crate::command::sim_messages::{self, MessagesArguments};
 use crate::command::sim_network::{self, NetworkArguments};
 use crate::failure::{BadArgument, Ending, INTERRUPTED_STATUS};
 use crate::log::say;
@@ -38,6 +39,10 @@ enum SimCommand {
     /// Try many seeded disasters against the real code, and name the seed of any that breaks a
     /// promise (status 1; 4 if a planted bug is not found, 130 if Ctrl-C ends it)
     Check(CheckArguments),
+
+    /// Try many seeded disasters against calls over one-sided WRITEs, which no index uses yet:
+    /// status as of `check`
+    Messages(MessagesArguments),
 
     /// Put READ and CAS rates and latencies of the modelled NICs beside published ones (status 1 if
     /// far off, 3 if nothing is published)
@@ -98,6 +103,7 @@ impl CheckArguments {
 pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         SimCommand::Check(check) => run_check(check),
+        SimCommand::Messages(messages) => sim_messages::run(messages),
         SimCommand::Network(network) => sim_network::run(network),
     }
 }
@@ -210,7 +216,7 @@ fn campaign_of(arguments: &CheckArguments, begun: Instant) -> Result<Campaign, B
 }
 
 /// Ctrl-C is noted, and what has been done is told; a second one ends the process at once.
-fn stop_at_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+pub(super) fn stop_at_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let status = i32::from(INTERRUPTED_STATUS);
     // In this order: the first one finds the flag not set yet.
@@ -244,7 +250,7 @@ pub(super) fn parse_threads(text: &str) -> Result<u64, String> {
 }
 
 /// A seed that was probably never used; its length is one that people can copy.
-fn fresh_seed() -> u64 {
+pub(super) fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros() as u64 % 1_000_000_000_000)
 }
@@ -286,7 +292,7 @@ fn summary(
     )
 }
 
-fn several(number: u64, what: &str) -> String {
+pub(super) fn several(number: u64, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", count(number))
 }

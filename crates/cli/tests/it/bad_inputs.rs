@@ -58,6 +58,7 @@ const ARGUMENTS: &[Case] = &[
     case(&["sim", "check", "--seed", "-1"], 2, &["'-1'", "--seed", "whole number from 0"]),
     case(&["sim", "check", "--profile", "mild"], 2, &["'mild'", "'calm'", "'node-loss'"]),
     case(&["sim", "check", "--plant", "moth"], 2, &["'moth'", PLANTS]),
+    case(&["sim", "messages", "--plant", "moth"], 2, &["'moth'", "'tag-first', 'place-reused-early'"]),
     case(
         &["sim", "check", "--seed", "18446744073709551615", "--runs", "2"],
         2,

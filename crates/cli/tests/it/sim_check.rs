@@ -90,3 +90,32 @@ fn help_names_all_bugs() {
         assert!(help.contains(plant.name()), "{plant}: {help}");
     }
 }
+
+/// Promise: `sim messages` has the statuses of `sim check`, and tells what was broken.
+#[test]
+fn messages_are_judged_with_the_same_statuses() {
+    let place = Place::new();
+    let few = [
+        "sim",
+        "messages",
+        "--seed",
+        "1",
+        "--runs",
+        "3",
+        "--threads",
+        "1",
+    ];
+    let ran = place.farleaf(&few);
+    assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let begin = "3 runs, each twice, seeds 1 to 3: nothing found\n";
+    assert!(ran.stdout.starts_with(begin), "{ran:?}");
+    let ran = place.farleaf(&[&few[..], &["--plant", "tag-first"]].concat());
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    let begin = "2 runs, each twice, seeds 1 to 2, tag-first planted: seed 2 breaks a promise\n";
+    assert!(ran.stdout.starts_with(begin), "{ran:?}");
+    assert!(ran.stdout.contains("\n  mailbox: caller 0: "), "{ran:?}");
+    let ran = place.farleaf(&[&few[..], &["--plant", "place-reused-early"]].concat());
+    assert_eq!(ran.status, Some(4), "{ran:?}");
+    let told = "the planted bug 'place-reused-early' was not found; it is within 500 runs";
+    assert!(ran.stderr.starts_with(told), "{ran:?}");
+}

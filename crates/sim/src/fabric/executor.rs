@@ -86,11 +86,12 @@ impl<'a> Tasks<'a> {
         id
     }
 
-    /// Stops a task for ever, wherever it is. What it posted goes on.
-    pub fn kill(&self, task: TaskId) {
+    /// Stops a task for ever, wherever it is, and returns whether it had not ended. What it posted
+    /// goes on.
+    pub fn kill(&self, task: TaskId) -> bool {
         let stopped = self.list.borrow_mut()[task.0 as usize].take();
         // What it drops on the way may post, too; nobody waits for that.
-        drop(stopped);
+        stopped.is_some()
     }
 
     /// Keeps tasks from running until a moment.

@@ -23,6 +23,7 @@ mod figures;
 mod freedoms;
 mod grown;
 mod hand_over;
+mod messages;
 mod network;
 mod retraining;
 mod sessions;

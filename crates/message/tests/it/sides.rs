@@ -1,0 +1,121 @@
+//! A caller's and a server's memory, and a server that answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farleaf_executor::block_on;
+use farleaf_fabric::Batch;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_message::{Caller, Mailbox, Replies, Request, Ring};
+use farleaf_types::{NodeId, WordAddr};
+
+/// Where rings begin: not where the region does, and each somewhere else.
+const REQUESTS_START_WORD: u64 = 64;
+const REPLIES_START_WORD: u64 = 192;
+/// More than any test asks the server to keep, but for those that want too much.
+pub(crate) const KEPT_SIZE_BYTES_MAX: usize = 4 << 20;
+
+/// Two regions, each with a ring that the other side writes into.
+pub(crate) struct Sides {
+    pub(crate) server_region: Arc<MappedRegion>,
+    caller_region: Arc<MappedRegion>,
+    pub(crate) to_server: MappedEndpoint,
+    pub(crate) to_caller: MappedEndpoint,
+    pub(crate) requests: Ring,
+    pub(crate) replies: Ring,
+}
+
+impl Sides {
+    /// Zeroed rings of so many segments.
+    pub(crate) fn new(request_segment_count: u32, reply_segment_count: u32) -> Self {
+        let region = || Arc::new(MappedRegion::anonymous(2 << 20).expect("memory"));
+        let (server_region, caller_region) = (region(), region());
+        let at = |word| WordAddr::new(NodeId(0), word);
+        Self {
+            to_server: MappedEndpoint::new(Arc::clone(&server_region)),
+            to_caller: MappedEndpoint::new(Arc::clone(&caller_region)),
+            server_region,
+            caller_region,
+            requests: Ring::new(at(REQUESTS_START_WORD), request_segment_count),
+            replies: Ring::new(at(REPLIES_START_WORD), reply_segment_count),
+        }
+    }
+
+    pub(crate) fn caller(&self) -> Caller<'_, MappedEndpoint, MappedEndpoint> {
+        let rings = (self.requests, self.replies);
+        Caller::new(&self.to_server, &self.to_caller, rings)
+    }
+
+    pub(crate) fn mailbox(&self) -> Mailbox {
+        Mailbox::new((self.requests, self.replies), KEPT_SIZE_BYTES_MAX)
+    }
+
+    /// The next request, if there is one.
+    pub(crate) fn next(&self, mailbox: &mut Mailbox) -> Option<Request> {
+        let mut batch = Batch::new();
+        let next = mailbox.next(&self.to_server, &self.to_caller, &mut batch);
+        block_on(next, || 0).expect("it is a request")
+    }
+
+    pub(crate) fn reply(&self, replies: &Replies, request: Request, payload: &[u8]) {
+        let mut batch = Batch::new();
+        let reply = replies.reply(&self.to_caller, &mut batch, request.reply, payload);
+        block_on(reply, || 0).expect("nothing fails");
+    }
+
+    /// A server, for another thread.
+    pub(crate) fn server(&self) -> Server {
+        Server {
+            near: Arc::clone(&self.server_region),
+            to_caller: Arc::clone(&self.caller_region),
+            mailbox: self.mailbox(),
+        }
+    }
+}
+
+/// Reads the requests of one caller, and answers.
+pub(crate) struct Server {
+    near: Arc<MappedRegion>,
+    to_caller: Arc<MappedRegion>,
+    mailbox: Mailbox,
+}
+
+impl Server {
+    /// Answers until it is told to stop and nothing is left: `answer` may hold replies back, and is
+    /// asked once more when there is nothing to do.
+    pub(crate) fn serve(
+        self,
+        is_over: &AtomicBool,
+        mut answer: impl FnMut(Option<Request>) -> Vec<(Request, Vec<u8>)>,
+    ) -> u64 {
+        let near = MappedEndpoint::new(self.near);
+        let to_caller = MappedEndpoint::new(self.to_caller);
+        let (mut mailbox, mut batch, mut served_count) = (self.mailbox, Batch::new(), 0);
+        loop {
+            let was_over = is_over.load(Ordering::Acquire);
+            let next = mailbox.next(&near, &to_caller, &mut batch);
+            let next = block_on(next, || 0).expect("it is a request");
+            let is_idle = next.is_none();
+            for (request, payload) in answer(next) {
+                let replies = mailbox.replies();
+                let reply = replies.reply(&to_caller, &mut batch, request.reply, &payload);
+                block_on(reply, || 0).expect("nothing fails");
+                served_count += 1;
+            }
+            if is_idle {
+                if was_over {
+                    assert_eq!(mailbox.replies().kept_size_bytes(), 0, "all was fetched");
+                    return served_count;
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Bytes that are different for each seed, and at each place.
+pub(crate) fn bytes(seed: u64, size_bytes: usize) -> Vec<u8> {
+    let seed = seed.wrapping_mul(31);
+    let byte = |index: u64| seed.wrapping_add(index * 7 + (index >> 8)) as u8;
+    (0..size_bytes as u64).map(byte).collect()
+}

@@ -1,0 +1,126 @@
+//! Bugs that can be planted, to see that the judge finds them.
+
+use core::fmt;
+use core::str::FromStr;
+
+use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, VerbKind};
+use farleaf_types::NodeId;
+
+use super::Whose;
+use crate::fabric::endpoint::SimEndpoint;
+use crate::fabric::world::SharedWorld;
+
+/// Every planted bug is found within so many runs from seed 1 on.
+pub const MESSAGES_FOUND_WITHIN_RUN_COUNT: u64 = 500;
+
+/// A planted bug of the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessagePlant {
+    /// The tag is written before the rest of a message (E2).
+    TagFirst,
+    /// The place of a call that was dropped is used again before its reply has come (E3, E8).
+    PlaceReusedEarly,
+    /// Any tag at the rendezvous point is the next request's, whatever its number (E4).
+    NumberIgnored,
+}
+
+impl MessagePlant {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::TagFirst, Self::PlaceReusedEarly, Self::NumberIgnored];
+
+    /// The name for users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TagFirst => "tag-first",
+            Self::PlaceReusedEarly => "place-reused-early",
+            Self::NumberIgnored => "number-ignored",
+        }
+    }
+
+    fn left_out(self) -> Option<ProtocolCheck> {
+        match self {
+            Self::TagFirst => None,
+            Self::PlaceReusedEarly => Some(ProtocolCheck::PlaceIsAnswered),
+            Self::NumberIgnored => Some(ProtocolCheck::RequestIsNext),
+        }
+    }
+}
+
+impl fmt::Display for MessagePlant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for MessagePlant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|plant| plant.name() == name);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(|plant| format!("'{plant}'")).join(", ");
+            format!("'{name}' is no bug that can be planted; there are {names}")
+        })
+    }
+}
+
+/// A simulated endpoint of code that may have a bug.
+#[derive(Debug)]
+pub(super) struct PlantedEndpoint {
+    inner: SimEndpoint,
+    plant: Option<MessagePlant>,
+}
+
+impl PlantedEndpoint {
+    pub(super) fn new(world: &SharedWorld, plant: Option<MessagePlant>) -> Self {
+        Self {
+            inner: SimEndpoint::new(world),
+            plant,
+        }
+    }
+
+    pub(super) fn client(&self) -> Whose {
+        self.inner.client()
+    }
+
+    /// The same WRITEs, the last one first.
+    fn tag_first(batch: &mut Batch) -> Option<Batch> {
+        let (verbs, words, _) = batch.parts_mut();
+        let is_message = verbs.len() > 1 && verbs.iter().all(|it| it.kind == VerbKind::Write);
+        is_message.then(|| {
+            let mut other = Batch::new();
+            for verb in verbs.iter().rev() {
+                let start = verb.start as usize;
+                other.write(verb.addr, &words[start..start + verb.word_count as usize]);
+            }
+            other
+        })
+    }
+}
+
+impl Endpoint for PlantedEndpoint {
+    async fn execute<'a>(&'a self, batch: &'a mut Batch) -> Result<(), BatchError> {
+        if self.plant == Some(MessagePlant::TagFirst)
+            && let Some(mut other) = Self::tag_first(batch)
+        {
+            return self.inner.execute(&mut other).await;
+        }
+        self.inner.execute(batch).await
+    }
+
+    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+        self.plant.and_then(MessagePlant::left_out) == Some(check)
+    }
+
+    fn poll_completions(&self) -> usize {
+        self.inner.poll_completions()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.region_word_count(node)
+    }
+}
