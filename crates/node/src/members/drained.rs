@@ -17,16 +17,24 @@ use crate::sweep::Keeper;
 #[derive(Debug, Default)]
 pub struct Draining {
     since: Vec<(NodeId, Standing, SequenceNumber)>,
+    /// Whether the table says of each node that has left that it has: an agent that dies, or whose
+    /// batch fails, just before it writes that, leaves it to the next one.
+    is_settled: bool,
 }
 
 impl Draining {
-    /// Lets nodes leave that hold nothing any more (V5). No round trip while none is draining; else
-    /// one that reads all session blocks, and two for each of its nodes when those have passed.
+    /// Lets nodes leave that hold nothing any more (V5). No round trip while none is draining, but
+    /// for the first time, if any has left; else one that reads all session blocks, and two for
+    /// each of its nodes when those have passed.
     ///
     /// # Errors
     /// The fabric failed.
     pub async fn tick<E: Endpoint>(&mut self, keeper: &Keeper<E>) -> Result<(), RegionError> {
         let members = keeper.layout.members();
+        if !self.is_settled {
+            settle(keeper).await?;
+            self.is_settled = true;
+        }
         self.since
             .retain(|(node, standing, _)| members.standing(*node) == *standing);
         let standings = members.reachable();
@@ -56,7 +64,9 @@ impl Draining {
             if !members.change_state(node, standing, MemberState::Left) {
                 continue;
             }
+            self.is_settled = false;
             write_member(&keeper.endpoint, &keeper.layout, member, MemberState::Left).await?;
+            self.is_settled = true;
             let mut batch = Batch::new();
             batch.fetch_add(keeper.layout.sequence(), 1);
             keeper.endpoint.execute(&mut batch).await?;
@@ -64,6 +74,25 @@ impl Draining {
         }
         Ok(())
     }
+}
+
+/// Writes what the home knows and the table does not say: that a node has left. One round trip for
+/// each that has.
+async fn settle<E: Endpoint>(keeper: &Keeper<E>) -> Result<(), RegionError> {
+    let left = keeper.layout.members().all();
+    let left = left.filter(|(_, state)| *state == MemberState::Left);
+    for (member, state) in left {
+        let mut batch = Batch::new();
+        let read = batch.read(keeper.layout.member_entry(member.layout.node), 1);
+        keeper.endpoint.execute(&mut batch).await?;
+        if batch.words(read)[0] == MemberState::Draining as u64 {
+            write_member(&keeper.endpoint, &keeper.layout, member, state).await?;
+            batch.clear();
+            batch.fetch_add(keeper.layout.sequence(), 1);
+            keeper.endpoint.execute(&mut batch).await?;
+        }
+    }
+    Ok(())
 }
 
 /// A number that nobody sees who has not seen that the node drains; `None`: its entry does not say

@@ -83,6 +83,8 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     // The simulator's own: a client that had been fenced was told that a node has left, to which it
     // had no connection any more (F6).
     (530_008_784, Profile::Compaction),
+    // An agent died when it knew that a node had left, and had not written that: nobody wrote it.
+    (530_011_576, Profile::Compaction),
 ];
 
 /// Found by seed 5 in its day: a load's first two verbs were counted by nobody (F9).
