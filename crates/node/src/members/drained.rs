@@ -3,7 +3,7 @@
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkAllocator;
-use farleaf_region::members::{MemberState, Standing, write_member};
+use farleaf_region::members::{Member, MemberState, Standing, write_member};
 use farleaf_types::{NodeId, SequenceNumber};
 
 use crate::sweep::Keeper;
@@ -17,8 +17,8 @@ use crate::sweep::Keeper;
 #[derive(Debug, Default)]
 pub struct Draining {
     since: Vec<(NodeId, Standing, SequenceNumber)>,
-    /// Whether the table says of each node that has left that it has: an agent that dies, or whose
-    /// batch fails, just before it writes that, leaves it to the next one.
+    /// Whether everybody is told of each node that has left that it has: an agent that dies just
+    /// before it writes that, or whose batch fails, leaves it to the next one, or its next tick.
     is_settled: bool,
 }
 
@@ -65,33 +65,30 @@ impl Draining {
                 continue;
             }
             self.is_settled = false;
-            write_member(&keeper.endpoint, &keeper.layout, member, MemberState::Left).await?;
+            write_left(keeper, member).await?;
             self.is_settled = true;
-            let mut batch = Batch::new();
-            batch.fetch_add(keeper.layout.sequence(), 1);
-            keeper.endpoint.execute(&mut batch).await?;
             tracing::info!(node = node.0, "a node has been drained, and can be stopped");
         }
         Ok(())
     }
 }
 
-/// Writes what the home knows and the table does not say: that a node has left. One round trip for
-/// each that has.
+/// Writes once more that nodes have left: the table may not say so, or say so in a version that
+/// was not advanced (F5). Two round trips for each.
 async fn settle<E: Endpoint>(keeper: &Keeper<E>) -> Result<(), RegionError> {
     let left = keeper.layout.members().all();
     let left = left.filter(|(_, state)| *state == MemberState::Left);
-    for (member, state) in left {
-        let mut batch = Batch::new();
-        let read = batch.read(keeper.layout.member_entry(member.layout.node), 1);
-        keeper.endpoint.execute(&mut batch).await?;
-        if batch.words(read)[0] == MemberState::Draining as u64 {
-            write_member(&keeper.endpoint, &keeper.layout, member, state).await?;
-            batch.clear();
-            batch.fetch_add(keeper.layout.sequence(), 1);
-            keeper.endpoint.execute(&mut batch).await?;
-        }
+    for (member, _) in left {
+        write_left(keeper, member).await?;
     }
+    Ok(())
+}
+
+async fn write_left<E: Endpoint>(keeper: &Keeper<E>, member: &Member) -> Result<(), RegionError> {
+    write_member(&keeper.endpoint, &keeper.layout, member, MemberState::Left).await?;
+    let mut batch = Batch::new();
+    batch.fetch_add(keeper.layout.sequence(), 1);
+    keeper.endpoint.execute(&mut batch).await?;
     Ok(())
 }
 
