@@ -8,8 +8,9 @@ use farleaf_fabric::{Batch, BatchError, Endpoint, ProtocolCheck};
 use crate::error::{MailboxError, MalformedMessage};
 use crate::local::load;
 use crate::segment::{
-    MessageKind, REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS, ReplyHead, RequestHead, Ring,
-    SEGMENT_SIZE_WORDS, Tag, capacity_bytes, decode_payload, encode, segment_count_for,
+    MESSAGE_SEGMENT_COUNT_MAX, MessageKind, REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS,
+    ReplyHead, RequestHead, Ring, SEGMENT_SIZE_WORDS, Tag, capacity_bytes, decode_payload, encode,
+    segment_count_for,
 };
 
 /// Bytes of a fetch: whose reply, and from where on.
@@ -184,7 +185,9 @@ impl Mailbox {
             }));
         }
         let (first, count) = (head.reply_first, head.reply_segment_count);
-        if !self.replies.ring.holds(first, count) {
+        // A tag cannot say more.
+        let is_place = count <= MESSAGE_SEGMENT_COUNT_MAX && self.replies.ring.holds(first, count);
+        if !is_place {
             let there = self.replies.ring.segment_count();
             return Err(malformed(MalformedMessage::ReplyPlace {
                 first,
