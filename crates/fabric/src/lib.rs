@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`batch`](Batch) | batches as values |
 //! | [`cost`](Cost) | what an operation cost: round trips, verbs, bytes (F9) |
+//! | [`critical`](Critical) | when a session that is cut off has to be closed |
 //! | [`endpoint`](Endpoint) | the verbs trait and its errors |
 //! | [`phase`](ProtocolPhase) | how far a session is, for endpoints that want to know |
 //! | [`control`](Control) | registration, liveness and fencing of sessions (F6) |
@@ -29,6 +30,7 @@
 mod batch;
 mod control;
 mod cost;
+mod critical;
 mod endpoint;
 mod phase;
 mod runtime;
@@ -48,6 +50,7 @@ pub mod fuzzing;
 pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
 pub use control::{Control, ControlError, SessionLife};
 pub use cost::{Cost, Counters, KindCounters, OperationKind};
+pub use critical::Critical;
 pub use endpoint::{BatchError, BatchErrorKind, Endpoint, EndpointCompletions, ProtocolCheck};
 pub use phase::{Course, ProtocolPhase};
 pub use service::{SessionService, StopSignal};

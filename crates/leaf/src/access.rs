@@ -8,9 +8,9 @@ use farleaf_region::PoolLayout;
 use farleaf_region::session;
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
+use crate::Critical;
 use crate::LeafError;
 use crate::change::LeafChange;
-use crate::critical::Critical;
 use crate::geometry::LeafGeometry;
 use crate::image::{Glance, LeafBuffer, LeafImage, Placement, glance_size_words};
 

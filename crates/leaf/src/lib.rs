@@ -6,7 +6,6 @@
 //! | [`image`] | the codec: the one place that knows the record layout and the checksum |
 //! | [`change`] | changes of a locked leaf as batches (D2, D3) |
 //! | [`access`] | reading, locking and changing one leaf through the fabric (D1, D4, D5) |
-//! | [`critical`] | when a session that is cut off has to be closed |
 //! | [`moving`] | moving leaves to another place (L4) |
 //! | [`recovery`] | leaves of fenced owners (D8) |
 //! | [`lease`] | leaves that splits will need, leased ahead |
@@ -19,7 +18,6 @@
 
 pub mod access;
 pub mod change;
-pub mod critical;
 pub mod geometry;
 pub mod image;
 pub mod lease;
@@ -31,8 +29,8 @@ mod error;
 mod promised;
 
 pub use access::{LeafAccess, Look};
-pub use critical::Critical;
 pub use error::{Contradiction, LeafError};
+pub use farleaf_fabric::Critical;
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
 pub use lease::{LeafLease, LeaseShape};

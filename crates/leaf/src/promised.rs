@@ -7,9 +7,9 @@ use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
+use crate::Critical;
 use crate::LeafError;
 use crate::access::{LOCK_ATTEMPT_COUNT_PER_LOOK, LeafAccess};
-use crate::critical::Critical;
 use crate::image::{LeafBuffer, LeafImage};
 
 /// What has become of a promise.

@@ -12,8 +12,8 @@ use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
+use crate::Critical;
 use crate::access::LeafAccess;
-use crate::critical::Critical;
 use crate::image::{LeafBuffer, LeafImage};
 use crate::{Contradiction, LeafError};
 

@@ -5,7 +5,7 @@ use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, Critical, Endpoint, ProtocolCheck};
 
 use crate::error::{CallError, MalformedMessage};
 use crate::local::load;
@@ -19,7 +19,8 @@ use crate::space::{Place, Space};
 /// One caller of one server; used by one thread, for any number of calls at a time.
 ///
 /// A call costs one batch of two WRITEs of the request's segments together, three if the ring's end
-/// was reached, and the server as much. What is polled meanwhile is the caller's own memory.
+/// was reached, and the server as much. What is polled meanwhile is the caller's own memory. Calls
+/// wait for each other's turn, so the futures of all of them have to be polled.
 #[derive(Debug)]
 pub struct Caller<'a, E, N> {
     /// The way into the server's memory.
@@ -46,7 +47,7 @@ struct State {
     awaited: BTreeSet<u64>,
     /// Messages of which the reply will come, and nobody wants it (E8).
     abandoned: VecDeque<Posted>,
-    /// The words of the message that is being written.
+    /// Room for the words of a message that is written or read.
     words: Vec<u64>,
 }
 
@@ -105,8 +106,8 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
     /// there is nothing to do but to wait.
     ///
     /// # Errors
-    /// All but [`CallError::RequestTooLarge`] leave it unknown whether the request was served,
-    /// unless it was refused. `reply` may hold parts then.
+    /// All but [`CallError::RequestTooLarge`] leave it unknown whether the request was served: also
+    /// a reply that is too long to be kept is refused. `reply` may hold parts then.
     pub async fn call(
         &self,
         batch: &mut Batch,
@@ -182,11 +183,11 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if self.is_broken.get() {
                 return Err(CallError::Broken);
             }
-            self.collect_abandoned(batch).await?;
-            if turn.has_come()
-                && let Some(posted) = self.take(wanted)
-            {
-                break posted;
+            if turn.has_come() {
+                self.collect_abandoned(batch).await?;
+                if let Some(posted) = self.take(wanted) {
+                    break posted;
+                }
             }
             if is_gone() {
                 return Err(CallError::Gone);
@@ -196,7 +197,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         };
         drop(turn);
         // E8: from here on there may be a hole in the ring.
-        let critical = Critical(&self.is_broken);
+        let critical = Critical::enter(&self.is_broken);
         self.write(batch, wanted, &posted);
         self.server.execute(batch).await?;
         critical.passed();
@@ -280,11 +281,24 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             backoff(attempt).await;
             attempt += 1;
         };
-        let mut words = vec![0; tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize];
+        let mut words = mem::take(&mut self.state.borrow_mut().words);
+        words.resize(tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize, 0);
         let start = self.replies.at(posted.reply.first);
         load(self.near, batch, start, &mut words).await?;
         abandoned.answered();
-        let head = ReplyHead::from_words(&words);
+        let taken = self.take_reply(tag, &words, reply);
+        self.state.borrow_mut().words = words;
+        taken
+    }
+
+    /// Adds the payload of a reply to `reply`.
+    fn take_reply(
+        &self,
+        tag: Tag,
+        words: &[u64],
+        reply: &mut Vec<u8>,
+    ) -> Result<ReplyHead, CallError> {
+        let head = ReplyHead::from_words(words);
         let room_bytes = capacity_bytes(tag.segment_count, REPLY_HEAD_SIZE_WORDS);
         if head.size_bytes as usize > room_bytes {
             let size_bytes = head.size_bytes;
@@ -296,11 +310,11 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         let size_bytes = head.size_bytes as usize;
         if tag.kind == MessageKind::Refused {
             let mut reason = Vec::new();
-            decode_payload(&words, size_bytes, REPLY_HEAD_SIZE_WORDS, &mut reason);
+            decode_payload(words, size_bytes, REPLY_HEAD_SIZE_WORDS, &mut reason);
             let reason = String::from_utf8_lossy(&reason).into_owned();
             return Err(CallError::Refused { reason });
         }
-        decode_payload(&words, size_bytes, REPLY_HEAD_SIZE_WORDS, reply);
+        decode_payload(words, size_bytes, REPLY_HEAD_SIZE_WORDS, reply);
         Ok(head)
     }
 
@@ -351,6 +365,13 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
     }
 }
 
+impl State {
+    fn give_back(&mut self, posted: Posted) {
+        self.request_space.give_back(posted.request);
+        self.reply_space.give_back(posted.reply);
+    }
+}
+
 /// A call's turn to take room; left when it is dropped.
 struct Turn<'a> {
     state: &'a RefCell<State>,
@@ -386,9 +407,7 @@ impl<E: Endpoint, N> Abandoned<'_, '_, E, N> {
     /// The reply has been copied out, or is wanted by nobody: both places are free (E3).
     fn answered(mut self) {
         if let Some(posted) = self.1.take() {
-            let mut state = self.0.state.borrow_mut();
-            state.request_space.give_back(posted.request);
-            state.reply_space.give_back(posted.reply);
+            self.0.state.borrow_mut().give_back(posted);
         }
     }
 }
@@ -398,8 +417,7 @@ impl<E: Endpoint, N> Drop for Abandoned<'_, '_, E, N> {
         let Some(posted) = self.1.take() else { return };
         let mut state = self.0.state.borrow_mut();
         if self.0.server.leaves_out(ProtocolCheck::PlaceIsAnswered) {
-            state.request_space.give_back(posted.request);
-            state.reply_space.give_back(posted.reply);
+            state.give_back(posted);
         } else {
             state.abandoned.push_back(posted);
         }
@@ -412,20 +430,5 @@ struct Awaited<'a, 'b, E, N>(&'a Caller<'b, E, N>, u64);
 impl<E, N> Drop for Awaited<'_, '_, E, N> {
     fn drop(&mut self) {
         self.0.state.borrow_mut().awaited.remove(&self.1);
-    }
-}
-
-/// E8: breaks its caller, unless it is passed.
-struct Critical<'a>(&'a Cell<bool>);
-
-impl Critical<'_> {
-    fn passed(self) {
-        mem::forget(self);
-    }
-}
-
-impl Drop for Critical<'_> {
-    fn drop(&mut self) {
-        self.0.set(true);
     }
 }

@@ -15,7 +15,7 @@ pub enum CallError {
         /// What the rings allow.
         size_bytes_max: usize,
     },
-    /// The server has read the request, and gives no answer.
+    /// The server has read the request, and gives no answer. It may have done what was asked.
     #[error("the server refused the request: {reason}")]
     Refused {
         /// Its words.
@@ -24,7 +24,7 @@ pub enum CallError {
     /// What came is no reply. Nothing that comes by these rings can be believed.
     #[error("the server sent a reply that {0}; is it a farleaf of the same version?")]
     Malformed(MalformedMessage),
-    /// E8: a call was cut off while it wrote, or a batch has failed. Open the connection again.
+    /// E8: a call was cut off while it wrote, or its batch failed. Connect again.
     #[error("the calls to this server were cut off in the middle of a request; connect again")]
     Broken,
     /// The server is gone. Whether it has done what was asked is unknown.
@@ -86,6 +86,14 @@ pub enum MalformedMessage {
         size_bytes: u32,
         /// What its segments hold.
         room_bytes: usize,
+    },
+    /// A fetch that does not say whose reply, and from where on (E6).
+    #[error("fetches more of a reply with {size_bytes} bytes, where it takes {due_bytes}")]
+    Fetch {
+        /// What it has.
+        size_bytes: usize,
+        /// What it takes.
+        due_bytes: usize,
     },
     /// A place for the reply that is outside of the ring.
     #[error("wants its reply in {count} segments from {first} on, of a ring of {there}")]

@@ -39,7 +39,8 @@
 //!   so it counts as broken, and makes no call any more. One that is cut off later leaves its
 //!   places to whoever calls next, who gives them back when the reply has come.
 //! - **E9.** Rings begin zeroed, and are given to another caller only when the last one is fenced
-//!   (F6) and they are zeroed again.
+//!   (F6), no reply to it can be written any more (numbers and places begin anew, so the next one
+//!   would take it for its own), and they are zeroed again.
 //!
 //! What it is not: it does not know what is asked, who registers memory, or which thread answers.
 #![forbid(unsafe_code)]

@@ -43,6 +43,8 @@ pub struct Mailbox {
     sequence: u64,
     replies: Arc<Replies>,
     words: Vec<u64>,
+    /// E7: what ended it.
+    malformed: Option<MalformedMessage>,
 }
 
 /// Writes the replies of one caller, by whichever thread has them.
@@ -58,6 +60,8 @@ pub struct Replies {
 struct Kept {
     replies: BTreeMap<u64, Vec<u8>>,
     size_bytes: usize,
+    /// The caller waits for nothing below.
+    awaited_from: u64,
 }
 
 impl Mailbox {
@@ -76,6 +80,7 @@ impl Mailbox {
             sequence: 1,
             replies: Arc::new(replies),
             words: Vec::new(),
+            malformed: None,
         }
     }
 
@@ -84,34 +89,51 @@ impl Mailbox {
         &self.replies
     }
 
-    /// The next request, if one is there: `near` looks at the ring, and what is only for more of a
-    /// reply is answered by `to_caller`. While there is nothing, it costs a look at one word.
+    /// The next request, if one is there: `near` looks at the ring. What is only for more of a
+    /// reply is answered by `to_caller`, and then there is none now: whoever fetches holds up
+    /// nobody else's mailbox. While there is nothing, it costs a look at one word. If this is
+    /// dropped while it answers, the caller waits for ever.
     ///
     /// # Errors
-    /// The mailbox is of no use any more (E7), or the fabric failed.
+    /// The mailbox is of no use any more (E7), and says so each time; or the fabric failed.
     pub async fn next<N: Endpoint, C: Endpoint>(
         &mut self,
         near: &N,
         to_caller: &C,
         batch: &mut Batch,
     ) -> Result<Option<Request>, MailboxError> {
-        loop {
-            let Some(tag) = self.meet(near, batch).await? else {
-                return Ok(None);
-            };
-            let start = self.requests.at(self.segment);
-            let word_count = tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize;
-            self.words.resize(word_count, 0);
-            load(near, batch, start, &mut self.words).await?;
-            let head = RequestHead::from_words(&self.words);
-            let request = self.request(tag, head)?;
-            self.pass(tag.segment_count);
-            self.replies.forget_below(head.awaited_from);
-            if tag.kind == MessageKind::Request {
-                return Ok(Some(request));
-            }
-            self.replies.fetch(to_caller, batch, request).await?;
+        if let Some(what) = &self.malformed {
+            return Err(malformed(what.clone()));
         }
+        let next = self.take(near, to_caller, batch).await;
+        if let Err(MailboxError::Malformed(what)) = &next {
+            self.malformed = Some(what.clone());
+        }
+        next
+    }
+
+    async fn take<N: Endpoint, C: Endpoint>(
+        &mut self,
+        near: &N,
+        to_caller: &C,
+        batch: &mut Batch,
+    ) -> Result<Option<Request>, MailboxError> {
+        let Some(tag) = self.meet(near, batch).await? else {
+            return Ok(None);
+        };
+        let start = self.requests.at(self.segment);
+        let word_count = tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize;
+        self.words.resize(word_count, 0);
+        load(near, batch, start, &mut self.words).await?;
+        let head = RequestHead::from_words(&self.words);
+        let request = self.request(tag, head)?;
+        self.pass(tag.segment_count);
+        self.replies.forget_below(head.awaited_from);
+        if tag.kind == MessageKind::Request {
+            return Ok(Some(request));
+        }
+        self.replies.fetch(to_caller, batch, request).await?;
+        Ok(None)
     }
 
     /// E4: the tag at the rendezvous point, if it is the next request's.
@@ -279,9 +301,12 @@ impl Replies {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// E6: whether there is room for it.
+    /// E6: whether there is room for it, if anybody still waits for it.
     fn keep(&self, sequence: u64, reply: &[u8]) -> bool {
         let mut kept = self.kept();
+        if sequence < kept.awaited_from {
+            return true;
+        }
         let size_bytes = kept.size_bytes + reply.len();
         let is_small = size_bytes <= self.kept_size_bytes_max && u32::try_from(reply.len()).is_ok();
         if is_small {
@@ -291,12 +316,17 @@ impl Replies {
         is_small
     }
 
-    /// E6: nobody waits for what is below this number.
+    /// E6: nobody waits for what is below this number, now or when it is served.
     fn forget_below(&self, sequence: u64) {
         let mut kept = self.kept();
-        let still = kept.replies.split_off(&sequence);
-        let forgotten = core::mem::replace(&mut kept.replies, still);
-        kept.size_bytes -= forgotten.values().map(Vec::len).sum::<usize>();
+        kept.awaited_from = kept.awaited_from.max(sequence);
+        while let Some(first) = kept.replies.first_entry() {
+            if *first.key() >= sequence {
+                break;
+            }
+            let size_bytes = first.remove().len();
+            kept.size_bytes -= size_bytes;
+        }
     }
 
     /// E6: answers with the next part of what is kept.
@@ -309,9 +339,9 @@ impl Replies {
         let place = request.reply;
         let wanted = <[u8; FETCH_SIZE_BYTES]>::try_from(request.payload);
         let wanted = wanted.map_err(|payload| {
-            malformed(MalformedMessage::TooLong {
-                size_bytes: payload.len() as u32,
-                room_bytes: FETCH_SIZE_BYTES,
+            malformed(MalformedMessage::Fetch {
+                size_bytes: payload.len(),
+                due_bytes: FETCH_SIZE_BYTES,
             })
         })?;
         let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| wanted[at + byte]));

@@ -6,28 +6,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::check::Violation;
-use crate::fabric::world::{Fingerprint, Holding};
+use crate::fabric::world::{Fingerprint, Holding, Nanos};
 use crate::history::History;
 use crate::plan::{Plan, Profile};
 use crate::plant::Plant;
 use crate::reduce::reduce;
 use crate::run::{Reached, Verdict, run};
 
-/// What is to be run.
+/// Which runs are made, and by how many.
 #[derive(Clone, Copy, Debug)]
-pub struct Campaign {
+pub struct Seeds {
     /// Seed of the first run; the next has the next one. The last is a `u64`, too.
-    pub first_seed: u64,
+    pub first: u64,
     /// How many runs.
     pub run_count: u64,
     /// When to stop even so.
     pub deadline: Option<Instant>,
+    /// Threads that run.
+    pub thread_count: usize,
+}
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// Which plans.
+    pub seeds: Seeds,
     /// What befalls the clients.
     pub profile: Profile,
     /// A bug that is planted.
     pub plant: Option<Plant>,
-    /// Threads that run.
-    pub thread_count: usize,
+}
+
+/// What became of a seed, whose run was made twice.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) operation_count: u64,
+    pub(crate) duration: Nanos,
+    pub(crate) violations: Vec<Violation>,
 }
 
 /// A run that broke a promise.
@@ -61,6 +76,25 @@ pub fn run_campaign(
     stop: &AtomicBool,
     progress: impl Fn(u64) + Sync,
 ) -> CampaignReport {
+    let make = |seed| {
+        let plan = Plan::draw(seed, campaign.profile);
+        let verdict = run_twice(&plan, campaign.plant);
+        Made {
+            operation_count: plan.operation_count() as u64,
+            duration: verdict.duration,
+            violations: verdict.violations,
+        }
+    };
+    run_seeds(&campaign.seeds, stop, make, progress)
+}
+
+/// The same, for runs of any kind.
+pub(crate) fn run_seeds(
+    seeds: &Seeds,
+    stop: &AtomicBool,
+    make: impl Fn(u64) -> Made + Sync,
+    progress: impl Fn(u64) + Sync,
+) -> CampaignReport {
     let next = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let operations = AtomicU64::new(0);
@@ -69,7 +103,7 @@ pub fn run_campaign(
     let findings: Mutex<Vec<Finding>> = Mutex::default();
     let work = || {
         loop {
-            let is_late = campaign
+            let is_late = seeds
                 .deadline
                 .is_some_and(|deadline| Instant::now() >= deadline);
             let is_over = has_found.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
@@ -77,17 +111,16 @@ pub fn run_campaign(
                 return;
             }
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= campaign.run_count {
+            if number >= seeds.run_count {
                 return;
             }
-            let seed = campaign.first_seed.wrapping_add(number);
-            let plan = Plan::draw(seed, campaign.profile);
-            let verdict = run_twice(&plan, campaign.plant);
-            operations.fetch_add(plan.operation_count() as u64, Ordering::Relaxed);
-            simulated.fetch_add(verdict.duration, Ordering::Relaxed);
-            if !verdict.violations.is_empty() {
+            let seed = seeds.first.wrapping_add(number);
+            let made = make(seed);
+            operations.fetch_add(made.operation_count, Ordering::Relaxed);
+            simulated.fetch_add(made.duration, Ordering::Relaxed);
+            if !made.violations.is_empty() {
                 has_found.store(true, Ordering::Relaxed);
-                let violations = verdict.violations;
+                let violations = made.violations;
                 let mut findings = findings
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -101,7 +134,7 @@ pub fn run_campaign(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..campaign.thread_count {
+        for _ in 0..seeds.thread_count {
             scope.spawn(work);
         }
     });
@@ -141,20 +174,26 @@ pub fn run_twice(plan: &Plan, plant: Option<Plant>) -> Verdict {
 
 /// [`run`], in which a panic is a broken promise like any other.
 pub fn run_safely(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
-    // A run owns all that it touches, so whatever a panic leaves half done is not looked at again.
-    let caught = catch_unwind(AssertUnwindSafe(|| run(plan, plant, keep_trace)));
-    caught.unwrap_or_else(|panic| {
+    let caught = catch(|| run(plan, plant, keep_trace));
+    caught.unwrap_or_else(|panic| Verdict {
+        fingerprint: Fingerprint::default(),
+        violations: vec![panic],
+        history: History::default(),
+        trace: Vec::new(),
+        duration: 0,
+        holding: Holding::default(),
+        reached: Reached::default(),
+    })
+}
+
+/// What a run comes to; a panic of it is a broken promise. A run owns all that it touches, so
+/// whatever a panic leaves half done is not looked at again.
+pub(crate) fn catch<R>(run: impl FnOnce() -> R) -> Result<R, Violation> {
+    let caught = catch_unwind(AssertUnwindSafe(run));
+    caught.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Verdict {
-            fingerprint: Fingerprint::default(),
-            violations: vec![Violation::new("panic", text.unwrap_or("without words"))],
-            history: History::default(),
-            trace: Vec::new(),
-            duration: 0,
-            holding: Holding::default(),
-            reached: Reached::default(),
-        }
+        Violation::new("panic", text.unwrap_or("without words"))
     })
 }
 

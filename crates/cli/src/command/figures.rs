@@ -11,8 +11,8 @@ use farleaf_sim::figures::measure::Suite;
 use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::load_profile;
 
-use crate::command::sim::parse_threads;
 use crate::command::sim_network::{told_of, warn_if_far};
+use crate::command::sim_seeds::parse_threads;
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
 use crate::progress::count_bar;

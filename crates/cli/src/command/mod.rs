@@ -18,6 +18,7 @@ mod serve_node;
 pub(crate) mod sim;
 mod sim_messages;
 mod sim_network;
+mod sim_seeds;
 pub(crate) mod stats;
 pub(crate) mod table;
 

@@ -44,6 +44,30 @@ fn what_is_dropped_leaves_its_room_to_others() {
     }
 }
 
+/// Promise (E6): a long reply to a call that was dropped is not kept either if it is served only
+/// when the next request has said that nobody waits for it.
+#[test]
+fn a_late_reply_that_nobody_waits_for_is_not_kept() {
+    let sides = Sides::new(8, 8);
+    let (caller, mut mailbox) = (sides.caller(), sides.mailbox());
+    let (mut batch, mut reply) = (Batch::new(), Vec::new());
+    let mut set = TaskSet::with_capacity(1);
+    let call = caller.call(&mut batch, b"dropped", (8, &mut reply), NEVER);
+    assert!(matches!(set.spawn(call), Ok(None)));
+    drop(set);
+    let dropped = sides.next(&mut mailbox).expect("it is there");
+    let mut set = TaskSet::with_capacity(1);
+    let call = caller.call(&mut batch, b"next", (8, &mut reply), NEVER);
+    assert!(matches!(set.spawn(call), Ok(None)));
+    let next = sides.next(&mut mailbox).expect("it is there");
+    sides.reply(mailbox.replies(), dropped, &[1; 10_000]);
+    assert_eq!(mailbox.replies().kept_size_bytes(), 0);
+    sides.reply(mailbox.replies(), next, b"here");
+    set.drain(|| 0, |outcome| assert!(outcome.is_ok()));
+    drop(set);
+    assert_eq!(reply, b"here");
+}
+
 /// Promise (E3): a call waits when there is no room, and one that comes later does not overtake it,
 /// though it would fit.
 #[test]

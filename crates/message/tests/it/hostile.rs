@@ -4,7 +4,8 @@ use farleaf_executor::{TaskSet, block_on};
 use farleaf_fabric::fuzzing::{Random, run};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_message::segment::{
-    MessageKind, REPLY_HEAD_SIZE_WORDS, ReplyHead, RequestHead, SEGMENT_SIZE_WORDS, Tag, encode,
+    MESSAGE_SEGMENT_COUNT_MAX, MessageKind, REPLY_HEAD_SIZE_WORDS, ReplyHead, RequestHead,
+    SEGMENT_SIZE_WORDS, Tag, encode,
 };
 use farleaf_message::{CallError, MailboxError, MalformedMessage, Ring};
 
@@ -41,18 +42,33 @@ fn request(sequence: u64, kind: MessageKind, segment_count: u32) -> (Tag, Reques
 
 /// What the mailbox says to a request.
 fn malformed(tag: Tag, head: RequestHead, payload: &[u8]) -> Option<MalformedMessage> {
-    let sides = Sides::new(SEGMENT_COUNT, SEGMENT_COUNT);
+    malformed_in(SEGMENT_COUNT, tag, head, payload)
+}
+
+/// The same, where the ring of replies has so many segments. What ends a mailbox ends it for good.
+fn malformed_in(
+    reply_segment_count: u32,
+    tag: Tag,
+    head: RequestHead,
+    payload: &[u8],
+) -> Option<MalformedMessage> {
+    let sides = Sides::new(SEGMENT_COUNT, reply_segment_count);
     let mut words = Vec::new();
     encode(tag, &head.words(), payload, &mut words);
     words.truncate(SEGMENT_COUNT as usize * SEGMENT_SIZE_WORDS as usize);
     write(&sides, sides.requests, 0, &words);
     let (mut mailbox, mut batch) = (sides.mailbox(), Batch::new());
-    let next = mailbox.next(&sides.to_server, &sides.to_caller, &mut batch);
-    match block_on(next, || 0) {
-        Ok(_) => None,
-        Err(MailboxError::Malformed(what)) => Some(what),
-        Err(error) => panic!("{error}"),
-    }
+    let mut next = || {
+        let next = mailbox.next(&sides.to_server, &sides.to_caller, &mut batch);
+        match block_on(next, || 0) {
+            Ok(_) => None,
+            Err(MailboxError::Malformed(what)) => Some(what),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let first = next();
+    assert_eq!(next(), first);
+    first
 }
 
 /// Promise (E7): each way in which a request can contradict itself, or lead out of a ring, has an
@@ -90,6 +106,28 @@ fn what_is_no_request_is_refused() {
     };
     let lying = RequestHead { size_bytes, ..head };
     assert_eq!(malformed(tag, lying, &[0; 16]), Some(too_long));
+    let (fetch, head) = request(1, MessageKind::Fetch, 1);
+    let short = RequestHead {
+        size_bytes: 15,
+        ..head
+    };
+    let what = MalformedMessage::Fetch {
+        size_bytes: 15,
+        due_bytes: 16,
+    };
+    assert_eq!(malformed(fetch, short, &[0; 16]), Some(what));
+    assert_eq!(
+        malformed(fetch, head, &[0; 16]),
+        None,
+        "it is answered: refused"
+    );
+}
+
+/// Promise (E7): a place for the reply that is outside of the ring, or larger than a tag can say,
+/// is refused.
+#[test]
+fn what_is_no_place_for_a_reply_is_refused() {
+    let (tag, head) = request(1, MessageKind::Request, 1);
     for (first, count) in [
         (0, 0),
         (SEGMENT_COUNT, 1),
@@ -108,17 +146,20 @@ fn what_is_no_request_is_refused() {
         };
         assert_eq!(malformed(tag, astray, &[0; 16]), Some(place));
     }
-    let (fetch, head) = request(1, MessageKind::Fetch, 1);
-    let short = RequestHead {
-        size_bytes: 15,
+    // More than a tag of the reply could say.
+    let most = MESSAGE_SEGMENT_COUNT_MAX;
+    let of = |count| RequestHead {
+        reply_segment_count: count,
         ..head
     };
-    assert!(malformed(fetch, short, &[0; 16]).is_some());
-    assert_eq!(
-        malformed(fetch, head, &[0; 16]),
-        None,
-        "it is answered: refused"
-    );
+    assert_eq!(malformed_in(5000, tag, of(most), &[0; 16]), None);
+    let place = MalformedMessage::ReplyPlace {
+        first: 0,
+        count: most + 1,
+        there: 5000,
+    };
+    let found = malformed_in(5000, tag, of(most + 1), &[0; 16]);
+    assert_eq!(found, Some(place));
 }
 
 /// Promise (E5, E7): what a server writes that is no reply breaks the caller, with an error that

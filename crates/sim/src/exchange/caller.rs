@@ -10,9 +10,9 @@ use farleaf_message::{CallError, Caller};
 
 use super::planted::PlantedEndpoint;
 use super::setting::CallerMishap;
-use super::{Stage, Whose, filler, request_id};
+use super::{Ends, Stage, filler, request_id};
 use crate::fabric::executor::{Tasks, sleep};
-use crate::fabric::world::{Nanos, TaskId};
+use crate::fabric::world::{ClientId, Nanos, TaskId};
 
 type SimCaller<'a> = Caller<'a, PlantedEndpoint, PlantedEndpoint>;
 
@@ -25,6 +25,8 @@ const DROPPED_AFTER_MAX: Nanos = 100_000;
 pub(super) struct Lane<'a> {
     pub(super) stage: &'a Stage,
     pub(super) caller: &'a SimCaller<'a>,
+    /// Its way into the server's memory.
+    pub(super) to_server: &'a PlantedEndpoint,
     pub(super) number: usize,
     pub(super) index: usize,
 }
@@ -67,7 +69,7 @@ impl Lane<'_> {
         let mut request = id.to_le_bytes().to_vec();
         request.extend(reply_size_bytes.to_le_bytes());
         request.extend(filler(id, size_bytes));
-        stage.begun.borrow_mut().insert(id, 0);
+        stage.begun.borrow_mut().insert(id, (request.len(), 0));
         let (mut batch, mut reply) = (Batch::new(), Vec::new());
         let called = {
             let announced = (announced_bytes, &mut reply);
@@ -76,7 +78,6 @@ impl Lane<'_> {
         };
         let Some(called) = called else {
             stage.dropped_count.update(|count| count + 1);
-            fate.was_cut.set(true);
             return true;
         };
         match called {
@@ -90,13 +91,13 @@ impl Lane<'_> {
                     let how = format!("call {id:#x} got a reply that is not its own");
                     stage.complain("bytes", how);
                 }
-                if stage.begun.borrow()[&id] != 1 {
+                if stage.begun.borrow()[&id].1 != 1 {
                     stage.complain("once", format!("call {id:#x} was answered and not served"));
                 }
                 true
             }
             Err(CallError::Refused { .. }) if self.may_be_refused() => true,
-            Err(CallError::Broken) if fate.was_cut.get() || fate.is_lost.get() => {
+            Err(CallError::Broken) if self.to_server.was_cut() => {
                 // What is cut off in the middle of a request is for its connection to end.
                 fate.is_lost.set(true);
                 false
@@ -109,11 +110,12 @@ impl Lane<'_> {
         }
     }
 
-    /// Whether all that may be kept at a time, of calls that were dropped, too, until another one
-    /// is made, may be more than the server keeps.
+    /// Whether all that may be kept at a time may be more than the server keeps: also of calls that
+    /// were dropped since the oldest one that goes on.
     fn may_be_refused(&self) -> bool {
         let setting = &self.stage.setting;
-        let kept_count = 2 * setting.callers[self.number].lane_count;
+        let of = &setting.callers[self.number];
+        let kept_count = of.lane_count * of.call_count as usize;
         let most = setting.reply_size_bytes_max as usize * kept_count;
         most > setting.kept_size_bytes_max
     }
@@ -144,7 +146,7 @@ pub(super) fn begin_mishap<'a>(
     tasks: &Rc<Tasks<'a>>,
     stage: &'a Stage,
     (number, lanes): (usize, Vec<TaskId>),
-    client: Whose,
+    client: ClientId,
 ) {
     let Some(mishap) = stage.setting.callers[number].mishap else {
         return;
@@ -174,12 +176,13 @@ pub(super) fn begin_mishap<'a>(
 
 /// When all lanes are done, each caller that can makes one more call, the largest that there can
 /// be: nothing has been lost of its rings.
-pub(super) async fn end(stage: &Stage, callers: &[SimCaller<'_>]) {
+pub(super) async fn end(stage: &Stage, ends: &[Ends], callers: &[SimCaller<'_>]) {
     while stage.busy_count.get() > 0 {
         sleep(&stage.world, 1_000).await;
     }
     for (number, caller) in callers.iter().enumerate() {
-        if caller.is_broken() {
+        let to_server = &ends[number].to_server;
+        if caller.is_broken() && to_server.was_cut() {
             stage.callers[number].is_lost.set(true);
         }
         if stage.callers[number].is_lost.get() {
@@ -188,6 +191,7 @@ pub(super) async fn end(stage: &Stage, callers: &[SimCaller<'_>]) {
         let lane = Lane {
             stage,
             caller,
+            to_server,
             number,
             index: usize::from(u8::MAX),
         };

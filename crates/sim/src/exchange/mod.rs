@@ -37,13 +37,13 @@ use farleaf_message::{Caller, Mailbox, Replies, Ring};
 use farleaf_types::{NodeId, WordAddr};
 
 use self::caller::{Lane, begin_mishap};
-pub use self::campaign::{MessageCampaign, MessageReport, run_message_campaign};
+pub use self::campaign::run_message_campaign;
 use self::planted::PlantedEndpoint;
 pub use self::planted::{MESSAGES_FOUND_WITHIN_RUN_COUNT, MessagePlant};
 use self::setting::Setting;
 use crate::check::Violation;
 use crate::fabric::executor::{Ended, Tasks};
-use crate::fabric::world::{ClientId, Fingerprint, Nanos, SharedWorld, World};
+use crate::fabric::world::{Fingerprint, Nanos, SharedWorld, World};
 use crate::random::Random;
 
 /// Things that happen in a run at the most.
@@ -64,7 +64,7 @@ pub struct Conversation {
     pub answered_count: u64,
     /// Calls that were dropped while they were under way.
     pub dropped_count: u64,
-    /// Callers that died, or whose connection broke.
+    /// Callers that died, whose connection broke, or that were cut off in a request.
     pub lost_count: u64,
     /// How long it took, in virtual time.
     pub duration: Nanos,
@@ -91,8 +91,8 @@ struct Stage {
     /// The last calls have been made.
     is_over: Cell<bool>,
     callers: Vec<Fate>,
-    /// Requests that were begun, and how often each was served.
-    begun: RefCell<BTreeMap<u64, u64>>,
+    /// Requests that were begun: how many bytes each has, and how often it was served.
+    begun: RefCell<BTreeMap<u64, (usize, u64)>>,
     violations: RefCell<Vec<Violation>>,
     answered_count: Cell<u64>,
     dropped_count: Cell<u64>,
@@ -101,10 +101,8 @@ struct Stage {
 /// What has befallen a caller.
 #[derive(Debug, Default)]
 struct Fate {
-    /// It has died, or its connection broke.
+    /// It has died, its connection broke, or it was cut off in a request (E8).
     is_lost: Cell<bool>,
-    /// A call of it was dropped.
-    was_cut: Cell<bool>,
 }
 
 impl Stage {
@@ -175,6 +173,7 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
             let lane = Lane {
                 stage: &stage,
                 caller,
+                to_server: &ends[number].to_server,
                 number,
                 index,
             };
@@ -190,7 +189,7 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
     }
     let served = (&near_server, &ends[..], mailboxes);
     tasks.spawn(server::serve(Rc::clone(&tasks), &stage, served));
-    tasks.spawn(caller::end(&stage, &callers));
+    tasks.spawn(caller::end(&stage, &ends, &callers));
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != Ended::Done {
         stage.complain("progress", format!("somebody waits for ever: {ended:?}"));
@@ -245,6 +244,3 @@ fn filler(seed: u64, size_bytes: usize) -> impl Iterator<Item = u8> {
     (0..size_bytes as u64)
         .map(move |index| (seed.rotate_left(index as u32 % 64) >> 7) as u8 ^ index as u8)
 }
-
-/// Whose verbs an endpoint posts.
-type Whose = ClientId;

@@ -1,14 +1,14 @@
 //! Bugs that can be planted, to see that the judge finds them.
 
+use core::cell::Cell;
 use core::fmt;
 use core::str::FromStr;
 
-use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, VerbKind};
+use farleaf_fabric::{Batch, BatchError, Counters, Critical, Endpoint, ProtocolCheck, VerbKind};
 use farleaf_types::NodeId;
 
-use super::Whose;
 use crate::fabric::endpoint::SimEndpoint;
-use crate::fabric::world::SharedWorld;
+use crate::fabric::world::{ClientId, SharedWorld};
 
 /// Every planted bug is found within so many runs from seed 1 on.
 pub const MESSAGES_FOUND_WITHIN_RUN_COUNT: u64 = 500;
@@ -69,6 +69,8 @@ impl FromStr for MessagePlant {
 pub(super) struct PlantedEndpoint {
     inner: SimEndpoint,
     plant: Option<MessagePlant>,
+    /// A batch was dropped before it was complete, or failed.
+    was_cut: Cell<bool>,
 }
 
 impl PlantedEndpoint {
@@ -76,10 +78,16 @@ impl PlantedEndpoint {
         Self {
             inner: SimEndpoint::new(world),
             plant,
+            was_cut: Cell::new(false),
         }
     }
 
-    pub(super) fn client(&self) -> Whose {
+    /// E8: whether nobody knows what is there of a batch.
+    pub(super) fn was_cut(&self) -> bool {
+        self.was_cut.get()
+    }
+
+    pub(super) fn client(&self) -> ClientId {
         self.inner.client()
     }
 
@@ -100,12 +108,16 @@ impl PlantedEndpoint {
 
 impl Endpoint for PlantedEndpoint {
     async fn execute<'a>(&'a self, batch: &'a mut Batch) -> Result<(), BatchError> {
+        let uncut = Critical::enter(&self.was_cut);
         if self.plant == Some(MessagePlant::TagFirst)
             && let Some(mut other) = Self::tag_first(batch)
         {
-            return self.inner.execute(&mut other).await;
+            self.inner.execute(&mut other).await?;
+        } else {
+            self.inner.execute(batch).await?;
         }
-        self.inner.execute(batch).await
+        uncut.passed();
+        Ok(())
     }
 
     fn leaves_out(&self, check: ProtocolCheck) -> bool {

@@ -75,7 +75,7 @@ fn judge(stage: &Stage, payload: &[u8]) -> Vec<u8> {
     let is_whole = rest.iter().copied().eq(filler(id, rest.len()));
     let mut begun = stage.begun.borrow_mut();
     match begun.get_mut(&id) {
-        Some(count) if is_whole => {
+        Some((size_bytes, count)) if is_whole && *size_bytes == payload.len() => {
             *count += 1;
             if *count > 1 {
                 stage.complain("once", format!("request {id:#x} was served twice"));

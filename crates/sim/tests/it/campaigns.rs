@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use farleaf_index::LayerKind;
-use farleaf_sim::campaign::{Campaign, CampaignReport, explain, run_campaign, run_twice};
+use farleaf_sim::campaign::{Campaign, CampaignReport, Seeds, explain, run_campaign, run_twice};
 use farleaf_sim::history::{Answer, Operation, Refusal};
 use farleaf_sim::plan::{ClientPlan, Fault, Mishap, Plan, Profile, When};
 use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
@@ -17,13 +17,16 @@ fn campaign(
     profile: Profile,
     plant: Option<Plant>,
 ) -> CampaignReport {
-    let campaign = Campaign {
-        first_seed,
+    let seeds = Seeds {
+        first: first_seed,
         run_count,
         deadline: None,
+        thread_count: std::thread::available_parallelism().map_or(1, NonZero::get),
+    };
+    let campaign = Campaign {
+        seeds,
         profile,
         plant,
-        thread_count: std::thread::available_parallelism().map_or(1, NonZero::get),
     };
     run_campaign(&campaign, &AtomicBool::new(false), |_| {})
 }
@@ -245,13 +248,16 @@ fn findings_are_reduced() {
 #[test]
 fn campaigns_can_be_stopped() {
     let stop = AtomicBool::new(false);
-    let campaign = Campaign {
-        first_seed: 1,
+    let seeds = Seeds {
+        first: 1,
         run_count: u64::MAX,
         deadline: None,
+        thread_count: 2,
+    };
+    let campaign = Campaign {
+        seeds,
         profile: Profile::Calm,
         plant: Some(Plant::UnlockBeforeState),
-        thread_count: 2,
     };
     let unplanted = Campaign {
         plant: None,

@@ -1,0 +1,208 @@
+//! What the commands of `farleaf sim` that make seeded runs have in common: which seeds, what is
+//! told while they run and afterwards, and how they end.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use farleaf_sim::campaign::{CampaignReport, Seeds};
+use signal_hook::consts::SIGINT;
+
+use crate::failure::{BadArgument, Ending, INTERRUPTED_STATUS};
+use crate::log::say;
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::{count, parse_key, parse_positive_count};
+
+/// More threads than any machine has use for.
+const THREAD_COUNT_MAX: u64 = 1024;
+
+/// Runs, unless it is said how many.
+const RUN_COUNT: u64 = 2000;
+
+/// Which seeds, and by how many threads.
+#[derive(Debug, Args)]
+pub(super) struct SeedArguments {
+    /// Seed of the first run; the others follow it [default: a fresh one, which is printed]
+    #[arg(long, value_parser = parse_key, allow_negative_numbers = true)]
+    seed: Option<u64>,
+
+    /// Runs; each is made twice and compared [default: 2000; with --plant as many as it may take]
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    runs: Option<u64>,
+
+    /// Stop after so many minutes even so
+    #[arg(long, value_name = "COUNT", value_parser = parse_positive_count)]
+    #[arg(allow_negative_numbers = true)]
+    minutes: Option<u64>,
+
+    /// Threads [default: as many as there are processors]
+    #[arg(long, value_name = "COUNT", value_parser = parse_threads)]
+    #[arg(allow_negative_numbers = true)]
+    threads: Option<u64>,
+}
+
+/// Runs that were made.
+pub(super) struct Ran {
+    seeds: Seeds,
+    report: CampaignReport,
+    duration: Duration,
+    is_interrupted: bool,
+}
+
+impl SeedArguments {
+    /// The seeds; `planted_run_count` is how many runs a planted bug may take.
+    pub(super) fn seeds(&self, planted_run_count: Option<u64>) -> Result<Seeds, BadArgument> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let first = self.seed.unwrap_or_else(fresh_seed);
+        let run_count = self.runs.or(planted_run_count).unwrap_or(RUN_COUNT);
+        if first.checked_add(run_count - 1).is_none() {
+            return Err(BadArgument(format!(
+                "--seed {first} is too large for {run_count} runs: the last seed can be {}; take \
+                 a smaller one, or fewer --runs",
+                u64::MAX
+            )));
+        }
+        let minutes = self.minutes;
+        let deadline = minutes.and_then(|minutes| {
+            let limit = Duration::from_secs(minutes.checked_mul(60)?);
+            Instant::now().checked_add(limit)
+        });
+        Ok(Seeds {
+            first,
+            run_count,
+            deadline,
+            thread_count: self.threads.map_or(processors, |threads| threads as usize),
+        })
+    }
+
+    /// Runs them, with a bar, until Ctrl-C; `explain` is asked before anything is told.
+    pub(super) fn run(
+        &self,
+        seeds: &Seeds,
+        run: impl FnOnce(&AtomicBool, &(dyn Fn(u64) + Sync)) -> CampaignReport,
+        explain: impl FnOnce(&CampaignReport, &AtomicBool),
+    ) -> anyhow::Result<Ran> {
+        let (begun, stop) = (Instant::now(), stop_at_interrupts()?);
+        if self.seed.is_none() {
+            // Told at once: whoever kills the process would not learn it.
+            say(format_args!("seeds from {} on", seeds.first));
+        }
+        let bar = count_bar("runs", seeds.run_count);
+        // A panic of the code under test is a finding; it is told with the others.
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let report = run(&stop, &|done| bar.set_position(done));
+        bar.finish_and_clear();
+        let duration = begun.elapsed();
+        explain(&report, &stop);
+        std::panic::set_hook(hook);
+        let is_cut = report.finding.is_some() || report.run_count < seeds.run_count;
+        Ok(Ran {
+            seeds: *seeds,
+            report,
+            duration,
+            is_interrupted: stop.load(Ordering::Relaxed) && is_cut,
+        })
+    }
+}
+
+impl Ran {
+    /// Tells what became of them, and how the command ends. `plant`: the name of a planted bug, and
+    /// what finds it.
+    pub(super) fn tell(
+        &self,
+        (what, operation): (&str, &str),
+        plant: Option<(&str, String)>,
+        text: &str,
+    ) -> anyhow::Result<Ending> {
+        let name = plant.as_ref().map(|(name, _)| *name);
+        let summary = self.summary((what, operation), name);
+        self.tell_printed(print(summary + text))?;
+        Ok(match (&self.report.finding, plant) {
+            _ if self.is_interrupted => Ending::Interrupted,
+            (Some(_), _) => Ending::Lacking,
+            (None, None) => Ending::Done,
+            (None, Some((name, found))) => {
+                say(format_args!(
+                    "the planted bug '{name}' was not found; {found}"
+                ));
+                Ending::Unfound
+            }
+        })
+    }
+
+    /// A finding is one whether or not anybody reads of it.
+    fn tell_printed(&self, printed: anyhow::Result<()>) -> anyhow::Result<()> {
+        match (&self.report.finding, printed) {
+            (Some(finding), Err(error)) => {
+                say(format_args!(
+                    "seed {} breaks a promise, which could not be printed: {error:#}",
+                    finding.seed
+                ));
+                Ok(())
+            }
+            (_, printed) => printed,
+        }
+    }
+
+    fn summary(&self, (what, operation): (&str, &str), plant: Option<&str>) -> String {
+        let (first, report) = (self.seeds.first, &self.report);
+        let seeds = match report.run_count {
+            0 => format!("from seed {first} on"),
+            1 => format!("seed {first}"),
+            // The last seed of a campaign is one.
+            run_count => format!("seeds {first} to {}", first + (run_count - 1)),
+        };
+        let plant = plant.map_or(String::new(), |plant| format!(", {plant} planted"));
+        let found = match &report.finding {
+            None => "nothing found".to_owned(),
+            Some(finding) => format!("seed {} breaks a promise", finding.seed),
+        };
+        format!(
+            "{}{}, each twice, {seeds}{what}{plant}: {found}\n\
+             {} in {:.1} ms of virtual time; {:.1} s on {}\n",
+            if self.is_interrupted {
+                "interrupted after "
+            } else {
+                ""
+            },
+            several(report.run_count, "run"),
+            several(report.operation_count, operation),
+            report.simulated_ns as f64 / 1e6,
+            self.duration.as_secs_f64(),
+            several(self.seeds.thread_count as u64, "thread"),
+        )
+    }
+}
+
+/// Ctrl-C is noted, and what has been done is told; a second one ends the process at once.
+fn stop_at_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let status = i32::from(INTERRUPTED_STATUS);
+    // In this order: the first one finds the flag not set yet.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, status, Arc::clone(&stop))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
+    Ok(stop)
+}
+
+pub(super) fn parse_threads(text: &str) -> Result<u64, String> {
+    match parse_positive_count(text).map_err(|error| error.to_string())? {
+        threads if threads <= THREAD_COUNT_MAX => Ok(threads),
+        _ => Err(format!("expected at most {THREAD_COUNT_MAX}")),
+    }
+}
+
+/// A seed that was probably never used; its length is one that people can copy.
+fn fresh_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64 % 1_000_000_000_000)
+}
+
+pub(super) fn several(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(number))
+}
