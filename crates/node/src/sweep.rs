@@ -19,8 +19,8 @@
 //!   starts there, and whether it is retired decides of B2 and B4.
 //! - **W4.** Chunks of a run or a snapshot are kept if what the table's root, finished first (B4),
 //!   leads to lies in them; else their load never committed, or a retrainer has left them (R6).
-//!   Those of a tree that is older than the root's were named, and wait for their grace period
-//!   (K5).
+//!   Those of other trees of a table that was compacted may have been named, and wait for their
+//!   grace period (K5).
 //! - **W5.** What the node itself holds when a sweep begins was left by one that failed, and is
 //!   swept like what a fenced owner left: the node works on nothing but one sweep at a time. In
 //!   particular it never waits for its own locks: recovery waits for nobody (D8), and all locks of

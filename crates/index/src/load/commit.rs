@@ -45,6 +45,9 @@ pub(crate) async fn draw_generation<E: Endpoint>(
 
 /// B2 and B3. `compacted`: the word of a new tree's head which says that it replaces a compacted
 /// one; it is set if the root has changed since the entry's was read (K5).
+///
+/// # Errors
+/// The table is not empty, or was dropped; or the fabric failed.
 pub(super) async fn commit<E: Endpoint>(
     access: &LeafAccess<'_, E>,
     entry: &CatalogEntry,
@@ -60,16 +63,22 @@ pub(super) async fn commit<E: Endpoint>(
         .await?;
     let critical = Critical::enter(broken);
     let untouched = may_be_replaced(leaf.image());
-    if let Some(compacted) = compacted.filter(|_| untouched) {
-        note_compaction(access, &mut batch, entry, compacted).await?;
-    }
+    // R1: under this lock nobody else swaps the root of a table that is empty.
+    let root_addr = catalog::root_addr(access.layout, entry.index);
     batch.clear();
+    let read = batch.read(root_addr, 1);
+    access.endpoint.execute(&mut batch).await?;
+    let before = batch.words(read)[0];
+    batch.clear();
+    if let Some(compacted) = compacted.filter(|_| untouched && before != entry.root.word()) {
+        batch.write_word(compacted, 1);
+    }
     let change = access.change(first_leaf);
-    if untouched {
+    let is_there = before != 0;
+    if untouched && is_there {
         install_root(&mut batch, access.layout, entry, root);
         change.retire(&mut batch, &mut leaf, first_new_leaf);
-        let root_addr = catalog::root_addr(access.layout, entry.index);
-        batch.compare_swap(root_addr, entry.root.word(), root.word());
+        batch.compare_swap(root_addr, before, root.word());
     } else {
         change.unlock(&mut batch);
     }
@@ -79,30 +88,15 @@ pub(super) async fn commit<E: Endpoint>(
         .endpoint
         .counters()
         .record(OperationKind::Control, &batch.take_cost());
-    if untouched {
-        Ok(())
-    } else {
-        Err(LoadError::TableNotEmpty)
+    match (untouched, is_there) {
+        (true, true) => Ok(()),
+        // C5.
+        (true, false) => {
+            let table = access.table;
+            Err(LeafError::TableDropped { table }.into())
+        }
+        (false, _) => Err(LoadError::TableNotEmpty),
     }
-}
-
-/// K5: a compaction of a table of one leaf swaps the root under that leaf's lock (R1), so it has
-/// done so before, or will not.
-async fn note_compaction<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
-    batch: &mut Batch,
-    entry: &CatalogEntry,
-    compacted: WordAddr,
-) -> Result<(), LeafError> {
-    batch.clear();
-    let root = batch.read(catalog::root_addr(access.layout, entry.index), 1);
-    access.endpoint.execute(batch).await?;
-    if batch.words(root)[0] != entry.root.word() {
-        batch.clear();
-        batch.write_word(compacted, 1);
-        access.endpoint.execute(batch).await?;
-    }
-    Ok(())
 }
 
 /// B3's first verb: names the root that is about to be installed.

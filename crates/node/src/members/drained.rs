@@ -67,7 +67,6 @@ impl Draining {
             self.is_settled = false;
             write_left(keeper, member).await?;
             self.is_settled = true;
-            tracing::info!(node = node.0, "a node has been drained, and can be stopped");
         }
         Ok(())
     }
@@ -84,11 +83,22 @@ async fn settle<E: Endpoint>(keeper: &Keeper<E>) -> Result<(), RegionError> {
     Ok(())
 }
 
+/// Not over a loss (U4): who declares one knows it before it writes it, so whatever is known after
+/// a write is what the table has to say, or the other one is about to write it.
 async fn write_left<E: Endpoint>(keeper: &Keeper<E>, member: &Member) -> Result<(), RegionError> {
-    write_member(&keeper.endpoint, &keeper.layout, member, MemberState::Left).await?;
+    let node = member.layout.node;
+    let known = || keeper.layout.members().state(node);
+    let mut written = None;
+    while let Some(state) = known().filter(|state| written != Some(*state)) {
+        write_member(&keeper.endpoint, &keeper.layout, member, state).await?;
+        written = Some(state);
+    }
     let mut batch = Batch::new();
     batch.fetch_add(keeper.layout.sequence(), 1);
     keeper.endpoint.execute(&mut batch).await?;
+    if written == Some(MemberState::Left) {
+        tracing::info!(node = node.0, "a node has been drained, and can be stopped");
+    }
     Ok(())
 }
 

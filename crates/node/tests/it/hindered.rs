@@ -24,6 +24,8 @@ use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::AgentEvent;
 use farleaf_node::sweep::Keeper;
 use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::audit::{chunks, usage};
@@ -246,6 +248,42 @@ fn a_load_tells_of_a_compaction_beside_it() {
     assert!(told_count >= 8, "{told_count}");
 }
 
+/// Promise (K5): the compacted tree that a load replaces is not freed at once, if the compaction's
+/// agent dies before it has given it back, though the load began before the compaction and so has
+/// the smaller number. (It was, with sessions in it.)
+#[test]
+fn a_tree_that_an_older_load_replaces_waits_for_its_sessions() {
+    let mut pool = empty();
+    let (node, client) = (pool.register(), pool.register());
+    let entry = find_now(&pool);
+    let head = head_of(&pool, &entry);
+    // Late in the load, which has drawn its number by then.
+    let replaced = Cell::new(0);
+    let endpoint = Interrupted::new(pool.endpoint(), 4, || {
+        compacted(&pool, node, (&entry, &head), WHOLE_TREE);
+        replaced.set(head_of(&pool, &find_now(&pool)).generation);
+    });
+    load_by(&pool, &endpoint, (client, &entry), 40);
+    drop(endpoint);
+    let load = head_of(&pool, &find_now(&pool)).generation;
+    assert!(0 < load && load < replaced.get(), "{load}, {replaced:?}");
+    let inner = Some(ChunkPurpose::Inner {
+        generation: replaced.get(),
+    });
+    let all = chunks(&pool);
+    let number = all.iter().position(|chunk| chunk.purpose == inner);
+    let chunk = ChunkIndex(number.expect("it is there") as u64);
+    // As the agent left it.
+    let mut batch = Batch::new();
+    batch.write_word(pool.layout.chunk_entry(chunk), node.word());
+    block_on(pool.plain.execute(&mut batch), || 0).expect("inside");
+    pool.fence(node);
+    pool.sweep();
+    let left = chunks(&pool)[chunk.0 as usize];
+    assert_eq!(left.purpose, inner);
+    assert!(left.owner.is_free(), "it is garbage (T2)");
+}
+
 /// Promise (D7): a session that opened a table before its tree was moved loads it all the same when
 /// the memory of the old tree is something else's. (It read the head that it had known, and called
 /// the table damaged.)
@@ -368,19 +406,48 @@ fn split_by(pool: &Pool, node: OwnerWord, entry: &CatalogEntry) {
     assert!(is_anything_owned_by(pool, node));
 }
 
+/// A client that is stopped in the middle of a change of a leaf, and a node with chunks that no
+/// sweep can sort before it goes on.
+struct Stopped {
+    pool: Pool,
+    entry: CatalogEntry,
+    node: OwnerWord,
+    client: OwnerWord,
+    leaf: RemoteAddr,
+}
+
+impl Stopped {
+    fn new() -> Self {
+        let mut pool = loaded(40);
+        let (node, client) = (pool.register(), pool.register());
+        let entry = find_now(&pool);
+        split_by(&pool, node, &entry);
+        let leaf = leaves(&pool)[1];
+        set_lock(&pool, &entry, leaf, client);
+        tear(&pool, &entry, leaf);
+        Self {
+            pool,
+            entry,
+            node,
+            client,
+            leaf,
+        }
+    }
+}
+
 /// Promise (W6): what the node has taken over, and a client that is stopped keeps it from sorting
 /// by a new tree, too, is swept when the client goes on. (Nobody asked for that sweep, and the
 /// memory stayed the node's until the next death.)
 #[test]
 fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
     ends(|| {
-        let mut pool = loaded(40);
-        let (node, client) = (pool.register(), pool.register());
-        let entry = find_now(&pool);
-        split_by(&pool, node, &entry);
-        let stopped = leaves(&pool)[1];
-        set_lock(&pool, &entry, stopped, client);
-        tear(&pool, &entry, stopped);
+        let Stopped {
+            pool,
+            entry,
+            node,
+            client,
+            leaf: stopped,
+        } = Stopped::new();
 
         let keeper = pool.keeper(pool.endpoint(), node);
         let retrainer = Retrainer::new(EAGER, || 0);
@@ -411,13 +478,13 @@ fn a_sweep_by_a_new_tree_that_gives_up_is_asked_for_again() {
 #[test]
 fn the_agent_sweeps_again_by_itself() {
     ends(|| {
-        let mut pool = loaded(40);
-        let (node, client) = (pool.register(), pool.register());
-        let entry = find_now(&pool);
-        split_by(&pool, node, &entry);
-        let stopped = leaves(&pool)[1];
-        set_lock(&pool, &entry, stopped, client);
-        tear(&pool, &entry, stopped);
+        let Stopped {
+            pool,
+            entry,
+            node,
+            client: _,
+            leaf: stopped,
+        } = Stopped::new();
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let keeper = Keeper {

@@ -15,6 +15,8 @@
 //!   in no tree but that which it began with: it may have met the leaf before that was retired.
 //!   Inner nodes are leased for one tree.
 //! - **K5.** Leaves, and nodes of the old tree, are reused when every session has passed (D7, T3).
+//!   The head of a tree says whether the table was ever compacted, so that sessions may be in other
+//!   trees than the root's: then a sweep frees none of these at once.
 //! - **K6.** If a retrainer dies, links to what it has retired, and entries for it, may be left.
 //!   The next one finds the retired leaves (T4), links what leads to them to what they lead to,
 //!   and goes on with K3: then they are garbage as by K5.
