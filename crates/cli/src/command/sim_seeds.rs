@@ -127,8 +127,13 @@ impl Ran {
             (Some(_), _) => Ending::Lacking,
             (None, None) => Ending::Done,
             (None, Some((name, found))) => {
+                let tried = if self.report.run_count < self.seeds.run_count {
+                    " in the runs that there was time for"
+                } else {
+                    ""
+                };
                 say(format_args!(
-                    "the planted bug '{name}' was not found; {found}"
+                    "the planted bug '{name}' was not found{tried}; {found}"
                 ));
                 Ending::Unfound
             }

@@ -65,6 +65,9 @@ struct TableReport {
     name: String,
     id: u32,
     index: &'static str,
+    /// Only models are trained: a tree has none.
+    #[serde(skip)]
+    has_models: bool,
     slots: u64,
     records: u64,
     leaves: u64,
@@ -183,6 +186,7 @@ fn table_report(table: &farleaf::TableInfo, stats: &TableStats) -> TableReport {
         name: table.name.clone(),
         id: table.id,
         index: table.options.layer.name(),
+        has_models: !table.options.layer.has_tree(),
         slots: table.options.slots,
         records: stats.records,
         leaves: stats.leaves,
@@ -319,7 +323,7 @@ fn tables_text(tables: &[TableReport]) -> String {
             table.slots.to_string(),
             count(table.records),
             count(table.leaves),
-            count(table.trained_leaves),
+            trained_text(table),
             count(table.locked_leaves),
             format!("{:.1} %", table.fill * 100.0),
             count(table.models),
@@ -328,4 +332,12 @@ fn tables_text(tables: &[TableReport]) -> String {
         ]
     });
     grid(header, alignments, rows)
+}
+
+fn trained_text(table: &TableReport) -> String {
+    if table.has_models {
+        count(table.trained_leaves)
+    } else {
+        "-".to_owned()
+    }
 }
