@@ -16,6 +16,20 @@ use crate::segment::{
 };
 use crate::space::{Place, Space};
 
+/// What a caller keeps of its rings between calls. One for each pair of rings; used by one thread.
+#[derive(Debug)]
+pub struct Lines {
+    requests: Ring,
+    replies: Ring,
+    state: RefCell<State>,
+    /// E8.
+    is_broken: Cell<bool>,
+}
+
+/// The attempt of a backoff that lets other threads run, and how often it is made.
+const YIELD_ATTEMPT: u32 = 11;
+const YIELD_COUNT: u32 = 100;
+
 /// One caller of one server; used by one thread, for any number of calls at a time.
 ///
 /// A call costs one batch of two WRITEs of the request's segments together, three if the ring's end
@@ -27,11 +41,7 @@ pub struct Caller<'a, E, N> {
     server: &'a E,
     /// Looks at its own.
     near: &'a N,
-    requests: Ring,
-    replies: Ring,
-    state: RefCell<State>,
-    /// E8.
-    is_broken: Cell<bool>,
+    lines: &'a Lines,
 }
 
 #[derive(Debug)]
@@ -66,13 +76,11 @@ struct Wanted<'a> {
     reply_segment_count: u32,
 }
 
-impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
-    /// A caller by these rings, which begin zeroed (E9): `requests` in the server's memory, to
-    /// which `server` leads, and `replies` in its own, at which `near` looks.
-    pub fn new(server: &'a E, near: &'a N, (requests, replies): (Ring, Ring)) -> Self {
+impl Lines {
+    /// Two rings, which begin zeroed (E9): `requests` in the server's memory, `replies` in the
+    /// caller's own.
+    pub fn new((requests, replies): (Ring, Ring)) -> Self {
         Self {
-            server,
-            near,
             requests,
             replies,
             state: RefCell::new(State {
@@ -89,16 +97,33 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         }
     }
 
-    /// The longest request that can be sent, in bytes.
-    pub fn request_size_bytes_max(&self) -> usize {
-        let place = self.state.borrow().request_space.place_size_max();
-        let most = place.min(MESSAGE_SEGMENT_COUNT_MAX);
-        capacity_bytes(most, REQUEST_HEAD_SIZE_WORDS)
+    /// Whether no call can be made any more (E8).
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+}
+
+impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
+    /// A caller by these rings: `server` leads to that of requests, and `near` looks at that of
+    /// replies.
+    pub fn new(server: &'a E, near: &'a N, lines: &'a Lines) -> Self {
+        Self {
+            server,
+            near,
+            lines,
+        }
     }
 
     /// Whether no call can be made any more (E8).
     pub fn is_broken(&self) -> bool {
-        self.is_broken.get()
+        self.lines.is_broken()
+    }
+
+    /// The longest request that can be sent, in bytes.
+    pub fn request_size_bytes_max(&self) -> usize {
+        let place = self.lines.state.borrow().request_space.place_size_max();
+        let most = place.min(MESSAGE_SEGMENT_COUNT_MAX);
+        capacity_bytes(most, REQUEST_HEAD_SIZE_WORDS)
     }
 
     /// Sends a request, and adds the reply to `reply`. Room is announced for `reply_size_bytes`; a
@@ -165,7 +190,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
 
     /// As many as the reply takes, or may take.
     fn reply_segment_count(&self, size_bytes: usize) -> u32 {
-        let most = self.state.borrow().reply_space.place_size_max();
+        let most = self.lines.state.borrow().reply_space.place_size_max();
         let most = most.min(MESSAGE_SEGMENT_COUNT_MAX);
         segment_count_for(size_bytes, REPLY_HEAD_SIZE_WORDS).min(most)
     }
@@ -177,10 +202,10 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         wanted: &Wanted<'_>,
         is_gone: &impl Fn() -> bool,
     ) -> Result<Posted, CallError> {
-        let turn = Turn::new(&self.state);
+        let turn = Turn::new(&self.lines.state);
         let mut attempt = 0;
         let posted = loop {
-            if self.is_broken.get() {
+            if self.lines.is_broken.get() {
                 return Err(CallError::Broken);
             }
             if turn.has_come() {
@@ -192,12 +217,12 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if is_gone() {
                 return Err(CallError::Gone);
             }
-            backoff(attempt).await;
+            look_again(attempt).await;
             attempt += 1;
         };
         drop(turn);
         // E8: from here on there may be a hole in the ring.
-        let critical = Critical::enter(&self.is_broken);
+        let critical = Critical::enter(&self.lines.is_broken);
         self.write(batch, wanted, &posted);
         self.server.execute(batch).await?;
         critical.passed();
@@ -206,7 +231,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
 
     /// A number, and room in both rings.
     fn take(&self, wanted: &Wanted<'_>) -> Option<Posted> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.lines.state.borrow_mut();
         let state = &mut *state;
         let count = segment_count_for(wanted.payload.len(), REQUEST_HEAD_SIZE_WORDS);
         if !state.request_space.has(count) {
@@ -230,7 +255,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
 
     /// E2: everything but the tag, then the tag.
     fn write(&self, batch: &mut Batch, wanted: &Wanted<'_>, posted: &Posted) {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.lines.state.borrow_mut();
         let head = RequestHead {
             size_bytes: wanted.payload.len() as u32,
             reply_first: posted.reply.first,
@@ -245,7 +270,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         let words = &mut state.words;
         encode(tag, &head.words(), wanted.payload, words);
         batch.clear();
-        let start = self.requests.at(posted.request.first);
+        let start = self.lines.requests.at(posted.request.first);
         batch.write(start.offset(1), &words[1..]);
         batch.write_word(start, words[0]);
         if let Some(segment) = posted.request.reset_at {
@@ -254,7 +279,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
                 segment_count: 1,
                 kind: MessageKind::Reset,
             };
-            batch.write_word(self.requests.at(segment), reset.word());
+            batch.write_word(self.lines.requests.at(segment), reset.word());
         }
     }
 
@@ -272,22 +297,22 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if let Some(tag) = self.arrived(batch, &posted).await? {
                 break tag;
             }
-            if self.is_broken.get() {
-                return Err(CallError::Broken);
+            if self.lines.is_broken.get() {
+                return Err(CallError::Unanswered);
             }
             if is_gone() {
                 return Err(CallError::Gone);
             }
-            backoff(attempt).await;
+            look_again(attempt).await;
             attempt += 1;
         };
-        let mut words = mem::take(&mut self.state.borrow_mut().words);
+        let mut words = mem::take(&mut self.lines.state.borrow_mut().words);
         words.resize(tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize, 0);
-        let start = self.replies.at(posted.reply.first);
+        let start = self.lines.replies.at(posted.reply.first);
         load(self.near, batch, start, &mut words).await?;
         abandoned.answered();
         let taken = self.take_reply(tag, &words, reply);
-        self.state.borrow_mut().words = words;
+        self.lines.state.borrow_mut().words = words;
         taken
     }
 
@@ -321,7 +346,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
     /// E5: the tag of a reply, if it is there.
     async fn arrived(&self, batch: &mut Batch, posted: &Posted) -> Result<Option<Tag>, CallError> {
         let (segment, mut word) = (posted.reply.first, [0]);
-        let loaded = load(self.near, batch, self.replies.at(segment), &mut word);
+        let loaded = load(self.near, batch, self.lines.replies.at(segment), &mut word);
         loaded.await?;
         if Tag::sequence_of(word[0]) != posted.sequence {
             // What was left there by an earlier round, or nothing.
@@ -345,9 +370,9 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
 
     /// E8: gives back the places of calls that were cut off and have been answered since.
     async fn collect_abandoned(&self, batch: &mut Batch) -> Result<(), CallError> {
-        let count = self.state.borrow().abandoned.len();
+        let count = self.lines.state.borrow().abandoned.len();
         for _ in 0..count {
-            let Some(posted) = self.state.borrow_mut().abandoned.pop_front() else {
+            let Some(posted) = self.lines.state.borrow_mut().abandoned.pop_front() else {
                 break;
             };
             // Put back if it has not come, and also when this is cut off.
@@ -360,7 +385,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
     }
 
     fn malformed(&self, what: MalformedMessage) -> CallError {
-        self.is_broken.set(true);
+        self.lines.is_broken.set(true);
         CallError::Malformed(what)
     }
 }
@@ -370,6 +395,14 @@ impl State {
         self.request_space.give_back(posted.request);
         self.reply_space.give_back(posted.reply);
     }
+}
+
+/// Waits before the next look. Backoff is made for locks; an answer takes longer, and comes: so the
+/// thread is let go for a while, and sleeps only then.
+async fn look_again(attempt: u32) {
+    let slower = attempt.saturating_sub(YIELD_COUNT);
+    let attempt = attempt.min(YIELD_ATTEMPT);
+    backoff(attempt + slower).await;
 }
 
 /// A call's turn to take room; left when it is dropped.
@@ -407,7 +440,7 @@ impl<E: Endpoint, N> Abandoned<'_, '_, E, N> {
     /// The reply has been copied out, or is wanted by nobody: both places are free (E3).
     fn answered(mut self) {
         if let Some(posted) = self.1.take() {
-            self.0.state.borrow_mut().give_back(posted);
+            self.0.lines.state.borrow_mut().give_back(posted);
         }
     }
 }
@@ -415,7 +448,7 @@ impl<E: Endpoint, N> Abandoned<'_, '_, E, N> {
 impl<E: Endpoint, N> Drop for Abandoned<'_, '_, E, N> {
     fn drop(&mut self) {
         let Some(posted) = self.1.take() else { return };
-        let mut state = self.0.state.borrow_mut();
+        let mut state = self.0.lines.state.borrow_mut();
         if self.0.server.leaves_out(ProtocolCheck::PlaceIsAnswered) {
             state.give_back(posted);
         } else {
@@ -429,6 +462,6 @@ struct Awaited<'a, 'b, E, N>(&'a Caller<'b, E, N>, u64);
 
 impl<E, N> Drop for Awaited<'_, '_, E, N> {
     fn drop(&mut self) {
-        self.0.state.borrow_mut().awaited.remove(&self.1);
+        self.0.lines.state.borrow_mut().awaited.remove(&self.1);
     }
 }

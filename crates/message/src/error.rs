@@ -24,9 +24,16 @@ pub enum CallError {
     /// What came is no reply. Nothing that comes by these rings can be believed.
     #[error("the server sent a reply that {0}; is it a farleaf of the same version?")]
     Malformed(MalformedMessage),
-    /// E8: a call was cut off while it wrote, or its batch failed. Connect again.
+    /// E8: a call was cut off while it wrote, or its batch failed, before this one was written.
+    /// Nothing of this one was sent. Connect again.
     #[error("the calls to this server were cut off in the middle of a request; connect again")]
     Broken,
+    /// E8: the same, after this one was written: the server may have come to it, or never will.
+    #[error(
+        "the calls to this server were cut off in the middle of another request; whether it has \
+         done what was asked by this one is unknown; connect again"
+    )]
+    Unanswered,
     /// The server is gone. Whether it has done what was asked is unknown.
     #[error("the server is gone; whether it has done what was asked is unknown")]
     Gone,

@@ -53,7 +53,7 @@ pub mod space;
 
 mod local;
 
-pub use caller::Caller;
+pub use caller::{Caller, Lines};
 pub use error::{CallError, MailboxError, MalformedMessage};
 pub use mailbox::{Mailbox, Replies, ReplyPlace, Request};
 pub use segment::{Ring, SEGMENT_SIZE_BYTES};

@@ -137,14 +137,14 @@ fn a_caller_that_is_cut_off_in_a_batch_is_broken() {
         inner: MappedEndpoint::new(std::sync::Arc::clone(&sides.server_region)),
         is_held: Cell::new(true),
     };
-    let caller = Caller::new(&slow, &sides.to_caller, (sides.requests, sides.replies));
+    let caller = Caller::new(&slow, &sides.to_caller, &sides.lines);
     let (mut batch, mut reply) = (Batch::new(), Vec::new());
     let mut set = TaskSet::with_capacity(1);
     let call = caller.call(&mut batch, b"half", (8, &mut reply), NEVER);
     assert!(matches!(set.spawn(call), Ok(None)));
-    assert!(!caller.is_broken());
+    assert!(!sides.lines.is_broken());
     drop(set);
-    assert!(caller.is_broken());
+    assert!(sides.lines.is_broken());
     slow.is_held.set(false);
     let call = caller.call(&mut batch, b"whole", (8, &mut reply), NEVER);
     let broken = block_on(call, || 0);

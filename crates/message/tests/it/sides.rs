@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_message::{Caller, Mailbox, Replies, Request, Ring};
+use farleaf_message::{Caller, Lines, Mailbox, Replies, Request, Ring};
 use farleaf_types::{NodeId, WordAddr};
 
 /// Where rings begin: not where the region does, and each somewhere else.
@@ -23,6 +23,7 @@ pub(crate) struct Sides {
     pub(crate) to_caller: MappedEndpoint,
     pub(crate) requests: Ring,
     pub(crate) replies: Ring,
+    pub(crate) lines: Lines,
 }
 
 impl Sides {
@@ -31,19 +32,21 @@ impl Sides {
         let region = || Arc::new(MappedRegion::anonymous(2 << 20).expect("memory"));
         let (server_region, caller_region) = (region(), region());
         let at = |word| WordAddr::new(NodeId(0), word);
+        let requests = Ring::new(at(REQUESTS_START_WORD), request_segment_count);
+        let replies = Ring::new(at(REPLIES_START_WORD), reply_segment_count);
         Self {
             to_server: MappedEndpoint::new(Arc::clone(&server_region)),
             to_caller: MappedEndpoint::new(Arc::clone(&caller_region)),
             server_region,
             caller_region,
-            requests: Ring::new(at(REQUESTS_START_WORD), request_segment_count),
-            replies: Ring::new(at(REPLIES_START_WORD), reply_segment_count),
+            requests,
+            replies,
+            lines: Lines::new((requests, replies)),
         }
     }
 
     pub(crate) fn caller(&self) -> Caller<'_, MappedEndpoint, MappedEndpoint> {
-        let rings = (self.requests, self.replies);
-        Caller::new(&self.to_server, &self.to_caller, rings)
+        Caller::new(&self.to_server, &self.to_caller, &self.lines)
     }
 
     pub(crate) fn mailbox(&self) -> Mailbox {

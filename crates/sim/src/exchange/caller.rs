@@ -97,7 +97,7 @@ impl Lane<'_> {
                 true
             }
             Err(CallError::Refused { .. }) if self.may_be_refused() => true,
-            Err(CallError::Broken) if self.to_server.was_cut() => {
+            Err(CallError::Broken | CallError::Unanswered) if self.to_server.was_cut() => {
                 // What is cut off in the middle of a request is for its connection to end.
                 fate.is_lost.set(true);
                 false

@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf_message::{Caller, Mailbox, Replies, Ring};
+use farleaf_message::{Caller, Lines, Mailbox, Replies, Ring};
 use farleaf_types::{NodeId, WordAddr};
 
 use self::caller::{Lane, begin_mishap};
@@ -140,9 +140,12 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
     let ends: Vec<Ends> = (0..caller_count)
         .map(|number| ends_of(&world, &setting, number, plant))
         .collect();
+    let lines = ends.iter().map(Ends::lines);
+    let lines: Vec<Lines> = lines.collect();
     let callers: Vec<Caller<'_, _, _>> = ends
         .iter()
-        .map(|ends| Caller::new(&ends.to_server, &ends.near, (ends.requests, ends.replies)))
+        .zip(&lines)
+        .map(|(ends, lines)| Caller::new(&ends.to_server, &ends.near, lines))
         .collect();
     let mailboxes = ends.iter().map(|ends| {
         let rings = (ends.requests, ends.replies);
@@ -199,6 +202,12 @@ pub fn converse(seed: u64, plant: Option<MessagePlant>) -> Conversation {
         judge_kept(&stage, &replies);
     }
     stage.conclude()
+}
+
+impl Ends {
+    fn lines(&self) -> Lines {
+        Lines::new((self.requests, self.replies))
+    }
 }
 
 fn ends_of(
