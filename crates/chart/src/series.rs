@@ -37,6 +37,8 @@ pub enum Colour {
     Grey,
     /// Between the two, far from green.
     Red,
+    /// Dark, far from blue.
+    Purple,
 }
 
 impl Colour {
@@ -47,6 +49,7 @@ impl Colour {
             Self::Green => RGBColor(0x3F, 0x8F, 0x4F),
             Self::Grey => RGBColor(0x77, 0x77, 0x77),
             Self::Red => RGBColor(0xB2, 0x18, 0x2B),
+            Self::Purple => RGBColor(0x6A, 0x3D, 0x9A),
         }
     }
 }

@@ -169,6 +169,8 @@ pub enum ProtocolCheck {
     HandOverIsConfirmed,
     /// I7: a cache is searched only when all that can be read of its level has been.
     CacheIsWhole,
+    /// E9: rings are free only when nobody writes replies into them any more.
+    RingsAreLetGo,
     /// E3: the place of a call is used again when its reply has come.
     PlaceIsAnswered,
     /// E4: a tag at the rendezvous point is a request's only if it has the next number.

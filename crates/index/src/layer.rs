@@ -32,16 +32,30 @@ pub enum LayerKind {
     Fg,
     /// The same tree with a cache of some of its nodes, as Sherman has it.
     Sherman,
+    /// None: the memory node holds the records in a map of its own, and every operation is a call.
+    Rpc,
 }
 
 /// A name that is no search layer's.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg' and 'sherman'")]
+#[error(
+    "'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg', 'sherman' and 'rpc'"
+)]
 pub struct UnknownLayer(pub String);
 
 impl LayerKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
+        Self::Learned,
+        Self::Rolex,
+        Self::RfTree,
+        Self::Fg,
+        Self::Sherman,
+        Self::Rpc,
+    ];
+
+    /// Those whose records lie in leaves in far memory.
+    pub const OF_LEAVES: [Self; 5] = [
         Self::Learned,
         Self::Rolex,
         Self::RfTree,
@@ -54,6 +68,12 @@ impl LayerKind {
         matches!(self, Self::RfTree | Self::Fg | Self::Sherman)
     }
 
+    /// Whether the records lie in leaves, which clients reach by themselves; else in the memory
+    /// node's own memory, and what is in far memory is a leaf without records.
+    pub const fn has_leaves(self) -> bool {
+        !matches!(self, Self::Rpc)
+    }
+
     /// The number in the catalog.
     pub const fn number(self) -> u8 {
         match self {
@@ -62,6 +82,7 @@ impl LayerKind {
             Self::RfTree => 3,
             Self::Fg => 4,
             Self::Sherman => 5,
+            Self::Rpc => 6,
         }
     }
 
@@ -73,6 +94,7 @@ impl LayerKind {
             3 => Some(Self::RfTree),
             4 => Some(Self::Fg),
             5 => Some(Self::Sherman),
+            6 => Some(Self::Rpc),
             _ => None,
         }
     }
@@ -85,6 +107,7 @@ impl LayerKind {
             Self::RfTree => "rf-tree",
             Self::Fg => "fg",
             Self::Sherman => "sherman",
+            Self::Rpc => "rpc",
         }
     }
 }
@@ -128,7 +151,7 @@ impl Layer {
     pub fn new(kind: LayerKind, directory: Arc<Directory>) -> Self {
         match kind {
             // Residuals name leaves of runs. Where leaves lie anywhere, ranges of them are read.
-            LayerKind::Learned if !directory.has_leaf_table() => {
+            LayerKind::Learned | LayerKind::Rpc if !directory.has_leaf_table() => {
                 Self::Learned(LearnedLayer::new(directory))
             }
             _ => Self::Rolex(RolexLayer::new(directory)),

@@ -37,6 +37,7 @@ pub mod partial;
 pub mod retrain;
 pub mod rf_tree;
 pub mod rolex;
+pub mod rpc;
 pub mod sherman;
 pub mod snapshot;
 pub mod synonyms;

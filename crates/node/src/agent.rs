@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::calls::Receptionist;
 use crate::members::Draining;
 use crate::retrain::{RetrainPolicy, Retrainer};
 use crate::sessions::AgentEvent;
@@ -20,7 +21,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Time after which a sweep that failed, or gave something up, is tried again.
 const RETRY_TICK_COUNT: u32 = 50;
 
-/// Starts the agent, which retrains if there is a policy for it; it runs until it is told
+/// Starts the agent, which retrains if there is a policy for it, and gives sessions rings if there
+/// is somebody for that; it runs until it is told
 /// [`AgentEvent::Stop`] or nobody can tell it anything. Between two things that it does, `renew`
 /// may give it another endpoint, if the one that it has is broken.
 /// A sweep hears no events; `stop`, set before, cuts that short. Then the agent ends within the
@@ -33,11 +35,11 @@ pub fn start<E: Endpoint + Send + 'static>(
     renew: impl Fn(&E) -> Option<E> + Send + 'static,
     events: Receiver<AgentEvent>,
     stop: Arc<AtomicBool>,
-    policy: Option<RetrainPolicy>,
+    (policy, receptionist): (Option<RetrainPolicy>, Option<Receptionist>),
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("farleaf-agent".to_owned())
-        .spawn(move || run(keeper, renew, &events, &stop, policy))
+        .spawn(move || run(keeper, renew, &events, &stop, (policy, receptionist)))
 }
 
 fn run<E: Endpoint>(
@@ -45,7 +47,7 @@ fn run<E: Endpoint>(
     renew: impl Fn(&E) -> Option<E>,
     events: &Receiver<AgentEvent>,
     stop: &AtomicBool,
-    policy: Option<RetrainPolicy>,
+    (policy, receptionist): (Option<RetrainPolicy>, Option<Receptionist>),
 ) {
     let begun = Instant::now();
     let clock = move || begun.elapsed().as_nanos() as u64;
@@ -63,6 +65,9 @@ fn run<E: Endpoint>(
                 let drained = block_on(draining.tick(&keeper), keeper.endpoint.completions());
                 let what = "tell whether a node has been drained";
                 tell_once(what, &drained, &mut told.draining);
+                if let Some(receptionist) = &receptionist {
+                    receive(receptionist, &keeper, &mut told.receiving);
+                }
                 let had_sweep = sweep_in == Some(0);
                 sweep_in = tick(&keeper, sweep_in, stop, &mut told.reclaiming);
                 // T5.
@@ -97,8 +102,13 @@ fn run<E: Endpoint>(
 
 /// What fails at every tick is told when it begins.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one for each thing that it does"
+)]
 struct Told {
     draining: bool,
+    receiving: bool,
     reclaiming: bool,
     retraining: bool,
 }
@@ -141,6 +151,12 @@ fn tick<E: Endpoint>(
         },
         ticks => Some(ticks - 1),
     }
+}
+
+/// J1.
+fn receive<E: Endpoint>(receptionist: &Receptionist, keeper: &Keeper<E>, is_told: &mut bool) {
+    let received = block_on(receptionist.tick(keeper), keeper.endpoint.completions());
+    tell_once("give sessions rings for calls", &received, is_told);
 }
 
 /// A sweep that does not come to its end may wait for the room that this makes.

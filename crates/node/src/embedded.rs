@@ -13,12 +13,32 @@ use farleaf_fabric::{Endpoint, SessionService};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
+use crate::calls::{CallOptions, CallThreads, Desk, Receptionist, TableServer};
 use crate::endpoint::NodeEndpoint;
 use crate::members::{HomeOptions, PoolHome};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
 use crate::sweep::Keeper;
 use crate::{NodeError, agent};
+
+/// What a node does beside serving its memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeOptions {
+    /// Which tables it retrains, and when; `None`: it retrains none.
+    pub retraining: Option<RetrainPolicy>,
+    /// How it answers calls.
+    pub calls: CallOptions,
+}
+
+impl From<Option<RetrainPolicy>> for NodeOptions {
+    /// Calls are answered as if nothing was said of them.
+    fn from(retraining: Option<RetrainPolicy>) -> Self {
+        Self {
+            retraining,
+            ..Self::default()
+        }
+    }
+}
 
 /// The core of every node: sessions and agent over one region.
 #[derive(Debug)]
@@ -29,6 +49,8 @@ pub(crate) struct NodeCore {
     /// Tells the agent in the middle of a sweep, where it hears no events.
     stop: Arc<AtomicBool>,
     agent: Option<JoinHandle<()>>,
+    /// Ends after the agent.
+    _calls: CallThreads,
     /// The other nodes, where this one is the home of a pool that may have several.
     pub(crate) home: Option<Arc<PoolHome>>,
 }
@@ -39,9 +61,10 @@ impl NodeCore {
     pub(crate) fn start(
         region: &Arc<MappedRegion>,
         device: Option<&Arc<VerbsNode>>,
-        retraining: Option<RetrainPolicy>,
+        options: NodeOptions,
         home: Option<HomeOptions>,
     ) -> Result<Self, NodeError> {
+        let retraining = options.retraining;
         let region_layout = format_region(region)?;
         let layout = PoolLayout::from(region_layout);
         let (events, heard) = channel();
@@ -74,7 +97,15 @@ impl NodeCore {
             layout: layout.clone(),
             owner,
         };
-        let agent = agent::start(keeper, renew, heard, told, retraining);
+        let (desk, server) = (
+            Arc::<Desk>::default(),
+            Arc::new(TableServer::new(region.word_count() * 8)),
+        );
+        let receptionist = Receptionist::new(Arc::clone(&desk), Arc::clone(&server));
+        let calls = CallThreads::start(region, &layout, (desk, server), options.calls);
+        let calls = calls.map_err(NodeError::Thread)?;
+        let tasks = (retraining, Some(receptionist));
+        let agent = agent::start(keeper, renew, heard, told, tasks);
         let agent = agent.map_err(NodeError::Thread)?;
         let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
@@ -83,6 +114,7 @@ impl NodeCore {
             events,
             stop,
             agent: Some(agent),
+            _calls: calls,
             home,
         })
     }
@@ -139,12 +171,12 @@ impl MemNode {
     ///
     /// # Errors
     /// The size is too small, or the system has not so much.
-    pub fn start(size_bytes: u64, retraining: Option<RetrainPolicy>) -> Result<Self, NodeError> {
+    pub fn start(size_bytes: u64, options: impl Into<NodeOptions>) -> Result<Self, NodeError> {
         let region = MappedRegion::anonymous(size_bytes)
             .map_err(|source| NodeError::Memory { size_bytes, source })?;
         let region = Arc::new(region);
         Ok(Self {
-            core: NodeCore::start(&region, None, retraining, None)?,
+            core: NodeCore::start(&region, None, options.into(), None)?,
             region,
         })
     }

@@ -6,6 +6,7 @@
 //! | [`sweep`] | what dead sessions left: locks, leased leaves, unfinished loads (D8) |
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
 //! | [`audit`] | whether a region in which nobody works keeps its promises |
+//! | [`calls`] | sessions whose requests the node answers |
 //! | [`retrain`] | which models are retrained when, and when their memory is reused |
 //! | `redirected` | old synonym leaf tables that sessions may still write to |
 //! | [`agent`] | the thread that does all of it |
@@ -25,6 +26,7 @@
 
 pub mod agent;
 pub mod audit;
+pub mod calls;
 mod catalog;
 pub mod embedded;
 mod endpoint;
@@ -40,7 +42,8 @@ pub mod sweep;
 
 mod error;
 
-pub use embedded::MemNode;
+pub use calls::CallOptions;
+pub use embedded::{MemNode, NodeOptions};
 pub use endpoint::NodeEndpoint;
 pub use error::NodeError;
 pub use farleaf_fabric::StopSignal;

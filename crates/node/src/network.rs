@@ -15,7 +15,7 @@ use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::{TABLE_COUNT_MAX, root_addr};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{heartbeat_addr, published_addr};
+use farleaf_region::session::{heartbeat_addr, wants_rings_addr};
 use farleaf_types::{BLOCK_SIZE_WORDS, NodeId, OwnerWord, WordAddr};
 
 use crate::NodeError;
@@ -182,6 +182,7 @@ impl TcpService for NetworkService {
             hot(layout.sequence()),
             hot(layout.table_num()),
             hot(layout.queue_tail()),
+            hot(layout.rings_wanted()),
             words(layout.queue_entries(), layout.sessions()),
         ];
         // Of an entry, the roots; all of it only for who may take the lock before it.
@@ -215,7 +216,7 @@ impl TcpService for NetworkService {
         let layout = &self.layout;
         let (first, last) = (
             heartbeat_addr(layout, session),
-            published_addr(layout, session),
+            wants_rings_addr(layout, session),
         );
         words(first, last.offset(1))
     }

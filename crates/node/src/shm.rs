@@ -13,11 +13,10 @@ use farleaf_fabric::{SessionService, StopSignal};
 use farleaf_types::OwnerWord;
 
 use crate::NodeError;
-use crate::embedded::NodeCore;
+use crate::embedded::{NodeCore, NodeOptions};
 use crate::endpoint::NodeEndpoint;
 use crate::members::{FencingThread, HomeOptions, MemberThreads};
 use crate::network::{NetworkDoor, Role};
-use crate::retrain::RetrainPolicy;
 use crate::sessions::Sessions;
 
 /// A memory node that other processes reach by its name.
@@ -53,9 +52,9 @@ impl ShmNode {
     pub fn start(
         name: &str,
         size_bytes: u64,
-        retraining: Option<RetrainPolicy>,
+        node: impl Into<NodeOptions>,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, retraining, (None, None))
+        Self::start_on(name, size_bytes, node.into(), (None, None))
     }
 
     /// [`start`](Self::start), with an RDMA device that serves the memory. Nobody else changes
@@ -68,10 +67,10 @@ impl ShmNode {
     pub fn start_with_verbs(
         name: &str,
         size_bytes: u64,
-        retraining: Option<RetrainPolicy>,
+        node: impl Into<NodeOptions>,
         options: &VerbsOptions,
     ) -> Result<Self, NodeError> {
-        Self::start_on(name, size_bytes, retraining, (Some(options), None))
+        Self::start_on(name, size_bytes, node.into(), (Some(options), None))
     }
 
     /// [`start`](Self::start) as the home of a pool that may have several nodes (U1). Its clients
@@ -82,17 +81,17 @@ impl ShmNode {
     pub fn start_home(
         name: &str,
         size_bytes: u64,
-        retraining: Option<RetrainPolicy>,
+        node: impl Into<NodeOptions>,
         home: HomeOptions,
     ) -> Result<Self, NodeError> {
         let verbs = home.verbs.clone();
-        Self::start_on(name, size_bytes, retraining, (verbs.as_ref(), Some(home)))
+        Self::start_on(name, size_bytes, node.into(), (verbs.as_ref(), Some(home)))
     }
 
     fn start_on(
         name: &str,
         size_bytes: u64,
-        retraining: Option<RetrainPolicy>,
+        options: NodeOptions,
         (verbs, home): (Option<&VerbsOptions>, Option<HomeOptions>),
     ) -> Result<Self, NodeError> {
         let name = PoolName::new(name)?;
@@ -110,7 +109,7 @@ impl ShmNode {
         } else if home.is_some() {
             listener.turn_away_all(NOT_ALONE);
         }
-        let core = NodeCore::start(&region, verbs.as_ref(), retraining, home)?;
+        let core = NodeCore::start(&region, verbs.as_ref(), options, home)?;
         let stop = StopSignal::new().map_err(NodeError::Thread)?;
         let mut service = SharedSessions(Arc::clone(&core.sessions));
         let heard = stop.clone();

@@ -49,6 +49,8 @@ pub enum ChunkPurpose {
         /// The load that made the tree.
         generation: u16,
     },
+    /// Rings of a session that makes calls (S5); of no table.
+    Rings,
 }
 
 /// What a chunk's block says.
@@ -106,6 +108,7 @@ pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
         ChunkPurpose::Run { slots, generation } => (2, slots, generation),
         ChunkPurpose::Snapshot { generation } => (3, 0, generation),
         ChunkPurpose::Inner { generation } => (4, 0, generation),
+        ChunkPurpose::Rings => (5, 0, 0),
     };
     number << 56 | u64::from(slots) << 48 | u64::from(generation) << 32 | u64::from(table.0)
 }
@@ -121,6 +124,7 @@ impl ChunkEntry {
             2 => Some(ChunkPurpose::Run { slots, generation }),
             3 => Some(ChunkPurpose::Snapshot { generation }),
             4 => Some(ChunkPurpose::Inner { generation }),
+            5 => Some(ChunkPurpose::Rings),
             _ => None,
         };
         let mut free = FreeLeaves::default();
@@ -172,6 +176,7 @@ mod tests {
             },
             ChunkPurpose::Snapshot { generation: 4 },
             ChunkPurpose::Inner { generation: 5 },
+            ChunkPurpose::Rings,
         ];
         for purpose in purposes {
             let mut words = [0; CHUNK_ENTRY_SIZE_WORDS];

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::{catalog, members, queue, session, tally};
 
 /// Version of everything that lies in a region. Grows with every change of a layout.
-pub const FORMAT_VERSION: u64 = 3;
+pub const FORMAT_VERSION: u64 = 4;
 /// "FARLEAF" and a zero, in the order in which the bytes lie in memory.
 const MAGIC: u64 = u64::from_le_bytes(*b"FARLEAF\0");
 /// Size of the unit that sessions lease and tables own, in bytes.
@@ -36,6 +36,8 @@ const QUEUE_TAIL_BLOCK: u64 = 8;
 const QUEUE_HEAD_BLOCK: u64 = 9;
 /// How often the member table has changed. FAA, by the home node alone. See [`members`].
 const MEMBERS_VERSION_BLOCK: u64 = 10;
+/// How often sessions have wanted to make calls. FAA. See [`session`].
+const RINGS_WANTED_BLOCK: u64 = 11;
 /// The retraining queue's entries.
 const QUEUE_BLOCK: u64 = 16;
 const SESSIONS_BLOCK: u64 = 64;
@@ -302,6 +304,11 @@ impl RegionLayout {
         self.block(MEMBERS_VERSION_BLOCK)
     }
 
+    /// How often sessions have wanted to make calls (S5). FAA.
+    pub const fn rings_wanted(&self) -> WordAddr {
+        self.block(RINGS_WANTED_BLOCK)
+    }
+
     /// First word of a node's entry in the member table.
     pub const fn member_entry(&self, node: NodeId) -> WordAddr {
         self.block(MEMBERS_BLOCK + node.0 as u64 * members::MEMBER_SIZE_BLOCKS)
@@ -343,7 +350,7 @@ mod tests {
             words[..7],
             [
                 0x0046_4145_4C52_4146,
-                3,
+                4,
                 1 << 30,
                 0x1122,
                 words[4],

@@ -5,19 +5,27 @@
 //! | 0 | life (16 bits: 1 = alive, 2 = fenced), incarnation (48 bits) | the node |
 //! | 1 | heartbeat: grows while its process runs; all ones: drained, holds nothing | the process |
 //! | 2 | published sequence number (D7) | the process |
-//! | 3 | process number | the node |
-//! | 4 | sequence number that the node waits for | the node |
+//! | 3 | 1: the session wants to make calls | the session |
+//! | 4 | process number | the node |
+//! | 5 | sequence number that the node waits for | the node |
+//! | 6 | its rings: the chunk's number in the home's region, plus 1; all ones: there is no room |
+//! the node |
 //!
-//! - **S1.** The node writes words 1 to 4 (zero, zero, process, zero) before word 0 says "alive"
+//! - **S1.** The node writes words 1 to 6 (zeros, but for the process) before word 0 says "alive"
 //!   (D7: a new session may hold everything).
 //! - **S2.** The node writes "fenced" only when no verb of that incarnation can take effect any
 //!   more (F6), and a number is given to a new incarnation only after that.
 //! - **S3.** Hence an owner word whose incarnation is not alive in its session's block belongs to
 //!   a session that is fenced, and what it holds may be recovered by anyone.
-//! - **S4.** While what the node wants to reuse waits for a session for long, word 4 says for which
+//! - **S4.** While what the node wants to reuse waits for a session for long, word 5 says for which
 //!   number. The session's process, which publishes for idle sessions anyhow, sees it and tells
 //!   its users that an operation that began before does not go on. Nobody is fenced for being
 //!   silent: only for being dead.
+//! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3, then
+//!   makes the region's count of such wishes grow. The node answers in word 6: a chunk of zeros,
+//!   the first half of which is the ring of requests, the second that of replies. It stays the
+//!   session's until that is fenced and the node has written its last reply to it (E9); then the
+//!   node takes it back.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
@@ -30,7 +38,9 @@ pub const SESSION_COUNT: u64 = 1024;
 /// chunks. Its end then needs no sweep.
 pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
 /// Words of a session's block that are in use.
-pub const SESSION_SIZE_WORDS: usize = 5;
+pub const SESSION_SIZE_WORDS: usize = 7;
+/// Word 6 of a session for whose rings there is no room.
+pub const RINGS_REFUSED: u64 = u64::MAX;
 
 const LIFE_ALIVE: u64 = 1 << 48;
 const LIFE_FENCED: u64 = 2 << 48;
@@ -47,6 +57,10 @@ pub struct SessionRecord {
     pub pid: u32,
     /// What the node waits for (S4).
     pub asked: SequenceNumber,
+    /// Whether it wants to make calls (S5).
+    pub wants_rings: bool,
+    /// Word 6 (S5).
+    pub rings: u64,
 }
 
 impl SessionRecord {
@@ -56,8 +70,10 @@ impl SessionRecord {
             life: words[0],
             heartbeat: words[1],
             published: SequenceNumber(words[2]),
-            pid: words[3] as u32,
-            asked: SequenceNumber(words[4]),
+            pid: words[4] as u32,
+            asked: SequenceNumber(words[5]),
+            wants_rings: words[3] == 1,
+            rings: words[6],
         }
     }
 
@@ -130,7 +146,17 @@ pub fn published_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
 
 /// The sequence number that the node waits for (S4).
 pub fn asked_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
-    layout.session(session).offset(4)
+    layout.session(session).offset(5)
+}
+
+/// Where a session says that it wants to make calls (S5).
+pub fn wants_rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+    layout.session(session).offset(3)
+}
+
+/// Where the node answers that (S5).
+pub fn rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
+    layout.session(session).offset(6)
 }
 
 /// The heartbeat of a session.
@@ -154,15 +180,16 @@ mod tests {
             "a later incarnation implies the earlier is fenced"
         );
         assert!(is_fenced(new, 0), "a session that never was is fenced");
-        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 5, 6]);
+        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 1, 5, 6, 8]);
         assert_eq!((record.alive(), record.heartbeat), (Some(new), 3));
         assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
         assert_eq!(record.asked, SequenceNumber(6));
+        assert_eq!((record.wants_rings, record.rings), (true, 8));
         assert_eq!(
-            SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0]).alive(),
+            SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0, 0, 0]).alive(),
             None
         );
-        let last_fenced = |life| SessionRecord::decode(&[life, 0, 0, 0, 0]).last_fenced();
+        let last_fenced = |life| SessionRecord::decode(&[life, 0, 0, 0, 0, 0, 0]).last_fenced();
         assert_eq!(last_fenced(fenced_word(new)), Some(new));
         assert_eq!(last_fenced(alive_word(new)), Some(old), "all before it");
         assert_eq!(last_fenced(alive_word(Incarnation::new(1))), None);

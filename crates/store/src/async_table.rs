@@ -8,6 +8,7 @@ use std::rc::Rc;
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::load::{LoadSummary, bulk_load};
 use farleaf_index::operation::{Decision, HintCounters, ScanCursor};
+use farleaf_index::rpc::Change;
 use farleaf_index::{Index, IndexError};
 
 use crate::at_once::{GetBegun, MultiGetBegun};
@@ -173,9 +174,11 @@ impl<H: Host> AsyncTable<H> {
     /// As for [`get`](Self::get); or the leaf is full and so is the pool: then nothing has changed.
     #[inline]
     pub async fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
-        self.modify(OperationKind::Put, key, |previous| {
-            (Decision::Set(value), previous)
-        })
+        self.modify(
+            OperationKind::Put,
+            (key, || Change::Put(value)),
+            |previous| (Decision::Set(value), previous),
+        )
         .await
     }
 
@@ -184,10 +187,14 @@ impl<H: Host> AsyncTable<H> {
     /// # Errors
     /// As for [`put`](Self::put).
     pub async fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
-        self.modify(OperationKind::Insert, key, |previous| match previous {
-            None => (Decision::Set(value), Insertion::Inserted),
-            Some(found) => (Decision::Keep, Insertion::AlreadyPresent(found)),
-        })
+        self.modify(
+            OperationKind::Insert,
+            (key, || Change::Insert(value)),
+            |previous| match previous {
+                None => (Decision::Set(value), Insertion::Inserted),
+                Some(found) => (Decision::Keep, Insertion::AlreadyPresent(found)),
+            },
+        )
         .await
     }
 
@@ -197,10 +204,14 @@ impl<H: Host> AsyncTable<H> {
     /// As for [`get`](Self::get).
     #[inline]
     pub async fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
-        self.modify(OperationKind::Update, key, |previous| match previous {
-            Some(found) => (Decision::Set(value), Update::Updated(found)),
-            None => (Decision::Keep, Update::Absent),
-        })
+        self.modify(
+            OperationKind::Update,
+            (key, || Change::Update(value)),
+            |previous| match previous {
+                Some(found) => (Decision::Set(value), Update::Updated(found)),
+                None => (Decision::Keep, Update::Absent),
+            },
+        )
         .await
     }
 
@@ -209,9 +220,11 @@ impl<H: Host> AsyncTable<H> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub async fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
-        self.modify(OperationKind::Delete, key, |previous| {
-            (Decision::Remove, previous)
-        })
+        self.modify(
+            OperationKind::Delete,
+            (key, || Change::Delete),
+            |previous| (Decision::Remove, previous),
+        )
         .await
     }
 
@@ -227,7 +240,8 @@ impl<H: Host> AsyncTable<H> {
         new: Option<u64>,
     ) -> Result<Swap, Error> {
         let decision = new.map_or(Decision::Remove, Decision::Set);
-        self.modify(OperationKind::CompareSwap, key, |found| {
+        let change = || Change::CompareSwap { expected, new };
+        self.modify(OperationKind::CompareSwap, (key, change), |found| {
             if found == expected {
                 (decision, Swap::Swapped)
             } else {
@@ -241,13 +255,18 @@ impl<H: Host> AsyncTable<H> {
     async fn modify<R>(
         &self,
         kind: OperationKind,
-        key: u64,
+        (key, change): (u64, impl Fn() -> Change),
         mut decide: impl FnMut(Option<u64>) -> (Decision, R),
     ) -> Result<R, Error> {
         loop {
             // Not `begin`: that would cost every operation a hundred instructions.
             let begun = match self.session.begin_at_once(&self.state) {
                 Some(begun) => begun,
+                None if self.is_remote() => {
+                    // The node has decided the same about what it found.
+                    let found = self.change_remote(kind, key, change()).await?;
+                    return Ok(decide(found).1);
+                }
                 None => self.session.begin_slowly(&self.state).await?,
             };
             let mut operation = self.operation(begun);
@@ -291,6 +310,9 @@ impl<H: Host> AsyncTable<H> {
             // Not `begin`: that would cost every operation a hundred instructions.
             let begun = match self.session.begin_at_once(&self.state) {
                 Some(begun) => begun,
+                None if self.is_remote() => {
+                    return self.scan_remote(cursor, wanted, records).await;
+                }
                 None => self.session.begin_slowly(&self.state).await?,
             };
             let mut operation = self.operation(begun);
@@ -311,6 +333,9 @@ impl<H: Host> AsyncTable<H> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
+        if self.is_remote() {
+            return self.count_remote().await;
+        }
         loop {
             let mut operation = self.begin().await?;
             let estimate = operation.index.estimate_len(&mut operation.batch).await;
@@ -330,6 +355,9 @@ impl<H: Host> AsyncTable<H> {
     /// synonyms; what sessions of a process share is counted whole. Never more than the session's
     /// metadata budget.
     pub fn metadata_bytes(&self) -> u64 {
+        if self.is_remote() {
+            return 0;
+        }
         self.state.index.metadata_bytes()
     }
 
@@ -357,6 +385,9 @@ impl<H: Host> AsyncTable<H> {
         records: impl IntoIterator<Item = (u64, u64)>,
         progress: impl FnMut(u64),
     ) -> Result<LoadSummary, Error> {
+        if self.is_remote() {
+            return self.load_remote(records.into_iter(), progress).await;
+        }
         let (session, state) = (&self.session, &self.state);
         let begun = session.begin_slowly(state).await?;
         session.check_live(state).await?;

@@ -55,6 +55,9 @@ impl<H: Host> AsyncTable<H> {
         key: u64,
         rest: Rest<'_, Elsewhere>,
     ) -> Result<Option<u64>, Error> {
+        if self.is_remote() {
+            return self.get_remote(key).await;
+        }
         if let Rest::Elsewhere(begun, elsewhere) = rest {
             let mut operation = self.operation(begun);
             let batch = &mut operation.batch;
@@ -104,6 +107,9 @@ impl<H: Host> AsyncTable<H> {
         values: &mut Vec<Option<u64>>,
         rest: Rest<'_, Vec<Elsewhere>>,
     ) -> Result<(), Error> {
+        if self.is_remote() {
+            return self.multi_get_remote(keys, values).await;
+        }
         if let Rest::Elsewhere(begun, elsewhere) = rest {
             let mut operation = self.operation(begun);
             let batch = &mut operation.batch;
@@ -150,6 +156,7 @@ mod tests {
                 size_bytes,
                 // What splits make stays as it is.
                 retrain_thread_count: 0,
+                ..PoolOptions::default()
             })
             .expect("a pool")
         })

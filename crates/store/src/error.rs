@@ -6,6 +6,7 @@ use farleaf_fabric::verbs::{VerbsConnectError, VerbsError};
 use farleaf_fabric::{BatchError, ControlError};
 use farleaf_index::{IndexError, LoadError};
 use farleaf_leaf::LeafError;
+use farleaf_message::CallError;
 use farleaf_node::NodeError;
 use farleaf_region::{RegionError, SuperblockError};
 use farleaf_types::NodeId;
@@ -119,6 +120,24 @@ pub enum ErrorKind {
     /// A bulk load failed; the table is as it was.
     #[error(transparent)]
     Load(LoadError),
+    /// The memory node has no room for the records that it holds by itself.
+    #[error(
+        "the memory node has no room for more records of tables with the search layer 'rpc': it \
+         holds one for each 64 bytes of the pool's first node"
+    )]
+    NodeFull,
+    /// The memory node has no room for the rings by which a session calls it.
+    #[error(
+        "the pool has no room for this session to call the memory node: it takes a chunk of \
+         64 KiB on the first node; drop tables, and open another session"
+    )]
+    NoRings,
+    /// A call of the memory node has no answer.
+    #[error(transparent)]
+    Call(CallError),
+    /// What the memory node answered is none.
+    #[error("the memory node sent {0}; is it a farleaf of the same version?")]
+    BadReply(&'static str),
     /// The region's protocols failed.
     #[error(transparent)]
     Region(RegionError),

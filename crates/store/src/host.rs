@@ -27,4 +27,8 @@ pub trait Host: fmt::Debug {
     /// # Errors
     /// The memory node cannot be reached; it fences the session when the process ends.
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError>;
+
+    /// Whether the memory node is gone, or the session fenced: asked again and again by whoever
+    /// waits for an answer of it, for the `look_count`th time, about every 100 us in the end.
+    fn is_node_gone(&self, owner: OwnerWord, look_count: u32) -> bool;
 }

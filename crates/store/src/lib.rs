@@ -40,6 +40,7 @@ mod nodes;
 mod options;
 mod pool;
 mod process;
+mod remote;
 mod scan;
 mod session;
 mod share;
@@ -68,7 +69,8 @@ pub use farleaf_region::members::{
 pub use farleaf_region::tally::RetrainTally;
 pub use nodes::NodeInfo;
 pub use options::{
-    EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, retrain_policy,
+    EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, call_options,
+    retrain_policy,
 };
 pub use pool::{Pool, PoolInfo, PoolUsage, RetrainingReport};
 pub use scan::Scan;

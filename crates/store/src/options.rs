@@ -7,7 +7,7 @@ use farleaf_index::partial::Budget;
 use farleaf_index::sherman::CACHE_BYTES_DEFAULT;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_leaf::LeafGeometry;
-use farleaf_node::RetrainPolicy;
+use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
 
 use crate::{Error, ErrorKind};
@@ -21,6 +21,43 @@ pub struct PoolOptions {
     pub size_bytes: u64,
     /// Threads of its node that retrain tables while they are used: 1, or 0 for none.
     pub retrain_thread_count: u32,
+    /// Threads of its node that answer calls, 0 to 64, beside the one that reads them; `None`: one
+    /// for four processors.
+    pub call_worker_count: Option<u32>,
+}
+
+impl PoolOptions {
+    /// What its node does beside serving its memory.
+    pub(crate) fn node(&self) -> Result<NodeOptions, Error> {
+        Ok(NodeOptions {
+            retraining: retrain_policy(self.retrain_thread_count)?,
+            calls: call_options(self.call_worker_count)?,
+        })
+    }
+}
+
+/// Threads that answer calls, at the most.
+const CALL_WORKER_COUNT_MAX: u32 = 64;
+
+/// How a node answers calls with so many workers: what `farleaf serve` does with `--call-workers`.
+///
+/// # Errors
+/// There cannot be so many.
+pub fn call_options(worker_count: Option<u32>) -> Result<CallOptions, Error> {
+    let options = CallOptions::default();
+    match worker_count {
+        None => Ok(options),
+        Some(worker_count @ 0..=CALL_WORKER_COUNT_MAX) => Ok(CallOptions {
+            worker_count,
+            ..options
+        }),
+        Some(worker_count) => Err(ErrorKind::BadOption {
+            option: "call-workers",
+            given: worker_count.to_string(),
+            allowed: format!("there can be 0 to {CALL_WORKER_COUNT_MAX}"),
+        }
+        .into()),
+    }
 }
 
 /// Which tables a node retrains, and when, for a number of threads: what `farleaf serve` does with
@@ -69,6 +106,7 @@ impl Default for PoolOptions {
             fabric: EmbeddedFabric::Mem,
             size_bytes: 256 << 20,
             retrain_thread_count: 1,
+            call_worker_count: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::shm::{PoolName, ShmClient};
 use farleaf_fabric::tcp::{TcpClient, TcpConnectOptions, TcpListenOptions};
 use farleaf_fabric::verbs::VerbsClient;
-use farleaf_fabric::{Batch, Control, ControlError, Endpoint};
+use farleaf_fabric::{Batch, Control, ControlError, Endpoint, SessionLife};
 use farleaf_node::{GuestNode, GuestOptions, HomeOptions, MemNode, ShmNode};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
@@ -24,7 +24,7 @@ use farleaf_types::{NodeId, OwnerWord};
 use crate::endpoint::PoolEndpoint;
 use crate::host::Host;
 use crate::nodes::{NodeInfo, PoolNodes, answering};
-use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions, retrain_policy};
+use crate::options::{EmbeddedFabric, PoolOptions, SessionOptions};
 use crate::process::{Barrier, ProcessKeeper, ProcessThread};
 use crate::session::{Session, read_catalog};
 use crate::share::PoolShare;
@@ -159,7 +159,18 @@ impl Host for Pool {
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
         self.0.control.close_session(owner)
     }
+
+    fn is_node_gone(&self, owner: OwnerWord, look_count: u32) -> bool {
+        if !look_count.is_multiple_of(NODE_LOOK_COUNT) {
+            return false;
+        }
+        let life = self.0.control.session_life(owner);
+        !matches!(life, Ok(SessionLife::Alive { .. }))
+    }
 }
+
+/// Looks for an answer after which the node is asked whether it is there: about a second.
+const NODE_LOOK_COUNT: u32 = 1 << 13;
 
 impl Pool {
     /// Opens a pool: `shm:NAME`, which `farleaf serve` on this host serves; `tcp:HOST:PORT`, which
@@ -215,29 +226,29 @@ impl Pool {
     /// # Errors
     /// The size is too small, the host has not so much memory, or the name is bad or taken.
     pub fn embedded(options: &PoolOptions) -> Result<Self, Error> {
-        let retraining = retrain_policy(options.retrain_thread_count)?;
+        let own = options.node()?;
         match &options.fabric {
             EmbeddedFabric::Mem => {
-                let node = Arc::new(MemNode::start(options.size_bytes, retraining)?);
+                let node = Arc::new(MemNode::start(options.size_bytes, own)?);
                 let region = Arc::clone(node.region());
                 Self::assemble("mem:".to_owned(), Way::Mapped(region), node, None)
             }
             EmbeddedFabric::Shm { name } => {
                 let name = name.clone().unwrap_or_else(private_name);
-                let node = ShmNode::start(&name, options.size_bytes, retraining)?;
+                let node = ShmNode::start(&name, options.size_bytes, own)?;
                 let name = node.name().clone();
                 Self::open_shared(&name, Some(node))
             }
             EmbeddedFabric::Nodes { node_count } => Self::embedded_nodes(*node_count, options),
             EmbeddedFabric::Tcp => {
-                let mut node = ShmNode::start(&private_name(), options.size_bytes, retraining)?;
+                let mut node = ShmNode::start(&private_name(), options.size_bytes, own)?;
                 let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
                 let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
                 Self::open_network(&address, &TcpConnectOptions::default(), Some(node))
             }
             EmbeddedFabric::Verbs(verbs) => {
                 let (name, size) = (private_name(), options.size_bytes);
-                let mut node = ShmNode::start_with_verbs(&name, size, retraining, verbs)?;
+                let mut node = ShmNode::start_with_verbs(&name, size, own, verbs)?;
                 let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
                 let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
                 let options = TcpConnectOptions {
@@ -250,7 +261,7 @@ impl Pool {
     }
 
     fn embedded_nodes(node_count: u8, options: &PoolOptions) -> Result<Self, Error> {
-        let retraining = retrain_policy(options.retrain_thread_count)?;
+        let own = options.node()?;
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let connect = TcpConnectOptions::default();
         let home = HomeOptions {
@@ -260,7 +271,7 @@ impl Pool {
             verbs: None,
         };
         let name = private_name();
-        let mut node = ShmNode::start_home(&name, options.size_bytes, retraining, home)?;
+        let mut node = ShmNode::start_home(&name, options.size_bytes, own, home)?;
         let address = node.listen(&TcpListenOptions::at(loopback))?.to_string();
         let start = |number| {
             GuestNode::start(&GuestOptions {

@@ -78,6 +78,15 @@ impl Table {
             expected_low = leaf.high.checked_add(1);
         })?;
         let table = self.asynchronous();
+        if table.is_remote() {
+            // What is in far memory is a leaf that nobody uses.
+            return Ok(TableStats {
+                records: table.session.drive(table.count_remote())?,
+                sound: stats.sound && expected_low.is_none(),
+                memory_bytes: self.memory_bytes()?,
+                ..TableStats::default()
+            });
+        }
         let slots = stats.leaves * table.info().options.slots;
         // All leaves may be lost.
         stats.fill = stats.records as f64 / slots.max(1) as f64;

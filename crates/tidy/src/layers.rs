@@ -42,13 +42,13 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "node",
         &[
-            "types", "executor", "model", "fabric", "region", "leaf", "index",
+            "types", "executor", "model", "fabric", "message", "region", "leaf", "index",
         ],
     ),
     layer(
         "store",
         &[
-            "types", "executor", "model", "fabric", "region", "leaf", "index", "node",
+            "types", "executor", "model", "fabric", "message", "region", "leaf", "index", "node",
         ],
     ),
     layer("bench", &["types", "executor", "store", "chart"]),

@@ -25,9 +25,20 @@ const PROCESS_BYTES_PER_INSERT: u64 = 64;
 /// What a leaf takes in the inner node that lists it.
 const INNER_ENTRY_SIZE_BYTES: u64 = 17;
 
+/// What the memory node counts for a record that it holds by itself; and a session's rings.
+const SERVED_RECORD_SIZE_BYTES: u64 = 64;
+const RINGS_SIZE_BYTES: u64 = 64 << 10;
+
 /// The size of a pool that holds all records of `config` and all inserts, with a margin of a
 /// quarter. An estimate: how many models there will be depends on the keys.
 pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
+    if config.layer == LayerKind::Rpc {
+        let records = config.records.saturating_add(insert_count);
+        let records_bytes = records.saturating_mul(SERVED_RECORD_SIZE_BYTES);
+        return (records_bytes / 4 * 5)
+            .saturating_add((config.threads as u64 + 1) * RINGS_SIZE_BYTES)
+            .saturating_add(SPARE_SIZE_BYTES);
+    }
     let fill = f64::from(config.fill_percent) / 100.0;
     // At least the two records that a split leaves; a quarter of 8 slots is as few.
     let records_per_leaf = (config.slots as f64 * fill).max(2.0);
@@ -39,7 +50,7 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
         // At least a block.
         LayerKind::Learned => MODEL_SIZE_BYTES + BLOCK_SIZE_BYTES,
         LayerKind::Rolex => MODEL_SIZE_BYTES + ROLEX_SYNONYM_TABLE_SIZE_BYTES,
-        LayerKind::RfTree | LayerKind::Fg | LayerKind::Sherman => 0,
+        LayerKind::RfTree | LayerKind::Fg | LayerKind::Sherman | LayerKind::Rpc => 0,
     };
     // Nodes that splits leave half full.
     let has_tree = u64::from(config.layer.has_tree());
@@ -78,7 +89,12 @@ pub(crate) fn check_memory(config: &RunConfig, insert_count: u64) -> Result<(), 
         .records
         .saturating_mul(PROCESS_BYTES_PER_RECORD)
         .saturating_add(insert_count.saturating_mul(PROCESS_BYTES_PER_INSERT));
-    let needed_bytes = pool_size_bytes(config, insert_count).saturating_add(process_bytes);
+    let pool_bytes = pool_size_bytes(config, insert_count);
+    // The node holds the records beside its pool.
+    let pool_count = if config.layer == LayerKind::Rpc { 2 } else { 1 };
+    let needed_bytes = pool_bytes
+        .saturating_mul(pool_count)
+        .saturating_add(process_bytes);
     if needed_bytes <= available_bytes {
         return Ok(());
     }

@@ -61,6 +61,7 @@ fn has_rdma_device() -> bool {
         fabric: EmbeddedFabric::Verbs(VerbsOptions::default()),
         size_bytes: 8 << 20,
         retrain_thread_count: 0,
+        ..PoolOptions::default()
     };
     Pool::embedded(&options).is_ok()
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
-use farleaf::{PageKind, Pool, Rights, Secret, retrain_policy};
+use farleaf::{PageKind, Pool, Rights, Secret, call_options, retrain_policy};
 use farleaf_node::{
-    NodeError, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions, TlsServer,
+    NodeError, NodeOptions, RetrainPolicy, ShmNode, TcpListenError, TcpListenOptions, TlsServer,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -49,6 +49,11 @@ pub(crate) struct ServeArguments {
         allow_negative_numbers = true
     )]
     retrain_threads: u32,
+
+    /// Threads that answer calls of the node (tables with `--index rpc`), from 0 to 64, beside the
+    /// one that reads them [default: one for four processors]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
+    call_workers: Option<u32>,
 
     /// Serve clients on the network, too: IP:PORT, or PORT of this host's loopback. What others
     /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback,
@@ -142,12 +147,12 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ServeArguments) -> anyhow::R
     };
     // Before the node, so that no signal falls between.
     let signals = take_signals()?;
-    let retraining = arguments.retraining()?;
+    let options = arguments.node_options()?;
     let (name, size_bytes) = (&arguments.name, arguments.size);
     let node = if arguments.verbs {
-        ShmNode::start_with_verbs(name, size_bytes, retraining, &(&pool.rdma).into())
+        ShmNode::start_with_verbs(name, size_bytes, options, &(&pool.rdma).into())
     } else {
-        ShmNode::start(name, size_bytes, retraining)
+        ShmNode::start(name, size_bytes, options)
     };
     let mut node = node.map_err(|error| refused(&arguments.name, error))?;
     let network = listen(secret, arguments, &mut node)?;
@@ -197,6 +202,15 @@ impl ServeArguments {
     pub(super) fn retraining(&self) -> anyhow::Result<Option<RetrainPolicy>> {
         let policy = retrain_policy(self.retrain_threads);
         Ok(policy.map_err(|error| BadArgument(format!("--{error}")))?)
+    }
+
+    /// What the node does beside serving its memory.
+    pub(super) fn node_options(&self) -> anyhow::Result<NodeOptions> {
+        let calls = call_options(self.call_workers);
+        Ok(NodeOptions {
+            retraining: self.retraining()?,
+            calls: calls.map_err(|error| BadArgument(format!("--{error}")))?,
+        })
     }
 
     /// Listens there, with what else was said of it.

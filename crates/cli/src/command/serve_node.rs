@@ -66,9 +66,9 @@ impl Start<'_> {
             lost_after: self.file.lost_after,
             verbs: self.verbs.clone(),
         };
-        let retraining = self.arguments.retraining()?;
+        let own = self.arguments.node_options()?;
         let name = &self.file.name;
-        let node = ShmNode::start_home(name, entry.size_bytes, retraining, options);
+        let node = ShmNode::start_home(name, entry.size_bytes, own, options);
         let mut node = node.map_err(|error| self.refused(entry, error))?;
         let secret = self.connect.secret.clone();
         let listen = self.arguments.listen_at(entry.listen, secret)?;

@@ -133,6 +133,19 @@ impl ScanCursor {
         }
     }
 
+    /// A scan that has passed all keys.
+    pub fn at_end() -> Self {
+        Self {
+            next_key: None,
+            hint: None,
+        }
+    }
+
+    /// The smallest key not passed yet; `None` at the end.
+    pub fn next_key(&self) -> Option<u64> {
+        self.next_key
+    }
+
     /// Takes the records of a leaf that covers the cursor and moves it behind the leaf.
     fn pass(&mut self, image: LeafImage<'_>, records: &mut Vec<(u64, u64)>) {
         image.append_sorted(self.next_key.unwrap_or(u64::MAX), records);

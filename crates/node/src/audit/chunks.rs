@@ -139,7 +139,7 @@ impl<E: Endpoint> Auditor<'_, E> {
                     self.findings.push(of_no_load(generation));
                 }
             }
-            Some(ChunkPurpose::Free) | None => {
+            Some(ChunkPurpose::Free | ChunkPurpose::Rings) | None => {
                 self.findings.push(Finding::PurposeUnknown { chunk: index });
             }
         }

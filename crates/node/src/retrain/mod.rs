@@ -304,7 +304,8 @@ impl Retrainer {
         self.fruitless.borrow_mut().retain(|id, _| is_there(*id));
         self.turns.borrow_mut().keep(is_there);
         let is_live = |entry: &CatalogEntry| {
-            let is_known = LayerKind::from_number(entry.record.search_layer).is_some();
+            let is_known = LayerKind::from_number(entry.record.search_layer)
+                .is_some_and(LayerKind::has_leaves);
             is_known && entry.state == EntryState::Live
         };
         let live: Vec<CatalogEntry> = catalog.into_iter().filter(is_live).collect();

@@ -492,7 +492,13 @@ fn the_agent_sweeps_again_by_itself() {
             layout: pool.layout.clone(),
             owner: node,
         };
-        let agent = agent::start(keeper, |_| None, heard, Arc::clone(&stop), Some(EAGER));
+        let agent = agent::start(
+            keeper,
+            |_| None,
+            heard,
+            Arc::clone(&stop),
+            (Some(EAGER), None),
+        );
         let agent = agent.expect("a thread is left");
         let until = |is_so: &dyn Fn() -> bool| {
             while !is_so() {

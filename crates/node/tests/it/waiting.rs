@@ -116,7 +116,7 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
             layout,
             owner: node,
         };
-        let agent = agent::start(keeper, |_| None, heard, Arc::clone(&stop), None);
+        let agent = agent::start(keeper, |_| None, heard, Arc::clone(&stop), (None, None));
         let agent = agent.expect("a thread is left");
         events
             .send(AgentEvent::Fenced(case.dead))

@@ -18,6 +18,7 @@ use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
 use farleaf_index::{IndexState, Layer, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_message::Lines;
 use farleaf_region::PoolLayout;
 use farleaf_region::catalog::{CatalogEntry, underfull_count_addr};
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
@@ -54,6 +55,10 @@ pub(crate) struct SessionCore<H: Host> {
     /// Loads and creations that are under way or were cut off: chunks may be owned that no lease
     /// knows of.
     pub(crate) chunk_owner_count: Cell<u32>,
+    /// By which it calls the memory node, once it has.
+    pub(super) lines: RefCell<Option<Rc<Lines>>>,
+    /// Loads of tables that the memory node holds, ever begun.
+    load_count: Cell<u64>,
     shut: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
     pub(crate) host: H,
@@ -77,6 +82,11 @@ pub(crate) struct TableState {
     /// The root that the index's layer was made from.
     pub(super) root: Cell<RemoteAddr>,
     pub(crate) dropped: Cell<bool>,
+    /// Whether the memory node executes the operations.
+    pub(crate) is_remote: bool,
+    /// Whether operations cannot begin in the ordinary way: it was dropped, or is the memory
+    /// node's.
+    pub(super) is_apart: Cell<bool>,
 }
 
 impl<H: Host> SessionCore<H> {
@@ -103,6 +113,8 @@ impl<H: Host> SessionCore<H> {
             has_news: Rc::default(),
             broken,
             chunk_owner_count: Cell::new(0),
+            lines: RefCell::default(),
+            load_count: Cell::new(0),
             shut: Cell::new(false),
             host,
         }
@@ -126,6 +138,12 @@ impl<H: Host> SessionCore<H> {
     #[inline]
     pub(crate) fn take_batch(&self) -> Box<Batch> {
         self.batches.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// A number for a load that no other of the session has.
+    pub(crate) fn next_load(&self) -> u64 {
+        self.load_count.update(|count| count + 1);
+        self.load_count.get()
     }
 
     #[inline]
@@ -259,6 +277,7 @@ impl<H: Host> SessionCore<H> {
         let underfull_counter = underfull_count_addr(self.layout(), entry.index);
         let index = index.with_underfull_counter(kind.has_tree().then_some(underfull_counter));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
+        let is_remote = !kind.has_leaves();
         Ok(TableState {
             info,
             entry,
@@ -266,6 +285,8 @@ impl<H: Host> SessionCore<H> {
             index,
             root,
             dropped,
+            is_remote,
+            is_apart: Cell::new(is_remote),
         })
     }
 

@@ -25,14 +25,14 @@ impl<H: Host> SessionCore<H> {
     pub(crate) fn begin_at_once(&self, table: &TableState) -> Option<Begun<'_>> {
         let (begun, behind) = self.unfinished.begin();
         let is_ready = behind.is_none() && !self.has_news.get();
-        (is_ready && !table.dropped.get() && !self.is_broken()).then_some(begun)
+        (is_ready && !table.is_apart.get() && !self.is_broken()).then_some(begun)
     }
 
     /// [`begin_at_once`](Self::begin_at_once) for an operation that ends, or is kept, before
     /// anything else of the session runs.
     #[inline]
     pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
-        if table.dropped.get() || self.is_broken() || self.has_news.get() {
+        if table.is_apart.get() || self.is_broken() || self.has_news.get() {
             return None;
         }
         self.unfinished.begin_briefly()
@@ -101,6 +101,7 @@ impl<H: Host> SessionCore<H> {
             let is_dropped = batch.words(word)[0] != live_word(id)
                 && !self.endpoint.leaves_out(ProtocolCheck::DropsAreFollowed);
             if is_dropped && !table.dropped.replace(true) {
+                table.is_apart.set(true);
                 self.tables.borrow_mut().remove(&id);
                 self.share().forget(id);
                 self.dropped_tables.borrow_mut().push(DroppedTable {

@@ -3,6 +3,7 @@
 
 mod asynchronous;
 mod base;
+mod calls;
 mod catalog;
 mod follow;
 

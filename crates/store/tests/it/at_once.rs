@@ -103,7 +103,7 @@ impl Reader {
 /// else that is counted; on both fabrics too.
 #[test]
 fn blocking_gets_and_futures_answer_and_cost_the_same() {
-    for options in super::each_layer() {
+    for options in super::leaf_options() {
         if options.layer.has_tree() {
             continue;
         }
@@ -176,7 +176,7 @@ fn readers_are_told_that_the_table_was_dropped() {
         },
         |it, keys| it.session.block_on(it.table.asynchronous().multi_get(keys)),
     ];
-    for options in super::all_options() {
+    for options in super::leaf_options() {
         for pool in super::pools(64) {
             let open = || kinds.map(|kind| (Reader::new(&pool), kind));
             let readers = split_since(&pool, &options, open);

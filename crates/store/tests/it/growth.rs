@@ -25,7 +25,7 @@ fn orders() -> Vec<(&'static str, Vec<u64>)> {
 
 #[test]
 fn a_table_grows_from_empty_in_any_order() {
-    for options in super::all_options() {
+    for options in super::leaf_options() {
         for (order, keys) in orders() {
             let pool = farleaf::Pool::open("mem:").unwrap();
             let session = pool.session().unwrap();
@@ -49,7 +49,7 @@ fn a_table_grows_from_empty_in_any_order() {
 /// A session that has seen none of the splits finds everything, and learns where it is.
 #[test]
 fn another_session_finds_what_splits_moved() {
-    for options in super::all_options() {
+    for options in super::leaf_options() {
         for pool in super::mapped_pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();

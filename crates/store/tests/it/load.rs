@@ -143,7 +143,7 @@ fn only_a_table_without_records_can_be_loaded() {
 /// once: it does not walk along the new leaves.
 #[test]
 fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
-    for layer in LayerKind::ALL {
+    for layer in LayerKind::OF_LEAVES {
         for first in 0..6 {
             let options = TableOptions {
                 layer,
@@ -221,7 +221,7 @@ fn a_load_that_panics_leaves_nothing_behind() {
 /// its leaves are being moved it reads some that have been, too.)
 #[test]
 fn short_scans_of_grown_tables_read_few_leaves() {
-    for layer in LayerKind::ALL {
+    for layer in LayerKind::OF_LEAVES {
         let options = TableOptions {
             layer,
             ..TableOptions::default()
@@ -275,7 +275,7 @@ fn assert_dropped(error: &Error) {
 /// many. Its memory comes back, and the name is free.
 #[test]
 fn a_load_into_a_dropped_table_says_so() {
-    for options in super::all_options() {
+    for options in super::leaf_options() {
         for pool in super::pools(32) {
             let (session, other) = (pool.session().unwrap(), pool.session().unwrap());
             for (record_count, dropped_at) in [

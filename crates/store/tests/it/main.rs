@@ -2,6 +2,7 @@
 
 mod at_once;
 mod budget;
+mod calls;
 mod compaction;
 mod cut_off;
 mod delayed;
@@ -60,6 +61,7 @@ fn pools_over(
         fabric,
         size_bytes: size_mib << 20,
         retrain_thread_count,
+        ..PoolOptions::default()
     });
     options
         .map(|options| Pool::embedded(&options).expect("an embedded pool"))
@@ -77,6 +79,7 @@ fn all_options() -> Vec<TableOptions> {
         (LayerKind::RfTree, 8),
         (LayerKind::Fg, 12),
         (LayerKind::Sherman, 16),
+        (LayerKind::Rpc, 8),
     ];
     let options = all.map(|(layer, slots)| TableOptions {
         slots,
@@ -95,7 +98,14 @@ fn each_layer() -> Vec<TableOptions> {
 
 /// Those of them that find leaves by models, which are trained anew.
 fn trained_options() -> Vec<TableOptions> {
-    let mut options = all_options();
+    let mut options = leaf_options();
     options.retain(|options| !options.layer.has_tree());
+    options
+}
+
+/// Those of [`all_options`] whose records lie in leaves.
+fn leaf_options() -> Vec<TableOptions> {
+    let mut options = all_options();
+    options.retain(|options| options.layer.has_leaves());
     options
 }

@@ -312,6 +312,7 @@ fn nothing_drains_where_nothing_is_retrained() {
         fabric: EmbeddedFabric::Nodes { node_count: 2 },
         size_bytes: SIZE_BYTES,
         retrain_thread_count: 0,
+        ..PoolOptions::default()
     };
     let pool = Pool::embedded(&options).expect("a pool");
     let refused = pool.set_node_state(1, NodeState::Draining);

@@ -400,16 +400,12 @@ fn nodes_are_administered_by_administrators() {
         fabric: EmbeddedFabric::Tcp,
         size_bytes: 8 << 20,
         retrain_thread_count: 0,
+        ..PoolOptions::default()
     });
-    let refused = alone
-        .expect("a pool")
-        .set_node_state(1, NodeState::Draining);
-    assert!(
-        refused
-            .expect_err("it has one node")
-            .to_string()
-            .contains("--pool")
-    );
+    let alone = alone.expect("a pool");
+    let refused = alone.set_node_state(1, NodeState::Draining);
+    let refused = refused.expect_err("it has one node").to_string();
+    assert!(refused.contains("--pool"));
 }
 
 /// Promise: a split stays on its leaf's node while there is room, whichever nodes a session has
@@ -420,6 +416,7 @@ fn splits_stay_on_their_nodes() {
         fabric: EmbeddedFabric::Nodes { node_count: 3 },
         size_bytes: SIZE_BYTES,
         retrain_thread_count: 0,
+        ..PoolOptions::default()
     });
     let session = pool.expect("a pool").session().expect("a session");
     let table = session.create_table("t", &TableOptions::default());

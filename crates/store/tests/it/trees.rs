@@ -171,6 +171,7 @@ fn writers_of_a_process_lose_nothing_to_each_other() {
             size_bytes: 64 << 20,
             retrain_thread_count: 0,
             fabric: EmbeddedFabric::Tcp,
+            ..PoolOptions::default()
         });
         let pool = pool.unwrap();
         drop(loaded(&pool, layer));

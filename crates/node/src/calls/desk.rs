@@ -1,0 +1,99 @@
+//! Which sessions have rings.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farleaf_index::rpc::{MULTI_GET_COUNT_MAX, Reply, SCAN_COUNT_MAX};
+use farleaf_message::segment::{REPLY_HEAD_SIZE_WORDS, capacity_bytes};
+use farleaf_message::{Mailbox, Ring, SEGMENT_SIZE_BYTES};
+use farleaf_region::PoolLayout;
+use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_types::OwnerWord;
+
+/// Segments of each of a session's two rings: half a chunk.
+pub const RING_SEGMENT_COUNT: u32 = (CHUNK_SIZE_BYTES / SEGMENT_SIZE_BYTES / 2) as u32;
+/// Bytes of replies that are kept for a session until it has fetched them (E6). No request needs
+/// that, unless its sender announces less room than it takes.
+const KEPT_SIZE_BYTES_MAX: usize = 256 << 10;
+
+const _: () = assert!(
+    Reply::size_bytes(SCAN_COUNT_MAX as usize) <= LONGEST_REPLY_SIZE_BYTES
+        && Reply::size_bytes(MULTI_GET_COUNT_MAX) <= LONGEST_REPLY_SIZE_BYTES
+);
+const LONGEST_REPLY_SIZE_BYTES: usize =
+    capacity_bytes(RING_SEGMENT_COUNT / 2, REPLY_HEAD_SIZE_WORDS);
+
+/// Requests and replies, in a session's chunk (S5).
+pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
+    let start = layout.chunk_start(chunk).word_at(0);
+    let requests = Ring::new(start, RING_SEGMENT_COUNT);
+    let replies = start.offset(requests.word_count());
+    (requests, Ring::new(replies, RING_SEGMENT_COUNT))
+}
+
+/// A session's rings. Whoever holds it may still write into them (J2).
+#[derive(Debug)]
+pub struct Line {
+    /// The session.
+    pub owner: OwnerWord,
+    pub(super) chunk: ChunkIndex,
+    rings: (Ring, Ring),
+}
+
+impl Line {
+    pub(super) fn new(layout: &PoolLayout, owner: OwnerWord, chunk: ChunkIndex) -> Self {
+        Self {
+            owner,
+            chunk,
+            rings: rings_of(layout, chunk),
+        }
+    }
+
+    /// What reads them, from their beginning on.
+    pub(super) fn mailbox(&self) -> Mailbox {
+        Mailbox::new(self.rings, KEPT_SIZE_BYTES_MAX)
+    }
+}
+
+/// All rings.
+#[derive(Debug, Default)]
+pub struct Desk {
+    places: Mutex<Places>,
+    /// How often the open ones have changed.
+    version: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// Of sessions that are alive.
+    pub(super) open: Vec<Arc<Line>>,
+    /// Of sessions that are not; somebody may hold them still.
+    pub(super) closing: Vec<Arc<Line>>,
+}
+
+impl Desk {
+    pub(super) fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The open ones have changed.
+    pub(super) fn note_change(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often they have.
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The open ones.
+    pub fn open(&self) -> Vec<Arc<Line>> {
+        self.places().open.clone()
+    }
+
+    /// Whether no session has rings, and none is being taken back.
+    pub fn is_empty(&self) -> bool {
+        let places = self.places();
+        places.open.is_empty() && places.closing.is_empty()
+    }
+}

@@ -1,0 +1,175 @@
+//! Reads all mailboxes.
+
+use std::sync::Arc;
+
+use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_message::{Mailbox, MailboxError, Replies, Request};
+use farleaf_region::PoolLayout;
+
+use super::desk::{Desk, Line};
+use super::server::TableServer;
+
+/// Requests that one session has read in a turn, at the most: then it is the next one's.
+const TURN_COUNT_MAX: u32 = 8;
+
+/// A request, and what is needed to answer it.
+#[derive(Debug)]
+pub struct Task {
+    /// J2: held until the reply is written.
+    line: Arc<Line>,
+    replies: Arc<Replies>,
+    request: Request,
+}
+
+impl Task {
+    /// Does what is asked, and writes the reply. One batch of two WRITEs.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn answer<E: Endpoint>(
+        self,
+        (endpoint, layout): (&E, &PoolLayout),
+        batch: &mut Batch,
+        server: &TableServer,
+    ) -> Result<(), BatchError> {
+        let Request { payload, reply } = self.request;
+        let way = (endpoint, layout);
+        match server.serve(way, self.line.owner, &payload).await {
+            Ok(answer) => self.replies.reply(endpoint, batch, reply, &answer).await,
+            Err(reason) => self.replies.refuse(endpoint, batch, reply, &reason).await,
+        }
+    }
+}
+
+/// One thread's.
+#[derive(Debug)]
+pub struct Dispatcher {
+    desk: Arc<Desk>,
+    /// The desk's, when it was looked at last.
+    version: Option<u64>,
+    boxes: Vec<OpenBox>,
+}
+
+#[derive(Debug)]
+struct OpenBox {
+    line: Arc<Line>,
+    mailbox: Mailbox,
+    /// E7: of no use any more.
+    is_over: bool,
+}
+
+impl Dispatcher {
+    /// Of these sessions' rings. There may be one only.
+    pub fn new(desk: Arc<Desk>) -> Self {
+        Self {
+            desk,
+            version: None,
+            boxes: Vec::new(),
+        }
+    }
+
+    /// Whether there is anything to read.
+    pub fn is_idle(&self) -> bool {
+        self.boxes.is_empty() && self.version == Some(self.desk.version())
+    }
+
+    /// Reads each mailbox, as long as `give` has room for one more request, which it takes.
+    /// Returns how many there were. A look at one word for each mailbox in which there is nothing.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn turn<E: Endpoint>(
+        &mut self,
+        near: &E,
+        batch: &mut Batch,
+        mut give: impl Give,
+    ) -> Result<u64, BatchError> {
+        self.follow();
+        let mut count = 0;
+        for open in self.boxes.iter_mut().filter(|open| !open.is_over) {
+            for _ in 0..TURN_COUNT_MAX {
+                if !give.has_room() {
+                    return Ok(count);
+                }
+                match open.mailbox.next(near, near, batch).await {
+                    Ok(None) => break,
+                    Ok(Some(request)) => {
+                        count += 1;
+                        give.give(Task {
+                            line: Arc::clone(&open.line),
+                            replies: Arc::clone(open.mailbox.replies()),
+                            request,
+                        });
+                    }
+                    Err(MailboxError::Fabric(error)) => return Err(error),
+                    Err(error) => {
+                        let owner = open.line.owner;
+                        tracing::warn!(%owner, %error, "this session is not served any more");
+                        open.is_over = true;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// What has come to the desk, and what has gone.
+    fn follow(&mut self) {
+        let version = self.desk.version();
+        if self.version == Some(version) {
+            return;
+        }
+        let open = self.desk.open();
+        let is_open = |line: &Arc<Line>| open.iter().any(|other| Arc::ptr_eq(other, line));
+        self.boxes.retain(|open| is_open(&open.line));
+        for line in &open {
+            if self.boxes.iter().any(|open| Arc::ptr_eq(&open.line, line)) {
+                continue;
+            }
+            self.boxes.push(OpenBox {
+                line: Arc::clone(line),
+                mailbox: line.mailbox(),
+                is_over: false,
+            });
+        }
+        self.version = Some(version);
+    }
+}
+
+/// Takes requests.
+pub trait Give {
+    /// Whether it can take another one (J3).
+    fn has_room(&self) -> bool;
+    /// Takes one.
+    fn give(&mut self, task: Task);
+}
+
+impl<G: Give> Give for &mut G {
+    fn has_room(&self) -> bool {
+        (**self).has_room()
+    }
+
+    fn give(&mut self, task: Task) {
+        (**self).give(task);
+    }
+}
+
+/// So many at a time, for who answers them afterwards.
+#[derive(Debug)]
+pub struct Pile {
+    /// Those that were taken.
+    pub tasks: Vec<Task>,
+    /// The most at a time.
+    pub count_max: usize,
+}
+
+impl Give for Pile {
+    fn has_room(&self) -> bool {
+        self.tasks.len() < self.count_max
+    }
+
+    fn give(&mut self, task: Task) {
+        self.tasks.push(task);
+    }
+}

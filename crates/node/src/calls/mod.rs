@@ -1,0 +1,38 @@
+//! Calls: sessions whose requests the node answers (S5; `farleaf-message` has the rules of rings).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`desk`] | which sessions have rings |
+//! | [`receptionist`] | the agent's part: gives rings to sessions, and takes them back |
+//! | [`dispatcher`] | reads all mailboxes |
+//! | [`server`] | the tables that the node holds in memory of its own |
+//! | [`threads`] | the spinning thread, and workers with private queues (Talos, section 3.6) |
+//!
+//! - **J1.** The agent alone gives chunks to sessions as rings (S5) and takes them back: it claims
+//!   in its own name, and nothing else of the node does at the same time. A sweep leaves them.
+//! - **J2.** Rings are on the desk while their session is alive. One thread reads mailboxes; who
+//!   reads one, or still has a reply to write, holds the rings ([`desk::Line`]). When the session
+//!   is fenced (F6) they are taken off the desk, and when nobody holds them any more they are
+//!   zeroed and free (E9).
+//! - **J3.** Requests go to the first running worker whose queue has room; if none has, a sleeping
+//!   one is woken. When all queues are full, requests stay in their rings until there is room.
+//!   Without workers the thread that reads them answers them.
+//! - **J4.** An agent may die between claiming a chunk and putting it on the desk. The next one
+//!   puts what the session was told there, and frees rings that nobody was told of.
+//! - **J5.** Writes to one key of a table are in order, by a lock for each of so many groups of
+//!   keys. Reads wait for none of them: a record's value is one word that is changed in place, so a
+//!   key that is present is found at every moment.
+//! - **J6.** A table is made when the first request for it comes and the catalog says that it is
+//!   there; it is forgotten when the catalog says that it is not.
+
+pub mod desk;
+pub mod dispatcher;
+pub mod receptionist;
+pub mod server;
+pub mod threads;
+
+pub use desk::Desk;
+pub use dispatcher::{Dispatcher, Task};
+pub use receptionist::Receptionist;
+pub use server::TableServer;
+pub use threads::{CallOptions, CallThreads};

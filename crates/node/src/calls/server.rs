@@ -1,0 +1,332 @@
+//! The tables that the node holds in memory of its own (J5, J6).
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use crossbeam_skiplist::SkipMap;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::LayerKind;
+use farleaf_index::operation::Decision;
+use farleaf_index::rpc::{Change, Failure, Reply, Request};
+use farleaf_region::PoolLayout;
+use farleaf_region::RegionError;
+use farleaf_region::catalog::{EntryState, live_word};
+use farleaf_types::{OwnerWord, TableId};
+
+use crate::catalog::read_catalog;
+use crate::sweep::Keeper;
+
+/// Groups of keys that have a lock each (J5). A power of two.
+const STRIPE_COUNT: usize = 256;
+/// What a record takes of the node's memory, about: a node of the skip list and its links.
+const RECORD_SIZE_BYTES: u64 = 64;
+
+/// A record's value is changed in place (J5).
+type Records = SkipMap<u64, AtomicU64>;
+
+/// All tables.
+#[derive(Debug)]
+pub struct TableServer {
+    tables: RwLock<BTreeMap<TableId, Arc<ServedTable>>>,
+    /// By session, and its number of the load.
+    loads: Mutex<HashMap<(OwnerWord, u64), Load>>,
+    room: Arc<Room>,
+}
+
+/// How many records there may be, and how many there are.
+#[derive(Debug)]
+struct Room {
+    count: AtomicU64,
+    count_max: u64,
+}
+
+#[derive(Debug)]
+struct ServedTable {
+    /// Its entry in the catalog.
+    entry: u64,
+    records: RwLock<Records>,
+    stripes: [Mutex<()>; STRIPE_COUNT],
+    room: Arc<Room>,
+}
+
+/// What a load has brought so far.
+#[derive(Debug)]
+struct Load {
+    table: TableId,
+    records: Records,
+    last: Option<u64>,
+    room: Arc<Room>,
+}
+
+impl TableServer {
+    /// No table yet. Records may take about so many bytes of memory in all.
+    pub fn new(size_bytes_max: u64) -> Self {
+        Self {
+            tables: RwLock::default(),
+            loads: Mutex::default(),
+            room: Arc::new(Room {
+                count: AtomicU64::new(0),
+                count_max: size_bytes_max / RECORD_SIZE_BYTES,
+            }),
+        }
+    }
+
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// It is no request, or the catalog cannot be read; in words for the client.
+    pub async fn serve<E: Endpoint>(
+        &self,
+        way: (&E, &PoolLayout),
+        session: OwnerWord,
+        request: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let decoded = Request::decode(request);
+        let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        let reply = match self.table(way, id).await {
+            Ok(Ok(table)) => self.execute(&table, (session, id), request),
+            Ok(Err(failure)) => Reply::Failed(failure),
+            Err(error) => return Err(format!("the memory node cannot read its catalog: {error}")),
+        };
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// J6.
+    async fn table<E: Endpoint>(
+        &self,
+        (endpoint, layout): (&E, &PoolLayout),
+        id: TableId,
+    ) -> Result<Result<Arc<ServedTable>, Failure>, RegionError> {
+        if let Some(table) = self.tables().get(&id) {
+            return Ok(Ok(Arc::clone(table)));
+        }
+        let entries = read_catalog(endpoint, layout).await?.into_iter();
+        let mut entries = entries.filter_map(|entry| entry.ok()?);
+        let entry = entries.find(|entry| entry.record.id == id);
+        let Some(entry) = entry.filter(|entry| entry.state == EntryState::Live) else {
+            return Ok(Err(Failure::Dropped));
+        };
+        let kind = LayerKind::from_number(entry.record.search_layer);
+        if kind != Some(LayerKind::Rpc) {
+            return Ok(Err(Failure::OfLeaves));
+        }
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let table = tables.entry(id).or_insert_with(|| {
+            Arc::new(ServedTable {
+                entry: entry.index,
+                records: RwLock::default(),
+                stripes: std::array::from_fn(|_| Mutex::default()),
+                room: Arc::clone(&self.room),
+            })
+        });
+        Ok(Ok(Arc::clone(table)))
+    }
+
+    fn tables(&self) -> RwLockReadGuard<'_, BTreeMap<TableId, Arc<ServedTable>>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn loads(&self) -> MutexGuard<'_, HashMap<(OwnerWord, u64), Load>> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn execute(
+        &self,
+        table: &ServedTable,
+        (session, id): (OwnerWord, TableId),
+        request: Request,
+    ) -> Reply {
+        match request {
+            Request::Get(key) => Reply::Found(found(&table.records(), key)),
+            Request::MultiGet(keys) => {
+                let records = table.records();
+                Reply::Several(keys.into_iter().map(|key| found(&records, key)).collect())
+            }
+            Request::Change(key, change) => table.change(key, change),
+            Request::Scan { from, limit } => {
+                let records = table.records();
+                let range = records.range((Bound::Included(from), Bound::Unbounded));
+                let record = |entry: crossbeam_skiplist::map::Entry<'_, u64, AtomicU64>| {
+                    (*entry.key(), entry.value().load(Ordering::Acquire))
+                };
+                Reply::Records(range.take(limit as usize).map(record).collect())
+            }
+            Request::Count => Reply::Count(table.records().len() as u64),
+            Request::LoadPart { load, records } => self.take_part((session, load), id, &records),
+            Request::LoadCommit { load, record_count } => {
+                let loaded = self
+                    .loads()
+                    .remove(&(session, load))
+                    .filter(|load| load.table == id && load.records.len() as u64 == record_count);
+                match loaded {
+                    Some(load) => table.take_over(load),
+                    None => Reply::Failed(Failure::Unsound),
+                }
+            }
+            Request::LoadDrop { load } => {
+                self.loads().remove(&(session, load));
+                Reply::Count(0)
+            }
+        }
+    }
+
+    fn take_part(&self, of: (OwnerWord, u64), table: TableId, records: &[(u64, u64)]) -> Reply {
+        let mut loads = self.loads();
+        let load = loads.entry(of).or_insert_with(|| Load {
+            table,
+            records: Records::new(),
+            last: None,
+            room: Arc::clone(&self.room),
+        });
+        let mut last = load.last;
+        let ascends = records.iter().all(|(key, _)| {
+            let is_next = last.is_none_or(|last| *key > last);
+            last = Some(*key);
+            is_next
+        });
+        if !ascends || load.table != table {
+            return Reply::Failed(Failure::Unsound);
+        }
+        if !self.room.take(records.len() as u64) {
+            return Reply::Failed(Failure::Full);
+        }
+        for (key, value) in records {
+            load.records.insert(*key, AtomicU64::new(*value));
+        }
+        load.last = last;
+        Reply::Count(load.records.len() as u64)
+    }
+
+    /// The session is fenced: nothing of its loads will be asked for.
+    pub(super) fn forget_session(&self, session: OwnerWord) {
+        self.loads().retain(|(owner, _), _| *owner != session);
+    }
+
+    /// J6.
+    pub(super) async fn forget_dropped<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+    ) -> Result<(), RegionError> {
+        let known: Vec<(TableId, u64)> = {
+            let tables = self.tables();
+            tables
+                .iter()
+                .map(|(id, table)| (*id, table.entry))
+                .collect()
+        };
+        if known.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        let reads = known.into_iter().map(|(id, entry)| {
+            let word = keeper.layout.catalog_entry(entry);
+            (id, batch.read(word, 1))
+        });
+        let reads: Vec<_> = reads.collect();
+        keeper.endpoint.execute(&mut batch).await?;
+        for (id, read) in reads {
+            if batch.words(read)[0] == live_word(id) {
+                continue;
+            }
+            let tables = self.tables.write();
+            let dropped = tables.unwrap_or_else(PoisonError::into_inner).remove(&id);
+            if let Some(table) = dropped {
+                let records = table.records().len();
+                tracing::info!(table = %id, records, "forgot a dropped table's records");
+            }
+        }
+        Ok(())
+    }
+
+    /// How many records there are, those of unfinished loads among them.
+    pub fn record_count(&self) -> u64 {
+        self.room.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Room {
+    /// Whether there is room for so many records more; then they have it.
+    fn take(&self, count: u64) -> bool {
+        let before = self.count.fetch_add(count, Ordering::Relaxed);
+        let has_room = before + count <= self.count_max;
+        if !has_room {
+            self.give(count);
+        }
+        has_room
+    }
+
+    fn give(&self, count: u64) {
+        self.count.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.room.give(self.records.len() as u64);
+    }
+}
+
+impl Drop for ServedTable {
+    fn drop(&mut self) {
+        self.room.give(self.records().len() as u64);
+    }
+}
+
+impl ServedTable {
+    /// J5.
+    fn change(&self, key: u64, change: Change) -> Reply {
+        let _in_order = self.stripe(key);
+        let records = self.records();
+        let entry = records.get(&key);
+        let previous = entry
+            .as_ref()
+            .map(|entry| entry.value().load(Ordering::Acquire));
+        match (change.decide(previous), entry) {
+            (Decision::Keep, _) | (Decision::Remove, None) => {}
+            (Decision::Set(value), Some(entry)) => entry.value().store(value, Ordering::Release),
+            (Decision::Set(value), None) => {
+                if !self.room.take(1) {
+                    return Reply::Failed(Failure::Full);
+                }
+                records.insert(key, AtomicU64::new(value));
+            }
+            (Decision::Remove, Some(entry)) => {
+                entry.remove();
+                self.room.give(1);
+            }
+        }
+        Reply::Found(previous)
+    }
+
+    /// What a load brought is the table's, if that is empty.
+    fn take_over(&self, mut load: Load) -> Reply {
+        let records = self.records.write();
+        let mut records = records.unwrap_or_else(PoisonError::into_inner);
+        if !records.is_empty() {
+            return Reply::Failed(Failure::NotEmpty);
+        }
+        *records = mem::take(&mut load.records);
+        Reply::Count(records.len() as u64)
+    }
+
+    fn records(&self) -> RwLockReadGuard<'_, Records> {
+        self.records.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// J5.
+    fn stripe(&self, key: u64) -> MutexGuard<'_, ()> {
+        let mixed = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        let stripe = &self.stripes[mixed as usize % STRIPE_COUNT];
+        stripe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn found(records: &Records, key: u64) -> Option<u64> {
+    let entry = records.get(&key);
+    entry.map(|entry| entry.value().load(Ordering::Acquire))
+}

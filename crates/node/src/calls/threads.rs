@@ -1,0 +1,265 @@
+//! The spinning thread, and workers with private queues (J3).
+
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use farleaf_executor::block_on;
+use farleaf_fabric::Batch;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_region::PoolLayout;
+
+use super::desk::Desk;
+use super::dispatcher::{Dispatcher, Give, Pile, Task};
+use super::server::TableServer;
+
+/// Requests that wait for one worker, at the most.
+const QUEUE_LENGTH_MAX: usize = 16;
+/// Requests that the thread which reads them answers itself before it reads on.
+const OWN_COUNT_MAX: usize = 32;
+/// How long a worker without work looks for some before it sleeps.
+const WORKER_SPIN_TIME: Duration = Duration::from_micros(50);
+/// The first sleep of the spinning thread; each turn without requests doubles it.
+const SLEEP_MIN: Duration = Duration::from_micros(20);
+/// And the last, while sessions have rings.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// While none has.
+const SLEEP_IDLE: Duration = Duration::from_millis(5);
+
+/// How the node answers calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOptions {
+    /// Threads that answer; 0: the one that reads requests does.
+    pub worker_count: u32,
+    /// How long that one looks for requests after the last before it sleeps.
+    pub spin_time: Duration,
+}
+
+impl Default for CallOptions {
+    /// A worker for four processors; 200 us.
+    fn default() -> Self {
+        let processor_count = thread::available_parallelism().map_or(1, NonZero::get);
+        Self {
+            worker_count: (processor_count / 4) as u32,
+            spin_time: Duration::from_micros(200),
+        }
+    }
+}
+
+/// What all threads share.
+#[derive(Debug)]
+struct Shared {
+    region: Arc<MappedRegion>,
+    layout: PoolLayout,
+    server: Arc<TableServer>,
+    stop: AtomicBool,
+}
+
+/// One worker's private queue.
+#[derive(Debug, Default)]
+struct Queue {
+    tasks: Mutex<VecDeque<Task>>,
+    /// Those that wait, and the one that is being answered.
+    length: AtomicUsize,
+    is_asleep: AtomicBool,
+}
+
+/// The threads; stopped when dropped.
+#[derive(Debug)]
+pub struct CallThreads {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl CallThreads {
+    /// Starts them, on a region that is mapped here: rings are words that nobody swaps, so a
+    /// processor may store them whatever the others use (F4).
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(
+        region: &Arc<MappedRegion>,
+        layout: &PoolLayout,
+        (desk, server): (Arc<Desk>, Arc<TableServer>),
+        options: CallOptions,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            region: Arc::clone(region),
+            layout: layout.clone(),
+            server,
+            stop: AtomicBool::new(false),
+        });
+        let mut started = Self {
+            shared: Arc::clone(&shared),
+            threads: Vec::new(),
+        };
+        let mut workers = Vec::new();
+        for number in 0..options.worker_count {
+            let queue = Arc::<Queue>::default();
+            let (shared, own) = (Arc::clone(&shared), Arc::clone(&queue));
+            let builder = thread::Builder::new().name(format!("farleaf-call-{number}"));
+            let handle = builder.spawn(move || work(&shared, &own))?;
+            workers.push((queue, handle.thread().clone()));
+            started.threads.push(handle);
+        }
+        let builder = thread::Builder::new().name("farleaf-calls".to_owned());
+        let spin_time = options.spin_time;
+        let handle = builder.spawn(move || read(&shared, desk, workers, spin_time))?;
+        started.threads.push(handle);
+        Ok(started)
+    }
+}
+
+impl Drop for CallThreads {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("a thread that answers calls panicked");
+            }
+        }
+    }
+}
+
+/// Workers, or none.
+struct Workers(Vec<(Arc<Queue>, Thread)>);
+
+impl Workers {
+    fn with_room(&self) -> Option<&(Arc<Queue>, Thread)> {
+        let has_room = |queue: &Queue| queue.length.load(Ordering::Acquire) < QUEUE_LENGTH_MAX;
+        let is_awake = |queue: &Queue| !queue.is_asleep.load(Ordering::Acquire);
+        let mut running = self.0.iter().filter(|(queue, _)| is_awake(queue));
+        let running = running.find(|(queue, _)| has_room(queue));
+        running.or_else(|| self.0.iter().find(|(queue, _)| has_room(queue)))
+    }
+}
+
+impl Give for Workers {
+    fn has_room(&self) -> bool {
+        self.with_room().is_some()
+    }
+
+    fn give(&mut self, task: Task) {
+        let (queue, thread) = self.with_room().expect("it was asked");
+        queue.length.fetch_add(1, Ordering::SeqCst);
+        let tasks = queue.tasks.lock();
+        tasks
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(task);
+        if queue.is_asleep.load(Ordering::SeqCst) {
+            thread.unpark();
+        }
+    }
+}
+
+/// The thread that reads requests.
+fn read(shared: &Shared, desk: Arc<Desk>, workers: Vec<(Arc<Queue>, Thread)>, spin_time: Duration) {
+    let endpoint = MappedEndpoint::new(Arc::clone(&shared.region));
+    let mut dispatcher = Dispatcher::new(desk);
+    let mut batch = Batch::new();
+    let mut workers = Workers(workers);
+    let mut pile = Pile {
+        tasks: Vec::new(),
+        count_max: OWN_COUNT_MAX,
+    };
+    let mut idle = Idle::new(spin_time);
+    while !shared.stop.load(Ordering::Acquire) {
+        let turned = if workers.0.is_empty() {
+            block_on(dispatcher.turn(&endpoint, &mut batch, &mut pile), || 0)
+        } else {
+            block_on(dispatcher.turn(&endpoint, &mut batch, &mut workers), || 0)
+        };
+        for task in pile.tasks.drain(..) {
+            answer(shared, &endpoint, &mut batch, task);
+        }
+        match turned {
+            Ok(0) => idle.wait(dispatcher.is_idle()),
+            Ok(_) => idle.end(),
+            Err(error) => {
+                tracing::error!(%error, "cannot read requests; trying again");
+                thread::sleep(SLEEP_IDLE);
+            }
+        }
+    }
+}
+
+/// One worker.
+fn work(shared: &Shared, queue: &Queue) {
+    let endpoint = MappedEndpoint::new(Arc::clone(&shared.region));
+    let mut batch = Batch::new();
+    let mut idle_since = Instant::now();
+    while !shared.stop.load(Ordering::Acquire) {
+        let task = queue.take();
+        if let Some(task) = task {
+            answer(shared, &endpoint, &mut batch, task);
+            queue.length.fetch_sub(1, Ordering::AcqRel);
+            idle_since = Instant::now();
+        } else if idle_since.elapsed() < WORKER_SPIN_TIME {
+            thread::yield_now();
+        } else {
+            queue.is_asleep.store(true, Ordering::SeqCst);
+            // Who gave something before looks at the flag after that.
+            if queue.length.load(Ordering::SeqCst) == 0 && !shared.stop.load(Ordering::Acquire) {
+                thread::park();
+            }
+            queue.is_asleep.store(false, Ordering::SeqCst);
+            idle_since = Instant::now();
+        }
+    }
+}
+
+impl Queue {
+    fn take(&self) -> Option<Task> {
+        let tasks = self.tasks.lock();
+        tasks.unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+fn answer(shared: &Shared, endpoint: &MappedEndpoint, batch: &mut Batch, task: Task) {
+    let way = (endpoint, &shared.layout);
+    if let Err(error) = block_on(task.answer(way, batch, &shared.server), || 0) {
+        tracing::error!(%error, "cannot reply to a call");
+    }
+}
+
+/// What the spinning thread does between two turns without requests.
+struct Idle {
+    spin_time: Duration,
+    since: Option<Instant>,
+    sleep: Duration,
+}
+
+impl Idle {
+    fn new(spin_time: Duration) -> Self {
+        Self {
+            spin_time,
+            since: None,
+            sleep: SLEEP_MIN,
+        }
+    }
+
+    fn end(&mut self) {
+        self.since = None;
+        self.sleep = SLEEP_MIN;
+    }
+
+    fn wait(&mut self, has_nothing_to_read: bool) {
+        if has_nothing_to_read {
+            thread::sleep(SLEEP_IDLE);
+            return;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.spin_time {
+            // The one who would write a request may want this processor.
+            thread::yield_now();
+            return;
+        }
+        thread::sleep(self.sleep);
+        self.sleep = (self.sleep * 2).min(SLEEP_MAX);
+    }
+}

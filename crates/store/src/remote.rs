@@ -1,0 +1,235 @@
+//! Operations on tables whose records the memory node holds (`rpc`): a call each.
+
+use farleaf_fabric::OperationKind;
+use farleaf_index::LoadError;
+use farleaf_index::load::LoadSummary;
+use farleaf_index::operation::ScanCursor;
+use farleaf_index::rpc::{
+    Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, Reply, Request, SCAN_COUNT_MAX,
+};
+
+use crate::async_table::Rare;
+use crate::host::Host;
+use crate::{AsyncTable, Error, ErrorKind};
+
+/// Records that a load has sent when it says how far it is.
+const PROGRESS_COUNT: u64 = 1 << 14;
+
+impl<H: Host> AsyncTable<H> {
+    /// Whether the memory node executes the operations.
+    #[inline]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.state.is_remote
+    }
+
+    /// One call, as an operation that has begun. `value_count`: how many values or records room is
+    /// announced for.
+    async fn ask(
+        &self,
+        kind: OperationKind,
+        request: &Request,
+        value_count: usize,
+    ) -> Result<Reply, Error> {
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        request.encode(self.state.entry.record.id, &mut bytes);
+        let mut batch = self.session.take_batch();
+        let room = (Reply::size_bytes(value_count), &mut reply);
+        let called = self.session.call(&mut batch, &bytes, room).await;
+        self.session.finish(kind, batch);
+        called?;
+        match Reply::decode(&reply) {
+            Ok(Reply::Failed(failure)) => Err(self.failed(failure)),
+            Ok(reply) => Ok(reply),
+            Err(bad) => Err(ErrorKind::BadReply(bad.text()).into()),
+        }
+    }
+
+    fn failed(&self, failure: Failure) -> Error {
+        let name = || self.info().name.clone();
+        match failure {
+            Failure::Dropped => ErrorKind::TableDropped { name: name() },
+            Failure::NotEmpty => ErrorKind::Load(LoadError::TableNotEmpty),
+            Failure::Full => ErrorKind::NodeFull,
+            Failure::Unsound | Failure::OfLeaves => ErrorKind::TableUnknown {
+                name: name(),
+                what: format!("something by which the memory node says that {failure}"),
+            },
+        }
+        .into()
+    }
+
+    pub(crate) fn get_remote(&self, key: u64) -> Rare<'_, Option<u64>> {
+        Box::pin(async move {
+            let _begun = self.session.begin_slowly(&self.state).await?;
+            match self.ask(OperationKind::Get, &Request::Get(key), 1).await? {
+                Reply::Found(value) => Ok(value),
+                _ => Err(other_reply()),
+            }
+        })
+    }
+
+    pub(crate) fn multi_get_remote<'a>(
+        &'a self,
+        keys: &'a [u64],
+        values: &'a mut Vec<Option<u64>>,
+    ) -> Rare<'a, ()> {
+        Box::pin(async move {
+            let _begun = self.session.begin_slowly(&self.state).await?;
+            values.clear();
+            for keys in keys.chunks(MULTI_GET_COUNT_MAX) {
+                let request = Request::MultiGet(keys.to_vec());
+                match self
+                    .ask(OperationKind::MultiGet, &request, keys.len())
+                    .await?
+                {
+                    Reply::Several(several) if several.len() == keys.len() => {
+                        values.extend(several);
+                    }
+                    _ => return Err(other_reply()),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What was there before.
+    pub(crate) fn change_remote(
+        &self,
+        kind: OperationKind,
+        key: u64,
+        change: Change,
+    ) -> Rare<'_, Option<u64>> {
+        Box::pin(async move {
+            let _begun = self.session.begin_slowly(&self.state).await?;
+            match self.ask(kind, &Request::Change(key, change), 1).await? {
+                Reply::Found(found) => Ok(found),
+                _ => Err(other_reply()),
+            }
+        })
+    }
+
+    pub(crate) fn scan_remote<'a>(
+        &'a self,
+        cursor: &'a mut ScanCursor,
+        wanted: usize,
+        records: &'a mut Vec<(u64, u64)>,
+    ) -> Rare<'a, ()> {
+        Box::pin(async move {
+            let _begun = self.session.begin_slowly(&self.state).await?;
+            let end = records.len() + wanted;
+            while let Some(from) = cursor.next_key() {
+                let limit = ((end - records.len()) as u64).min(SCAN_COUNT_MAX);
+                if limit == 0 {
+                    break;
+                }
+                let request = Request::Scan { from, limit };
+                let reply = self
+                    .ask(OperationKind::Scan, &request, limit as usize)
+                    .await?;
+                let Reply::Records(found) = reply else {
+                    return Err(other_reply());
+                };
+                let ascends = found.is_sorted_by(|one, next| one.0 < next.0)
+                    && found.first().is_none_or(|first| first.0 >= from)
+                    && found.len() as u64 <= limit;
+                if !ascends {
+                    return Err(other_reply());
+                }
+                let last = found.last().filter(|_| found.len() as u64 == limit);
+                *cursor = match last.and_then(|last| last.0.checked_add(1)) {
+                    Some(next) => ScanCursor::from(next),
+                    None => ScanCursor::at_end(),
+                };
+                records.extend(found);
+            }
+            Ok(())
+        })
+    }
+
+    /// How many records there are.
+    pub(crate) fn count_remote(&self) -> Rare<'_, u64> {
+        Box::pin(async move {
+            let _begun = self.session.begin_slowly(&self.state).await?;
+            match self.ask(OperationKind::Control, &Request::Count, 1).await? {
+                Reply::Count(count) => Ok(count),
+                _ => Err(other_reply()),
+            }
+        })
+    }
+
+    pub(crate) async fn load_remote(
+        &self,
+        records: impl Iterator<Item = (u64, u64)>,
+        progress: impl FnMut(u64),
+    ) -> Result<LoadSummary, Error> {
+        let _begun = self.session.begin_slowly(&self.state).await?;
+        let load = self.session.next_load();
+        let sent = self.send_parts(load, records, progress).await;
+        let loaded = match sent {
+            Ok(0) => return Ok(LoadSummary::default()),
+            Ok(record_count) => {
+                let commit = Request::LoadCommit { load, record_count };
+                let loaded = self.ask(OperationKind::BulkLoad, &commit, 1).await;
+                loaded.map(|_| record_count)
+            }
+            Err(error) => Err(error),
+        };
+        match loaded {
+            Ok(record_count) => Ok(LoadSummary {
+                record_count,
+                ..LoadSummary::default()
+            }),
+            Err(error) => {
+                // If that fails, too, the node forgets the load with the session.
+                let drop = Request::LoadDrop { load };
+                let _ = self.ask(OperationKind::BulkLoad, &drop, 1).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// How many records were sent.
+    async fn send_parts(
+        &self,
+        load: u64,
+        records: impl Iterator<Item = (u64, u64)>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<u64, Error> {
+        let mut records = records.enumerate();
+        let (mut previous, mut sent_count) = (None::<u64>, 0);
+        loop {
+            let mut part = Vec::with_capacity(LOAD_PART_COUNT_MAX);
+            for (index, (key, value)) in records.by_ref().take(LOAD_PART_COUNT_MAX) {
+                if let Some(previous) = previous.filter(|previous| key <= *previous) {
+                    return Err(LoadError::NotAscending {
+                        index: index as u64,
+                        key,
+                        previous,
+                    }
+                    .into());
+                }
+                previous = Some(key);
+                part.push((key, value));
+            }
+            if part.is_empty() {
+                return Ok(sent_count);
+            }
+            let count = part.len() as u64;
+            let request = Request::LoadPart {
+                load,
+                records: part,
+            };
+            self.ask(OperationKind::BulkLoad, &request, 1).await?;
+            if sent_count / PROGRESS_COUNT != (sent_count + count) / PROGRESS_COUNT {
+                progress(sent_count + count);
+            }
+            sent_count += count;
+        }
+    }
+}
+
+/// What came is a reply, and not to that.
+#[cold]
+fn other_reply() -> Error {
+    ErrorKind::BadReply("a reply to something else").into()
+}

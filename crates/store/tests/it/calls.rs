@@ -1,0 +1,316 @@
+//! Tables that the memory node holds: every operation is a call.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use farleaf_executor::TaskSet;
+
+use farleaf::{
+    EmbeddedFabric, Error, ErrorKind, Insertion, LayerKind, LoadError, OperationKind, Pool,
+    PoolOptions, Swap, Table, TableOptions, Update,
+};
+
+fn remote() -> TableOptions {
+    TableOptions {
+        layer: LayerKind::Rpc,
+        ..TableOptions::default()
+    }
+}
+
+fn records_of(table: &Table) -> Vec<(u64, u64)> {
+    let records: Result<Vec<_>, Error> = table.range(..).collect();
+    records.expect("a scan")
+}
+
+/// All fabrics: each way of polling for a reply is another one.
+fn pools() -> Vec<Pool> {
+    let tcp = super::pools_over([EmbeddedFabric::Tcp], 32, 1);
+    super::pools(32).into_iter().chain(tcp).collect()
+}
+
+/// Promise: each kind of write says what it found, and does what it says.
+#[test]
+fn writes_are_decided_by_the_node() {
+    for pool in pools() {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        assert_eq!(table.update(7, 1).unwrap(), Update::Absent);
+        assert_eq!(table.insert(7, 1).unwrap(), Insertion::Inserted);
+        assert_eq!(table.insert(7, 2).unwrap(), Insertion::AlreadyPresent(1));
+        assert_eq!(table.update(7, 3).unwrap(), Update::Updated(1));
+        assert_eq!(table.put(7, 4).unwrap(), Some(3));
+        let swap = |expected, new| table.compare_and_swap(7, expected, new).unwrap();
+        assert_eq!(swap(Some(3), Some(5)), Swap::Differs(Some(4)));
+        assert_eq!(swap(Some(4), Some(5)), Swap::Swapped);
+        assert_eq!(swap(None, Some(6)), Swap::Differs(Some(5)));
+        assert_eq!(swap(Some(5), None), Swap::Swapped);
+        assert_eq!(swap(None, Some(6)), Swap::Swapped);
+        assert_eq!(table.delete(7).unwrap(), Some(6));
+        assert_eq!(table.delete(7).unwrap(), None);
+        for key in [0, u64::MAX] {
+            assert_eq!(table.put(key, !key).unwrap(), None);
+            assert_eq!(table.get(key).unwrap(), Some(!key));
+        }
+        assert_eq!(records_of(&table), [(0, u64::MAX), (u64::MAX, 0)]);
+    }
+}
+
+/// Promise: what no reply holds comes by several calls, whole and in order: all values of a
+/// `multi_get`, all records of a scan.
+#[test]
+fn long_answers_come_in_parts() {
+    for pool in pools() {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        let records: Vec<(u64, u64)> = (0..20_000).map(|key| (key * 3, !key)).collect();
+        let loaded = table.bulk_load(records.iter().copied(), |_| {}).unwrap();
+        assert_eq!(loaded.record_count, 20_000);
+        assert_eq!(records_of(&table), records);
+        let mut scanned = Vec::new();
+        table.scan_into(29_998, 9_000, &mut scanned).unwrap();
+        assert_eq!(scanned, records[10_000..19_000]);
+        let keys: Vec<u64> = (0..5_000).collect();
+        let values = table.multi_get(&keys).unwrap();
+        let expected = keys
+            .iter()
+            .map(|key| key.is_multiple_of(3).then(|| !(key / 3)));
+        assert_eq!(values, expected.collect::<Vec<_>>());
+        assert_eq!(table.len_estimate().unwrap(), 20_000);
+        assert_eq!(table.stats().unwrap().records, 20_000);
+    }
+}
+
+/// Promise: a load is all there or not at all, into an empty table only; and what is wrong with it
+/// is said as for other tables.
+#[test]
+fn loads_are_whole_or_nothing() {
+    for pool in pools() {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        let descending = (0..2_000).map(|key| if key == 1_500 { (3, 0) } else { (key, key) });
+        let error = table.bulk_load(descending, |_| {}).unwrap_err();
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::Load(LoadError::NotAscending {
+                    index: 1_500,
+                    key: 3,
+                    previous: 1_499
+                })
+            ),
+            "{error}"
+        );
+        assert_eq!(records_of(&table), []);
+        table.bulk_load([], |_| {}).unwrap();
+        table.bulk_load([(1, 2), (3, 4)], |_| {}).unwrap();
+        let error = table.bulk_load([(5, 6)], |_| {}).unwrap_err();
+        let is_not_empty = matches!(error.kind(), ErrorKind::Load(LoadError::TableNotEmpty));
+        assert!(is_not_empty, "{error}");
+        assert_eq!(records_of(&table), [(1, 2), (3, 4)]);
+    }
+}
+
+/// Promise (J5, D9): writers of several threads lose nothing, whichever keys they meet on.
+#[test]
+fn writers_lose_nothing() {
+    const THREAD_COUNT: u64 = 4;
+    const ADDED_COUNT: u64 = 400;
+    for pool in pools() {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREAD_COUNT {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let session = pool.session().unwrap();
+                    let table = session.open_table("t").unwrap();
+                    for added in 0..ADDED_COUNT {
+                        let key = (thread + added) % 3;
+                        loop {
+                            let found = table.get(key).unwrap();
+                            let next = Some(found.unwrap_or(0) + 1);
+                            let swap = table.compare_and_swap(key, found, next);
+                            if swap.unwrap() == Swap::Swapped {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let sum: u64 = records_of(&table).iter().map(|(_, value)| value).sum();
+        assert_eq!(sum, THREAD_COUNT * ADDED_COUNT);
+    }
+}
+
+/// Promise (J6): a dropped table's records are gone, whoever has it open is told, and one of the
+/// same name begins empty.
+#[test]
+fn a_dropped_table_is_forgotten() {
+    for pool in pools() {
+        let (session, other) = (pool.session().unwrap(), pool.session().unwrap());
+        let table = session.create_table("t", &remote()).unwrap();
+        table.put(1, 2).unwrap();
+        let open = other.open_table("t").unwrap();
+        assert_eq!(open.get(1).unwrap(), Some(2));
+        session.drop_table("t").unwrap();
+        let begun = Instant::now();
+        loop {
+            match open.get(1) {
+                Err(error) if matches!(error.kind(), ErrorKind::TableDropped { .. }) => break,
+                Ok(_) if begun.elapsed() < Duration::from_secs(20) => {}
+                found => panic!("{found:?}"),
+            }
+        }
+        let table = session.create_table("t", &remote()).unwrap();
+        assert_eq!(table.get(1).unwrap(), None);
+    }
+}
+
+/// Promise (J2): a session's rings are taken back when it ends, and the next one's begin anew.
+#[test]
+fn rings_come_back() {
+    for pool in pools() {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        let used = pool.usage().unwrap().used_bytes;
+        table.put(1, 2).unwrap();
+        assert!(pool.usage().unwrap().used_bytes > used, "rings are memory");
+        drop((table, session));
+        for round in 0..3 {
+            let session = pool.session().unwrap();
+            let table = session.open_table("t").unwrap();
+            for key in 0..600 {
+                assert_eq!(
+                    table.put(key, round).unwrap().is_some(),
+                    round > 0 || key == 1
+                );
+            }
+        }
+        let begun = Instant::now();
+        while pool.usage().unwrap().used_bytes > used {
+            assert!(begun.elapsed() < Duration::from_secs(20), "they come back");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Promise (J3): with workers, of which some sleep, every call of many at a time is answered, and
+/// nobody waits for ever.
+#[test]
+fn workers_answer_everybody() {
+    for worker_count in [1, 3] {
+        let pool = Pool::embedded(&PoolOptions {
+            size_bytes: 32 << 20,
+            call_worker_count: Some(worker_count),
+            ..PoolOptions::default()
+        });
+        let pool = pool.unwrap();
+        pool.session()
+            .unwrap()
+            .create_table("t", &remote())
+            .unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let session = pool.session().unwrap();
+                    let table = session.open_table("t").unwrap();
+                    for burst in 0..20_u64 {
+                        let mut tasks = TaskSet::with_capacity(64);
+                        let table = table.asynchronous();
+                        for key in 0..64 {
+                            let put = async move { table.put(thread << 32 | key, burst).await };
+                            let spawned = tasks.spawn(put);
+                            assert!(matches!(spawned, Ok(None | Some(Ok(_)))));
+                        }
+                        tasks.drain(session.completions(), |done| {
+                            assert_eq!(done.unwrap(), burst.checked_sub(1));
+                        });
+                        // Long enough for all to fall asleep.
+                        std::thread::sleep(Duration::from_millis(burst % 3));
+                    }
+                });
+            }
+        });
+        let session = pool.session().unwrap();
+        let records = records_of(&session.open_table("t").unwrap());
+        assert_eq!(records.len(), 3 * 64);
+        assert!(records.iter().all(|(_, value)| *value == 19));
+    }
+}
+
+/// Promise (F9): in shared memory a call is one round trip, which writes one segment.
+#[test]
+fn a_call_costs_one_round_trip() {
+    for pool in super::mapped_pools(32) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        for key in 0..100 {
+            table.put(key, key).unwrap();
+            table.get(key).unwrap();
+        }
+        for kind in [OperationKind::Put, OperationKind::Get] {
+            let cost = session.counters(kind).cost;
+            let counted = (cost.round_trips, cost.bytes_written, cost.bytes_read);
+            // The ring's end is skipped by no message of one segment.
+            assert_eq!(counted, (100, 100 * 128, 0), "{kind:?}");
+        }
+    }
+}
+
+/// Promise: what the node has no room for is refused, and loses nothing.
+#[test]
+fn a_node_without_room_says_so() {
+    let pool = Pool::embedded(&PoolOptions {
+        size_bytes: 2 << 20,
+        ..PoolOptions::default()
+    });
+    let pool = pool.unwrap();
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &remote()).unwrap();
+    // 64 bytes each.
+    let most = (2 << 20) / 64;
+    let is_full = |error: &Error| matches!(error.kind(), ErrorKind::NodeFull);
+    let error = table.bulk_load((0..=most).map(|key| (key, key)), |_| {});
+    let error = error.unwrap_err();
+    assert!(is_full(&error), "{error}");
+    table
+        .bulk_load((0..most).map(|key| (key, key)), |_| {})
+        .unwrap();
+    let error = table.put(most, 1).unwrap_err();
+    assert!(is_full(&error), "{error}");
+    assert_eq!(table.put(5, 6).unwrap(), Some(5), "it is there already");
+    assert_eq!(table.delete(7).unwrap(), Some(7));
+    assert_eq!(table.put(most, 1).unwrap(), None);
+    assert_eq!(table.len_estimate().unwrap(), most);
+}
+
+/// Promise: the same as a map, over any operations.
+#[test]
+fn it_is_a_map() {
+    for pool in super::mapped_pools(32) {
+        let session = pool.session().unwrap();
+        let table = session.create_table("t", &remote()).unwrap();
+        let mut model = BTreeMap::new();
+        let mut state = 88_172_645_463_325_252_u64;
+        for step in 0..20_000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let key = state >> 40 & 0x1FF;
+            match state % 5 {
+                0 => assert_eq!(table.delete(key).unwrap(), model.remove(&key)),
+                1 => assert_eq!(table.get(key).unwrap(), model.get(&key).copied()),
+                2 => {
+                    let mut records = Vec::new();
+                    table.scan_into(key, 5, &mut records).unwrap();
+                    let expected = model.range(key..).take(5);
+                    let expected = expected.map(|(key, value)| (*key, *value));
+                    assert_eq!(records, expected.collect::<Vec<_>>());
+                }
+                _ => assert_eq!(table.put(key, step).unwrap(), model.insert(key, step)),
+            }
+        }
+    }
+}
