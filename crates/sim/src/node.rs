@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -10,6 +11,8 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_node::calls::dispatcher::Pile;
+use farleaf_node::calls::{Desk, Dispatcher, Receptionist, TableServer};
 use farleaf_node::members::Draining;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::{AgentEvent, Sessions};
@@ -46,6 +49,12 @@ pub struct Node {
     events: Receiver<AgentEvent>,
     /// As which the agent works.
     agent: Cell<Option<(ClientId, OwnerWord)>>,
+    desk: Arc<Desk>,
+    server: Arc<TableServer>,
+    /// Whether sessions can make calls.
+    takes_calls: Cell<bool>,
+    /// What answers calls while the world stands still.
+    still_dispatcher: RefCell<Dispatcher>,
 }
 
 /// A fresh region.
@@ -84,12 +93,17 @@ impl Node {
         }
         let (sender, events) = channel();
         let home = *layout.home();
+        let desk = Arc::<Desk>::default();
         Rc::new(Self {
             world: SharedWorld::clone(world),
             layout,
             sessions: RefCell::new(Sessions::new(still, home, sender)),
             events,
             agent: Cell::default(),
+            still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&desk))),
+            desk,
+            server: Arc::new(TableServer::new(REGION_SIZE_BYTES)),
+            takes_calls: Cell::new(false),
         })
     }
 
@@ -284,6 +298,7 @@ impl Node {
         let world = SharedWorld::clone(&self.world);
         let clock = move || world.borrow().now();
         let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
+        let receptionist = self.takes_calls.get().then(|| self.receptionist());
         let stop = AtomicBool::new(false);
         // T5: another agent may have died before this one.
         let (mut is_due, mut failed) = (retrainer.is_some(), None);
@@ -302,6 +317,11 @@ impl Node {
             if let Err(error) = keeper.reclaim().await {
                 failed = Some(error.into());
             }
+            if let Some(receptionist) = &receptionist
+                && let Err(error) = receptionist.tick(&keeper).await
+            {
+                failed = Some(error.into());
+            }
             is_due |= self.hears_of_deaths();
             if is_due {
                 // A sweep that fails, or waits for nobody any longer (W6), is tried again.
@@ -309,6 +329,7 @@ impl Node {
                     Ok(report) => {
                         is_due = report.given_up_count > 0;
                         retrainer.iter().for_each(Retrainer::look_again);
+                        receptionist.iter().for_each(Receptionist::look_again);
                     }
                     Err(error) => failed = Some(error),
                 }
@@ -321,6 +342,70 @@ impl Node {
         }
         self.fence(keeper.endpoint.client(), owner);
         failed
+    }
+
+    /// From now on sessions can make calls.
+    pub fn take_calls(&self) {
+        self.takes_calls.set(true);
+    }
+
+    /// Whether they can.
+    pub fn takes_calls(&self) -> bool {
+        self.takes_calls.get()
+    }
+
+    /// Which sessions have rings.
+    pub fn desk(&self) -> Arc<Desk> {
+        Arc::clone(&self.desk)
+    }
+
+    /// The tables that the node holds in memory of its own.
+    pub fn server(&self) -> &TableServer {
+        &self.server
+    }
+
+    fn receptionist(&self) -> Receptionist {
+        Receptionist::new(self.desk(), Arc::clone(&self.server))
+    }
+
+    /// Does what is due for calls while the world stands still: sessions get rings, and requests
+    /// are answered.
+    ///
+    /// # Panics
+    /// The region is not there, which it is.
+    pub fn answer_still(&self) {
+        let keeper = self.keeper(StillEndpoint::new(&self.world), OwnerWord::FREE);
+        self.tend_desk(&keeper);
+        let mut dispatcher = self.still_dispatcher.borrow_mut();
+        let mut pile = Pile {
+            tasks: Vec::new(),
+            count_max: usize::MAX,
+        };
+        let mut batch = Batch::new();
+        let turned = dispatcher.turn(&keeper.endpoint, &mut batch, &mut pile);
+        block_on(turned, || 0).expect("inside the region");
+        for task in pile.tasks {
+            let way = (&keeper.endpoint, &self.layout);
+            let answered = task.answer(way, &mut batch, &self.server);
+            block_on(answered, || 0).expect("inside the region");
+        }
+    }
+
+    /// Takes the rings of all sessions that have ended back, and those that agents left which died,
+    /// while the world stands still. False: somebody holds some of them for ever (J2).
+    ///
+    /// # Panics
+    /// The region is not there, which it is.
+    pub fn close_desk(&self, keeper: &Keeper<StillEndpoint>) -> bool {
+        self.tend_desk(keeper);
+        let mut dispatcher = self.still_dispatcher.borrow_mut();
+        *dispatcher = Dispatcher::new(self.desk());
+        self.tend_desk(keeper);
+        self.desk.is_empty()
+    }
+
+    fn tend_desk(&self, keeper: &Keeper<StillEndpoint>) {
+        block_on(self.receptionist().tick(keeper), || 0).expect("inside the region");
     }
 
     fn begin_agent(&self, client: ClientId, owner: OwnerWord) {

@@ -118,6 +118,9 @@ impl Plan {
         if table.layer == LayerKind::Learned && random.chance(400) {
             draw_budgets(&mut random, &mut clients);
         }
+        if profile == Profile::Calls {
+            draw_calls(seed, &mut table, &mut clients);
+        }
         if matches!(profile, Profile::Trees | Profile::Compaction) {
             draw_tree(seed, &mut table, &mut clients);
         }
@@ -172,6 +175,17 @@ impl Plan {
         keys
     }
 
+    /// Whether the node executes operations of some table.
+    pub fn has_calls(&self) -> bool {
+        let operations = self.clients.iter().flat_map(|client| &client.lanes);
+        let mut operations = operations.flatten();
+        let is_remote = |operation: &Operation| match operation {
+            Operation::Create(shape) => !shape.layer.has_leaves(),
+            _ => false,
+        };
+        !self.table.layer.has_leaves() || operations.any(is_remote)
+    }
+
     /// How many operations there are.
     pub fn operation_count(&self) -> usize {
         let lanes = self.clients.iter().flat_map(|client| &client.lanes);
@@ -204,7 +218,7 @@ fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
 fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usize) -> Vec<Fault> {
     match profile {
         Profile::Calm => Vec::new(),
-        Profile::Crashes | Profile::Trees => draw_faults(random, client_count),
+        Profile::Crashes | Profile::Trees | Profile::Calls => draw_faults(random, client_count),
         Profile::Retraining | Profile::Compaction => {
             let mut faults = draw_faults(random, client_count);
             faults.extend(draw_retraining_faults(random, client_count));
@@ -252,7 +266,7 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
                 shape.layer = if has_budgets {
                     LayerKind::Sherman
                 } else {
-                    *random.choose(&LayerKind::ALL)
+                    *random.choose(&LayerKind::OF_LEAVES)
                 };
             }
         }
@@ -263,13 +277,32 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
+/// And what is drawn of calls.
+const OF_CALLS: u64 = 0x6361_6c6c_735f_6f66;
+
+/// Has the node hold the table, and others that come and go.
+fn draw_calls(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
+    let mut random = Random::new(seed ^ OF_CALLS);
+    table.layer = LayerKind::Rpc;
+    for client in &mut *clients {
+        client.metadata_budget_bytes = None;
+        for operation in client.lanes.iter_mut().flatten() {
+            if let Operation::Create(shape) = operation
+                && random.chance(700)
+            {
+                shape.layer = LayerKind::Rpc;
+            }
+        }
+    }
+}
+
 /// Where mishaps are drawn that nodes have a part in, half of the pools have several.
 fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
     match profile {
         Profile::Crashes | Profile::Retraining | Profile::Trees | Profile::Compaction => {
             *random.choose(&[1, 1, 2, 3])
         }
-        Profile::Calm | Profile::NodeLoss => 1,
+        Profile::Calm | Profile::NodeLoss | Profile::Calls => 1,
     }
 }
 

@@ -68,11 +68,13 @@ pub enum Plant {
     HandedOverPastFence,
     /// A cache of a tree is searched when half of it has been read (I7).
     CacheHalfBuilt,
+    /// A dead session's rings are free while replies are still written into them (E9).
+    RingsFreedEarly,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -97,6 +99,7 @@ impl Plant {
         Self::ListedBeforeLinked,
         Self::HandedOverPastFence,
         Self::CacheHalfBuilt,
+        Self::RingsFreedEarly,
     ];
 
     /// The name for users.
@@ -126,6 +129,7 @@ impl Plant {
             Self::ListedBeforeLinked => "listed-before-linked",
             Self::HandedOverPastFence => "handed-over-past-fence",
             Self::CacheHalfBuilt => "cache-half-built",
+            Self::RingsFreedEarly => "rings-freed-early",
         }
     }
 
@@ -147,6 +151,7 @@ impl Plant {
             Self::ListedBeforeLinked | Self::HandedOverPastFence | Self::CacheHalfBuilt => {
                 Profile::Trees
             }
+            Self::RingsFreedEarly => Profile::Calls,
             _ => Profile::Crashes,
         }
     }
@@ -174,6 +179,7 @@ impl Plant {
             Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
             Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
             Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsWhole),
+            Self::RingsFreedEarly => Some(ProtocolCheck::RingsAreLetGo),
             _ => None,
         }
     }

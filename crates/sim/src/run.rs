@@ -1,5 +1,6 @@
 //! One run of a plan, from an empty region to the verdict.
 
+mod calls;
 mod client;
 mod mishap;
 mod verdict;
@@ -17,6 +18,7 @@ use farleaf_leaf::LocalLocks;
 use farleaf_node::retrain::RetrainPolicy;
 use farleaf_types::OwnerWord;
 
+use self::calls::start_serving;
 use self::client::start_client;
 use self::mishap::strike;
 use self::verdict::conclude;
@@ -161,6 +163,9 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         tasks.spawn(async move { strike(&stage, &crew, fault).await });
     }
     start_agent(&stage, &tasks);
+    if stage.node.takes_calls() {
+        start_serving(&tasks, &stage);
+    }
     let ended = tasks.run(STEP_COUNT_MAX);
     if ended != Ended::Done {
         let how = format!("somebody waits for ever: {ended:?}");
@@ -232,6 +237,9 @@ fn prepare(
     plan: &Plan,
     findings: &Findings,
 ) -> Result<(), Box<dyn core::error::Error>> {
+    if plan.has_calls() {
+        node.take_calls();
+    }
     let table = &plan.table;
     let layer = (table.layer, table.entry_count_max);
     node.create_table(layer, table.slots, table.fill_percent)?;
@@ -241,6 +249,8 @@ fn prepare(
         let loaded = block_on(session.perform(&load, None), || 0)?;
         assert_eq!(loaded, Answer::Loaded, "an empty table can be loaded");
         block_on(session.close(), || 0)?;
+        let keeper = node.keeper(StillEndpoint::new(&node.world), OwnerWord::FREE);
+        assert!(node.close_desk(&keeper), "nobody else is there");
     }
     if table.is_memory_reused {
         node.hand_out_all();
@@ -256,7 +266,7 @@ fn open_still(
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
     let endpoint = StillEndpoint::with_plant(&node.world, plant);
     let owner = node.register(endpoint.client());
-    let host = SimHost::new(node, endpoint.client(), findings, Arc::default());
+    let host = SimHost::new(node, endpoint.client(), findings, Arc::default()).still();
     let session = AsyncSession::new(host, endpoint, owner);
     Ok(block_on(Session::open(session), || 0)?)
 }

@@ -82,21 +82,16 @@ pub(crate) fn run(arguments: &SimArguments) -> anyhow::Result<Ending> {
 
 /// The list is the simulator's own.
 fn plant_help() -> String {
-    let names = |profile: Profile| {
+    let with = Profile::ALL.into_iter().filter_map(|profile| {
         let plants = Plant::ALL.into_iter();
         let names = plants.filter(|plant| plant.profile() == profile);
-        names.map(Plant::name).collect::<Vec<_>>().join(", ")
-    };
+        let names: Vec<_> = names.map(Plant::name).collect();
+        (!names.is_empty()).then(|| format!("with profile `{profile}` {}", names.join(", ")))
+    });
     format!(
-        "Plant a bug, which must be found within {} runs: with profile `{}` {}; with `{}` {}; with \
-         `{}` {}",
+        "Plant a bug, which must be found within {} runs: {}",
         count(FOUND_WITHIN_RUN_COUNT),
-        Profile::Crashes,
-        names(Profile::Crashes),
-        Profile::Retraining,
-        names(Profile::Retraining),
-        Profile::Trees,
-        names(Profile::Trees),
+        with.collect::<Vec<_>>().join("; "),
     )
 }
 

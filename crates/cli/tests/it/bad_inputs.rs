@@ -36,7 +36,8 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'run-freed-early', 'idle-session-ignored', 'retired-leaf-trusted', 'pages-kept', \
     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed', \
     'lock-held-while-training', 'snapshot-before-runs', 'moved-at-once', 'sibling-at-once', \
-    'listed-before-linked', 'handed-over-past-fence', 'cache-half-built'\n";
+    'listed-before-linked', 'handed-over-past-fence', 'cache-half-built', \
+    'rings-freed-early'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]
@@ -97,7 +98,7 @@ const ARGUMENTS: &[Case] = &[
     case(&["table", "create", "t", "--fill", "101"], 2, &["'101'", "--fill", "25 to 100"]),
     case(&["table", "create", "t", "--epsilon", "0"], 2, &["'0'", "--epsilon", "0.5 to 1024"]),
     case(&["table", "create", "t", "--epsilon", "NaN"], 2, &["'NaN'", "0.5 to 1024"]),
-    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'fg' and 'sherman'"]),
+    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'sherman' and 'rpc'"]),
 ];
 
 #[rustfmt::skip]

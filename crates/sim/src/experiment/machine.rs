@@ -128,4 +128,9 @@ impl Host for Process {
         self.machine.registry.sessions.borrow_mut().close(owner);
         Ok(())
     }
+
+    /// Machines of an experiment do not fail.
+    fn is_node_gone(&self, _owner: OwnerWord, _look_count: u32) -> bool {
+        false
+    }
 }

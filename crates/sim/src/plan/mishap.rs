@@ -143,17 +143,21 @@ pub enum Profile {
     /// All that of `Trees`, on tables that lose most of what they have and are compacted all the
     /// time; retrainers die in the middle of it, and nodes are drained (K1 to K6).
     Compaction,
+    /// All that of `Crashes`, on tables whose records the memory node holds: every operation is a
+    /// call (J1 to J6, E1 to E9).
+    Calls,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Calm,
         Self::Crashes,
         Self::Retraining,
         Self::NodeLoss,
         Self::Trees,
         Self::Compaction,
+        Self::Calls,
     ];
 
     /// The name for users.
@@ -165,6 +169,7 @@ impl Profile {
             Self::NodeLoss => "node-loss",
             Self::Trees => "trees",
             Self::Compaction => "compaction",
+            Self::Calls => "calls",
         }
     }
 }
@@ -178,8 +183,8 @@ impl fmt::Display for Profile {
 /// A name that no profile has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees' and \
-     'compaction'"
+    "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
+     'compaction' and 'calls'"
 )]
 pub struct UnknownProfile(pub String);
 

@@ -77,6 +77,11 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
         let how = "nobody works any more, and still the sweep waits".to_owned();
         stage.complain(Violation::new("progress", how));
     }
+    // After the sweep: what dead agents were about is this keeper's now (J4).
+    if node.takes_calls() && !node.close_desk(&keeper) {
+        let how = "nobody works any more, and still rings are held".to_owned();
+        stage.complain(Violation::new("progress", how));
+    }
     let are_spared = stage.actors.borrow().iter().all(|actor| actor.was_spared);
     // What an agent that died was about is for the sweep, too.
     let is_agent_spared = !plan

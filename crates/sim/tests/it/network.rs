@@ -134,7 +134,7 @@ fn an_experiment_is_deterministic() {
 #[test]
 fn all_workloads_run_on_all_layers() {
     let model = profile("rolex");
-    for layer in LayerKind::ALL {
+    for layer in LayerKind::OF_LEAVES {
         for letter in WorkloadLetter::ALL {
             let windows = measured(&model, layer, WorkloadSpec::of(letter));
             for window in windows {
@@ -204,7 +204,7 @@ fn gets_in_trees_cost_what_the_layers_promise() {
 #[test]
 fn metadata_is_the_same_before_a_run_and_in_it() {
     let model = profile("rolex");
-    for layer in LayerKind::ALL {
+    for layer in LayerKind::OF_LEAVES {
         let image = image(&model, layer, 4);
         let work = work(mixed(1.0, 0.0, 0.0), 4);
         let window = &run(&image, &work, &model).expect("runs")[1];
