@@ -7,16 +7,18 @@
 //! - [`report`]: what a run measured, as tables and as JSON.
 //! - [`runner`]: loads a store, runs a workload on it from many threads, times and checks it.
 //! - [`budget`]: what gets cost sessions that hold only a part of what leads to leaves; no YCSB.
+//! - [`calls`]: what a call of the memory node costs, beside a plain echo; no YCSB.
 //! - [`costs`]: what each operation costs with each search layer, by the counters; no YCSB.
 //! - [`timeline`]: watches a table while it grows, shrinks or moves; no YCSB.
 //!
-//! Only [`runner`], [`budget`], [`costs`] and [`timeline`] know a store, a clock and threads;
-//! whoever brings others of these, a simulator say, uses the rest as it is. With one seed all but
-//! these four yields the same in every run.
+//! Only [`runner`], [`budget`], [`calls`], [`costs`] and [`timeline`] know a store, a clock and
+//! threads; whoever brings others of these, a simulator say, uses the rest as it is. With one seed
+//! all but these five yields the same in every run.
 
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod calls;
 pub mod costs;
 pub mod dataset;
 pub mod distribution;

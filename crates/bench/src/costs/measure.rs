@@ -128,6 +128,7 @@ fn loaded(
         fabric: table.fabric.embedded(&table.verbs),
         size_bytes: size::pool_size_bytes(&table, table.operations),
         retrain_thread_count: 0,
+        ..PoolOptions::default()
     })?;
     load_keys(&pool, &table, keys, sink)?;
     Ok(pool)

@@ -72,6 +72,9 @@ pub enum BenchError {
         /// How it failed.
         source: Box<farleaf::Error>,
     },
+    /// The echo that calls are compared with failed.
+    #[error("the echo over loopback TCP failed: {0}")]
+    Echo(io::Error),
     /// The store failed outside of the operations that are counted with a search layer.
     #[error("{layer}: the store failed: {source}")]
     Layer {

@@ -25,6 +25,7 @@ pub(super) fn make(config: &TimelineConfig) -> Result<Pool, TimelineError> {
         fabric,
         size_bytes,
         retrain_thread_count: config.retrain_threads,
+        ..PoolOptions::default()
     });
     pool.map_err(TimelineError::store("making a pool"))
 }

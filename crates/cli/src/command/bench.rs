@@ -1,5 +1,6 @@
 //! `farleaf bench`: the YCSB core workloads, in a pool of their own (`bench timeline` is in
-//! `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`).
+//! `bench_timeline`, `bench budget` in `bench_budget`, `bench costs` in `bench_costs`, `bench
+//! calls` in `bench_calls`).
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use indicatif::ProgressBar;
 
 use crate::arguments::{COMMIT, RdmaArguments, parse_epsilon, parse_fill, parse_slots};
 use crate::command::bench_budget::{self, BudgetArguments};
+use crate::command::bench_calls::{self, CallsArguments};
 use crate::command::bench_costs::{self, CostsArguments};
 use crate::command::bench_timeline::{self, TimelineArguments};
 use crate::failure::{BadArgument, Ending};
@@ -42,6 +44,8 @@ enum BenchCommand {
     Ycsb(YcsbArguments),
     /// What gets cost under metadata budgets, from all of the models to almost none
     Budget(Box<BudgetArguments>),
+    /// What a call of the memory node costs, beside a plain echo over loopback TCP
+    Calls(CallsArguments),
     /// What each operation costs with each search layer: round trips, bytes, atomics, metadata
     Costs(Box<CostsArguments>),
     /// A table watched while it grows, shrinks or moves, second by second
@@ -61,7 +65,8 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_workload)]
     workload: Vec<WorkloadChoice>,
 
-    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`; several with commas
+    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `rpc`; several with
+    /// commas
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     #[arg(default_values_t = [RunConfig::default().layer])]
     index: Vec<LayerKind>,
@@ -168,6 +173,7 @@ fn parse_link_count(text: &str) -> Result<u32, &'static str> {
 pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::Result<Ending> {
     let arguments = match &arguments.command {
         Some(BenchCommand::Budget(arguments)) => return bench_budget::run(rdma, arguments),
+        Some(BenchCommand::Calls(arguments)) => return bench_calls::run(rdma, arguments),
         Some(BenchCommand::Costs(arguments)) => return bench_costs::run(rdma, arguments),
         Some(BenchCommand::Timeline(arguments)) => return bench_timeline::run(rdma, arguments),
         Some(BenchCommand::Ycsb(arguments)) => arguments,

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 mod bench_budget;
+mod bench_calls;
 mod bench_costs;
 mod bench_timeline;
 mod connection;

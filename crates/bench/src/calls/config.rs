@@ -1,0 +1,90 @@
+//! Which fabrics, and how many calls.
+
+use farleaf::VerbsOptions;
+
+use crate::runner::{BenchError, FabricKind};
+
+/// Calls under way at a time, at the most.
+const IN_FLIGHT_COUNT_MAX: u32 = 1024;
+
+/// What to measure: the options of `farleaf bench calls`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallsConfig {
+    /// Over which fabrics the node is called.
+    pub fabrics: Vec<FabricKind>,
+    /// How many calls are under way at a time.
+    pub in_flight: Vec<u32>,
+    /// Calls of a round.
+    pub operations: u64,
+    /// Rounds.
+    pub rounds: u32,
+    /// Which RDMA device serves, where that is a fabric.
+    pub verbs: VerbsOptions,
+    /// The version that is measured.
+    pub commit: String,
+}
+
+impl Default for CallsConfig {
+    /// Shared memory and TCP; one call at a time, and 16; five rounds of 20,000.
+    fn default() -> Self {
+        Self {
+            fabrics: vec![FabricKind::Shm, FabricKind::Tcp],
+            in_flight: vec![1, 16],
+            operations: 20_000,
+            rounds: 5,
+            verbs: VerbsOptions::default(),
+            commit: String::new(),
+        }
+    }
+}
+
+impl CallsConfig {
+    /// Whether all of it is within its limits; the first option that is not is the error.
+    ///
+    /// # Errors
+    /// [`BenchError::BadOption`].
+    pub fn validate(&self) -> Result<(), BenchError> {
+        let bad = |option, given: String, allowed: String| BenchError::BadOption {
+            option,
+            given,
+            allowed,
+        };
+        if self.fabrics.is_empty() {
+            let allowed = "at least one fabric".to_owned();
+            return Err(bad("fabric", "none".to_owned(), allowed));
+        }
+        let is_bad = |count: &&u32| !(1..=IN_FLIGHT_COUNT_MAX).contains(*count);
+        if let Some(count) = self.in_flight.iter().find(is_bad) {
+            let allowed = format!("1 to {IN_FLIGHT_COUNT_MAX}");
+            return Err(bad("in-flight", count.to_string(), allowed));
+        }
+        if self.in_flight.is_empty() || self.operations == 0 || self.rounds == 0 {
+            let allowed = "at least 1".to_owned();
+            return Err(bad(
+                "operations, --rounds or --in-flight",
+                "0".to_owned(),
+                allowed,
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: the defaults are good, and what is out of range is refused by its name.
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        CallsConfig::default().validate().expect("the defaults");
+        let refused = |change: fn(&mut CallsConfig)| {
+            let mut config = CallsConfig::default();
+            change(&mut config);
+            config.validate().expect_err("out of range").to_string()
+        };
+        assert!(refused(|config| config.fabrics.clear()).starts_with("--fabric is none"));
+        assert!(refused(|config| config.in_flight.push(1025)).starts_with("--in-flight is 1025"));
+        assert!(refused(|config| config.rounds = 0).contains("--rounds"));
+    }
+}

@@ -1,0 +1,316 @@
+//! Rounds, one after the other.
+
+use std::time::Instant;
+
+use farleaf::{LayerKind, OperationKind, Pool, PoolOptions, Session, Table, TableOptions};
+use farleaf_executor::TaskSet;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::config::CallsConfig;
+use super::echo::{Echo, MESSAGE_SIZE_BYTES};
+use crate::runner::{BenchError, FabricKind};
+
+/// Keys of the table that is asked for, so few that looking there costs the node little.
+const KEY_COUNT: u64 = 1024;
+const POOL_SIZE_BYTES: u64 = 16 << 20;
+/// What takes longer counts as this.
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+/// What one subject did with so many calls under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CallsRow {
+    /// `echo`, or the fabric.
+    pub subject: &'static str,
+    /// Calls under way at a time.
+    pub in_flight: u32,
+    /// Calls of all rounds.
+    pub operations: u64,
+    /// The median of the rounds.
+    pub calls_per_s: f64,
+    /// The median of the ratios to the echo of the same round; 1 of the echo itself.
+    pub ratio_to_echo: f64,
+    /// Of all rounds, ns.
+    pub latency_ns_p50: u64,
+    /// The same.
+    pub latency_ns_p99: u64,
+    /// Of one call, by the session's counters; of an echo one, as nobody counts.
+    pub round_trips: f64,
+    /// The same, bytes.
+    pub bytes_read: f64,
+    /// The same, bytes.
+    pub bytes_written: f64,
+    /// Answers that were wrong.
+    pub wrong: u64,
+}
+
+/// Hears of each row as soon as it is whole.
+pub trait CallsSink {
+    /// One subject with so many calls under way.
+    fn row(&self, row: &CallsRow);
+}
+
+/// What answers.
+enum Subject {
+    Echo(Echo),
+    Node {
+        fabric: FabricKind,
+        session: Session,
+        table: Table,
+        /// Ends last.
+        _pool: Pool,
+    },
+}
+
+/// What the rounds of a subject came to.
+struct Rounds {
+    per_s: Vec<f64>,
+    took: Histogram<u64>,
+    wrong_count: u64,
+}
+
+/// Measures all of it.
+///
+/// # Errors
+/// The host has no memory, or no loopback; or a node failed.
+pub fn run(config: &CallsConfig, sink: &dyn CallsSink) -> Result<Vec<CallsRow>, BenchError> {
+    config.validate()?;
+    let mut subjects = vec![Subject::Echo(Echo::start().map_err(BenchError::Echo)?)];
+    for fabric in &config.fabrics {
+        subjects.push(Subject::node(*fabric, config)?);
+    }
+    let mut rows = Vec::new();
+    for in_flight in &config.in_flight {
+        let mut rounds: Vec<Rounds> = subjects.iter().map(|_| Rounds::new()).collect();
+        let before: Vec<_> = subjects.iter().map(Subject::cost).collect();
+        for _ in 0..config.rounds {
+            for (subject, rounds) in subjects.iter_mut().zip(&mut rounds) {
+                rounds.add(subject, config.operations, *in_flight)?;
+            }
+        }
+        let echo_per_s = rounds[0].per_s.clone();
+        let operations = config.operations * u64::from(config.rounds);
+        for ((subject, rounds), before) in subjects.iter().zip(rounds).zip(before) {
+            let ratios = rounds.per_s.iter().zip(&echo_per_s);
+            let ratios = ratios.map(|(own, echo)| own / echo).collect();
+            let cost = subject.cost();
+            let each = |index: usize| (cost[index] - before[index]) / operations as f64;
+            let row = CallsRow {
+                subject: subject.name(),
+                in_flight: *in_flight,
+                operations,
+                calls_per_s: median(rounds.per_s),
+                ratio_to_echo: median(ratios),
+                latency_ns_p50: rounds.took.value_at_quantile(0.5),
+                latency_ns_p99: rounds.took.value_at_quantile(0.99),
+                round_trips: each(0),
+                bytes_read: each(1),
+                bytes_written: each(2),
+                wrong: rounds.wrong_count,
+            };
+            let row = if matches!(subject, Subject::Echo(_)) {
+                CallsRow {
+                    round_trips: 1.0,
+                    bytes_read: MESSAGE_SIZE_BYTES as f64,
+                    bytes_written: MESSAGE_SIZE_BYTES as f64,
+                    ..row
+                }
+            } else {
+                row
+            };
+            sink.row(&row);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+impl Rounds {
+    fn new() -> Self {
+        let took = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3);
+        let took = took.expect("the bounds are in order");
+        Self {
+            per_s: Vec::new(),
+            took,
+            wrong_count: 0,
+        }
+    }
+
+    fn add(
+        &mut self,
+        subject: &mut Subject,
+        operation_count: u64,
+        in_flight: u32,
+    ) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        let took = &mut self.took;
+        let mut record = |ns: u64| took.saturating_record(ns.max(1));
+        self.wrong_count += match subject {
+            Subject::Echo(echo) => echo
+                .run(operation_count, in_flight, &mut record)
+                .map_err(BenchError::Echo)?,
+            Subject::Node { session, table, .. } => {
+                call(session, table, (operation_count, in_flight), &mut record).map_err(in_layer)?
+            }
+        };
+        self.per_s
+            .push(operation_count as f64 / begun.elapsed().as_secs_f64());
+        Ok(())
+    }
+}
+
+impl Subject {
+    fn node(fabric: FabricKind, config: &CallsConfig) -> Result<Self, BenchError> {
+        let made = || {
+            let pool = Pool::embedded(&PoolOptions {
+                fabric: fabric.embedded(&config.verbs),
+                size_bytes: POOL_SIZE_BYTES,
+                retrain_thread_count: 0,
+                ..PoolOptions::default()
+            })?;
+            let session = pool.session()?;
+            let options = TableOptions {
+                layer: LayerKind::Rpc,
+                ..TableOptions::default()
+            };
+            let table = session.create_table("calls", &options)?;
+            table.bulk_load((0..KEY_COUNT).map(|key| (key, value_of(key))), |_| ())?;
+            Ok(Self::Node {
+                fabric,
+                session,
+                table,
+                _pool: pool,
+            })
+        };
+        made().map_err(in_layer)
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Echo(_) => "echo",
+            Self::Node { fabric, .. } => fabric.name(),
+        }
+    }
+
+    /// Round trips, bytes read and bytes written so far.
+    fn cost(&self) -> [f64; 3] {
+        match self {
+            Self::Echo(_) => [0.0; 3],
+            Self::Node { session, .. } => {
+                let cost = session.counters(OperationKind::Get).cost;
+                [cost.round_trips, cost.bytes_read, cost.bytes_written].map(|it| it as f64)
+            }
+        }
+    }
+}
+
+const fn value_of(key: u64) -> u64 {
+    key ^ 0x5555
+}
+
+/// Returns how many answers were wrong.
+fn call(
+    session: &Session,
+    table: &Table,
+    (operation_count, in_flight): (u64, u32),
+    mut took: impl FnMut(u64),
+) -> Result<u64, farleaf::Error> {
+    let table = table.asynchronous();
+    let ask = |number: u64| async move {
+        let (key, begun) = (number % KEY_COUNT, Instant::now());
+        let found = table.get(key).await;
+        (found, value_of(key), begun.elapsed().as_nanos() as u64)
+    };
+    let (mut wrong_count, mut failed) = (0, None);
+    let mut done = |(found, wanted, ns): (Result<Option<u64>, farleaf::Error>, u64, u64)| {
+        took(ns);
+        match found {
+            Ok(found) => wrong_count += u64::from(found != Some(wanted)),
+            Err(error) => failed = Some(error),
+        }
+    };
+    if in_flight == 1 {
+        for number in 0..operation_count {
+            done(session.block_on(ask(number)));
+        }
+    } else {
+        let mut tasks = TaskSet::with_capacity(in_flight as usize);
+        for number in 0..operation_count {
+            tasks.make_room(session.completions(), &mut done);
+            match tasks.spawn(ask(number)) {
+                Ok(Some(ended)) => done(ended),
+                Ok(None) => {}
+                Err(_) => unreachable!("there is room"),
+            }
+        }
+        tasks.drain(session.completions(), &mut done);
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(wrong_count),
+    }
+}
+
+fn in_layer(source: farleaf::Error) -> BenchError {
+    BenchError::Layer {
+        layer: LayerKind::Rpc,
+        source: Box::new(source),
+    }
+}
+
+/// Of an even number, the upper one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    struct Rows(RefCell<Vec<CallsRow>>);
+
+    impl CallsSink for Rows {
+        fn row(&self, row: &CallsRow) {
+            self.0.borrow_mut().push(row.clone());
+        }
+    }
+
+    /// Promise: every answer is right; in shared memory a call is one round trip that writes one
+    /// segment and reads nothing, whatever is under way.
+    #[test]
+    fn calls_in_shared_memory_are_one_round_trip() {
+        let config = CallsConfig {
+            fabrics: vec![FabricKind::Mem, FabricKind::Tcp],
+            in_flight: vec![1, 8],
+            operations: 300,
+            rounds: 2,
+            ..CallsConfig::default()
+        };
+        let sink = Rows(RefCell::default());
+        let rows = run(&config, &sink).expect("it runs");
+        assert_eq!(rows, sink.0.into_inner());
+        let names: Vec<_> = rows
+            .iter()
+            .map(|row| (row.subject, row.in_flight))
+            .collect();
+        let expected = [
+            ("echo", 1),
+            ("mem", 1),
+            ("tcp", 1),
+            ("echo", 8),
+            ("mem", 8),
+            ("tcp", 8),
+        ];
+        assert_eq!(names, expected);
+        for row in &rows {
+            assert_eq!((row.wrong, row.operations), (0, 600), "{row:?}");
+            assert!(row.calls_per_s > 0.0 && row.ratio_to_echo > 0.0, "{row:?}");
+            let is_segment = (row.bytes_written - MESSAGE_SIZE_BYTES as f64).abs() < 1e-9;
+            assert!(is_segment, "{row:?}");
+        }
+        let mem = &rows[1];
+        assert_eq!((mem.round_trips, mem.bytes_read), (1.0, 0.0), "{mem:?}");
+    }
+}

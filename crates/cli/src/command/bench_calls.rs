@@ -1,0 +1,91 @@
+//! `farleaf bench calls`: what a call of the memory node costs, beside a plain echo.
+
+use std::cell::RefCell;
+
+use anyhow::Context;
+use clap::Args;
+use farleaf_bench::calls::{self, CallsConfig, CallsRow, CallsSink};
+use farleaf_bench::runner::FabricKind;
+
+use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
+use crate::failure::{BadArgument, Ending};
+use crate::output::{OutputFormat, print};
+use crate::private_files;
+use crate::quantity::parse_positive_count;
+
+/// What to measure. The defaults are [`CallsConfig`]'s.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CallsArguments {
+    /// Fabrics: `shm`, `tcp`, `mem`, `verbs`; several with commas
+    #[arg(long, value_name = "FABRICS", value_delimiter = ',')]
+    #[arg(default_values_t = CallsConfig::default().fabrics)]
+    fabric: Vec<FabricKind>,
+
+    /// Calls that the thread keeps in flight; several with commas
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    #[arg(default_values_t = CallsConfig::default().in_flight)]
+    in_flight: Vec<u32>,
+
+    /// Calls of a round, such as 20000 or 20k
+    #[arg(long, value_name = "COUNT", default_value_t = CallsConfig::default().operations)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    operations: u64,
+
+    /// Rounds, in each of which all take their turn
+    #[arg(long, value_name = "COUNT", default_value_t = CallsConfig::default().rounds)]
+    rounds: u32,
+
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+/// Measures. Wrong answers end with status 1.
+pub(super) fn run(rdma: &RdmaArguments, arguments: &CallsArguments) -> anyhow::Result<Ending> {
+    let config = CallsConfig {
+        fabrics: arguments.fabric.clone(),
+        in_flight: arguments.in_flight.clone(),
+        operations: arguments.operations,
+        rounds: arguments.rounds,
+        verbs: rdma.into(),
+        commit: COMMIT.to_owned(),
+    };
+    config
+        .validate()
+        .map_err(|error| BadArgument(error.to_string()))?;
+    private_files::remove_at_signals().context("cannot take signals")?;
+    let screen = Screen {
+        format: arguments.output.output,
+        printed: RefCell::new(Ok(())),
+    };
+    if screen.format == OutputFormat::Text {
+        print(calls::header_text(&config))?;
+    }
+    let ran = calls::run(&config, &screen);
+    screen.printed.replace(Ok(()))?;
+    Ok(if ran?.iter().all(|row| row.wrong == 0) {
+        Ending::Done
+    } else {
+        Ending::Lacking
+    })
+}
+
+/// Each row on stdout as soon as it is measured.
+struct Screen {
+    format: OutputFormat,
+    /// What became of printing.
+    printed: RefCell<anyhow::Result<()>>,
+}
+
+impl CallsSink for Screen {
+    fn row(&self, row: &CallsRow) {
+        let mut printed = self.printed.borrow_mut();
+        if printed.is_ok() {
+            *printed = match self.format {
+                OutputFormat::Text => print(calls::calls_row(row)),
+                OutputFormat::Json => serde_json::to_string(row)
+                    .map_err(Into::into)
+                    .and_then(|line| print(line + "\n")),
+            };
+        }
+    }
+}
