@@ -36,7 +36,7 @@
 //!
 //! `segment` is one line and its prediction; `region` the set of all lines that fit the points so
 //! far, in exact arithmetic; `builder` the stream that closes segments; `upper` the search for a
-//! segment.
+//! segment. [`recursive`] is apart from these: XStore's two-level models, which nothing uses yet.
 //!
 //! # Papers, and where we deviate
 //!
@@ -59,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+pub mod recursive;
 mod region;
 mod segment;
 mod upper;
