@@ -180,9 +180,15 @@ impl<H: Host> AsyncTable<H> {
                 ..LoadSummary::default()
             }),
             Err(error) => {
-                // If that fails, too, the node forgets the load with the session.
-                let drop = Request::LoadDrop { load };
-                let _ = self.ask(OperationKind::BulkLoad, &drop, 1).await;
+                let may_answer = !matches!(
+                    error.kind(),
+                    ErrorKind::Call(_) | ErrorKind::Fabric(_) | ErrorKind::SessionBroken
+                );
+                if may_answer {
+                    // If that fails, the node forgets the load with the session.
+                    let drop = Request::LoadDrop { load };
+                    let _ = self.ask(OperationKind::BulkLoad, &drop, 1).await;
+                }
                 Err(error)
             }
         }

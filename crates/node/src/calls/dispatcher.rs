@@ -74,7 +74,8 @@ impl Dispatcher {
     }
 
     /// Reads each mailbox, as long as `give` has room for one more request, which it takes.
-    /// Returns how many there were. A look at one word for each mailbox in which there is nothing.
+    /// Returns how many there were. Whose turn it is when there is none comes first the next time. A
+    /// look at one word for each mailbox in which there is nothing.
     ///
     /// # Errors
     /// The fabric failed.
@@ -86,9 +87,15 @@ impl Dispatcher {
     ) -> Result<u64, BatchError> {
         self.follow();
         let mut count = 0;
-        for open in self.boxes.iter_mut().filter(|open| !open.is_over) {
-            for _ in 0..TURN_COUNT_MAX {
+        for index in 0..self.boxes.len() {
+            let open = &mut self.boxes[index];
+            for taken_count in 0..TURN_COUNT_MAX {
+                if open.is_over {
+                    break;
+                }
                 if !give.has_room() {
+                    let passed_count = index + usize::from(taken_count > 0);
+                    self.boxes.rotate_left(passed_count);
                     return Ok(count);
                 }
                 match open.mailbox.next(near, near, batch).await {
@@ -171,5 +178,60 @@ impl Give for Pile {
 
     fn give(&mut self, task: Task) {
         self.tasks.push(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_executor::{TaskSet, block_on};
+    use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+    use farleaf_message::{Caller, Lines};
+    use farleaf_region::layout::ChunkIndex;
+    use farleaf_types::{Incarnation, OwnerWord, SessionId};
+
+    use crate::calls::desk::rings_of;
+    use crate::sessions::format_region;
+
+    /// Promise (J3): where there is room for one request at a time, sessions take turns, however
+    /// many requests each has.
+    #[test]
+    fn sessions_take_turns_for_little_room() {
+        let region = Arc::new(MappedRegion::anonymous(4 << 20).expect("memory"));
+        let layout = PoolLayout::from(format_region(&region).expect("large enough"));
+        let endpoint = MappedEndpoint::new(Arc::clone(&region));
+        let desk = Arc::<Desk>::default();
+        let owners = [1, 2, 3].map(|number| {
+            OwnerWord::new(SessionId::new(number).expect("one"), Incarnation::new(1))
+        });
+        let lines = [0, 1, 2].map(|chunk| Lines::new(rings_of(&layout, ChunkIndex(chunk))));
+        for (owner, chunk) in owners.into_iter().zip(0..) {
+            let line = Line::new(&layout, owner, ChunkIndex(chunk));
+            desk.places().open.push(Arc::new(line));
+        }
+        desk.note_change();
+        let mut room: Vec<_> = (0..12).map(|_| (Batch::new(), Vec::new())).collect();
+        let mut calls = TaskSet::with_capacity(12);
+        for (number, (batch, reply)) in room.iter_mut().enumerate() {
+            let lines = &lines[number % 3];
+            let endpoint = &endpoint;
+            let call = async move {
+                let caller = Caller::new(endpoint, endpoint, lines);
+                caller.call(batch, b"any", (8, reply), || false).await
+            };
+            assert!(matches!(calls.spawn(call), Ok(None)), "nobody has answered");
+        }
+        let mut dispatcher = Dispatcher::new(desk);
+        let (mut batch, mut served) = (Batch::new(), Vec::new());
+        for _ in 0..6 {
+            let mut pile = Pile {
+                tasks: Vec::new(),
+                count_max: 1,
+            };
+            let turned = dispatcher.turn(&endpoint, &mut batch, &mut pile);
+            assert_eq!(block_on(turned, || 0).expect("inside the region"), 1);
+            served.push(pile.tasks[0].line.owner);
+        }
+        assert_eq!(served, [owners, owners].concat());
     }
 }
