@@ -34,8 +34,11 @@ pub enum CallError {
          done what was asked by this one is unknown; connect again"
     )]
     Unanswered,
-    /// The server is gone. Whether it has done what was asked is unknown.
-    #[error("the server is gone; whether it has done what was asked is unknown")]
+    /// The server is gone, or has ended the session. Whether it has done what was asked is unknown.
+    #[error(
+        "the server is gone, or has ended this session; whether it has done what was asked is \
+         unknown; connect again, and look"
+    )]
     Gone,
     /// The fabric failed. Whether the server has got the request is unknown.
     #[error(transparent)]

@@ -65,10 +65,13 @@ fn run<E: Endpoint>(
                 let drained = block_on(draining.tick(&keeper), keeper.endpoint.completions());
                 let what = "tell whether a node has been drained";
                 tell_once(what, &drained, &mut told.draining);
+                let had_sweep = sweep_in == Some(0);
                 if let Some(receptionist) = &receptionist {
                     receive(receptionist, &keeper, &mut told.receiving);
+                    if had_sweep {
+                        receptionist.look_again();
+                    }
                 }
-                let had_sweep = sweep_in == Some(0);
                 sweep_in = tick(&keeper, sweep_in, stop, &mut told.reclaiming);
                 // T5.
                 let is_more_due = match &retrainer {

@@ -108,7 +108,7 @@ impl<E: Endpoint> Sessions<E> {
             let incarnation = Incarnation::new(batch.previous(number) + 1);
             let block = self.layout.session(session);
             batch.clear();
-            batch.write(block.offset(1), &[0, 0, 0, pid.into(), 0, 0]);
+            batch.write(block.offset(1), &[0, 0, 0, pid.into(), 0, 0, 0]);
             batch.write_word(block, alive_word(incarnation));
             block_on(
                 self.endpoint.execute(&mut batch),

@@ -8,10 +8,10 @@
 //! | 3 | 1: the session wants to make calls | the session |
 //! | 4 | process number | the node |
 //! | 5 | sequence number that the node waits for | the node |
-//! | 6 | its rings: the chunk's number in the home's region, plus 1; all ones: there is no room |
-//! the node |
+//! | 6 | its rings: their chunk's number, plus 1; all ones: there is no room | the node |
+//! | 7 | the incarnation that word 6 is for | the node |
 //!
-//! - **S1.** The node writes words 1 to 6 (zeros, but for the process) before word 0 says "alive"
+//! - **S1.** The node writes words 1 to 7 (zeros, but for the process) before word 0 says "alive"
 //!   (D7: a new session may hold everything).
 //! - **S2.** The node writes "fenced" only when no verb of that incarnation can take effect any
 //!   more (F6), and a number is given to a new incarnation only after that.
@@ -22,10 +22,11 @@
 //!   its users that an operation that began before does not go on. Nobody is fenced for being
 //!   silent: only for being dead.
 //! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3, then
-//!   makes the region's count of such wishes grow. The node answers in word 6: a chunk of zeros,
-//!   the first half of which is the ring of requests, the second that of replies. It stays the
-//!   session's until that is fenced and the node has written its last reply to it (E9); then the
-//!   node takes it back.
+//!   makes the region's count of such wishes grow. The node answers in word 6, and then in word 7
+//!   for whom: an answer may come so late that the number is another session's. Who has seen its
+//!   own incarnation there reads word 6. It names a chunk of zeros, the first half of which is the
+//!   ring of requests, the second that of replies. It stays the session's until that is fenced and
+//!   the node has written its last reply to it (E9); then the node takes it back.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
@@ -38,7 +39,7 @@ pub const SESSION_COUNT: u64 = 1024;
 /// chunks. Its end then needs no sweep.
 pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
 /// Words of a session's block that are in use.
-pub const SESSION_SIZE_WORDS: usize = 7;
+pub const SESSION_SIZE_WORDS: usize = 8;
 /// Word 6 of a session for whose rings there is no room.
 pub const RINGS_REFUSED: u64 = u64::MAX;
 
@@ -60,7 +61,8 @@ pub struct SessionRecord {
     /// Whether it wants to make calls (S5).
     pub wants_rings: bool,
     /// Word 6 (S5).
-    pub rings: u64,
+    rings: u64,
+    rings_for: u64,
 }
 
 impl SessionRecord {
@@ -74,6 +76,7 @@ impl SessionRecord {
             asked: SequenceNumber(words[5]),
             wants_rings: words[3] == 1,
             rings: words[6],
+            rings_for: words[7],
         }
     }
 
@@ -81,6 +84,12 @@ impl SessionRecord {
     pub fn alive(&self) -> Option<Incarnation> {
         let number = self.life & Incarnation::MAX;
         (self.life & !Incarnation::MAX == LIFE_ALIVE).then(|| Incarnation::new(number))
+    }
+
+    /// What the node has answered the session that is alive (S5): word 6; `None`: nothing yet.
+    pub fn rings(&self) -> Option<u64> {
+        let alive = self.alive()?;
+        (self.rings_for == alive.number()).then_some(self.rings)
     }
 
     /// The last incarnation that is fenced, and so is what was before it (S2); `None`: none is.
@@ -154,7 +163,7 @@ pub fn wants_rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(3)
 }
 
-/// Where the node answers that (S5).
+/// Where the node answers that, and behind it for whom (S5).
 pub fn rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(6)
 }
@@ -180,16 +189,18 @@ mod tests {
             "a later incarnation implies the earlier is fenced"
         );
         assert!(is_fenced(new, 0), "a session that never was is fenced");
-        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 1, 5, 6, 8]);
+        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 1, 5, 6, 9, 8]);
         assert_eq!((record.alive(), record.heartbeat), (Some(new), 3));
         assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
         assert_eq!(record.asked, SequenceNumber(6));
-        assert_eq!((record.wants_rings, record.rings), (true, 8));
+        assert_eq!((record.wants_rings, record.rings()), (true, Some(9)));
+        let late = SessionRecord::decode(&[alive_word(new), 3, 4, 1, 5, 6, 9, 7]);
+        assert_eq!(late.rings(), None, "it was another session's");
         assert_eq!(
-            SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0, 0, 0]).alive(),
+            SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0, 0, 0, 0]).alive(),
             None
         );
-        let last_fenced = |life| SessionRecord::decode(&[life, 0, 0, 0, 0, 0, 0]).last_fenced();
+        let last_fenced = |life| SessionRecord::decode(&[life, 0, 0, 0, 0, 0, 0, 0]).last_fenced();
         assert_eq!(last_fenced(fenced_word(new)), Some(new));
         assert_eq!(last_fenced(alive_word(new)), Some(old), "all before it");
         assert_eq!(last_fenced(alive_word(Incarnation::new(1))), None);

@@ -123,7 +123,8 @@ pub enum ErrorKind {
     /// The memory node has no room for the records that it holds by itself.
     #[error(
         "the memory node has no room for more records of tables with the search layer 'rpc': it \
-         holds one for each 64 bytes of the pool's first node"
+         holds one for each 64 bytes of the pool's first node, those of unfinished loads among \
+         them; delete records, drop tables, or serve a larger pool"
     )]
     NodeFull,
     /// The memory node has no room for the rings by which a session calls it.

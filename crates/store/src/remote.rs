@@ -7,6 +7,7 @@ use farleaf_index::operation::ScanCursor;
 use farleaf_index::rpc::{
     Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, Reply, Request, SCAN_COUNT_MAX,
 };
+use farleaf_message::CallError;
 
 use crate::async_table::Rare;
 use crate::host::Host;
@@ -162,8 +163,10 @@ impl<H: Host> AsyncTable<H> {
         records: impl Iterator<Item = (u64, u64)>,
         progress: impl FnMut(u64),
     ) -> Result<LoadSummary, Error> {
-        let _begun = self.session.begin_slowly(&self.state).await?;
-        let load = self.session.next_load();
+        let (session, state) = (&self.session, &self.state);
+        let _begun = session.begin_slowly(state).await?;
+        session.check_live(state).await?;
+        let load = session.next_load();
         let sent = self.send_parts(load, records, progress).await;
         let loaded = match sent {
             Ok(0) => return Ok(LoadSummary::default()),
@@ -175,15 +178,20 @@ impl<H: Host> AsyncTable<H> {
             Err(error) => Err(error),
         };
         match loaded {
-            Ok(record_count) => Ok(LoadSummary {
-                record_count,
-                ..LoadSummary::default()
-            }),
+            Ok(record_count) => {
+                // A load takes long; were it dropped meanwhile, what was loaded is gone with it.
+                session.check_live(state).await?;
+                Ok(LoadSummary {
+                    record_count,
+                    ..LoadSummary::default()
+                })
+            }
             Err(error) => {
-                let may_answer = !matches!(
-                    error.kind(),
-                    ErrorKind::Call(_) | ErrorKind::Fabric(_) | ErrorKind::SessionBroken
-                );
+                let may_answer = match error.kind() {
+                    ErrorKind::Call(error) => matches!(error, CallError::Refused { .. }),
+                    ErrorKind::Fabric(_) | ErrorKind::SessionBroken => false,
+                    _ => true,
+                };
                 if may_answer {
                     // If that fails, the node forgets the load with the session.
                     let drop = Request::LoadDrop { load };

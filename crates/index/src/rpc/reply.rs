@@ -2,8 +2,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | status (8): 0 done, else a [`Failure`]; whether there is a value (8); how many (32, from
-//! bit 32 on) |
+//! | 0 | 0 or a [`Failure`] (8), whether there is a value (8), shape (16), how many (32) |
 //! | 1.. | the value; values, each behind whether there is one; records; or a number |
 
 use thiserror::Error;

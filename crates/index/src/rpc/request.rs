@@ -2,10 +2,8 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | kind (8), for a compare-and-swap which values there are (8), table id (32, from bit 32 on)
-//! |
-//! | 1.. | key and values; keys; first key and limit; or a load's number and its records or how
-//! many there are |
+//! | 0 | kind (8), which values a compare-and-swap has (8), table id (32, from bit 32 on) |
+//! | 1.. | key and values; keys; first key and limit; a load's number, and its records or count |
 
 use farleaf_types::TableId;
 
@@ -167,7 +165,7 @@ impl Request {
     fn load_part(mut words: Words<'_>) -> Result<Self, BadWords> {
         let load = words.next()?;
         let count = words.clone().rest().len();
-        if !count.is_multiple_of(2) || count / 2 > LOAD_PART_COUNT_MAX {
+        if count == 0 || !count.is_multiple_of(2) || count / 2 > LOAD_PART_COUNT_MAX {
             return Err(BadWords("a part of a load that is none"));
         }
         let keys = words.clone().rest().step_by(2);
@@ -200,7 +198,7 @@ mod tests {
             Just(Request::Count),
             (
                 any::<u64>(),
-                proptest::collection::vec(any::<(u64, u64)>(), 0..40)
+                proptest::collection::vec(any::<(u64, u64)>(), 1..40)
             )
                 .prop_map(|(load, records)| Request::LoadPart { load, records }),
             any::<(u64, u64)>()
@@ -239,6 +237,7 @@ mod tests {
             &[0x0101, 5],
             &[0x0407, 5, 5, 5],
             &[7, 5, 5],
+            &[10, 1],
             &[10, 1, 2],
             &[2; MULTI_GET_COUNT_MAX + 2],
             &[10; 2 * LOAD_PART_COUNT_MAX + 4],

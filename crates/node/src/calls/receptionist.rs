@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_region::RegionError;
@@ -11,7 +12,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{
     self, RINGS_REFUSED, SESSION_SIZE_WORDS, SessionRecord, rings_addr, session_ids,
 };
-use farleaf_types::{NodeId, OwnerWord, TableId};
+use farleaf_types::{NodeId, OwnerWord, SessionId, TableId};
 
 use super::desk::{Desk, Line};
 use super::server::TableServer;
@@ -44,7 +45,7 @@ impl Receptionist {
         self.has_orphans.set(true);
     }
 
-    /// What is due. One round trip while there is nothing.
+    /// What is due. One round trip while there is nothing, and one more while there are tables.
     ///
     /// # Errors
     /// The fabric failed; it is done again with the next one.
@@ -110,6 +111,8 @@ impl Receptionist {
             let Some(line) = line else {
                 return Ok(());
             };
+            // What those who have let go of it wrote comes before it is zeroed.
+            fence(Ordering::Acquire);
             self.server.forget_session(line.owner);
             if let Err(error) = self.free(keeper, line.chunk).await {
                 self.has_orphans.set(true);
@@ -148,30 +151,46 @@ impl Receptionist {
             words.copy_from_slice(batch.words(read));
             let record = SessionRecord::decode(&words);
             let owner = OwnerWord::new(session, record.alive()?);
-            record.wants_rings.then_some((session, owner, record.rings))
+            record
+                .wants_rings
+                .then_some((session, owner, record.rings()))
         });
         let wishes: Vec<_> = wishes.collect();
         for (session, owner, rings) in wishes {
-            match rings {
-                0 => {
-                    let chunk = self.claim(keeper).await?;
-                    let word = chunk.map_or(RINGS_REFUSED, |chunk| chunk.number() + 1);
-                    batch.clear();
-                    batch.write_word(rings_addr(&keeper.layout, session), word);
-                    keeper.endpoint.execute(&mut batch).await?;
-                    if let Some(chunk) = chunk {
-                        self.put(Line::new(&keeper.layout, owner, chunk));
-                    }
-                }
-                RINGS_REFUSED => {}
+            let chunk = match rings {
+                None => self.give(keeper, (session, owner)).await?,
+                Some(RINGS_REFUSED) => None,
                 // J4: told by an agent that has died since, or on the desk.
-                word => {
-                    let chunk = ChunkIndex::new(NodeId(0), word - 1);
-                    self.put(Line::new(&keeper.layout, owner, chunk));
-                }
+                Some(word) => word.checked_sub(1),
+            };
+            let chunk_count = keeper.layout.home().superblock.chunk_count;
+            if let Some(number) = chunk.filter(|number| *number < chunk_count) {
+                let chunk = ChunkIndex::new(NodeId(0), number);
+                self.put(Line::new(&keeper.layout, owner, chunk));
             }
         }
         Ok(())
+    }
+
+    /// Gives a session rings, and tells it: the number of their chunk; `None`: there is no room.
+    async fn give<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        (session, owner): (SessionId, OwnerWord),
+    ) -> Result<Option<u64>, RegionError> {
+        let incarnation = owner.holder().map_or(0, |(_, number)| number.number());
+        // J4: until it is told, nobody knows of the chunk.
+        let had_orphans = self.has_orphans.replace(true);
+        let number = self.claim(keeper).await?.map(ChunkIndex::number);
+        let word = number.map_or(RINGS_REFUSED, |number| number + 1);
+        let mut batch = Batch::new();
+        let place = rings_addr(&keeper.layout, session);
+        // S5: for whom it is, last.
+        batch.write_word(place, word);
+        batch.write_word(place.offset(1), incarnation);
+        keeper.endpoint.execute(&mut batch).await?;
+        self.has_orphans.set(had_orphans);
+        Ok(number)
     }
 
     /// Puts a line on the desk, if its session has none there.
@@ -192,6 +211,7 @@ impl Receptionist {
         keeper: &Keeper<E>,
     ) -> Result<Option<ChunkIndex>, RegionError> {
         let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+        let allocator = allocator.taking_used_first();
         let claimed = allocator.claim(1, ChunkPurpose::Rings, TableId(0)).await;
         match claimed {
             Ok(range) => Ok(Some(range.first)),

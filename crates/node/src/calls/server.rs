@@ -24,6 +24,9 @@ const STRIPE_COUNT: usize = 256;
 /// What a record takes of the node's memory, about: a node of the skip list and its links.
 const RECORD_SIZE_BYTES: u64 = 64;
 
+/// Loads that a session may have under way.
+const LOAD_COUNT_MAX: usize = 4;
+
 /// A record's value is changed in place (J5).
 type Records = SkipMap<u64, AtomicU64>;
 
@@ -32,7 +35,7 @@ type Records = SkipMap<u64, AtomicU64>;
 pub struct TableServer {
     tables: RwLock<BTreeMap<TableId, Arc<ServedTable>>>,
     /// By session, and its number of the load.
-    loads: Mutex<HashMap<(OwnerWord, u64), Load>>,
+    loads: Mutex<Loads>,
     room: Arc<Room>,
 }
 
@@ -51,6 +54,9 @@ struct ServedTable {
     stripes: [Mutex<()>; STRIPE_COUNT],
     room: Arc<Room>,
 }
+
+/// Each has a lock of its own: it may take long to fill, or to free.
+type Loads = HashMap<(OwnerWord, u64), Arc<Mutex<Load>>>;
 
 /// What a load has brought so far.
 #[derive(Debug)]
@@ -86,6 +92,10 @@ impl TableServer {
     ) -> Result<Vec<u8>, String> {
         let decoded = Request::decode(request);
         let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        if let Request::LoadDrop { load } = request {
+            // Whether there is the table or not.
+            self.drop_load((session, load));
+        }
         let reply = match self.table(way, id).await {
             Ok(Ok(table)) => self.execute(&table, (session, id), request),
             Ok(Err(failure)) => Reply::Failed(failure),
@@ -131,7 +141,7 @@ impl TableServer {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn loads(&self) -> MutexGuard<'_, HashMap<(OwnerWord, u64), Load>> {
+    fn loads(&self) -> MutexGuard<'_, Loads> {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,30 +169,24 @@ impl TableServer {
             Request::Count => Reply::Count(table.records().len() as u64),
             Request::LoadPart { load, records } => self.take_part((session, load), id, &records),
             Request::LoadCommit { load, record_count } => {
-                let loaded = self
-                    .loads()
-                    .remove(&(session, load))
-                    .filter(|load| load.table == id && load.records.len() as u64 == record_count);
-                match loaded {
+                let load = self.loads().remove(&(session, load));
+                // Nobody else brings parts of it now.
+                let load = load.and_then(Arc::into_inner).map(Mutex::into_inner);
+                let load = load.map(|load| load.unwrap_or_else(PoisonError::into_inner));
+                let is_whole =
+                    |load: &Load| load.table == id && load.records.len() as u64 == record_count;
+                match load.filter(is_whole) {
                     Some(load) => table.take_over(load),
                     None => Reply::Failed(Failure::Unsound),
                 }
             }
-            Request::LoadDrop { load } => {
-                self.loads().remove(&(session, load));
-                Reply::Count(0)
-            }
+            Request::LoadDrop { .. } => Reply::Count(0),
         }
     }
 
     fn take_part(&self, of: (OwnerWord, u64), table: TableId, records: &[(u64, u64)]) -> Reply {
-        let mut loads = self.loads();
-        let load = loads.entry(of).or_insert_with(|| Load {
-            table,
-            records: Records::new(),
-            last: None,
-            room: Arc::clone(&self.room),
-        });
+        let load = self.load(of, table);
+        let mut load = load.lock().unwrap_or_else(PoisonError::into_inner);
         let mut last = load.last;
         let ascends = records.iter().all(|(key, _)| {
             let is_next = last.is_none_or(|last| *key > last);
@@ -202,9 +206,52 @@ impl TableServer {
         Reply::Count(load.records.len() as u64)
     }
 
+    /// A load that has begun, or begins now. A session that has many has given some up, and lost
+    /// the means to say so: the oldest goes.
+    fn load(&self, of: (OwnerWord, u64), table: TableId) -> Arc<Mutex<Load>> {
+        let mut loads = self.loads();
+        if let Some(load) = loads.get(&of) {
+            return Arc::clone(load);
+        }
+        let of_session = loads.keys().filter(|(owner, _)| *owner == of.0);
+        let oldest = of_session.clone().map(|(_, number)| *number).min();
+        let is_crowded = of_session.count() >= LOAD_COUNT_MAX;
+        let given_up = oldest.filter(|_| is_crowded);
+        let given_up = given_up.and_then(|number| loads.remove(&(of.0, number)));
+        let load = Arc::new(Mutex::new(Load {
+            table,
+            records: Records::new(),
+            last: None,
+            room: Arc::clone(&self.room),
+        }));
+        loads.insert(of, Arc::clone(&load));
+        drop(loads);
+        // That takes its time.
+        drop(given_up);
+        load
+    }
+
+    fn drop_load(&self, of: (OwnerWord, u64)) {
+        let load = self.loads().remove(&of);
+        drop(load);
+    }
+
     /// The session is fenced: nothing of its loads will be asked for.
     pub(super) fn forget_session(&self, session: OwnerWord) {
-        self.loads().retain(|(owner, _), _| *owner != session);
+        self.forget_loads(|(owner, _), _| owner == session);
+    }
+
+    /// Frees them when the others can go on.
+    fn forget_loads(&self, is_over: impl Fn((OwnerWord, u64), TableId) -> bool) {
+        let mut over = Vec::new();
+        self.loads().retain(|of, load| {
+            let table = load.lock().unwrap_or_else(PoisonError::into_inner).table;
+            let is_over = is_over(*of, table);
+            if is_over {
+                over.push(Arc::clone(load));
+            }
+            !is_over
+        });
     }
 
     /// J6.
@@ -233,8 +280,11 @@ impl TableServer {
             if batch.words(read)[0] == live_word(id) {
                 continue;
             }
-            let tables = self.tables.write();
-            let dropped = tables.unwrap_or_else(PoisonError::into_inner).remove(&id);
+            self.forget_loads(|_, table| table == id);
+            let dropped = {
+                let tables = self.tables.write();
+                tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
+            };
             if let Some(table) = dropped {
                 let records = table.records().len();
                 tracing::info!(table = %id, records, "forgot a dropped table's records");

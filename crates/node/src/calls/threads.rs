@@ -178,12 +178,10 @@ fn read(shared: &Shared, desk: Arc<Desk>, workers: Vec<(Arc<Queue>, Thread)>, sp
             answer(shared, &endpoint, &mut batch, task);
         }
         match turned {
-            Ok(0) => idle.wait(dispatcher.is_idle()),
-            Ok(_) => idle.end(),
-            Err(error) => {
-                tracing::error!(%error, "cannot read requests; trying again");
-                thread::sleep(SLEEP_IDLE);
-            }
+            // J3: there may be requests that nobody has room for.
+            0 if !workers.0.is_empty() && !workers.has_room() => thread::yield_now(),
+            0 => idle.wait(dispatcher.is_idle()),
+            _ => idle.end(),
         }
     }
 }

@@ -35,10 +35,7 @@ pub(super) fn start_serving(tasks: &Rc<Tasks<'static>>, stage: &Rc<Stage>) {
                 tasks: Vec::new(),
                 count_max: TASK_COUNT_MAX.saturating_sub(under_way_count.get()),
             };
-            if let Err(error) = dispatcher.turn(&*endpoint, &mut batch, &mut pile).await {
-                let how = format!("requests cannot be read: {error}");
-                own.complain(Violation::new("errors", how));
-            }
+            dispatcher.turn(&*endpoint, &mut batch, &mut pile).await;
             for task in pile.tasks {
                 under_way_count.set(under_way_count.get() + 1);
                 let delay = {

@@ -9,7 +9,7 @@ use farleaf_message::{CallError, Caller, Lines};
 use farleaf_node::calls::desk::rings_of;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{RINGS_REFUSED, rings_addr, wants_rings_addr};
-use farleaf_types::NodeId;
+use farleaf_types::{NodeId, WordAddr};
 
 use super::base::SessionCore;
 use crate::host::Host;
@@ -60,7 +60,7 @@ impl<H: Host> SessionCore<H> {
         if let Some(lines) = self.known_lines() {
             return Ok(lines);
         }
-        let Some((session, _)) = self.owner.holder() else {
+        let Some((session, incarnation)) = self.owner.holder() else {
             return Err(ErrorKind::SessionUnknown.into());
         };
         let home = self.layout().home();
@@ -70,25 +70,9 @@ impl<H: Host> SessionCore<H> {
         self.control(&mut batch).await?;
         let is_gone = self.node_watch();
         for attempt in 0.. {
-            batch.clear();
-            let read = batch.read(rings_addr(home, session), 1);
-            self.control(&mut batch).await?;
-            match batch.words(read)[0] {
-                0 => {}
-                RINGS_REFUSED => return Err(ErrorKind::NoRings.into()),
-                word => {
-                    // Another future may have come first: there is one state of the rings.
-                    if let Some(lines) = self.known_lines() {
-                        return Ok(lines);
-                    }
-                    let chunk = ChunkIndex::new(NodeId(0), word - 1);
-                    if chunk.number() >= home.superblock.chunk_count {
-                        return Err(ErrorKind::BadReply("rings outside of its region").into());
-                    }
-                    let lines = Rc::new(Lines::new(rings_of(self.layout(), chunk)));
-                    *self.lines.borrow_mut() = Some(Rc::clone(&lines));
-                    return Ok(lines);
-                }
+            let place = rings_addr(home, session);
+            if self.read_word(place.offset(1)).await? == incarnation.number() {
+                return self.take_rings(self.read_word(place).await?);
             }
             if is_gone() {
                 return Err(ErrorKind::Call(CallError::Gone).into());
@@ -96,6 +80,31 @@ impl<H: Host> SessionCore<H> {
             backoff(attempt).await;
         }
         unreachable!("it goes on")
+    }
+
+    async fn read_word(&self, from: WordAddr) -> Result<u64, Error> {
+        let mut batch = Batch::new();
+        let read = batch.read(from, 1);
+        self.control(&mut batch).await?;
+        Ok(batch.words(read)[0])
+    }
+
+    /// What the node has answered.
+    fn take_rings(&self, word: u64) -> Result<Rc<Lines>, Error> {
+        // Another future may have come first: there is one state of the rings.
+        if let Some(lines) = self.known_lines() {
+            return Ok(lines);
+        }
+        if word == RINGS_REFUSED {
+            return Err(ErrorKind::NoRings.into());
+        }
+        let chunk_count = self.layout().home().superblock.chunk_count;
+        let number = word.checked_sub(1).filter(|number| *number < chunk_count);
+        let number = number.ok_or(ErrorKind::BadReply("rings outside of its region"))?;
+        let chunk = ChunkIndex::new(NodeId(0), number);
+        let lines = Rc::new(Lines::new(rings_of(self.layout(), chunk)));
+        *self.lines.borrow_mut() = Some(Rc::clone(&lines));
+        Ok(lines)
     }
 
     fn known_lines(&self) -> Option<Rc<Lines>> {

@@ -314,3 +314,46 @@ fn it_is_a_map() {
         }
     }
 }
+
+/// Promise: what cut-off loads have sent takes no room for ever: a session has few at a time, and
+/// its next ones are in their place.
+#[test]
+fn cut_off_loads_make_room_for_others() {
+    let pool = Pool::embedded(&PoolOptions {
+        size_bytes: 2 << 20,
+        ..PoolOptions::default()
+    });
+    let pool = pool.unwrap();
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &remote()).unwrap();
+    // A sixth of what the node has room for.
+    let count = (2 << 20) / 64 / 6;
+    for _ in 0..20 {
+        let records = (0..=count).map(|key| {
+            assert!(key < count, "the caller's iterator fails");
+            (key, key)
+        });
+        let load = std::panic::AssertUnwindSafe(|| table.bulk_load(records, |_| {}));
+        assert!(std::panic::catch_unwind(load).is_err());
+    }
+    let loaded = table.bulk_load((0..count).map(|key| (key, key)), |_| {});
+    assert_eq!(loaded.unwrap().record_count, count);
+}
+
+/// Promise: a load into a table that is dropped meanwhile says so.
+#[test]
+fn a_load_into_a_dropped_table_is_none() {
+    for pool in super::mapped_pools(32) {
+        let (session, other) = (pool.session().unwrap(), pool.session().unwrap());
+        let table = session.create_table("t", &remote()).unwrap();
+        let records = (0..5_000).map(|key| {
+            if key == 4_000 {
+                other.drop_table("t").unwrap();
+            }
+            (key, key)
+        });
+        let error = table.bulk_load(records, |_| {}).unwrap_err();
+        let is_dropped = matches!(error.kind(), ErrorKind::TableDropped { .. });
+        assert!(is_dropped, "{error}");
+    }
+}
