@@ -21,8 +21,8 @@ pub(super) const GLOSSARY: [(&str, &str); 23] = [
     (
         "sherman",
         "The same tree, of which each session caches inner nodes one by one; it has met all of them \
-         when an experiment begins. Sherman's local lock table with hand-over, and its commands \
-         combined, are not there: it locks as all layers do.",
+         when an experiment begins. Writers of a compute node wait for a leaf's lock among \
+         themselves, and hand it over.",
     ),
     (
         "fg",
