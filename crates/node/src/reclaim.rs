@@ -12,8 +12,8 @@ use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{self, CatalogEntry, EntryState};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, asked_addr, session_ids};
-use farleaf_types::SequenceNumber;
+use farleaf_region::session::{SessionRecord, asked_addr, read_sessions};
+use farleaf_types::{SequenceNumber, SessionId};
 
 use crate::sweep::Keeper;
 
@@ -64,23 +64,12 @@ impl<E: Endpoint> Keeper<E> {
     /// session has no operation under way here.
     pub(crate) async fn published_by_all(&self) -> Result<SequenceNumber, RegionError> {
         let mut batch = Batch::new();
-        let reads: Vec<_> = session_ids()
-            .map(|session| {
-                (
-                    session,
-                    batch.read(self.layout.session(session), SESSION_SIZE_WORDS),
-                )
-            })
-            .collect();
-        self.endpoint.execute(&mut batch).await?;
+        let records = read_sessions(&self.endpoint, &self.layout, &mut batch).await?;
         let own = self.owner.holder().map(|(session, _)| session);
         let mut least = SequenceNumber(u64::MAX);
         let is_last_ignored = self.endpoint.leaves_out(ProtocolCheck::EverySessionCounts);
         let mut next = least;
-        for (session, read) in reads {
-            let mut words = [0; SESSION_SIZE_WORDS];
-            words.copy_from_slice(batch.words(read));
-            let record = SessionRecord::decode(&words);
+        for (session, record) in records {
             if record.alive().is_some() && Some(session) != own {
                 next = next.min(least.max(record.published));
                 least = least.min(record.published);
@@ -92,24 +81,13 @@ impl<E: Endpoint> Keeper<E> {
     /// S4: asks the sessions that have not published a number yet. Returns how many there are.
     pub(crate) async fn ask_silent(&self, wanted: SequenceNumber) -> Result<u64, RegionError> {
         let mut batch = Batch::new();
-        let reads: Vec<_> = session_ids()
-            .map(|session| {
-                let block = self.layout.session(session);
-                (session, batch.read(block, SESSION_SIZE_WORDS))
-            })
-            .collect();
-        self.endpoint.execute(&mut batch).await?;
+        let records = read_sessions(&self.endpoint, &self.layout, &mut batch).await?;
         let own = self.owner.holder().map(|(session, _)| session);
-        let mut silent = Vec::new();
-        for (session, read) in reads {
-            let mut words = [0; SESSION_SIZE_WORDS];
-            words.copy_from_slice(batch.words(read));
-            let record = SessionRecord::decode(&words);
-            let is_alive = record.alive().is_some() && Some(session) != own;
-            if is_alive && record.published < wanted {
-                silent.push((session, record));
-            }
-        }
+        let is_silent = |(session, record): &(SessionId, SessionRecord)| {
+            let is_alive = record.alive().is_some() && Some(*session) != own;
+            is_alive && record.published < wanted
+        };
+        let silent: Vec<_> = records.into_iter().filter(is_silent).collect();
         batch.clear();
         for (session, record) in silent.iter().filter(|(_, record)| record.asked < wanted) {
             tracing::warn!(

@@ -121,6 +121,30 @@ pub fn session_ids() -> impl Iterator<Item = SessionId> {
     (1..SESSION_COUNT as u16).filter_map(SessionId::new)
 }
 
+/// What the blocks of all sessions say. One round trip.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn read_sessions<E: Endpoint>(
+    endpoint: &E,
+    layout: &RegionLayout,
+    batch: &mut Batch,
+) -> Result<Vec<(SessionId, SessionRecord)>, BatchError> {
+    batch.clear();
+    let reads = session_ids().map(|session| {
+        let block = layout.session(session);
+        (session, batch.read(block, SESSION_SIZE_WORDS))
+    });
+    let reads: Vec<_> = reads.collect();
+    endpoint.execute(batch).await?;
+    let records = reads.into_iter().map(|(session, read)| {
+        let mut words = [0; SESSION_SIZE_WORDS];
+        words.copy_from_slice(batch.words(read));
+        (session, SessionRecord::decode(&words))
+    });
+    Ok(records.collect())
+}
+
 /// Word 0 of the block of an owner's session, and its incarnation; `None` when the word names no
 /// session of this region, so that nobody alive can hold it.
 pub fn life_of(layout: &RegionLayout, owner: OwnerWord) -> Option<(WordAddr, Incarnation)> {

@@ -16,7 +16,7 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_region::members::{Member, MemberState};
-use farleaf_region::session::{SESSION_SIZE_WORDS, SessionRecord, session_ids};
+use farleaf_region::session::read_sessions;
 use farleaf_region::tally::{RetrainTally, read_tally};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
@@ -527,15 +527,10 @@ impl Pool {
             .iter()
             .filter(|(_, chunk)| chunk.purpose != Some(ChunkPurpose::Free));
         let mut batch = Batch::new();
-        let reads: Vec<_> = session_ids()
-            .map(|session| batch.read(layout.session(session), SESSION_SIZE_WORDS))
-            .collect();
-        drive(&endpoint, endpoint.execute(&mut batch))?;
-        let is_alive = |words: &[u64]| {
-            let words = words.try_into().ok();
-            words.is_some_and(|words| SessionRecord::decode(words).alive().is_some())
-        };
-        let alive = reads.iter().filter(|read| is_alive(batch.words(**read)));
+        let sessions = drive(&endpoint, read_sessions(&endpoint, layout, &mut batch))?;
+        let alive = sessions
+            .iter()
+            .filter(|(_, record)| record.alive().is_some());
         Ok(PoolUsage {
             size_bytes: chunk_count * CHUNK_SIZE_BYTES,
             used_bytes: used.count() as u64 * CHUNK_SIZE_BYTES,

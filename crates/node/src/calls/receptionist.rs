@@ -9,10 +9,8 @@ use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{
-    self, RINGS_REFUSED, SESSION_SIZE_WORDS, SessionRecord, rings_addr, session_ids,
-};
-use farleaf_types::{NodeId, OwnerWord, SessionId, TableId};
+use farleaf_region::session::{self, RINGS_REFUSED, rings_addr};
+use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, TableId};
 
 use super::desk::{Desk, Line};
 use super::server::TableServer;
@@ -139,26 +137,14 @@ impl Receptionist {
     /// S5.
     async fn answer_wishes<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<(), RegionError> {
         let mut batch = Batch::new();
-        let reads: Vec<_> = session_ids()
-            .map(|session| {
-                let block = keeper.layout.session(session);
-                (session, batch.read(block, SESSION_SIZE_WORDS))
-            })
-            .collect();
-        keeper.endpoint.execute(&mut batch).await?;
-        let wishes = reads.into_iter().filter_map(|(session, read)| {
-            let mut words = [0; SESSION_SIZE_WORDS];
-            words.copy_from_slice(batch.words(read));
-            let record = SessionRecord::decode(&words);
-            let owner = OwnerWord::new(session, record.alive()?);
-            record
-                .wants_rings
-                .then_some((session, owner, record.rings()))
-        });
-        let wishes: Vec<_> = wishes.collect();
-        for (session, owner, rings) in wishes {
-            let chunk = match rings {
-                None => self.give(keeper, (session, owner)).await?,
+        let records = session::read_sessions(&keeper.endpoint, &keeper.layout, &mut batch).await?;
+        for (session, record) in records {
+            let Some(incarnation) = record.alive().filter(|_| record.wants_rings) else {
+                continue;
+            };
+            let owner = OwnerWord::new(session, incarnation);
+            let chunk = match record.rings() {
+                None => self.give(keeper, (session, incarnation)).await?,
                 Some(RINGS_REFUSED) => None,
                 // J4: told by an agent that has died since, or on the desk.
                 Some(word) => word.checked_sub(1),
@@ -176,9 +162,8 @@ impl Receptionist {
     async fn give<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        (session, owner): (SessionId, OwnerWord),
+        (session, incarnation): (SessionId, Incarnation),
     ) -> Result<Option<u64>, RegionError> {
-        let incarnation = owner.holder().map_or(0, |(_, number)| number.number());
         // J4: until it is told, nobody knows of the chunk.
         let had_orphans = self.has_orphans.replace(true);
         let number = self.claim(keeper).await?.map(ChunkIndex::number);
@@ -187,7 +172,7 @@ impl Receptionist {
         let place = rings_addr(&keeper.layout, session);
         // S5: for whom it is, last.
         batch.write_word(place, word);
-        batch.write_word(place.offset(1), incarnation);
+        batch.write_word(place.offset(1), incarnation.number());
         keeper.endpoint.execute(&mut batch).await?;
         self.has_orphans.set(had_orphans);
         Ok(number)

@@ -6,7 +6,7 @@ use farleaf_executor::block_on;
 use farleaf_fabric::tcp::{JoinRequest, Joined, TcpClient};
 use farleaf_fabric::{Batch, BatchError, Control, ControlError, Endpoint};
 use farleaf_region::members::{MEMBER_ADDRESS_SIZE_BYTES_MAX, Member};
-use farleaf_region::session::{self, SESSION_SIZE_WORDS, SessionRecord};
+use farleaf_region::session::read_sessions;
 use farleaf_region::{RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord};
 
@@ -156,16 +156,10 @@ impl PoolHome {
     fn bar_fenced(&self, link: &GuestLink) -> Result<(), String> {
         let fenced = self.with_endpoint(|endpoint| {
             let mut batch = Batch::new();
-            let blocks = session::session_ids().map(|session| {
-                let block = self.layout.session(session);
-                (session, batch.read(block, SESSION_SIZE_WORDS))
-            });
-            let blocks: Vec<_> = blocks.collect();
-            block_on(endpoint.execute(&mut batch), endpoint.completions())?;
-            let last = blocks.into_iter().filter_map(|(session, read)| {
-                let mut words = [0; SESSION_SIZE_WORDS];
-                words.copy_from_slice(batch.words(read));
-                let last = SessionRecord::decode(&words).last_fenced()?;
+            let records = read_sessions(endpoint, &self.layout, &mut batch);
+            let records = block_on(records, endpoint.completions())?;
+            let last = records.into_iter().filter_map(|(session, record)| {
+                let last = record.last_fenced()?;
                 Some(OwnerWord::new(session, last))
             });
             Ok::<_, BatchError>(last.collect::<Vec<OwnerWord>>())
