@@ -1,31 +1,33 @@
 //! A sweep as rows of a table that grows while one looks at it: at most 100 columns.
 
 use super::{BudgetConfig, BudgetPoint};
+use crate::report::columns::Columns;
 use crate::report::quantity::{bytes, count, percentage, rate};
 
-/// Names and widths of the columns.
-const COLUMNS: [(&str, usize); 11] = [
-    ("requests", 9),
-    ("budget", 8),
-    ("held", 9),
-    ("gets", 9),
-    ("RT/get", 8),
-    ("leaves", 8),
-    ("read/get", 10),
-    ("one leaf", 9),
-    ("models", 8),
-    ("residuals", 10),
-    ("wrong", 6),
-];
+const COLUMNS: Columns<11> = Columns {
+    columns: [
+        ("requests", 9),
+        ("budget", 8),
+        ("held", 9),
+        ("gets", 9),
+        ("RT/get", 8),
+        ("leaves", 8),
+        ("read/get", 10),
+        ("one leaf", 9),
+        ("models", 8),
+        ("residuals", 10),
+        ("wrong", 6),
+    ],
+    word_count: 0,
+};
 
 /// What is swept over, once that is known, and the header of the table with a rule below it.
 pub fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
     let table = &config.table;
-    let names = row(COLUMNS.map(|(name, _)| name.to_owned()));
-    let width = COLUMNS.map(|(_, width)| width).iter().sum();
+    let names = COLUMNS.header();
     format!(
         "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}\n\
-         {} gets each, after as many to warm up; all metadata: {}, {} a key\n\n{names}{}\n",
+         {} gets each, after as many to warm up; all metadata: {}, {} a key\n\n{names}",
         count(table.records),
         table.dataset,
         table.fabric,
@@ -36,15 +38,14 @@ pub fn header_text(config: &BudgetConfig, full_bytes: u64) -> String {
         table.commit,
         count(table.operations),
         bytes(full_bytes as f64),
-        bytes(full_bytes as f64 / table.records as f64),
-        "─".repeat(width)
+        bytes(full_bytes as f64 / table.records as f64)
     )
 }
 
 /// One budget, with its line feed.
 pub fn point_row(point: &BudgetPoint) -> String {
     let budget = point.percent.map(|percent| format!("{percent} %"));
-    row([
+    COLUMNS.row([
         point.distribution.to_string(),
         budget.unwrap_or_else(|| "none".to_owned()),
         bytes(point.held_bytes as f64),
@@ -57,10 +58,4 @@ pub fn point_row(point: &BudgetPoint) -> String {
         format!("{:.3}", point.mean.residual_pages),
         count(point.errors + point.missing),
     ])
-}
-
-fn row(cells: [String; COLUMNS.len()]) -> String {
-    let cells = cells.into_iter().zip(COLUMNS);
-    let cells = cells.map(|(cell, (_, width))| format!("{cell:>width$}"));
-    cells.collect::<String>() + "\n"
 }

@@ -1,39 +1,40 @@
 //! Calls as rows of a table that grows while one looks at it: at most 100 columns.
 
 use super::{CallsConfig, CallsRow};
+use crate::report::columns::Columns;
 use crate::report::quantity::{bytes, count, latency, rate};
 
-/// Names and widths of the columns.
-const COLUMNS: [(&str, usize); 10] = [
-    ("subject", 8),
-    ("in flight", 10),
-    ("calls", 11),
-    ("of echo", 9),
-    ("p50", 10),
-    ("p99", 10),
-    ("trips", 8),
-    ("read", 9),
-    ("wrote", 9),
-    ("wrong", 7),
-];
+const COLUMNS: Columns<10> = Columns {
+    columns: [
+        ("subject", 8),
+        ("in flight", 10),
+        ("calls", 11),
+        ("of echo", 9),
+        ("p50", 10),
+        ("p99", 10),
+        ("trips", 8),
+        ("read", 9),
+        ("wrote", 9),
+        ("wrong", 7),
+    ],
+    word_count: 1,
+};
 
 /// What is measured, and the header of the table with a rule below it.
 pub fn header_text(config: &CallsConfig) -> String {
-    let names = row(COLUMNS.map(|(name, _)| name.to_owned()));
-    let width = COLUMNS.map(|(_, width)| width).iter().sum();
+    let names = COLUMNS.header();
     format!(
         "{} rounds of {} calls by one thread, beside an echo over loopback TCP; commit {}\n\
-         calls and ratios: medians of the rounds; trips and bytes: means of one call\n\n{names}{}\n",
+         calls and ratios: medians of the rounds; trips and bytes: means of one call\n\n{names}",
         config.rounds,
         count(config.operations),
-        config.commit,
-        "─".repeat(width)
+        config.commit
     )
 }
 
 /// One subject with so many calls under way, with its line feed.
 pub fn calls_row(calls: &CallsRow) -> String {
-    row([
+    COLUMNS.row([
         calls.subject.to_owned(),
         calls.in_flight.to_string(),
         rate(calls.calls_per_s),
@@ -45,16 +46,6 @@ pub fn calls_row(calls: &CallsRow) -> String {
         bytes(calls.bytes_written),
         count(calls.wrong),
     ])
-}
-
-/// The first column is words.
-fn row(cells: [String; COLUMNS.len()]) -> String {
-    let cells = cells.into_iter().zip(COLUMNS).enumerate();
-    let cells = cells.map(|(index, (cell, (_, width)))| match index {
-        0 => format!("{cell:<width$}"),
-        _ => format!("{cell:>width$}"),
-    });
-    cells.collect::<String>() + "\n"
 }
 
 #[cfg(test)]

@@ -1,31 +1,33 @@
 //! Costs as rows of a table that grows while one looks at it: at most 100 columns.
 
 use super::{CostRow, CostsConfig};
+use crate::report::columns::Columns;
 use crate::report::quantity::{bytes, count};
 
-/// Names and widths of the columns.
-const COLUMNS: [(&str, usize); 11] = [
-    ("index", 8),
-    ("operation", 11),
-    ("trips", 8),
-    ("read", 10),
-    ("wrote", 9),
-    ("atomics", 9),
-    ("links", 8),
-    ("retries", 9),
-    ("beside", 9),
-    ("held/key", 10),
-    ("wrong", 7),
-];
+const COLUMNS: Columns<11> = Columns {
+    columns: [
+        ("index", 8),
+        ("operation", 11),
+        ("trips", 8),
+        ("read", 10),
+        ("wrote", 9),
+        ("atomics", 9),
+        ("links", 8),
+        ("retries", 9),
+        ("beside", 9),
+        ("held/key", 10),
+        ("wrong", 7),
+    ],
+    word_count: 2,
+};
 
 /// What is counted, and the header of the table with a rule below it.
 pub fn header_text(config: &CostsConfig) -> String {
     let table = &config.table;
-    let names = row(COLUMNS.map(|(name, _)| name.to_owned()));
-    let width = COLUMNS.map(|(_, width)| width).iter().sum();
+    let names = COLUMNS.header();
     format!(
         "{} records, {} keys, {} fabric; slots {}, fill {} %, epsilon {}, seed {}, commit {}\n\
-         {} operations of each kind, after as many gets; means of one operation\n\n{names}{}\n",
+         {} operations of each kind, after as many gets; means of one operation\n\n{names}",
         count(table.records),
         table.dataset,
         table.fabric,
@@ -34,14 +36,13 @@ pub fn header_text(config: &CostsConfig) -> String {
         table.epsilon_keys,
         table.seed,
         table.commit,
-        count(table.operations),
-        "─".repeat(width)
+        count(table.operations)
     )
 }
 
 /// One kind of operation with one layer, with its line feed.
 pub fn cost_row(cost: &CostRow) -> String {
-    row([
+    COLUMNS.row([
         cost.index.to_owned(),
         cost.operation.to_owned(),
         format!("{:.3}", cost.round_trips),
@@ -54,16 +55,6 @@ pub fn cost_row(cost: &CostRow) -> String {
         bytes(cost.metadata_bytes_per_key),
         count(cost.errors + cost.missing),
     ])
-}
-
-/// The first two columns are words.
-fn row(cells: [String; COLUMNS.len()]) -> String {
-    let cells = cells.into_iter().zip(COLUMNS).enumerate();
-    let cells = cells.map(|(index, (cell, (_, width)))| match index {
-        0 | 1 => format!("{cell:<width$}"),
-        _ => format!("{cell:>width$}"),
-    });
-    cells.collect::<String>() + "\n"
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! run leaves behind, one JSON object a run; [`run_table`] and [`comparison_table`] show reports
 //! within 100 columns.
 
+pub(crate) mod columns;
 pub(crate) mod quantity;
 mod recorder;
 mod run;
