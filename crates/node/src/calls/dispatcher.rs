@@ -81,7 +81,7 @@ impl Dispatcher {
         &mut self,
         near: &E,
         batch: &mut Batch,
-        mut give: impl Give,
+        give: &mut impl Give,
     ) -> u64 {
         self.follow();
         let mut count = 0;
@@ -151,16 +151,6 @@ pub trait Give {
     fn has_room(&self) -> bool;
     /// Takes one.
     fn give(&mut self, task: Task);
-}
-
-impl<G: Give> Give for &mut G {
-    fn has_room(&self) -> bool {
-        (**self).has_room()
-    }
-
-    fn give(&mut self, task: Task) {
-        (**self).give(task);
-    }
 }
 
 /// So many at a time, for who answers them afterwards.

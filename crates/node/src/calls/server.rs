@@ -292,11 +292,6 @@ impl TableServer {
         }
         Ok(())
     }
-
-    /// How many records there are, those of unfinished loads among them.
-    pub fn record_count(&self) -> u64 {
-        self.room.count.load(Ordering::Relaxed)
-    }
 }
 
 impl Room {
