@@ -127,6 +127,16 @@ pub enum ErrorKind {
          them; delete records, drop tables, or serve a larger pool"
     )]
     NodeFull,
+    /// The memory node has forgotten what a load had sent: the session began too many others
+    /// meanwhile.
+    #[error(
+        "the memory node has given up a load into table '{name}' before it was whole: a session \
+         has four at a time; nothing of it was loaded, load again when the others have ended"
+    )]
+    LoadGivenUp {
+        /// The table's name.
+        name: String,
+    },
     /// The memory node has no room for the rings by which a session calls it.
     #[error(
         "the pool has no room for this session to call the memory node: it takes a chunk of \

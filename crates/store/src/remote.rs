@@ -51,10 +51,9 @@ impl<H: Host> AsyncTable<H> {
             Failure::Dropped => ErrorKind::TableDropped { name: name() },
             Failure::NotEmpty => ErrorKind::Load(LoadError::TableNotEmpty),
             Failure::Full => ErrorKind::NodeFull,
-            Failure::Unsound | Failure::OfLeaves => ErrorKind::TableUnknown {
-                name: name(),
-                what: format!("something by which the memory node says that {failure}"),
-            },
+            Failure::Unsound => ErrorKind::LoadGivenUp { name: name() },
+            // Its catalog said otherwise when the table was opened, and never changes that.
+            Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
         }
         .into()
     }

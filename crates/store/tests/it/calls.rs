@@ -10,6 +10,8 @@ use farleaf::{
     PoolOptions, Swap, Table, TableOptions, Update,
 };
 
+const SMALL_SIZE_BYTES: u64 = 2 << 20;
+
 fn remote() -> TableOptions {
     TableOptions {
         layer: LayerKind::Rpc,
@@ -20,6 +22,15 @@ fn remote() -> TableOptions {
 fn records_of(table: &Table) -> Vec<(u64, u64)> {
     let records: Result<Vec<_>, Error> = table.range(..).collect();
     records.expect("a scan")
+}
+
+/// So small that its node has room for few records.
+fn small_pool() -> Pool {
+    let options = PoolOptions {
+        size_bytes: SMALL_SIZE_BYTES,
+        ..PoolOptions::default()
+    };
+    Pool::embedded(&options).unwrap()
 }
 
 /// All fabrics: each way of polling for a reply is another one.
@@ -262,15 +273,11 @@ fn a_call_costs_one_round_trip() {
 /// Promise: what the node has no room for is refused, and loses nothing.
 #[test]
 fn a_node_without_room_says_so() {
-    let pool = Pool::embedded(&PoolOptions {
-        size_bytes: 2 << 20,
-        ..PoolOptions::default()
-    });
-    let pool = pool.unwrap();
+    let pool = small_pool();
     let session = pool.session().unwrap();
     let table = session.create_table("t", &remote()).unwrap();
     // 64 bytes each.
-    let most = (2 << 20) / 64;
+    let most = SMALL_SIZE_BYTES / 64;
     let is_full = |error: &Error| matches!(error.kind(), ErrorKind::NodeFull);
     let error = table.bulk_load((0..=most).map(|key| (key, key)), |_| {});
     let error = error.unwrap_err();
@@ -319,15 +326,11 @@ fn it_is_a_map() {
 /// its next ones are in their place.
 #[test]
 fn cut_off_loads_make_room_for_others() {
-    let pool = Pool::embedded(&PoolOptions {
-        size_bytes: 2 << 20,
-        ..PoolOptions::default()
-    });
-    let pool = pool.unwrap();
+    let pool = small_pool();
     let session = pool.session().unwrap();
     let table = session.create_table("t", &remote()).unwrap();
     // A sixth of what the node has room for.
-    let count = (2 << 20) / 64 / 6;
+    let count = SMALL_SIZE_BYTES / 64 / 6;
     for _ in 0..20 {
         let records = (0..=count).map(|key| {
             assert!(key < count, "the caller's iterator fails");
@@ -356,4 +359,36 @@ fn a_load_into_a_dropped_table_is_none() {
         let is_dropped = matches!(error.kind(), ErrorKind::TableDropped { .. });
         assert!(is_dropped, "{error}");
     }
+}
+
+/// Promise: a load that is pushed out by later ones of its session says so, and leaves nothing.
+#[test]
+fn a_load_that_is_pushed_out_says_so() {
+    let pool = Pool::open("mem:").unwrap();
+    let session = pool.session().unwrap();
+    let tables: Vec<Table> = (0..5)
+        .map(|number| {
+            session
+                .create_table(&format!("t{number}"), &remote())
+                .unwrap()
+        })
+        .collect();
+    let records = (0..2_000).map(|key| {
+        if key == 1_000 {
+            // Loads of which a part was sent, and that are cut off: four, so the first one goes.
+            for table in &tables[1..] {
+                let cut = (0..1_000).map(|key| {
+                    assert!(key < 999, "the caller's iterator fails");
+                    (key, key)
+                });
+                let load = std::panic::AssertUnwindSafe(|| table.bulk_load(cut, |_| {}));
+                assert!(std::panic::catch_unwind(load).is_err());
+            }
+        }
+        (key, key)
+    });
+    let error = tables[0].bulk_load(records, |_| {}).unwrap_err();
+    let is_given_up = matches!(error.kind(), ErrorKind::LoadGivenUp { .. });
+    assert!(is_given_up, "{error}");
+    assert_eq!(records_of(&tables[0]), []);
 }
