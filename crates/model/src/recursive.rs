@@ -20,6 +20,15 @@ use core::ops::{Range, RangeInclusive};
 
 use crate::segment::evaluate;
 
+/// What sums of predictions and errors may be off by, as they are rounded: of less than 2^32 pieces
+/// far less than this.
+const ROUNDING_MARGIN: f64 = 1e-5;
+
+/// Words of a [`TopModel`].
+pub const TOP_MODEL_SIZE_WORDS: usize = 4;
+/// Words of a [`SubModel`].
+pub const SUB_MODEL_SIZE_WORDS: usize = 5;
+
 /// Sends keys to sub-models.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TopModel {
@@ -36,10 +45,10 @@ pub struct SubModel {
     slope: f64,
     intercept: f64,
     piece_count: u32,
-    /// By how many pieces a prediction can be too small, measured.
-    error_up: u32,
-    /// And too great.
-    error_down: u32,
+    /// By how much a prediction can be less than the piece's number, measured.
+    behind: f32,
+    /// And by how much greater: that of a piece's end is, by 1, even if the line is perfect.
+    ahead: f32,
 }
 
 impl TopModel {
@@ -64,6 +73,26 @@ impl TopModel {
     /// How many sub-models there are.
     pub fn sub_model_count(&self) -> u32 {
         self.sub_model_count
+    }
+
+    /// The model as words.
+    pub fn words(&self) -> [u64; TOP_MODEL_SIZE_WORDS] {
+        let count = self.sub_model_count.into();
+        let line = [self.slope.to_bits(), self.intercept.to_bits()];
+        [self.first_x, line[0], line[1], count]
+    }
+
+    /// The model that was written so; `None`: none was.
+    pub fn from_words(words: &[u64; TOP_MODEL_SIZE_WORDS]) -> Option<Self> {
+        let [first_x, slope, intercept, count] = *words;
+        let (slope, intercept) = line(slope, intercept)?;
+        let sub_model_count = u32::try_from(count).ok().filter(|count| *count > 0)?;
+        Some(Self {
+            first_x,
+            slope,
+            intercept,
+            sub_model_count,
+        })
     }
 
     /// The sub-model of x, from 0. Monotone: no greater for a smaller x.
@@ -133,33 +162,84 @@ impl SubModel {
             slope,
             intercept,
             piece_count,
-            error_up: 0,
-            error_down: 0,
+            behind: 0.0,
+            ahead: 0.0,
         };
+        let (mut behind, mut ahead) = (0.0_f64, 0.0_f64);
         let nexts = begins.clone().skip(1).map(|next| next.saturating_sub(1));
         let ends = nexts.chain([*span.end()]);
         for (piece, (begin, end)) in (0_u32..).zip(begins.zip(ends)) {
-            // Predictions rise with x: those of a piece lie between those of its ends.
-            let (least, most) = (model.predict(begin), model.predict(end.max(begin)));
-            model.error_up = model.error_up.max(piece.saturating_sub(least));
-            model.error_down = model.error_down.max(most.saturating_sub(piece));
+            // Predictions rise with x: those of a piece lie between those of its ends. What is
+            // predicted before the first piece is of that, and behind the last, of the last.
+            if piece > 0 {
+                behind = behind.max(f64::from(piece) - model.predict(begin));
+            }
+            if piece < piece_count - 1 {
+                ahead = ahead.max(model.predict(end.max(begin)) - f64::from(piece));
+            }
         }
+        model.behind = ((behind + ROUNDING_MARGIN) as f32).next_up();
+        model.ahead = ((ahead + ROUNDING_MARGIN) as f32).next_up();
         model
     }
 
     #[inline]
-    fn predict(&self, x: u64) -> u32 {
+    fn predict(&self, x: u64) -> f64 {
         let x = x.saturating_sub(self.first_x);
-        clamp(evaluate(self.slope, self.intercept, x), self.piece_count)
+        evaluate(self.slope, self.intercept, x)
+    }
+
+    /// The piece that most probably covers x.
+    #[inline]
+    pub fn position(&self, x: u64) -> u32 {
+        let middle = (f64::from(self.behind) - f64::from(self.ahead)) / 2.0;
+        clamp((self.predict(x) + middle).round(), self.piece_count)
     }
 
     /// The pieces of which one covers x, if x is of the span that the model was fitted to.
     #[inline]
     pub fn range(&self, x: u64) -> RangeInclusive<u32> {
         let predicted = self.predict(x);
-        let first = predicted.saturating_sub(self.error_down);
-        let last = predicted.saturating_add(self.error_up);
-        first..=last.min(self.piece_count - 1)
+        let first = (predicted - f64::from(self.ahead)).ceil();
+        let last = clamp(predicted + f64::from(self.behind), self.piece_count);
+        clamp(first, self.piece_count).min(last)..=last
+    }
+
+    /// Where the piece with this number begins as the model predicts it, in 2^-16 of the range of
+    /// its errors, rounded down: what [`narrow`](Self::narrow) wants to know of each piece. `low`
+    /// is where it begins, or before the span.
+    pub fn residual(&self, piece: u32, low: u64) -> u16 {
+        let error = self.predict(low.max(self.first_x)) - f64::from(piece);
+        let steps = (error + f64::from(self.behind)) / self.step();
+        clamp(steps, 1 << 16) as u16
+    }
+
+    /// The pieces of a [`range`](Self::range) of which one covers x, given the residuals of all of
+    /// them in their order: one as a rule.
+    pub fn narrow(
+        &self,
+        x: u64,
+        range: RangeInclusive<u32>,
+        residuals: impl IntoIterator<Item = u16>,
+    ) -> RangeInclusive<u32> {
+        let (predicted, step) = (self.predict(x), self.step());
+        let (mut first, mut last) = (*range.start(), *range.start());
+        for (piece, residual) in range.zip(residuals) {
+            let begins = f64::from(piece) - f64::from(self.behind) + f64::from(residual) * step;
+            // Where a prediction is the same, x may be on either side.
+            if begins - ROUNDING_MARGIN > predicted {
+                break;
+            }
+            last = piece;
+            if begins + step + ROUNDING_MARGIN < predicted {
+                first = piece;
+            }
+        }
+        first..=last
+    }
+
+    fn step(&self) -> f64 {
+        (f64::from(self.behind) + f64::from(self.ahead)) / f64::from(1 << 16)
     }
 
     /// How many pieces it knows.
@@ -167,12 +247,48 @@ impl SubModel {
         self.piece_count
     }
 
+    /// The model as words.
+    pub fn words(&self) -> [u64; SUB_MODEL_SIZE_WORDS] {
+        let line = [self.slope.to_bits(), self.intercept.to_bits()];
+        let errors = [self.behind, self.ahead].map(|error| u64::from(error.to_bits()));
+        let count = self.piece_count.into();
+        [
+            self.first_x,
+            line[0],
+            line[1],
+            count,
+            errors[0] | errors[1] << 32,
+        ]
+    }
+
+    /// The model that was written so; `None`: none was.
+    pub fn from_words(words: &[u64; SUB_MODEL_SIZE_WORDS]) -> Option<Self> {
+        let [first_x, slope, intercept, count, errors] = *words;
+        let (slope, intercept) = line(slope, intercept)?;
+        let piece_count = u32::try_from(count).ok().filter(|count| *count > 0)?;
+        let [behind, ahead] = [errors, errors >> 32].map(|bits| f32::from_bits(bits as u32));
+        (behind.is_finite() && ahead.is_finite()).then_some(())?;
+        Some(Self {
+            first_x,
+            slope,
+            intercept,
+            piece_count,
+            behind,
+            ahead,
+        })
+    }
+
     /// Pieces of a range at the most.
     pub fn range_length_max(&self) -> u32 {
-        (self.error_up.saturating_add(self.error_down))
-            .saturating_add(1)
-            .min(self.piece_count)
+        let length = f64::from(self.behind) + f64::from(self.ahead);
+        clamp(length, self.piece_count) + 1
     }
+}
+
+/// A line that was written as bits, if it is one that can have been fitted.
+fn line(slope: u64, intercept: u64) -> Option<(f64, f64)> {
+    let line = (f64::from_bits(slope), f64::from_bits(intercept));
+    (line.0.is_finite() && line.0 >= 0.0 && line.1.is_finite()).then_some(line)
 }
 
 /// Rounded down, and at least 0 and below `count`.
@@ -221,6 +337,7 @@ mod tests {
     /// Checks every key of `asked` against pieces with these lows.
     fn check(lows: &[u64], sub_model_count: u32, asked: impl IntoIterator<Item = u64>) {
         let top = TopModel::fit(lows, sub_model_count);
+        assert_eq!(TopModel::from_words(&top.words()), Some(top));
         for x in asked {
             let sub_model = top.sub_model_of(x);
             let span = top.span(sub_model).expect("x is sent there");
@@ -232,7 +349,19 @@ mod tests {
             let wanted = (truth - pieces.start) as u32;
             let range = model.range(x);
             assert!(range.contains(&wanted), "{x} is in {wanted}, not {range:?}");
+            assert_eq!(SubModel::from_words(&model.words()), Some(model));
             assert!(range.end() - range.start() < model.range_length_max());
+            let residuals: Vec<u16> = lows[pieces]
+                .iter()
+                .zip(0..)
+                .map(|(low, piece)| model.residual(piece, *low))
+                .collect();
+            let in_range = residuals[*range.start() as usize..=*range.end() as usize].iter();
+            let narrow = model.narrow(x, range.clone(), in_range.copied());
+            assert!(
+                narrow.contains(&wanted),
+                "{x} is in {wanted}, not {narrow:?}"
+            );
             assert!(*range.end() < model.piece_count());
         }
     }
@@ -287,6 +416,39 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Promise: any words are a model or none, and a model predicts something of any key.
+        #[test]
+        fn any_words_can_be_read(words: [u64; 5], x: u64) {
+            if let Some(model) = SubModel::from_words(&words) {
+                prop_assert!(*model.range(x).end() < model.piece_count());
+            }
+            let [first_x, slope, intercept, count, _] = words;
+            if let Some(top) = TopModel::from_words(&[first_x, slope, intercept, count % 9]) {
+                prop_assert!(top.sub_model_of(x) < top.sub_model_count());
+            }
+        }
+    }
+
+    /// What is not a line, or has no pieces, is no model.
+    #[test]
+    fn words_of_no_model_are_refused() {
+        let model = SubModel::fit(&[3, 9], &(3..=20));
+        let words = model.words();
+        let with = |index: usize, word: u64| {
+            let mut words = words;
+            words[index] = word;
+            SubModel::from_words(&words)
+        };
+        assert_eq!(with(1, f64::NAN.to_bits()), None);
+        assert_eq!(with(1, (-1.0_f64).to_bits()), None);
+        assert_eq!(with(2, f64::INFINITY.to_bits()), None);
+        assert_eq!(with(3, 0), None);
+        assert_eq!(with(3, 1 << 32), None);
+        assert_eq!(with(4, f32::NAN.to_bits().into()), None);
+        assert_eq!(TopModel::from_words(&[0, 0, 0, 0]), None);
+    }
+
     /// Pieces at equal distances are predicted within one, wherever the keys are.
     #[test]
     fn a_line_is_learned() {
@@ -295,6 +457,11 @@ mod tests {
             let span = from..=from + 999_999;
             let model = SubModel::fit(&lows, &span);
             assert!(model.range_length_max() <= 2, "{from}: {model:?}");
+            let counts = (0..1000).map(|piece| {
+                let range = model.range(from + piece * 1000 + 500);
+                range.end() - range.start() + 1
+            });
+            assert_eq!(counts.max(), Some(1), "in the middle of a piece it is one");
             let top = TopModel::fit(&lows, 10);
             let counts = (0..10).map(|sub_model| {
                 let span = top.span(sub_model).expect("all have keys");
@@ -302,6 +469,55 @@ mod tests {
             });
             assert!(counts.clone().all(|count| (99..=102).contains(&count)));
         }
+    }
+
+    /// Promise: that the last piece ends with the last key, and the first begins with the first, is
+    /// no error, however far these are from the others.
+    #[test]
+    fn ends_are_no_errors() {
+        let lows: Vec<u64> = (0..100).map(|piece| (1 << 40) + piece * 30).collect();
+        let model = SubModel::fit(&lows, &(0..=u64::MAX));
+        let lows_alone = SubModel::fit(&lows, &(1 << 40..=(1 << 40) + 2999));
+        assert!(lows_alone.range_length_max() <= 2);
+        assert!(model.range_length_max() <= 20, "{model:?}");
+        assert_eq!(model.range(0), 0..=0);
+        assert_eq!(model.range(u64::MAX), 99..=99);
+    }
+
+    /// Promise: of random keys, whose range is some pieces, residuals leave one.
+    #[test]
+    fn residuals_name_the_piece() {
+        let mut state = 1_u64;
+        let mut xs: Vec<u64> = (0..20_000)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                state >> 4
+            })
+            .collect();
+        xs.sort_unstable();
+        // Pieces begin between keys, as leaves do that are loaded.
+        let between = xs[5..].windows(2).step_by(6);
+        let between = between.map(|pair| pair[0].midpoint(pair[1]));
+        let lows: Vec<u64> = core::iter::once(0).chain(between).collect();
+        let top = TopModel::fit(&lows, lows.len() as u32 / 32);
+        let (mut in_range, mut in_narrow) = (0, 0);
+        for x in &xs {
+            let span = top.span(top.sub_model_of(*x)).expect("x is sent there");
+            let pieces = pieces_of(&lows, &span);
+            let model = SubModel::fit(&lows[pieces.clone()], &span);
+            let range = model.range(*x);
+            let of_range = &lows[pieces][*range.start() as usize..];
+            let residuals = of_range.iter().zip(*range.start()..);
+            let residuals = residuals.map(|(low, piece)| model.residual(piece, *low));
+            let narrow = model.narrow(*x, range.clone(), residuals);
+            in_range += range.end() - range.start() + 1;
+            in_narrow += narrow.end() - narrow.start() + 1;
+        }
+        let count = xs.len() as f64;
+        assert!(f64::from(in_range) / count > 2.0, "{in_range}");
+        assert!(f64::from(in_narrow) / count < 1.02, "{in_narrow}");
     }
 
     /// One piece, one sub-model, equal lows in one place: nothing divides by nothing.
