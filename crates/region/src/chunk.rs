@@ -51,6 +51,8 @@ pub enum ChunkPurpose {
     },
     /// Rings of a session that makes calls (S5); of no table.
     Rings,
+    /// Models of a table that the node trains, and their translation tables.
+    Models,
 }
 
 /// What a chunk's block says.
@@ -109,6 +111,7 @@ pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
         ChunkPurpose::Snapshot { generation } => (3, 0, generation),
         ChunkPurpose::Inner { generation } => (4, 0, generation),
         ChunkPurpose::Rings => (5, 0, 0),
+        ChunkPurpose::Models => (6, 0, 0),
     };
     number << 56 | u64::from(slots) << 48 | u64::from(generation) << 32 | u64::from(table.0)
 }
@@ -125,6 +128,7 @@ impl ChunkEntry {
             3 => Some(ChunkPurpose::Snapshot { generation }),
             4 => Some(ChunkPurpose::Inner { generation }),
             5 => Some(ChunkPurpose::Rings),
+            6 => Some(ChunkPurpose::Models),
             _ => None,
         };
         let mut free = FreeLeaves::default();
@@ -177,6 +181,7 @@ mod tests {
             ChunkPurpose::Snapshot { generation: 4 },
             ChunkPurpose::Inner { generation: 5 },
             ChunkPurpose::Rings,
+            ChunkPurpose::Models,
         ];
         for purpose in purposes {
             let mut words = [0; CHUNK_ENTRY_SIZE_WORDS];
