@@ -173,6 +173,12 @@ pub enum ProtocolCheck {
     RingsAreLetGo,
     /// E3: the place of a call is used again when its reply has come.
     PlaceIsAnswered,
+    /// Y1: a leaf that does not cover a key says nothing of it, whatever model led there.
+    ModelsAreHints,
+    /// Y4: a sub-model covers the leaves at either end of its keys.
+    ModelsOverlap,
+    /// Y4: a leaf that splits makes the sub-models due that cover it.
+    SplitsAreTold,
     /// E4: a tag at the rendezvous point is a request's only if it has the next number.
     RequestIsNext,
 }

@@ -23,6 +23,12 @@ pub enum IndexError {
     /// Nothing has changed; whoever holds the state refreshes it and asks again.
     #[error("the table has been loaded anew since it was opened; open it again")]
     Outdated,
+    /// The models do not lead to a key (Y6): the memory node has to be asked. Nothing has changed.
+    #[error("the models do not lead to key {key}; the memory node has to be asked")]
+    FallBack {
+        /// The key.
+        key: u64,
+    },
     /// The search layer's snapshot is damaged.
     #[error(transparent)]
     SnapshotDamaged(Box<SnapshotDamage>),

@@ -17,6 +17,7 @@ use crate::rolex::RolexLayer;
 use crate::sherman::ShermanLayer;
 use crate::snapshot::{PagedSnapshot, SnapshotHeader};
 use crate::tree::head::Head;
+use crate::xstore::{InnerLayer, XstoreLayer};
 
 /// The search layers that a table can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum LayerKind {
     Fg,
     /// The same tree with a cache of some of its nodes, as Sherman has it.
     Sherman,
+    /// XStore: models that the memory node trains, over leaves that it alone changes.
+    Xstore,
     /// None: the memory node holds the records in a map of its own, and every operation is a call.
     Rpc,
 }
@@ -39,22 +42,24 @@ pub enum LayerKind {
 /// A name that is no search layer's.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg', 'sherman' and 'rpc'"
+    "'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg', 'sherman', \
+     'xstore' and 'rpc'"
 )]
 pub struct UnknownLayer(pub String);
 
 impl LayerKind {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Learned,
         Self::Rolex,
         Self::RfTree,
         Self::Fg,
         Self::Sherman,
+        Self::Xstore,
         Self::Rpc,
     ];
 
-    /// Those whose records lie in leaves in far memory.
+    /// Those whose records lie in leaves in far memory that clients read and write by themselves.
     pub const OF_LEAVES: [Self; 5] = [
         Self::Learned,
         Self::Rolex,
@@ -74,6 +79,11 @@ impl LayerKind {
         !matches!(self, Self::Rpc)
     }
 
+    /// Whether the memory node executes every write, and clients read by themselves.
+    pub const fn has_node_writes(self) -> bool {
+        matches!(self, Self::Xstore)
+    }
+
     /// The number in the catalog.
     pub const fn number(self) -> u8 {
         match self {
@@ -83,6 +93,7 @@ impl LayerKind {
             Self::Fg => 4,
             Self::Sherman => 5,
             Self::Rpc => 6,
+            Self::Xstore => 7,
         }
     }
 
@@ -95,6 +106,7 @@ impl LayerKind {
             4 => Some(Self::Fg),
             5 => Some(Self::Sherman),
             6 => Some(Self::Rpc),
+            7 => Some(Self::Xstore),
             _ => None,
         }
     }
@@ -107,6 +119,7 @@ impl LayerKind {
             Self::RfTree => "rf-tree",
             Self::Fg => "fg",
             Self::Sherman => "sherman",
+            Self::Xstore => "xstore",
             Self::Rpc => "rpc",
         }
     }
@@ -144,6 +157,10 @@ pub enum Layer {
     Fg(FgLayer),
     /// See [`LayerKind::Sherman`].
     Sherman(Box<ShermanLayer>),
+    /// See [`LayerKind::Xstore`]: a client's.
+    Xstore(Box<XstoreLayer>),
+    /// The same: the memory node's own.
+    Inner(Box<InnerLayer>),
 }
 
 impl Layer {
@@ -151,7 +168,9 @@ impl Layer {
     pub fn new(kind: LayerKind, directory: Arc<Directory>) -> Self {
         match kind {
             // Residuals name leaves of runs. Where leaves lie anywhere, ranges of them are read.
-            LayerKind::Learned | LayerKind::Rpc if !directory.has_leaf_table() => {
+            LayerKind::Learned | LayerKind::Rpc | LayerKind::Xstore
+                if !directory.has_leaf_table() =>
+            {
                 Self::Learned(LearnedLayer::new(directory))
             }
             _ => Self::Rolex(RolexLayer::new(directory)),
@@ -171,6 +190,7 @@ impl Layer {
             Self::RfTree(_) | Self::Fg(_) | Self::Sherman(_) => {
                 unreachable!("trees have no directory")
             }
+            Self::Xstore(_) | Self::Inner(_) => unreachable!("models are the node's"),
         }
     }
 
@@ -180,7 +200,26 @@ impl Layer {
             Self::RfTree(layer) => Some(layer.cache().head()),
             Self::Fg(layer) => Some(layer.head()),
             Self::Sherman(layer) => Some(layer.head()),
-            Self::Learned(_) | Self::Rolex(_) | Self::Partial(_) => None,
+            Self::Learned(_)
+            | Self::Rolex(_)
+            | Self::Partial(_)
+            | Self::Xstore(_)
+            | Self::Inner(_) => None,
+        }
+    }
+
+    /// A client's layer on a table whose models the memory node has, if it is one.
+    pub fn as_xstore(&self) -> Option<&XstoreLayer> {
+        match self {
+            Self::Xstore(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_xstore_mut(&mut self) -> Option<&mut XstoreLayer> {
+        match self {
+            Self::Xstore(layer) => Some(layer),
+            _ => None,
         }
     }
 
@@ -212,6 +251,8 @@ impl Layer {
             Self::RfTree(layer) => Searched::Cache(layer.cache()),
             Self::Fg(layer) => Searched::Tree(layer.head()),
             Self::Sherman(layer) => Searched::Tree(layer.head()),
+            Self::Xstore(layer) => Searched::Models(layer),
+            Self::Inner(layer) => Searched::Inner(layer),
         }
     }
 
@@ -222,27 +263,45 @@ impl Layer {
             Searched::Snapshot(header) => header.generation,
             Searched::Cache(cache) => cache.head().generation,
             Searched::Tree(head) => head.generation,
+            Searched::Models(layer) => layer.head().map_or(0, |head| head.generation as u16),
+            Searched::Inner(_) => 0,
         }
     }
 
     /// How many records that was trained on.
+    #[inline]
     pub fn record_count(&self) -> u64 {
+        if let Self::Learned(layer) = self {
+            // Every scan asks.
+            return layer.directory().record_count();
+        }
         match self.searched() {
             Searched::Directory(directory) => directory.record_count(),
             Searched::Snapshot(header) => header.record_count,
             Searched::Cache(cache) => cache.head().record_count,
             Searched::Tree(head) => head.record_count,
+            Searched::Models(layer) => layer.head().map_or(0, |head| head.record_count),
+            Searched::Inner(_) => 0,
         }
     }
 
     /// How many trained leaves there are; of a tree without a cache of all of it, how many leaves
     /// there were when its head was read.
+    #[inline]
     pub fn leaf_count(&self) -> u32 {
+        if let Self::Learned(layer) = self {
+            return layer.directory().leaf_count();
+        }
         match self.searched() {
             Searched::Directory(directory) => directory.leaf_count(),
             Searched::Snapshot(header) => header.leaf_count,
             Searched::Cache(cache) => cache.leaf_count(),
             Searched::Tree(head) => u32::try_from(head.leaf_count).unwrap_or(u32::MAX),
+            Searched::Models(layer) => {
+                let leaf_count = layer.head().map_or(1, |head| head.leaf_count);
+                u32::try_from(leaf_count).unwrap_or(u32::MAX)
+            }
+            Searched::Inner(layer) => u32::try_from(layer.tree().leaf_count()).unwrap_or(u32::MAX),
         }
     }
 
@@ -251,7 +310,11 @@ impl Layer {
         match self.searched() {
             Searched::Directory(directory) => directory.model_count(),
             Searched::Snapshot(header) => header.model_count as usize,
-            Searched::Cache(_) | Searched::Tree(_) => 0,
+            Searched::Models(layer) => {
+                let head = layer.head();
+                head.map_or(0, |head| head.top.sub_model_count() as usize)
+            }
+            Searched::Cache(_) | Searched::Tree(_) | Searched::Inner(_) => 0,
         }
     }
 
@@ -271,9 +334,14 @@ impl Layer {
         number: u32,
         count_max: u32,
     ) -> Option<(Hint, u32)> {
+        if let Self::Learned(layer) = self {
+            return layer.directory().run_from(number, count_max);
+        }
         match self {
             Self::RfTree(layer) => layer.run_from(number, count_max, geometry.stride_blocks()),
-            Self::Fg(_) | Self::Sherman(_) => (number == 0).then(|| (self.first_leaf(), 1)),
+            Self::Fg(_) | Self::Sherman(_) | Self::Xstore(_) | Self::Inner(_) => {
+                (number == 0).then(|| (self.first_leaf(), 1))
+            }
             Self::Learned(layer) => layer.directory().run_from(number, count_max),
             Self::Rolex(layer) => layer.directory().run_from(number, count_max),
             Self::Partial(layer) => {
@@ -292,7 +360,9 @@ impl Layer {
                 layer.run_from(number).map(|(leaf, _)| leaf)
             }
             Searched::Cache(cache) => cache.leaf(number),
-            Searched::Tree(_) => (number == 0).then(|| self.first_leaf()),
+            Searched::Tree(_) | Searched::Models(_) | Searched::Inner(_) => {
+                (number == 0).then(|| self.first_leaf())
+            }
         }
     }
 
@@ -307,6 +377,14 @@ impl Layer {
                     parent: 0,
                 }
             }
+            Self::Xstore(layer) => Hint {
+                addr: layer.first_leaf(),
+                parent: 0,
+            },
+            Self::Inner(layer) => Hint {
+                addr: layer.tree().find(0),
+                parent: 0,
+            },
             _ => self.leaf(0).expect("a directory has at least one leaf"),
         }
     }
@@ -316,7 +394,8 @@ impl Layer {
         match self {
             Self::Partial(layer) => return layer.may_be_trained(leaf),
             // There is nothing to be learned.
-            Self::Fg(_) | Self::Sherman(_) => return true,
+            Self::Fg(_) | Self::Sherman(_) | Self::Xstore(_) => return true,
+            Self::Inner(_) => return false,
             Self::Learned(_) | Self::Rolex(_) | Self::RfTree(_) => {}
         }
         let trained = self.leaf(leaf.parent);
@@ -330,6 +409,8 @@ enum Searched<'a> {
     Snapshot(&'a SnapshotHeader),
     Cache(&'a SearchLayerCache),
     Tree(&'a Head),
+    Models(&'a XstoreLayer),
+    Inner(&'a InnerLayer),
 }
 
 macro_rules! delegate {
@@ -341,6 +422,8 @@ macro_rules! delegate {
             Layer::RfTree($layer) => $call,
             Layer::Fg($layer) => $call,
             Layer::Sherman($layer) => $call,
+            Layer::Xstore($layer) => $call,
+            Layer::Inner($layer) => $call,
         }
     };
 }

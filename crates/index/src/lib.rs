@@ -11,6 +11,7 @@
 //! | [`rf_tree`] | RF-tree: all that lists leaves cached on the compute node |
 //! | [`fg`] | the same tree without a cache: a round trip per level |
 //! | [`sherman`] | the same tree with a cache of some of its nodes |
+//! | [`xstore`] | XStore: models of leaves that the node alone changes |
 //! | [`partial`] | `learned` under a metadata budget: pages of models and residuals come and go |
 //! | [`hint`] | what a search layer offers to the operations |
 //! | [`directory`] | models and residuals in this process's memory; both layers search in it |
@@ -42,6 +43,7 @@ pub mod sherman;
 pub mod snapshot;
 pub mod synonyms;
 pub mod tree;
+pub mod xstore;
 
 mod clock;
 mod error;

@@ -16,11 +16,13 @@ mod survey;
 mod tree;
 mod tree_cache;
 mod write;
+mod xstore;
 
 pub use at_once::{Elsewhere, GetAtOnce, MultiGetAtOnce};
 pub use scan::ScanCursor;
 pub use survey::{LeafReport, LostRange, Survey};
 pub use write::Decision;
+pub use xstore::sound_entries;
 
 use core::cell::{Cell, RefCell};
 use core::future::Future;
@@ -107,6 +109,8 @@ pub struct HintCounters {
     pub unlisted_count: u64,
     /// Locks of leaves that another session of the process handed over, with the image (H2).
     pub handed_count: u64,
+    /// Keys that the models did not lead to, so the memory node was asked (Y6).
+    pub fallback_count: u64,
     /// Locks that one had promised, and that had to be asked for, as the batch that was to hand
     /// them over failed, was cut off, or took long (H3).
     pub asked_count: u64,
@@ -143,6 +147,10 @@ pub struct IndexState {
     /// Whether to go on from a retired leaf to its successor. Not at first: a newer root leads
     /// there at once, where links lead leaf by leaf.
     follows_retired: Cell<bool>,
+    /// How many operations go on by links for as long as it takes, where models led wrong (Y6).
+    patient_count: Cell<u32>,
+    /// Whether they follow the first one.
+    is_speculative: Cell<bool>,
     /// An operation of the session was cut off while it may have held a lock or a chunk that
     /// nobody else gives back: the session must stop and be closed (F6).
     broken: Rc<Cell<bool>>,
@@ -174,6 +182,8 @@ impl IndexState {
             met_unlisted: Cell::new(None),
             due_listing: Cell::new(None),
             follows_retired: Cell::new(false),
+            patient_count: Cell::new(0),
+            is_speculative: Cell::new(true),
             broken,
             underfull_counter: None,
             local_locks: None,
@@ -335,6 +345,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         if let Err(what) = course.leave(hint, low, look) {
             return Err(self.access.contradiction(hint.addr, what).into());
         }
+        self.check_way(course, key, look)?;
         let next = self.next_hint(batch, key, hint, look);
         self.note_wrong_hint(key);
         next

@@ -22,10 +22,6 @@ pub(super) struct ResidualReads {
 }
 
 impl<E: Endpoint> Index<'_, E> {
-    pub(super) fn is_partial(&self) -> bool {
-        self.state.layer.borrow().as_partial().is_some()
-    }
-
     /// The model page that `find` names, of the root that the layer searches by when this returns;
     /// `None` when it names none, or without a budget. One round trip if the page is missing.
     pub(super) async fn models_of(
@@ -84,6 +80,9 @@ impl<E: Endpoint> Index<'_, E> {
         if let Some(hint) = self.tree_hint(batch, key).await? {
             return Ok(Candidates::of(hint));
         }
+        if let Some(candidates) = self.candidates_by_models(batch, key).await? {
+            return Ok(candidates);
+        }
         let find = |snapshot: &PagedSnapshot| Some(snapshot.page_of_key(key));
         let page = self.models_of(batch, find).await?;
         Ok(self.candidates_by(page.as_deref(), key))
@@ -107,6 +106,13 @@ impl<E: Endpoint> Index<'_, E> {
     ) -> Result<Vec<Candidates>, IndexError> {
         if let Some(hints) = self.tree_hints(batch, keys).await? {
             return Ok(hints.into_iter().map(Candidates::of).collect());
+        }
+        if self.is_xstore() {
+            let mut all = Vec::with_capacity(keys.len());
+            for key in keys {
+                all.extend(self.candidates_by_models(batch, *key).await?);
+            }
+            return Ok(all);
         }
         loop {
             let Some((snapshot, mut pages, missing)) = self.models_of_many(keys) else {

@@ -168,6 +168,9 @@ impl<E: Endpoint> Index<'_, E> {
         hint: Hint,
         look: Look,
     ) -> Result<Option<u64>, IndexError> {
+        if matches!(look, Look::Right(_) | Look::Left) && self.trusts_models() {
+            return Ok(None);
+        }
         let (_, leaf) = self.walk(batch, key, hint, look).await?;
         Ok(leaf.image().get(key))
     }
@@ -391,6 +394,7 @@ impl<E: Endpoint> Index<'_, E> {
 pub(super) fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
     match layer {
         Layer::Rolex(_) | Layer::Fg(_) => None,
+        Layer::Xstore(layer) => layer.one_leaf(key),
         Layer::Partial(layer) => layer.locate_held(key),
         Layer::Sherman(layer) => layer.locate_held(key),
         other => Some(other.locate(key)),

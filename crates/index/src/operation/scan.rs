@@ -51,6 +51,29 @@ impl Piece {
     }
 }
 
+/// How a scan learns which leaves to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The layer knows them.
+    Leaves,
+    /// It does when it has fetched some pages.
+    Pages,
+    /// It reads inner nodes.
+    Tree,
+    /// It has models of the memory node's.
+    Models,
+}
+
+#[inline]
+fn way_of(layer: &Layer) -> Way {
+    match layer {
+        Layer::Partial(_) => Way::Pages,
+        Layer::Fg(_) | Layer::Sherman(_) => Way::Tree,
+        Layer::Xstore(_) => Way::Models,
+        Layer::Learned(_) | Layer::Rolex(_) | Layer::RfTree(_) | Layer::Inner(_) => Way::Leaves,
+    }
+}
+
 /// Where a batch of a scan starts.
 #[derive(Clone, Copy, Debug)]
 struct Start<'a> {
@@ -181,22 +204,43 @@ impl<E: Endpoint> Index<'_, E> {
             let known = cursor.hint.take();
             let known = known.filter(|(_, version)| *version == self.layer_version);
             let hint = known.map(|(hint, _)| hint);
-            let (hint, ahead) = if self.is_partial() {
-                let ahead: Rare<'_, _> =
-                    Box::pin(self.read_ahead_by_pages(batch, hint, from, wanted));
-                ahead.await?
-            } else if self.reads_tree() {
-                let ahead: Rare<'_, _> = Box::pin(self.read_ahead_by_tree(batch, from, wanted));
-                ahead.await?
-            } else {
+            let way = way_of(&self.state.layer.borrow());
+            let (hint, ahead) = if way == Way::Leaves {
                 let hint = hint.unwrap_or_else(|| self.locate(from));
                 let start = Start::at(hint);
                 (hint, self.read_ahead(batch, start, from, wanted).await?)
+            } else {
+                let ahead: Rare<'_, _> =
+                    Box::pin(self.read_ahead_slowly(batch, way, hint, (from, wanted)));
+                ahead.await?
             };
             self.consume(batch, cursor, hint, &ahead, end, records)
                 .await?;
         }
         Ok(())
+    }
+
+    async fn read_ahead_slowly(
+        &self,
+        batch: &mut Batch,
+        way: Way,
+        hint: Option<Hint>,
+        (from, wanted): (u64, usize),
+    ) -> Result<(Hint, ReadAhead), IndexError> {
+        match way {
+            Way::Tree => self.read_ahead_by_tree(batch, from, wanted).await,
+            Way::Models => self.read_ahead_by_models(batch, hint, from, wanted).await,
+            Way::Pages | Way::Leaves => self.read_ahead_by_pages(batch, hint, from, wanted).await,
+        }
+    }
+
+    /// The cursor's next key is in this leaf, as the memory node says (Y6).
+    pub fn go_on_at(&self, cursor: &mut ScanCursor, leaf: RemoteAddr) {
+        let hint = Hint {
+            addr: leaf,
+            parent: 0,
+        };
+        cursor.hint = Some((hint, self.layer_version));
     }
 
     /// [`read_ahead`](Self::read_ahead) with a metadata budget: fetches models that are missing,
@@ -246,22 +290,64 @@ impl<E: Endpoint> Index<'_, E> {
             expected_leaf_count(&layer, geometry, wanted)
         };
         let leaves = self.tree_leaves(batch, from, limit as usize).await?;
-        let first = Hint {
-            addr: leaves.first().copied().unwrap_or_default(),
-            parent: 0,
+        let (first, ahead) = self.read_leaves(batch, leaves).await?;
+        Ok((first, ahead))
+    }
+
+    /// [`read_ahead`](Self::read_ahead) for a layer whose models are the memory node's: the leaves
+    /// that they lead to, and the one that the cursor knows.
+    async fn read_ahead_by_models(
+        &self,
+        batch: &mut Batch,
+        hint: Option<Hint>,
+        from: u64,
+        wanted: usize,
+    ) -> Result<(Hint, ReadAhead), IndexError> {
+        let limit = {
+            let layer = self.state.layer.borrow();
+            expected_leaf_count(&layer, self.access.geometry, wanted)
         };
-        let first = if leaves.is_empty() {
-            self.state.layer.borrow().first_leaf()
-        } else {
-            first
+        let leaves = self.model_leaves(batch, from, limit as usize).await;
+        let mut leaves = match (leaves, hint) {
+            // The node has said where to go on; perhaps nothing is trained yet.
+            (Err(IndexError::FallBack { .. }), Some(_)) => Vec::new(),
+            (leaves, _) => leaves?,
         };
+        if let Some(hint) = hint {
+            leaves.retain(|leaf| *leaf != hint.addr);
+            leaves.insert(0, hint.addr);
+        }
+        let (first, ahead) = self.read_leaves(batch, leaves).await?;
+        let begin = match hint {
+            Some(hint) => hint,
+            None => self.first_covering(batch, &ahead, from).unwrap_or(first),
+        };
+        Ok((begin, ahead))
+    }
+
+    /// Reads leaves that lie anywhere, one verb for each piece side by side; the table's first leaf
+    /// if there are none. Returns the first of them.
+    async fn read_leaves(
+        &self,
+        batch: &mut Batch,
+        leaves: Vec<RemoteAddr>,
+    ) -> Result<(Hint, ReadAhead), IndexError> {
+        let first = leaves.first().map_or_else(
+            || self.state.layer.borrow().first_leaf(),
+            |addr| Hint {
+                addr: *addr,
+                parent: 0,
+            },
+        );
         batch.clear();
         let mut ahead = ReadAhead::default();
         if leaves.is_empty() {
             self.post_piece(batch, &mut ahead, first, 1, false);
         }
-        let stride = geometry.stride_blocks();
-        let beside = |left: &RemoteAddr, right: &RemoteAddr| left.offset_blocks(stride) == *right;
+        let stride = self.access.geometry.stride_blocks();
+        let beside = |left: &RemoteAddr, right: &RemoteAddr| {
+            left.node() == right.node() && left.block() + stride == right.block()
+        };
         for piece in leaves.chunk_by(beside) {
             let hint = Hint {
                 addr: piece[0],

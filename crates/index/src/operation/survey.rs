@@ -78,6 +78,7 @@ impl<E: Endpoint> Index<'_, E> {
         batch: &mut Batch,
         survey: &mut Survey,
     ) -> Result<Option<LeafReport>, IndexError> {
+        let _patient = self.state.patiently();
         let Some((key, mut hint)) = survey.next else {
             return Ok(None);
         };

@@ -187,7 +187,11 @@ impl<E: Endpoint> Index<'_, E> {
                 let child = hint.addr;
                 state.note_unlisted(Entry { low, child });
             }
-            Layer::Learned(_) | Layer::Rolex(_) | Layer::Partial(_) => {}
+            Layer::Learned(_)
+            | Layer::Rolex(_)
+            | Layer::Partial(_)
+            | Layer::Xstore(_)
+            | Layer::Inner(_) => {}
         }
     }
 

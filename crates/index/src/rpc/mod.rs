@@ -17,6 +17,6 @@ pub mod request;
 mod words;
 
 pub use change::Change;
-pub use reply::{Failure, Reply};
+pub use reply::{Failure, Looked, ModelNews, Reply};
 pub use request::{LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, Request, SCAN_COUNT_MAX};
 pub use words::BadWords;

@@ -4,15 +4,21 @@
 //! |---|---|
 //! | 0 | 0 or a [`Failure`] (8), whether there is a value (8), shape (16), how many (32) |
 //! | 1.. | the value; values, each behind whether there is one; records; or a number |
+//!
+//! The shape "looked up" says how many words follow the value: the leaf, what there is that is
+//! newer (32 bits: 0 nothing, 1 a head, 2 a sub-model) and which sub-model (32), and that.
 
+use farleaf_types::RemoteAddr;
 use thiserror::Error;
 
 use super::words::{BadWords, Words, put};
+use crate::xstore::ModelHead;
+use crate::xstore::record::RECORD_SIZE_WORDS;
 
 const HAS_VALUE: u64 = 1 << 8;
 
 /// What the node has answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// What was found of a key: of a get, or before a write.
     Found(Option<u64>),
@@ -22,8 +28,40 @@ pub enum Reply {
     Records(Vec<(u64, u64)>),
     /// A number of records.
     Count(u64),
+    /// What was found of a key that models have not led to (Y6).
+    Looked(Box<Looked>),
     /// Nothing has changed, and why.
     Failed(Failure),
+}
+
+/// The answer to who has not found a key by the models that it has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Looked {
+    /// The value.
+    pub found: Option<u64>,
+    /// The leaf that it was found in, or is not in; null: it is not known.
+    pub leaf: RemoteAddr,
+    /// What is newer than what the client goes by.
+    pub news: ModelNews,
+}
+
+/// Models that are newer than a client's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ModelNews {
+    /// There are none.
+    #[default]
+    None,
+    /// All of them are.
+    Head(ModelHead),
+    /// This one.
+    SubModel {
+        /// Its number.
+        number: u32,
+        /// Its record.
+        record: [u64; RECORD_SIZE_WORDS],
+        /// Its translation table.
+        table: Vec<u64>,
+    },
 }
 
 /// Why nothing has changed.
@@ -41,18 +79,22 @@ pub enum Failure {
     /// A load whose records do not ascend, or of which a part is missing.
     #[error("the records do not ascend, or some are missing")]
     Unsound,
+    /// The pool has no room for another leaf.
+    #[error("the pool has no room for another leaf")]
+    PoolFull,
     /// A table whose records are not the node's.
     #[error("the table's records are not in the memory node's own memory")]
     OfLeaves,
 }
 
 impl Failure {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Dropped,
         Self::NotEmpty,
         Self::Full,
         Self::Unsound,
         Self::OfLeaves,
+        Self::PoolFull,
     ];
 
     fn number(self) -> u64 {
@@ -62,6 +104,7 @@ impl Failure {
             Self::Full => 3,
             Self::Unsound => 4,
             Self::OfLeaves => 5,
+            Self::PoolFull => 6,
         }
     }
 }
@@ -71,6 +114,69 @@ const FOUND: u64 = 0;
 const SEVERAL: u64 = 1;
 const RECORDS: u64 = 2;
 const COUNT: u64 = 3;
+const LOOKED: u64 = 4;
+
+/// What there is that is newer.
+const NO_NEWS: u64 = 0;
+const HEAD: u64 = 1;
+const SUB_MODEL: u64 = 2;
+
+impl Looked {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        let mut words = vec![self.leaf.word()];
+        match &self.news {
+            ModelNews::None => words.push(NO_NEWS),
+            ModelNews::Head(head) => {
+                words.push(HEAD);
+                words.extend(head.encode());
+            }
+            ModelNews::SubModel {
+                number,
+                record,
+                table,
+            } => {
+                words.push(SUB_MODEL | u64::from(*number) << 32);
+                words.extend(record);
+                words.extend(table);
+            }
+        }
+        let has_value = self.found.map_or(0, |_| HAS_VALUE);
+        put(
+            bytes,
+            [LOOKED << 16 | (words.len() as u64) << 32 | has_value],
+        );
+        put(bytes, self.found);
+        put(bytes, words);
+    }
+
+    fn read(mut words: Words<'_>, has_value: bool, count: usize) -> Result<Self, BadWords> {
+        let found = has_value.then(|| words.next()).transpose()?;
+        if words.clone().rest().len() != count {
+            return Err(BadWords("a reply that does not hold what it says"));
+        }
+        let leaf = RemoteAddr::from_word(words.next()?);
+        let kind = words.next()?;
+        let number = (kind >> 32) as u32;
+        let news = match kind & 0xFFFF_FFFF {
+            NO_NEWS if number == 0 => {
+                words.end()?;
+                ModelNews::None
+            }
+            HEAD if number == 0 => {
+                let head = ModelHead::decode(&words.array()?);
+                words.end()?;
+                ModelNews::Head(head.ok_or(BadWords("models that are none"))?)
+            }
+            SUB_MODEL => ModelNews::SubModel {
+                number,
+                record: words.array()?,
+                table: words.rest().collect(),
+            },
+            _ => return Err(BadWords("a reply of an unknown form")),
+        };
+        Ok(Self { found, leaf, news })
+    }
+}
 
 impl Reply {
     /// The bytes, into a vector that is cleared.
@@ -93,6 +199,7 @@ impl Reply {
                 );
             }
             Self::Count(count) => put(bytes, [head(COUNT, 1), *count]),
+            Self::Looked(looked) => looked.put(bytes),
             Self::Failed(failure) => put(bytes, [failure.number()]),
         }
     }
@@ -118,7 +225,7 @@ impl Reply {
         }
         let (shape, count) = (head >> 16 & 0xFFFF, (head >> 32) as usize);
         let has_value = head & HAS_VALUE != 0;
-        if head & 0xFE00 != 0 || has_value && shape != FOUND {
+        if head & 0xFE00 != 0 || has_value && shape != FOUND && shape != LOOKED {
             return Err(BadWords("a reply of an unknown form"));
         }
         let has_pairs = |words: &Words<'_>| {
@@ -148,6 +255,10 @@ impl Reply {
                 has_pairs(&words)?;
                 Ok(Self::Records(pairs(words).collect()))
             }
+            LOOKED => {
+                let looked = Looked::read(words, has_value, count)?;
+                Ok(Self::Looked(Box::new(looked)))
+            }
             COUNT if count == 1 => {
                 let count = words.next()?;
                 words.end()?;
@@ -166,7 +277,32 @@ fn pairs(words: Words<'_>) -> impl Iterator<Item = (u64, u64)> + Clone + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farleaf_model::recursive::TopModel;
     use proptest::prelude::*;
+
+    fn looked() -> impl Strategy<Value = Looked> {
+        let head = any::<(u32, u32, u32)>().prop_map(|(generation, low, count)| {
+            ModelNews::Head(ModelHead {
+                generation: generation.max(1),
+                top: TopModel::fit(&[0, low.into()], count.max(1)),
+                records: RemoteAddr::from_word(count.into()),
+                leaf_count: u64::from(low) + 1,
+                record_count: count.into(),
+            })
+        });
+        let sub_model = any::<(u32, [u64; RECORD_SIZE_WORDS], Vec<u64>)>();
+        let sub_model = sub_model.prop_map(|(number, record, table)| ModelNews::SubModel {
+            number,
+            record,
+            table,
+        });
+        let news = prop_oneof![Just(ModelNews::None), head, sub_model];
+        (any::<Option<u64>>(), any::<u32>(), news).prop_map(|(found, leaf, news)| Looked {
+            found,
+            leaf: RemoteAddr::from_word(leaf.into()),
+            news,
+        })
+    }
 
     fn replies() -> impl Strategy<Value = Reply> {
         let pairs = || proptest::collection::vec(any::<(u64, u64)>(), 0..40);
@@ -175,6 +311,7 @@ mod tests {
             proptest::collection::vec(any::<Option<u64>>(), 0..40).prop_map(Reply::Several),
             pairs().prop_map(Reply::Records),
             any::<u64>().prop_map(Reply::Count),
+            looked().prop_map(|looked| Reply::Looked(Box::new(looked))),
             (0..Failure::ALL.len()).prop_map(|index| Reply::Failed(Failure::ALL[index])),
         ]
     }
@@ -205,7 +342,7 @@ mod tests {
         #[test]
         fn any_bytes_can_be_read(
             head in 0..6_u64,
-            shape in 0..5_u64,
+            shape in 0..6_u64,
             count in 0..4_u64,
             rest: Vec<u64>,
         ) {

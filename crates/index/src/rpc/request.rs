@@ -2,13 +2,18 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | kind (8), which values a compare-and-swap has (8), table id (32, from bit 32 on) |
+//! | 0 | kind (8), flags of a write (8), table id (32, from bit 32 on) |
 //! | 1.. | key and values; keys; first key and limit; a load's number, and its records or count |
+//!
+//! Flags: bit 8 and 9, whether a compare-and-swap has an expected and a new value; bit 10, whether
+//! a write ends with the place where its key is expected: generation (32, from bit 32) and version
+//! (32), the sub-model's number, the position.
 
 use farleaf_types::TableId;
 
 use super::change::Change;
 use super::words::{BadWords, Words, put};
+use crate::xstore::{ModelVersion, Place};
 
 /// Keys that one request asks for at the most. The reply takes no more than half a ring of 32 KiB,
 /// so nothing has to be kept until it is fetched.
@@ -20,6 +25,76 @@ pub const LOAD_PART_COUNT_MAX: usize = 512;
 
 const HAS_EXPECTED: u64 = 1 << 8;
 const HAS_NEW: u64 = 1 << 9;
+const HAS_PLACE: u64 = 1 << 10;
+
+/// The kinds of writes are side by side.
+const PUT: u64 = 3;
+const COMPARE_SWAP: u64 = 7;
+
+fn kind_of(change: Change) -> u64 {
+    match change {
+        Change::Put(_) => PUT,
+        Change::Insert(_) => 4,
+        Change::Update(_) => 5,
+        Change::Delete => 6,
+        Change::CompareSwap { .. } => COMPARE_SWAP,
+    }
+}
+
+fn put_change(bytes: &mut Vec<u8>, key: u64, change: Change) {
+    match change {
+        Change::Put(value) | Change::Insert(value) | Change::Update(value) => {
+            put(bytes, [key, value]);
+        }
+        Change::Delete => put(bytes, [key]),
+        Change::CompareSwap { expected, new } => {
+            put(bytes, [key, expected.unwrap_or(0), new.unwrap_or(0)]);
+        }
+    }
+}
+
+fn read_change(words: &mut Words<'_>, kind: u64, flags: u64) -> Result<(u64, Change), BadWords> {
+    let key = words.next()?;
+    let change = match kind {
+        PUT => Change::Put(words.next()?),
+        4 => Change::Insert(words.next()?),
+        5 => Change::Update(words.next()?),
+        6 => Change::Delete,
+        _ => {
+            let (expected, new) = (words.next()?, words.next()?);
+            Change::CompareSwap {
+                expected: (flags & HAS_EXPECTED != 0).then_some(expected),
+                new: (flags & HAS_NEW != 0).then_some(new),
+            }
+        }
+    };
+    Ok((key, change))
+}
+
+fn version_words(version: ModelVersion) -> [u64; 2] {
+    let ModelVersion {
+        generation,
+        number,
+        version,
+    } = version;
+    [
+        u64::from(generation) << 32 | u64::from(version),
+        number.into(),
+    ]
+}
+
+fn read_version(words: &mut Words<'_>) -> Result<ModelVersion, BadWords> {
+    let first = words.next()?;
+    Ok(ModelVersion {
+        generation: (first >> 32) as u32,
+        version: first as u32,
+        number: read_u32(words)?,
+    })
+}
+
+fn read_u32(words: &mut Words<'_>) -> Result<u32, BadWords> {
+    u32::try_from(words.next()?).map_err(|_| BadWords("a request of an unknown form"))
+}
 
 /// What a client asks of the node, about one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +105,10 @@ pub enum Request {
     MultiGet(Vec<u64>),
     /// A write.
     Change(u64, Change),
+    /// A write to a key that is expected at a place (Y7).
+    ChangeAt(u64, Change, Place),
+    /// The value of a key, for who has not found it by these models (Y6).
+    LookUp(u64, ModelVersion),
     /// So many of the first records from a key on.
     Scan {
         /// The smallest key.
@@ -65,39 +144,35 @@ impl Request {
         match self {
             Self::Get(_) => 1,
             Self::MultiGet(_) => 2,
-            Self::Change(_, Change::Put(_)) => 3,
-            Self::Change(_, Change::Insert(_)) => 4,
-            Self::Change(_, Change::Update(_)) => 5,
-            Self::Change(_, Change::Delete) => 6,
-            Self::Change(_, Change::CompareSwap { .. }) => 7,
+            Self::Change(_, change) | Self::ChangeAt(_, change, _) => kind_of(*change),
             Self::Scan { .. } => 8,
             Self::Count => 9,
             Self::LoadPart { .. } => 10,
             Self::LoadCommit { .. } => 11,
             Self::LoadDrop { .. } => 12,
+            Self::LookUp(..) => 13,
         }
     }
 
     /// The bytes.
     pub fn encode(&self, table: TableId, bytes: &mut Vec<u8>) {
         bytes.clear();
-        let mut head = self.kind() | u64::from(table.0) << 32;
-        if let Self::Change(_, Change::CompareSwap { expected, new }) = self {
-            head |= if expected.is_some() { HAS_EXPECTED } else { 0 };
-            head |= if new.is_some() { HAS_NEW } else { 0 };
-        }
-        put(bytes, [head]);
+        put(
+            bytes,
+            [self.kind() | self.flags() | u64::from(table.0) << 32],
+        );
         match self {
-            Self::Get(key) | Self::Change(key, Change::Delete) => put(bytes, [*key]),
+            Self::Get(key) => put(bytes, [*key]),
             Self::MultiGet(keys) => put(bytes, keys.iter().copied()),
-            Self::Change(
-                key,
-                Change::Put(value) | Change::Insert(value) | Change::Update(value),
-            ) => {
-                put(bytes, [*key, *value]);
+            Self::Change(key, change) => put_change(bytes, *key, *change),
+            Self::ChangeAt(key, change, place) => {
+                put_change(bytes, *key, *change);
+                put(bytes, version_words(place.of));
+                put(bytes, [place.index.into()]);
             }
-            Self::Change(key, Change::CompareSwap { expected, new }) => {
-                put(bytes, [*key, expected.unwrap_or(0), new.unwrap_or(0)]);
+            Self::LookUp(key, version) => {
+                put(bytes, [*key]);
+                put(bytes, version_words(*version));
             }
             Self::Scan { from, limit } => put(bytes, [*from, *limit]),
             Self::Count => {}
@@ -121,11 +196,17 @@ impl Request {
         let mut words = Words::new(bytes)?;
         let head = words.next()?;
         let table = TableId((head >> 32) as u32);
-        let flags = head & (HAS_EXPECTED | HAS_NEW);
-        if head & 0xFFFF_FF00 != flags || flags != 0 && head & 0xFF != 7 {
+        let flags = head & (HAS_EXPECTED | HAS_NEW | HAS_PLACE);
+        let kind = head & 0xFF;
+        let is_swap = kind == COMPARE_SWAP;
+        let is_change = (PUT..=COMPARE_SWAP).contains(&kind);
+        let has_values = flags & (HAS_EXPECTED | HAS_NEW) != 0;
+        let has_place = flags & HAS_PLACE != 0;
+        let is_known = head & 0xFFFF_FF00 == flags;
+        if !is_known || has_values && !is_swap || has_place && !is_change {
             return Err(BadWords("a request of an unknown form"));
         }
-        let request = match head & 0xFF {
+        let request = match kind {
             1 => Self::Get(words.next()?),
             2 => {
                 if words.clone().rest().len() > MULTI_GET_COUNT_MAX {
@@ -133,15 +214,15 @@ impl Request {
                 }
                 return Ok((table, Self::MultiGet(words.rest().collect())));
             }
-            3 => Self::Change(words.next()?, Change::Put(words.next()?)),
-            4 => Self::Change(words.next()?, Change::Insert(words.next()?)),
-            5 => Self::Change(words.next()?, Change::Update(words.next()?)),
-            6 => Self::Change(words.next()?, Change::Delete),
-            7 => {
-                let (key, expected, new) = (words.next()?, words.next()?, words.next()?);
-                let expected = (flags & HAS_EXPECTED != 0).then_some(expected);
-                let new = (flags & HAS_NEW != 0).then_some(new);
-                Self::Change(key, Change::CompareSwap { expected, new })
+            PUT..=COMPARE_SWAP => {
+                let (key, change) = read_change(&mut words, kind, flags)?;
+                if has_place {
+                    let of = read_version(&mut words)?;
+                    let index = read_u32(&mut words)?;
+                    Self::ChangeAt(key, change, Place { of, index })
+                } else {
+                    Self::Change(key, change)
+                }
             }
             8 => Self::Scan {
                 from: words.next()?,
@@ -156,10 +237,25 @@ impl Request {
             12 => Self::LoadDrop {
                 load: words.next()?,
             },
+            13 => Self::LookUp(words.next()?, read_version(&mut words)?),
             _ => return Err(BadWords("a request of an unknown kind")),
         };
         words.end()?;
         Ok((table, request))
+    }
+
+    /// What the head says of a write.
+    fn flags(&self) -> u64 {
+        let (change, place) = match self {
+            Self::Change(_, change) => (*change, 0),
+            Self::ChangeAt(_, change, _) => (*change, HAS_PLACE),
+            _ => return 0,
+        };
+        let Change::CompareSwap { expected, new } = change else {
+            return place;
+        };
+        let expected = if expected.is_some() { HAS_EXPECTED } else { 0 };
+        place | expected | if new.is_some() { HAS_NEW } else { 0 }
     }
 
     fn load_part(mut words: Words<'_>) -> Result<Self, BadWords> {
@@ -180,6 +276,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn version() -> impl Strategy<Value = ModelVersion> {
+        any::<(u32, u32, u32)>().prop_map(|(generation, number, version)| ModelVersion {
+            generation,
+            number,
+            version,
+        })
+    }
+
     fn requests() -> impl Strategy<Value = Request> {
         let change = prop_oneof![
             any::<u64>().prop_map(Change::Put),
@@ -192,7 +296,11 @@ mod tests {
         prop_oneof![
             any::<u64>().prop_map(Request::Get),
             proptest::collection::vec(any::<u64>(), 0..40).prop_map(Request::MultiGet),
-            (any::<u64>(), change).prop_map(|(key, change)| Request::Change(key, change)),
+            (any::<u64>(), change.clone()).prop_map(|(key, change)| Request::Change(key, change)),
+            (any::<u64>(), change, version(), any::<u32>()).prop_map(|(key, change, of, index)| {
+                Request::ChangeAt(key, change, Place { of, index })
+            }),
+            (any::<u64>(), version()).prop_map(|(key, version)| Request::LookUp(key, version)),
             (any::<u64>(), 0..=SCAN_COUNT_MAX)
                 .prop_map(|(from, limit)| Request::Scan { from, limit }),
             Just(Request::Count),
@@ -233,7 +341,10 @@ mod tests {
             &[1],
             &[1, 2, 3],
             &[0],
+            &[14, 0],
             &[13, 0],
+            &[0x0401, 5],
+            &[0x0403, 5, 6, 7],
             &[0x0101, 5],
             &[0x0407, 5, 5, 5],
             &[7, 5, 5],
@@ -261,7 +372,10 @@ mod tests {
         /// Promise: any bytes are a request or an error, and a request is written as it was read.
         #[test]
         fn any_bytes_can_be_read(
-            words in proptest::collection::vec(prop_oneof![0..14_u64, any::<u64>()], 0..9),
+            words in proptest::collection::vec(
+                prop_oneof![0..15_u64, Just(0x0404), any::<u64>()],
+                0..9,
+            ),
         ) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             if let Ok((table, request)) = Request::decode(&bytes) {

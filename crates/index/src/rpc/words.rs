@@ -36,6 +36,15 @@ impl<'a> Words<'a> {
         Ok(u64::from_le_bytes(*word))
     }
 
+    /// So many.
+    pub(super) fn array<const COUNT: usize>(&mut self) -> Result<[u64; COUNT], BadWords> {
+        let mut words = [0; COUNT];
+        for word in &mut words {
+            *word = self.next()?;
+        }
+        Ok(words)
+    }
+
     /// All that are left.
     pub(super) fn rest(self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
         let word = |bytes: &[u8]| {
