@@ -15,6 +15,7 @@ use farleaf_types::OwnerWord;
 
 use crate::calls::{CallOptions, CallThreads, Desk, Receptionist, TableServer};
 use crate::endpoint::NodeEndpoint;
+use crate::hiring::NodeEmployer;
 use crate::members::{HomeOptions, PoolHome};
 use crate::retrain::RetrainPolicy;
 use crate::sessions::{AgentEvent, Sessions, format_region};
@@ -102,12 +103,19 @@ impl NodeCore {
             Arc::new(TableServer::new(region.word_count() * 8)),
         );
         let receptionist = Receptionist::new(Arc::clone(&desk), Arc::clone(&server));
-        let calls = CallThreads::start(region, &layout, (desk, server), options.calls);
+        let sessions = Arc::new(Mutex::new(sessions));
+        let employer = NodeEmployer {
+            region: Arc::clone(region),
+            device: device.map(Arc::clone),
+            home: home.clone(),
+            sessions: Arc::clone(&sessions),
+        };
+        let served = (desk, server);
+        let calls = CallThreads::start(region, &layout, served, &employer, options.calls);
         let calls = calls.map_err(NodeError::Thread)?;
         let tasks = (retraining, Some(receptionist));
         let agent = agent::start(keeper, renew, heard, told, tasks);
         let agent = agent.map_err(NodeError::Thread)?;
-        let sessions = Arc::new(Mutex::new(sessions));
         Ok(Self {
             sessions,
             layout,

@@ -7,12 +7,14 @@
 //! | [`reclaim`] | memory of dropped tables, when the grace period is over (D7) |
 //! | [`audit`] | whether a region in which nobody works keeps its promises |
 //! | [`calls`] | sessions whose requests the node answers |
+//! | [`xstore`] | tables whose leaves the node alone changes, and models of them |
 //! | [`retrain`] | which models are retrained when, and when their memory is reused |
 //! | `redirected` | old synonym leaf tables that sessions may still write to |
 //! | [`agent`] | the thread that does all of it |
 //! | `catalog` | all tables at once |
 //! | `patience` | waiting for what living clients hold, but never for ever |
 //! | `endpoint` | the node's own way into its region |
+//! | `hiring` | sessions of the node's threads that change leaves |
 //! | [`embedded`] | a node inside the process that uses it |
 //! | [`shm`] | a node for other processes of the host, and of others |
 //! | [`members`] | pools of several nodes: how nodes come in, are lost, and leave |
@@ -30,6 +32,7 @@ pub mod calls;
 mod catalog;
 pub mod embedded;
 mod endpoint;
+mod hiring;
 pub mod members;
 mod network;
 mod patience;
@@ -39,6 +42,7 @@ pub mod retrain;
 pub mod sessions;
 pub mod shm;
 pub mod sweep;
+pub mod xstore;
 
 mod error;
 

@@ -205,6 +205,11 @@ impl AuditedTable {
         kind.is_some_and(LayerKind::has_tree)
     }
 
+    fn has_node_writes(&self) -> bool {
+        let kind = LayerKind::from_number(self.entry.record.search_layer);
+        kind.is_some_and(LayerKind::has_node_writes)
+    }
+
     fn new(entry: CatalogEntry, geometry: LeafGeometry) -> Self {
         Self {
             entry,

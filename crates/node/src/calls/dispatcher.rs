@@ -8,6 +8,7 @@ use farleaf_region::PoolLayout;
 
 use super::desk::{Desk, Line};
 use super::server::TableServer;
+use crate::xstore::{Employer, Worker};
 
 /// Requests that one session has read in a turn, at the most: then it is the next one's.
 const TURN_COUNT_MAX: u32 = 8;
@@ -26,15 +27,15 @@ impl Task {
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn answer<E: Endpoint>(
+    pub async fn answer<E: Endpoint, B: Employer>(
         self,
         (endpoint, layout): (&E, &PoolLayout),
         batch: &mut Batch,
-        server: &TableServer,
+        (server, worker): (&TableServer, &Worker<B>),
     ) -> Result<(), BatchError> {
         let Request { payload, reply } = self.request;
         let way = (endpoint, layout);
-        match server.serve(way, self.line.owner, &payload).await {
+        match server.serve(way, worker, self.line.owner, &payload).await {
             Ok(answer) => self.replies.reply(endpoint, batch, reply, &answer).await,
             Err(reason) => self.replies.refuse(endpoint, batch, reply, &reason).await,
         }

@@ -10,14 +10,15 @@ use crossbeam_skiplist::SkipMap;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
 use farleaf_index::operation::Decision;
-use farleaf_index::rpc::{Change, Failure, Reply, Request};
+use farleaf_index::rpc::{Change, Failure, Looked, ModelNews, Reply, Request};
 use farleaf_region::PoolLayout;
 use farleaf_region::RegionError;
 use farleaf_region::catalog::{EntryState, live_word};
-use farleaf_types::{OwnerWord, TableId};
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
 use crate::catalog::read_catalog;
 use crate::sweep::Keeper;
+use crate::xstore::{Employer, LeafTable, LeafTables, Worker};
 
 /// Groups of keys that have a lock each (J5). A power of two.
 const STRIPE_COUNT: usize = 256;
@@ -27,6 +28,14 @@ const RECORD_SIZE_BYTES: u64 = 64;
 /// Loads that a session may have under way.
 const LOAD_COUNT_MAX: usize = 4;
 
+/// A table that is known.
+enum Served {
+    /// Its records are the node's.
+    Own(Arc<ServedTable>),
+    /// They are in leaves.
+    Leaves(Arc<LeafTable>),
+}
+
 /// A record's value is changed in place (J5).
 type Records = SkipMap<u64, AtomicU64>;
 
@@ -34,6 +43,8 @@ type Records = SkipMap<u64, AtomicU64>;
 #[derive(Debug)]
 pub struct TableServer {
     tables: RwLock<BTreeMap<TableId, Arc<ServedTable>>>,
+    /// Those whose records are not the node's, but whose leaves it changes.
+    leaves: Arc<LeafTables>,
     /// By session, and its number of the load.
     loads: Mutex<Loads>,
     room: Arc<Room>,
@@ -72,6 +83,7 @@ impl TableServer {
     pub fn new(size_bytes_max: u64) -> Self {
         Self {
             tables: RwLock::default(),
+            leaves: Arc::default(),
             loads: Mutex::default(),
             room: Arc::new(Room {
                 count: AtomicU64::new(0),
@@ -80,13 +92,19 @@ impl TableServer {
         }
     }
 
-    /// Does what is asked.
+    /// Those whose leaves the node changes.
+    pub fn leaves(&self) -> &Arc<LeafTables> {
+        &self.leaves
+    }
+
+    /// Does what is asked; what concerns leaves, by a worker.
     ///
     /// # Errors
-    /// It is no request, or the catalog cannot be read; in words for the client.
-    pub async fn serve<E: Endpoint>(
+    /// It is no request, the catalog cannot be read, or the worker fails; in words for the client.
+    pub async fn serve<E: Endpoint, B: Employer>(
         &self,
         way: (&E, &PoolLayout),
+        worker: &Worker<B>,
         session: OwnerWord,
         request: &[u8],
     ) -> Result<Vec<u8>, String> {
@@ -97,7 +115,8 @@ impl TableServer {
             self.drop_load((session, load));
         }
         let reply = match self.table(way, id).await {
-            Ok(Ok(table)) => self.execute(&table, (session, id), request),
+            Ok(Ok(Served::Own(table))) => self.execute(&table, (session, id), request),
+            Ok(Ok(Served::Leaves(table))) => worker.execute(&table, request).await?,
             Ok(Err(failure)) => Reply::Failed(failure),
             Err(error) => return Err(format!("the memory node cannot read its catalog: {error}")),
         };
@@ -111,9 +130,12 @@ impl TableServer {
         &self,
         (endpoint, layout): (&E, &PoolLayout),
         id: TableId,
-    ) -> Result<Result<Arc<ServedTable>, Failure>, RegionError> {
+    ) -> Result<Result<Served, Failure>, RegionError> {
         if let Some(table) = self.tables().get(&id) {
-            return Ok(Ok(Arc::clone(table)));
+            return Ok(Ok(Served::Own(Arc::clone(table))));
+        }
+        if let Some(table) = self.leaves.get(id) {
+            return Ok(Ok(Served::Leaves(table)));
         }
         let entries = read_catalog(endpoint, layout).await?.into_iter();
         let mut entries = entries.filter_map(|entry| entry.ok()?);
@@ -122,8 +144,13 @@ impl TableServer {
             return Ok(Err(Failure::Dropped));
         };
         let kind = LayerKind::from_number(entry.record.search_layer);
-        if kind != Some(LayerKind::Rpc) {
-            return Ok(Err(Failure::OfLeaves));
+        match kind {
+            Some(LayerKind::Rpc) => {}
+            Some(kind) if kind.has_node_writes() => {
+                let added = self.leaves.add(entry);
+                return Ok(added.map(Served::Leaves));
+            }
+            _ => return Ok(Err(Failure::OfLeaves)),
         }
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let table = tables.entry(id).or_insert_with(|| {
@@ -134,7 +161,7 @@ impl TableServer {
                 room: Arc::clone(&self.room),
             })
         });
-        Ok(Ok(Arc::clone(table)))
+        Ok(Ok(Served::Own(Arc::clone(table))))
     }
 
     fn tables(&self) -> RwLockReadGuard<'_, BTreeMap<TableId, Arc<ServedTable>>> {
@@ -157,7 +184,14 @@ impl TableServer {
                 let records = table.records();
                 Reply::Several(keys.into_iter().map(|key| found(&records, key)).collect())
             }
-            Request::Change(key, change) => table.change(key, change),
+            Request::Change(key, change) | Request::ChangeAt(key, change, _) => {
+                table.change(key, change)
+            }
+            Request::LookUp(key, _) => Reply::Looked(Box::new(Looked {
+                found: found(&table.records(), key),
+                leaf: RemoteAddr::NULL,
+                news: ModelNews::None,
+            })),
             Request::Scan { from, limit } => {
                 let records = table.records();
                 let range = records.range((Bound::Included(from), Bound::Unbounded));
@@ -261,10 +295,10 @@ impl TableServer {
     ) -> Result<(), RegionError> {
         let known: Vec<(TableId, u64)> = {
             let tables = self.tables();
-            tables
-                .iter()
-                .map(|(id, table)| (*id, table.entry))
-                .collect()
+            let own = tables.iter().map(|(id, table)| (*id, table.entry));
+            let leaves = self.leaves.all().into_iter();
+            let leaves = leaves.map(|table| (table.id(), table.entry.index));
+            own.chain(leaves).collect()
         };
         if known.is_empty() {
             return Ok(());
@@ -281,6 +315,7 @@ impl TableServer {
                 continue;
             }
             self.forget_loads(|_, table| table == id);
+            self.leaves.forget(id);
             let dropped = {
                 let tables = self.tables.write();
                 tables.unwrap_or_else(PoisonError::into_inner).remove(&id)

@@ -16,6 +16,8 @@ use farleaf_region::PoolLayout;
 use super::desk::Desk;
 use super::dispatcher::{Dispatcher, Give, Pile, Task};
 use super::server::TableServer;
+use crate::hiring::NodeEmployer;
+use crate::xstore::{Trainer, Worker};
 
 /// Requests that wait for one worker, at the most.
 const QUEUE_LENGTH_MAX: usize = 16;
@@ -27,6 +29,10 @@ const WORKER_SPIN_TIME: Duration = Duration::from_micros(50);
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 /// And the last, while sessions have rings.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// How often threads without work look for what has changed (Z1).
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(20);
+/// And a worker that has much of it, after so many requests.
+const FOLLOW_COUNT: u64 = 64;
 /// While none has.
 const SLEEP_IDLE: Duration = Duration::from_millis(5);
 
@@ -35,16 +41,19 @@ const SLEEP_IDLE: Duration = Duration::from_millis(5);
 pub struct CallOptions {
     /// Threads that answer; 0: the one that reads requests does.
     pub worker_count: u32,
+    /// Threads that train the models of tables whose leaves the node changes, at least one.
+    pub train_thread_count: u32,
     /// How long that one looks for requests after the last before it sleeps.
     pub spin_time: Duration,
 }
 
 impl Default for CallOptions {
-    /// A worker for four processors; 200 us.
+    /// A worker for four processors; one thread that trains; 200 us.
     fn default() -> Self {
         let processor_count = thread::available_parallelism().map_or(1, NonZero::get);
         Self {
             worker_count: (processor_count / 4) as u32,
+            train_thread_count: 1,
             spin_time: Duration::from_micros(200),
         }
     }
@@ -81,10 +90,11 @@ impl CallThreads {
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(
+    pub(crate) fn start(
         region: &Arc<MappedRegion>,
         layout: &PoolLayout,
         (desk, server): (Arc<Desk>, Arc<TableServer>),
+        employer: &NodeEmployer,
         options: CallOptions,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -101,14 +111,21 @@ impl CallThreads {
         for number in 0..options.worker_count {
             let queue = Arc::<Queue>::default();
             let (shared, own) = (Arc::clone(&shared), Arc::clone(&queue));
+            let employer = employer.clone();
             let builder = thread::Builder::new().name(format!("farleaf-call-{number}"));
-            let handle = builder.spawn(move || work(&shared, &own))?;
+            let handle = builder.spawn(move || work(&shared, &own, employer))?;
             workers.push((queue, handle.thread().clone()));
             started.threads.push(handle);
         }
+        for number in 0..options.train_thread_count.max(1) {
+            let (shared, employer) = (Arc::clone(&shared), employer.clone());
+            let builder = thread::Builder::new().name(format!("farleaf-train-{number}"));
+            let handle = builder.spawn(move || train(&shared, employer))?;
+            started.threads.push(handle);
+        }
         let builder = thread::Builder::new().name("farleaf-calls".to_owned());
-        let spin_time = options.spin_time;
-        let handle = builder.spawn(move || read(&shared, desk, workers, spin_time))?;
+        let (spin_time, employer) = (options.spin_time, employer.clone());
+        let handle = builder.spawn(move || read(&shared, desk, (workers, employer), spin_time))?;
         started.threads.push(handle);
         Ok(started)
     }
@@ -117,6 +134,7 @@ impl CallThreads {
 impl Drop for CallThreads {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
+        self.shared.server.leaves().wake_all();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -158,7 +176,13 @@ impl Give for Workers {
 }
 
 /// The thread that reads requests.
-fn read(shared: &Shared, desk: Arc<Desk>, workers: Vec<(Arc<Queue>, Thread)>, spin_time: Duration) {
+fn read(
+    shared: &Shared,
+    desk: Arc<Desk>,
+    (workers, employer): (Vec<(Arc<Queue>, Thread)>, NodeEmployer),
+    spin_time: Duration,
+) {
+    let worker = shared.worker(employer);
     let endpoint = MappedEndpoint::new(Arc::clone(&shared.region));
     let mut dispatcher = Dispatcher::new(desk);
     let mut batch = Batch::new();
@@ -175,8 +199,9 @@ fn read(shared: &Shared, desk: Arc<Desk>, workers: Vec<(Arc<Queue>, Thread)>, sp
             block_on(dispatcher.turn(&endpoint, &mut batch, &mut workers), || 0)
         };
         for task in pile.tasks.drain(..) {
-            answer(shared, &endpoint, &mut batch, task);
+            answer(shared, (&endpoint, &worker), &mut batch, task);
         }
+        follow(&worker);
         match turned {
             // J3: there may be requests that nobody has room for.
             0 if !workers.0.is_empty() && !workers.has_room() => thread::yield_now(),
@@ -187,23 +212,30 @@ fn read(shared: &Shared, desk: Arc<Desk>, workers: Vec<(Arc<Queue>, Thread)>, sp
 }
 
 /// One worker.
-fn work(shared: &Shared, queue: &Queue) {
+fn work(shared: &Shared, queue: &Queue, employer: NodeEmployer) {
+    let worker = shared.worker(employer);
     let endpoint = MappedEndpoint::new(Arc::clone(&shared.region));
     let mut batch = Batch::new();
     let mut idle_since = Instant::now();
+    let mut answered_count = 0_u64;
     while !shared.stop.load(Ordering::Acquire) {
         let task = queue.take();
         if let Some(task) = task {
-            answer(shared, &endpoint, &mut batch, task);
+            answer(shared, (&endpoint, &worker), &mut batch, task);
             queue.length.fetch_sub(1, Ordering::AcqRel);
             idle_since = Instant::now();
+            answered_count += 1;
+            if answered_count.is_multiple_of(FOLLOW_COUNT) {
+                follow(&worker);
+            }
         } else if idle_since.elapsed() < WORKER_SPIN_TIME {
             thread::yield_now();
         } else {
             queue.is_asleep.store(true, Ordering::SeqCst);
             // Who gave something before looks at the flag after that.
             if queue.length.load(Ordering::SeqCst) == 0 && !shared.stop.load(Ordering::Acquire) {
-                thread::park();
+                thread::park_timeout(FOLLOW_INTERVAL);
+                follow(&worker);
             }
             queue.is_asleep.store(false, Ordering::SeqCst);
             idle_since = Instant::now();
@@ -218,10 +250,55 @@ impl Queue {
     }
 }
 
-fn answer(shared: &Shared, endpoint: &MappedEndpoint, batch: &mut Batch, task: Task) {
+fn answer(
+    shared: &Shared,
+    (endpoint, worker): (&MappedEndpoint, &Worker<NodeEmployer>),
+    batch: &mut Batch,
+    task: Task,
+) {
     let way = (endpoint, &shared.layout);
-    if let Err(error) = block_on(task.answer(way, batch, &shared.server), || 0) {
+    let answered = task.answer(way, batch, (&shared.server, worker));
+    if let Err(error) = block_on(answered, || worker.poll_completions()) {
         tracing::error!(%error, "cannot reply to a call");
+    }
+}
+
+/// Z1, where there is nothing else to do.
+fn follow(worker: &Worker<NodeEmployer>) {
+    if let Err(error) = block_on(worker.follow(), || worker.poll_completions()) {
+        tracing::error!(%error, "a session of the memory node cannot see what has changed");
+    }
+}
+
+/// One that trains.
+fn train(shared: &Shared, employer: NodeEmployer) {
+    let trainer = Trainer::new(shared.worker(employer));
+    let tables = shared.server.leaves();
+    while !shared.stop.load(Ordering::Acquire) {
+        let trained = block_on(trainer.train_next(), || trainer.worker().poll_completions());
+        match trained {
+            Ok(true) => {}
+            Ok(false) => {
+                if tables.due_count() > 0 {
+                    // Of tables that other threads train, or there is no session to be had.
+                    thread::sleep(SLEEP_MAX);
+                } else {
+                    tables.wait(FOLLOW_INTERVAL);
+                }
+                follow(trainer.worker());
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot train models; clients ask the memory node instead");
+                thread::sleep(FOLLOW_INTERVAL);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn worker(&self, employer: NodeEmployer) -> Worker<NodeEmployer> {
+        let tables = Arc::clone(self.server.leaves());
+        Worker::new(employer, self.layout.clone(), tables)
     }
 }
 

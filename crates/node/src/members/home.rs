@@ -118,13 +118,38 @@ impl PoolHome {
         }
     }
 
-    /// V6: a log-in at a guest by which the agent's session is let in.
-    fn log_in_agent(&self, member: &Member) -> Result<TcpClient, ControlError> {
+    /// V6: a log-in at a guest by which a session of the home is let in.
+    fn log_in(&self, member: &Member, owner: OwnerWord) -> Result<TcpClient, ControlError> {
         let client = TcpClient::connect(&member.address, &self.connect_options())?;
         check_region(&client, member)?;
         let key = lock(&self.pass_key).clone();
-        let pass = key.map(|key| key.pass(self.agent)).unwrap_or_default();
-        Ok(client.with_pass(self.agent, pass))
+        let pass = key.map(|key| key.pass(owner)).unwrap_or_default();
+        Ok(client.with_pass(owner, pass))
+    }
+
+    /// The way to a guest for a session of the home other than its agent's.
+    pub(crate) fn way_for(&self, owner: OwnerWord, node: NodeId) -> NodeWay {
+        if self.is_lost(node) {
+            return NodeWay::Lost;
+        }
+        let Some(member) = self.layout.members().get(node) else {
+            return NodeWay::None;
+        };
+        match self.log_in(member, owner) {
+            Ok(client) => NodeWay::At(Arc::new(client)),
+            Err(_) if self.has_lost(node) => NodeWay::Lost,
+            Err(error) => NodeWay::Unreachable(error.to_string()),
+        }
+    }
+
+    /// Whether a guest is lost, after it was asked.
+    pub(crate) fn has_lost(&self, node: NodeId) -> bool {
+        if let Some(link) = self.link(node)
+            && let Err(error) = link.ask(node)
+        {
+            self.lose_link(node, &link, &error.to_string());
+        }
+        self.is_lost(node)
     }
 
     /// Whether the pool has passes, without which no guest lets anybody in.
@@ -311,7 +336,7 @@ impl NodeDirectory for PoolHome {
         if let Some(why) = link.agent.failed_lately() {
             return NodeWay::Unreachable(why);
         }
-        match link.agent.open(|| self.log_in_agent(member)) {
+        match link.agent.open(|| self.log_in(member, self.agent)) {
             Ok(client) => NodeWay::At(client),
             Err(_) if self.is_lost_now(node) => NodeWay::Lost,
             Err(error) => {

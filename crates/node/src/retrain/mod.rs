@@ -305,7 +305,7 @@ impl Retrainer {
         self.turns.borrow_mut().keep(is_there);
         let is_live = |entry: &CatalogEntry| {
             let is_known = LayerKind::from_number(entry.record.search_layer)
-                .is_some_and(LayerKind::has_leaves);
+                .is_some_and(|kind| kind.has_leaves() && !kind.has_node_writes());
             is_known && entry.state == EntryState::Live
         };
         let live: Vec<CatalogEntry> = catalog.into_iter().filter(is_live).collect();

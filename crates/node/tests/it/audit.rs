@@ -37,7 +37,7 @@ pub(crate) fn usage(pool: &Pool) -> Usage {
             ChunkPurpose::Run { .. } => usage.runs += 1,
             ChunkPurpose::Snapshot { .. } => usage.snapshots += 1,
             ChunkPurpose::Inner { .. } => usage.inner += 1,
-            ChunkPurpose::Rings => unreachable!("nobody makes calls"),
+            ChunkPurpose::Rings | ChunkPurpose::Models => unreachable!("nobody makes calls"),
         }
     }
     usage

@@ -1,0 +1,156 @@
+//! Where in far memory a table's models lie (Y3).
+//!
+//! Two kinds of places, of translation tables and of sub-models' records, in powers of two. A place
+//! that is given back is used again for the same kind alone. Chunks are claimed when there is no
+//! such place, and are not given back before the table is dropped.
+
+use std::collections::BTreeMap;
+
+use farleaf_fabric::Endpoint;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_region::{PoolLayout, RegionError};
+use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, TableId};
+
+const CHUNK_SIZE_BLOCKS: u64 = CHUNK_SIZE_BYTES / 8 / BLOCK_SIZE_WORDS;
+
+/// What a place is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlaceKind {
+    /// A translation table.
+    Table,
+    /// The records of all sub-models of a generation.
+    Records,
+}
+
+/// The places of one table.
+#[derive(Debug, Default)]
+pub struct ModelArea {
+    /// By kind and size in blocks.
+    free: BTreeMap<(PlaceKind, u64), Vec<RemoteAddr>>,
+    /// What is left of the last chunks that were claimed for each kind: where, and how many blocks.
+    rest: BTreeMap<PlaceKind, (RemoteAddr, u64)>,
+    chunk_count: u64,
+}
+
+impl ModelArea {
+    /// A place for so many words, if there is one without another chunk.
+    pub(super) fn take(&mut self, kind: PlaceKind, word_count: usize) -> Option<RemoteAddr> {
+        let blocks = size_blocks(word_count);
+        if let Some(free) = self.free.get_mut(&(kind, blocks))
+            && let Some(place) = free.pop()
+        {
+            return Some(place);
+        }
+        let (start, left) = self.rest.get_mut(&kind)?;
+        if *left < blocks {
+            return None;
+        }
+        let place = *start;
+        *start = start.offset_blocks(blocks);
+        *left -= blocks;
+        Some(place)
+    }
+
+    /// A place is used no more by what is newest.
+    pub(super) fn give(&mut self, kind: PlaceKind, word_count: usize, place: RemoteAddr) {
+        let blocks = size_blocks(word_count);
+        self.free.entry((kind, blocks)).or_default().push(place);
+    }
+
+    /// More room, of which nothing is used.
+    fn extend(&mut self, kind: PlaceKind, start: RemoteAddr, chunk_count: u64) {
+        self.chunk_count += chunk_count;
+        let blocks = chunk_count * CHUNK_SIZE_BLOCKS;
+        if let Some((old, left)) = self.rest.insert(kind, (start, blocks)) {
+            self.scatter(kind, old, left);
+        }
+    }
+
+    /// What is left of older chunks becomes free places, large ones first.
+    fn scatter(&mut self, kind: PlaceKind, mut start: RemoteAddr, mut left: u64) {
+        while left > 0 {
+            let blocks = 1 << left.ilog2();
+            self.free.entry((kind, blocks)).or_default().push(start);
+            start = start.offset_blocks(blocks);
+            left -= blocks;
+        }
+    }
+
+    /// How many chunks it has.
+    pub fn chunk_count(&self) -> u64 {
+        self.chunk_count
+    }
+}
+
+/// Blocks of a place for so many words.
+fn size_blocks(word_count: usize) -> u64 {
+    let blocks = (word_count as u64).div_ceil(BLOCK_SIZE_WORDS).max(1);
+    blocks.next_power_of_two()
+}
+
+/// Claims chunks in which there is a place for so many words (Z3).
+pub(super) async fn claim<E: Endpoint>(
+    (endpoint, layout, owner): (&E, &PoolLayout, OwnerWord),
+    table: TableId,
+    word_count: usize,
+) -> Result<(RemoteAddr, u64), RegionError> {
+    let allocator = ChunkAllocator::new(endpoint, layout, owner);
+    let chunk_count = size_blocks(word_count).div_ceil(CHUNK_SIZE_BLOCKS);
+    let range = allocator.claim(chunk_count, ChunkPurpose::Models, table);
+    let range = range.await?;
+    let free = FreeLeaves::default();
+    let given = allocator.give_back(range, ChunkPurpose::Models, table, free);
+    given.await?;
+    Ok((layout.chunk_start(range.first), chunk_count))
+}
+
+/// Adds what was claimed.
+pub(super) fn add(area: &mut ModelArea, kind: PlaceKind, claimed: (RemoteAddr, u64)) {
+    area.extend(kind, claimed.0, claimed.1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::NodeId;
+
+    fn at(block: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId(0), block)
+    }
+
+    /// Promise (Y3): a place is never used for the other kind, nor twice at once.
+    #[test]
+    fn places_do_not_overlap() {
+        let mut area = ModelArea::default();
+        assert_eq!(area.take(PlaceKind::Table, 1), None);
+        area.extend(PlaceKind::Table, at(0), 1);
+        assert_eq!(area.take(PlaceKind::Records, 1), None);
+        area.extend(PlaceKind::Records, at(5000), 1);
+        let first = area.take(PlaceKind::Table, 9).expect("room");
+        let second = area.take(PlaceKind::Table, 8).expect("room");
+        assert_eq!((first, second), (at(0), at(2)));
+        area.give(PlaceKind::Table, 9, first);
+        assert_eq!(area.take(PlaceKind::Records, 9), Some(at(5000)));
+        assert_eq!(area.take(PlaceKind::Table, 16), Some(first));
+    }
+
+    /// Promise: what is left of a chunk when another comes is used all the same.
+    #[test]
+    fn nothing_is_lost() {
+        let mut area = ModelArea::default();
+        area.extend(PlaceKind::Table, at(0), 1);
+        assert_eq!(area.take(PlaceKind::Table, 8), Some(at(0)));
+        area.extend(PlaceKind::Table, at(CHUNK_SIZE_BLOCKS), 1);
+        let mut found = Vec::new();
+        for size in (0..10).rev() {
+            let words = (BLOCK_SIZE_WORDS << size) as usize;
+            let place = area.take(PlaceKind::Table, words).expect("room");
+            found.push((place.block(), 1_u64 << size));
+        }
+        let total: u64 = found.iter().map(|(_, blocks)| blocks).sum();
+        assert_eq!(total, CHUNK_SIZE_BLOCKS - 1);
+        assert!(found.iter().all(|(block, _)| *block < CHUNK_SIZE_BLOCKS));
+    }
+}

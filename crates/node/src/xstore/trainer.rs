@@ -1,0 +1,350 @@
+//! Trains sub-models, and all of them (Y4, Y5, Y7).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_index::IndexError;
+use farleaf_index::xstore::record::RECORD_SIZE_WORDS;
+use farleaf_index::xstore::{ModelHead, SubModelRecord};
+use farleaf_model::recursive::{SubModel, TopModel, pieces_of};
+use farleaf_region::RegionError;
+use farleaf_types::RemoteAddr;
+
+use super::area::{self, PlaceKind};
+use super::served::{Built, LeafTable, Models, Trained};
+use super::tables::Due;
+use super::worker::{Employer, Hired, Worker};
+
+/// Words that one batch writes, about.
+const BATCH_SIZE_WORDS: usize = 1 << 15;
+
+/// Positions that a key may be at, as they are meant to be in the mean.
+const RANGE_LENGTH_GOAL: f64 = 8.0;
+/// A sub-model is not made for fewer leaves because others are wrong.
+const LEAVES_PER_SUB_MODEL_MIN: u64 = 8;
+/// Sub-models that tell how wrong all are.
+const SAMPLE_COUNT: u32 = 256;
+
+/// One thread's.
+#[derive(Debug)]
+pub struct Trainer<B: Employer> {
+    worker: Worker<B>,
+}
+
+/// While it lives, nobody else trains the table (Z3).
+struct Training(Arc<LeafTable>);
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        self.0.end_training();
+    }
+}
+
+impl<B: Employer> Trainer<B> {
+    /// With a worker that does nothing else.
+    pub fn new(worker: Worker<B>) -> Self {
+        Self { worker }
+    }
+
+    /// The worker.
+    pub fn worker(&self) -> &Worker<B> {
+        &self.worker
+    }
+
+    /// Trains what has been due for longest; false: nothing is, or there is no session to be had.
+    /// What begins to be trained is not due any more, whatever becomes of that: who misses a key
+    /// asks for it again.
+    ///
+    /// # Errors
+    /// There is no room for models, or the fabric failed.
+    pub async fn train_next(&self) -> Result<bool, IndexError> {
+        let Some(due) = self.worker.tables().pop() else {
+            return Ok(false);
+        };
+        let training = Training(Arc::clone(&due.table));
+        let Ok(hired) = self.worker.hired() else {
+            self.worker.tables().push(due);
+            return Ok(false);
+        };
+        let trained = self.train(&hired, due).await;
+        if let Err(error) = &trained {
+            hired.note_failure(error);
+        }
+        drop(training);
+        trained.map(|()| true)
+    }
+
+    async fn train(&self, hired: &Hired<B::Endpoint>, due: Due) -> Result<(), IndexError> {
+        let Due { table, sub_model } = due;
+        let built = table.built();
+        let models = built.as_ref().and_then(|built| built.models());
+        let of_generation = |generation| {
+            let models = models.as_ref();
+            models.filter(|models| models.head.generation == generation)
+        };
+        let one =
+            sub_model.and_then(|(generation, number)| Some((of_generation(generation)?, number)));
+        match (sub_model, &one) {
+            (None, _) => table.begin_all(),
+            (Some(_), Some((models, number))) => models.begin(*number),
+            (Some(_), None) => {}
+        }
+        self.worker.follow().await?;
+        let Some(built) = &built else {
+            return Ok(());
+        };
+        if !hired.is_live(self.worker.layout(), &table).await? {
+            self.worker.tables().forget(table.id());
+            return Ok(());
+        }
+        match (sub_model, one) {
+            (None, _) => self.train_all(hired, &table, built).await,
+            (_, Some(one)) => self.train_one(hired, &table, built, one).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Y5.
+    async fn train_one(
+        &self,
+        hired: &Hired<B::Endpoint>,
+        table: &Arc<LeafTable>,
+        built: &Built,
+        (models, number): (&Arc<Models>, u32),
+    ) -> Result<(), IndexError> {
+        let Some(span) = models.head.top.span(number) else {
+            return Ok(());
+        };
+        let (mut lows, mut leaves) = built.tree.overlapping(*span.start(), *span.end());
+        if lows[0] < *span.start() && lows.len() > 1 && is_boundary_left_out(&hired.endpoint) {
+            lows.remove(0);
+            leaves.remove(0);
+        }
+        let model = SubModel::fit(&lows, &span);
+        let place = self
+            .place(hired, table, (PlaceKind::Table, leaves.len()))
+            .await?;
+        let before = models.trained(number);
+        let record = SubModelRecord {
+            version: before.record.version + 1,
+            generation: models.head.generation,
+            model,
+            table: place,
+        };
+        let trained = Trained {
+            record,
+            table: entries(&model, &lows, &leaves),
+        };
+        let mut batch = Batch::new();
+        post(&mut batch, models.head.record(number), table, &trained);
+        if let Err(error) = hired.endpoint.execute(&mut batch).await {
+            // Whatever was written there is an old hint (Y3).
+            give_table(table, &trained);
+            return Err(error.into());
+        }
+        let before = models.replace(number, trained);
+        give_table(table, &before);
+        Ok(())
+    }
+
+    /// Y7.
+    async fn train_all(
+        &self,
+        hired: &Hired<B::Endpoint>,
+        table: &Arc<LeafTable>,
+        built: &Built,
+    ) -> Result<(), IndexError> {
+        let leaf_count_before = built.tree.leaf_count();
+        let (lows, leaves) = built.tree.overlapping(0, u64::MAX);
+        let per_sub_model = self.worker.tables().leaves_per_sub_model();
+        let top = fit_top(&lows, per_sub_model);
+        let word_count = top.sub_model_count() as usize * RECORD_SIZE_WORDS;
+        let records = self
+            .place(hired, table, (PlaceKind::Records, word_count))
+            .await?;
+        let head = ModelHead {
+            generation: table.next_generation(),
+            top,
+            records,
+            leaf_count: lows.len() as u64,
+            record_count: built.record_count.load(Ordering::Relaxed),
+        };
+        let mut all = Vec::with_capacity(top.sub_model_count() as usize);
+        let written = self.write_all(hired, table, (&head, &lows, &leaves), &mut all);
+        let written = written.await;
+        let models = Arc::new(Models::new(table.id(), head, all));
+        if let Err(error) = written {
+            give_models(table, &models);
+            return Err(error);
+        }
+        if let Some(before) = built.set_models(Arc::clone(&models)) {
+            give_models(table, &before);
+        }
+        // Y5: leaves that were added meanwhile have made sub-models due that are no more.
+        if built.tree.leaf_count() != leaf_count_before {
+            self.make_changed_due(table, built, &models);
+        }
+        Ok(())
+    }
+
+    /// Trains and writes all sub-models, into `all` as far as it comes.
+    async fn write_all(
+        &self,
+        hired: &Hired<B::Endpoint>,
+        table: &LeafTable,
+        (head, lows, leaves): (&ModelHead, &[u64], &[RemoteAddr]),
+        all: &mut Vec<Trained>,
+    ) -> Result<(), IndexError> {
+        let mut batch = Batch::new();
+        let mut word_count = 0;
+        let leaves_out_boundary = is_boundary_left_out(&hired.endpoint);
+        for number in 0..head.top.sub_model_count() {
+            let Some(span) = head.top.span(number) else {
+                // No key is ever sent there.
+                all.push(nothing(head, lows, leaves));
+                continue;
+            };
+            let mut pieces = pieces_of(lows, &span);
+            if leaves_out_boundary && lows[pieces.start] < *span.start() && pieces.len() > 1 {
+                pieces.start += 1;
+            }
+            let model = SubModel::fit(&lows[pieces.clone()], &span);
+            let place = self
+                .place(hired, table, (PlaceKind::Table, pieces.len()))
+                .await?;
+            let trained = Trained {
+                record: SubModelRecord {
+                    version: 1,
+                    generation: head.generation,
+                    model,
+                    table: place,
+                },
+                table: entries(&model, &lows[pieces.clone()], &leaves[pieces]),
+            };
+            word_count += trained.table.len() + RECORD_SIZE_WORDS;
+            post(&mut batch, head.record(number), table, &trained);
+            all.push(trained);
+            if word_count >= BATCH_SIZE_WORDS {
+                hired.endpoint.execute(&mut batch).await?;
+                batch.clear();
+                word_count = 0;
+            }
+        }
+        if !batch.is_empty() {
+            hired.endpoint.execute(&mut batch).await?;
+        }
+        Ok(())
+    }
+
+    fn make_changed_due(&self, table: &Arc<LeafTable>, built: &Built, models: &Models) {
+        for number in 0..models.head.top.sub_model_count() {
+            if !models.is_current(number, &built.tree) {
+                table.make_due(self.worker.tables(), models, number);
+            }
+        }
+    }
+
+    /// A place in far memory, in another chunk if need be.
+    async fn place(
+        &self,
+        hired: &Hired<B::Endpoint>,
+        table: &LeafTable,
+        (kind, word_count): (PlaceKind, usize),
+    ) -> Result<RemoteAddr, RegionError> {
+        loop {
+            if let Some(place) = table.area().take(kind, word_count) {
+                return Ok(place);
+            }
+            let way = (&hired.endpoint, self.worker.layout(), hired.owner);
+            let claimed = area::claim(way, table.id(), word_count).await;
+            if matches!(claimed, Err(RegionError::Fabric(_))) {
+                // A chunk may be the session's that nobody knows of.
+                hired.broken.set(true);
+            }
+            area::add(&mut table.area(), kind, claimed?);
+        }
+    }
+}
+
+/// Y7: a top model for so many leaves for each sub-model, or for half of that, and half again, as
+/// long as sub-models are wrong by too much.
+fn fit_top(lows: &[u64], leaves_per_sub_model: u64) -> TopModel {
+    let mut per_sub_model = leaves_per_sub_model;
+    loop {
+        let count = (lows.len() as u64 / per_sub_model).max(1);
+        let top = TopModel::fit(lows, u32::try_from(count).unwrap_or(u32::MAX));
+        let is_good = mean_range_length(&top, lows) <= RANGE_LENGTH_GOAL;
+        if is_good || per_sub_model / 2 < LEAVES_PER_SUB_MODEL_MIN {
+            return top;
+        }
+        per_sub_model /= 2;
+    }
+}
+
+/// Positions that a key may be at, at the most, in the mean over some sub-models, weighted by
+/// their leaves.
+fn mean_range_length(top: &TopModel, lows: &[u64]) -> f64 {
+    let step = (top.sub_model_count() / SAMPLE_COUNT).max(1) as usize;
+    let (mut lengths, mut leaf_count) = (0.0, 0.0);
+    for number in (0..top.sub_model_count()).step_by(step) {
+        let Some(span) = top.span(number) else {
+            continue;
+        };
+        let model = SubModel::fit(&lows[pieces_of(lows, &span)], &span);
+        let weight = f64::from(model.piece_count());
+        lengths += weight * f64::from(model.range_length_max());
+        leaf_count += weight;
+    }
+    lengths / leaf_count
+}
+
+/// A translation table: where the leaves are, and where each begins as the model has it.
+fn entries(model: &SubModel, lows: &[u64], leaves: &[RemoteAddr]) -> Vec<RemoteAddr> {
+    let leaves = leaves.iter().zip(lows).zip(0..);
+    let entry = |((leaf, low), piece): ((&RemoteAddr, &u64), u32)| {
+        leaf.with_spare(model.residual(piece, *low))
+    };
+    leaves.map(entry).collect()
+}
+
+/// The table before the record (Y5): one batch, in this order (F2).
+fn post(batch: &mut Batch, place: RemoteAddr, table: &LeafTable, trained: &Trained) {
+    let words: Vec<u64> = trained.table.iter().map(|leaf| leaf.word()).collect();
+    batch.write(trained.record.table.word_at(0), &words);
+    batch.write(place.word_at(0), &trained.record.encode(place, table.id()));
+}
+
+/// What a sub-model is that no key is sent to.
+fn nothing(head: &ModelHead, lows: &[u64], leaves: &[RemoteAddr]) -> Trained {
+    Trained {
+        record: SubModelRecord {
+            version: 1,
+            generation: head.generation,
+            model: SubModel::fit(&lows[..1], &(lows[0]..=lows[0])),
+            table: RemoteAddr::NULL,
+        },
+        table: leaves[..1].to_vec(),
+    }
+}
+
+fn give_table(table: &LeafTable, trained: &Trained) {
+    let (place, length) = (trained.record.table, trained.table.len());
+    if !place.is_null() {
+        table.area().give(PlaceKind::Table, length, place);
+    }
+}
+
+fn give_models(table: &LeafTable, models: &Models) {
+    for trained in models.all_trained() {
+        give_table(table, &trained);
+    }
+    let word_count = models.head.top.sub_model_count() as usize * RECORD_SIZE_WORDS;
+    let mut area = table.area();
+    area.give(PlaceKind::Records, word_count, models.head.records);
+}
+
+/// Y4, as a planted bug.
+fn is_boundary_left_out<E: Endpoint>(endpoint: &E) -> bool {
+    endpoint.leaves_out(ProtocolCheck::ModelsOverlap)
+}
