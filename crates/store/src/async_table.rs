@@ -71,6 +71,11 @@ impl<H: Host> Operation<'_, H> {
         self.table.session.finish(kind, self.batch);
         result
     }
+
+    /// [`finish`](Self::finish) without a result.
+    pub(crate) fn end(self, kind: OperationKind) {
+        self.table.session.finish(kind, self.batch);
+    }
 }
 
 impl<H: Host> AsyncTable<H> {
@@ -262,7 +267,7 @@ impl<H: Host> AsyncTable<H> {
             // Not `begin`: that would cost every operation a hundred instructions.
             let begun = match self.session.begin_at_once(&self.state) {
                 Some(begun) => begun,
-                None if self.is_remote() => {
+                None if self.is_remote() || self.has_node_writes() => {
                     // The node has decided the same about what it found.
                     let found = self.change_remote(kind, key, change()).await?;
                     return Ok(decide(found).1);
@@ -313,6 +318,9 @@ impl<H: Host> AsyncTable<H> {
                 None if self.is_remote() => {
                     return self.scan_remote(cursor, wanted, records).await;
                 }
+                None if self.has_node_writes() => {
+                    return self.scan_by_models(cursor, wanted, records).await;
+                }
                 None => self.session.begin_slowly(&self.state).await?,
             };
             let mut operation = self.operation(begun);
@@ -333,7 +341,7 @@ impl<H: Host> AsyncTable<H> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub async fn len_estimate(&self) -> Result<u64, Error> {
-        if self.is_remote() {
+        if self.is_remote() || self.has_node_writes() {
             return self.count_remote().await;
         }
         loop {

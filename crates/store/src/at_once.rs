@@ -58,6 +58,9 @@ impl<H: Host> AsyncTable<H> {
         if self.is_remote() {
             return self.get_remote(key).await;
         }
+        if self.has_node_writes() {
+            return self.get_by_models(key, rest).await;
+        }
         if let Rest::Elsewhere(begun, elsewhere) = rest {
             let mut operation = self.operation(begun);
             let batch = &mut operation.batch;
@@ -109,6 +112,9 @@ impl<H: Host> AsyncTable<H> {
     ) -> Result<(), Error> {
         if self.is_remote() {
             return self.multi_get_remote(keys, values).await;
+        }
+        if self.has_node_writes() {
+            return self.multi_get_by_models(keys, values).await;
         }
         if let Rest::Elsewhere(begun, elsewhere) = rest {
             let mut operation = self.operation(begun);

@@ -127,6 +127,15 @@ pub enum ErrorKind {
          them; delete records, drop tables, or serve a larger pool"
     )]
     NodeFull,
+    /// The pool has no room for a leaf that the memory node needs for a write.
+    #[error(
+        "the pool has no room for another leaf of table '{name}'; nothing has changed; drop a \
+         table, or serve a larger pool"
+    )]
+    NoLeaf {
+        /// The table's name.
+        name: String,
+    },
     /// The memory node has forgotten what a load had sent: the session began too many others
     /// meanwhile.
     #[error(

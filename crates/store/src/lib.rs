@@ -33,6 +33,7 @@
 mod async_table;
 mod at_once;
 mod begin;
+mod by_models;
 mod endpoint;
 mod error;
 pub mod host;
@@ -59,6 +60,8 @@ pub use farleaf_fabric::{ControlError, Cost, KindCounters, OperationKind};
 pub use farleaf_index::load::LoadSummary;
 pub use farleaf_index::operation::{HintCounters, LeafReport, LostRange};
 pub use farleaf_index::partial::PartialCounts;
+pub use farleaf_index::xstore::ModelCache;
+pub use farleaf_index::xstore::layer::UnknownModelCache;
 
 /// The smallest metadata budget of a session.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;

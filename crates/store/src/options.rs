@@ -6,6 +6,7 @@ use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
 use farleaf_index::sherman::CACHE_BYTES_DEFAULT;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
+use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
@@ -24,6 +25,8 @@ pub struct PoolOptions {
     /// Threads of its node that answer calls, 0 to 64, beside the one that reads them; `None`: one
     /// for four processors.
     pub call_worker_count: Option<u32>,
+    /// Threads of its node that train the models of tables with the search layer `xstore`, 1 to 64.
+    pub train_thread_count: u32,
 }
 
 impl PoolOptions {
@@ -31,7 +34,7 @@ impl PoolOptions {
     pub(crate) fn node(&self) -> Result<NodeOptions, Error> {
         Ok(NodeOptions {
             retraining: retrain_policy(self.retrain_thread_count)?,
-            calls: call_options(self.call_worker_count)?,
+            calls: call_options(self.call_worker_count, self.train_thread_count)?,
         })
     }
 }
@@ -39,12 +42,30 @@ impl PoolOptions {
 /// Threads that answer calls, at the most.
 const CALL_WORKER_COUNT_MAX: u32 = 64;
 
-/// How a node answers calls with so many workers: what `farleaf serve` does with `--call-workers`.
+/// Threads that train models, at the most.
+const TRAIN_THREAD_COUNT_MAX: u32 = 64;
+
+/// How a node answers calls with so many workers, and trains models with so many threads: what
+/// `farleaf serve` does with `--call-workers` and `--train-threads`.
 ///
 /// # Errors
 /// There cannot be so many.
-pub fn call_options(worker_count: Option<u32>) -> Result<CallOptions, Error> {
-    let options = CallOptions::default();
+pub fn call_options(
+    worker_count: Option<u32>,
+    train_thread_count: u32,
+) -> Result<CallOptions, Error> {
+    if !(1..=TRAIN_THREAD_COUNT_MAX).contains(&train_thread_count) {
+        return Err(ErrorKind::BadOption {
+            option: "train-threads",
+            given: train_thread_count.to_string(),
+            allowed: format!("there can be 1 to {TRAIN_THREAD_COUNT_MAX}"),
+        }
+        .into());
+    }
+    let options = CallOptions {
+        train_thread_count,
+        ..CallOptions::default()
+    };
     match worker_count {
         None => Ok(options),
         Some(worker_count @ 0..=CALL_WORKER_COUNT_MAX) => Ok(CallOptions {
@@ -107,6 +128,7 @@ impl Default for PoolOptions {
             size_bytes: 256 << 20,
             retrain_thread_count: 1,
             call_worker_count: None,
+            train_thread_count: 1,
         }
     }
 }
@@ -185,6 +207,11 @@ pub struct SessionOptions {
     /// Links that one lookup in a table of [`LayerKind::RfTree`] may follow before the process
     /// reads the tree anew; `None`: 2.
     pub link_count_max: Option<u32>,
+    /// What the session keeps of the models of tables of [`LayerKind::Xstore`].
+    pub model_cache: ModelCache,
+    /// Whether the memory node is asked as soon as a model of such a table has led to a leaf that
+    /// does not cover the key, and not only after the link of that was followed.
+    pub does_not_speculate: bool,
 }
 
 impl SessionOptions {

@@ -45,12 +45,13 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    fn failed(&self, failure: Failure) -> Error {
+    pub(crate) fn failed(&self, failure: Failure) -> Error {
         let name = || self.info().name.clone();
         match failure {
             Failure::Dropped => ErrorKind::TableDropped { name: name() },
             Failure::NotEmpty => ErrorKind::Load(LoadError::TableNotEmpty),
             Failure::Full => ErrorKind::NodeFull,
+            Failure::PoolFull => ErrorKind::NoLeaf { name: name() },
             Failure::Unsound => ErrorKind::LoadGivenUp { name: name() },
             // Its catalog said otherwise when the table was opened, and never changes that.
             Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
@@ -101,7 +102,7 @@ impl<H: Host> AsyncTable<H> {
     ) -> Rare<'_, Option<u64>> {
         Box::pin(async move {
             let _begun = self.session.begin_slowly(&self.state).await?;
-            match self.ask(kind, &Request::Change(key, change), 1).await? {
+            match self.ask(kind, &self.change_request(key, change), 1).await? {
                 Reply::Found(found) => Ok(found),
                 _ => Err(other_reply()),
             }

@@ -7,6 +7,7 @@ use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
+use farleaf_index::xstore::layer::SharedModels;
 use farleaf_leaf::{LeafGeometry, LocalLocks};
 use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, TableId};
@@ -27,6 +28,7 @@ pub struct PoolShare {
     pub(crate) process: Process,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
     pub(crate) tree_caches: TreeCaches,
+    models: Mutex<HashMap<TableId, Arc<SharedModels>>>,
     pub(crate) local_locks: Arc<LocalLocks>,
     /// Roots whose directories some session is reading.
     reading: Mutex<BTreeSet<(TableId, RemoteAddr)>>,
@@ -58,6 +60,7 @@ impl PoolShare {
             process: Process::default(),
             directories: Mutex::default(),
             tree_caches: TreeCaches::default(),
+            models: Mutex::default(),
             local_locks: Arc::default(),
             reading: Mutex::default(),
         }
@@ -140,6 +143,17 @@ impl PoolShare {
     pub(crate) fn forget(&self, table: TableId) {
         self.directories().remove(&table);
         self.tree_caches.forget(table);
+        let models = self.models.lock();
+        models
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&table);
+    }
+
+    /// What sessions have read of a table's models.
+    pub(crate) fn models(&self, table: TableId) -> Arc<SharedModels> {
+        let models = self.models.lock();
+        let mut models = models.unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(models.entry(table).or_default())
     }
 
     fn directories(&self) -> std::sync::MutexGuard<'_, HashMap<TableId, CachedDirectory>> {

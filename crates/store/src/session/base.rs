@@ -16,6 +16,7 @@ use farleaf_index::sherman::ShermanLayer;
 use farleaf_index::snapshot::{PagedSnapshot, read_paged};
 use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
+use farleaf_index::xstore::XstoreLayer;
 use farleaf_index::{IndexState, Layer, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_message::Lines;
@@ -84,9 +85,13 @@ pub(crate) struct TableState {
     pub(crate) dropped: Cell<bool>,
     /// Whether the memory node executes the operations.
     pub(crate) is_remote: bool,
+    /// Whether the memory node executes the writes.
+    pub(crate) has_node_writes: bool,
     /// Whether operations cannot begin in the ordinary way: it was dropped, or is the memory
     /// node's.
     pub(super) is_apart: Cell<bool>,
+    /// Whether reads cannot: of tables of which the node executes writes alone, they can.
+    pub(super) is_read_apart: Cell<bool>,
 }
 
 impl<H: Host> SessionCore<H> {
@@ -262,6 +267,12 @@ impl<H: Host> SessionCore<H> {
         } else if kind.has_tree() {
             let tree = self.tree_access(geometry, id);
             self.tree_layer(kind, tree, root).await?
+        } else if kind.has_node_writes() {
+            self.share().learn_nodes(&self.endpoint).await?;
+            let shared = self.share().models(id);
+            let first_leaf = entry.record.first_leaf;
+            let cache = self.options.model_cache;
+            Layer::Xstore(Box::new(XstoreLayer::new(cache, first_leaf, shared)))
         } else {
             let directory = self.share().directory(&self.endpoint, geometry, id, root);
             Layer::new(kind, directory.await?)
@@ -278,6 +289,12 @@ impl<H: Host> SessionCore<H> {
         let index = index.with_underfull_counter(kind.has_tree().then_some(underfull_counter));
         let (root, dropped) = (Cell::new(root), Cell::new(false));
         let is_remote = !kind.has_leaves();
+        let has_node_writes = kind.has_node_writes();
+        if has_node_writes {
+            // Only a load retires a leaf, and there is no directory that names its successor.
+            index.follow_retired();
+            index.set_speculative(!self.options.does_not_speculate);
+        }
         Ok(TableState {
             info,
             entry,
@@ -286,7 +303,9 @@ impl<H: Host> SessionCore<H> {
             root,
             dropped,
             is_remote,
-            is_apart: Cell::new(is_remote),
+            has_node_writes,
+            is_apart: Cell::new(is_remote || has_node_writes),
+            is_read_apart: Cell::new(is_remote),
         })
     }
 
@@ -329,6 +348,8 @@ impl<H: Host> SessionCore<H> {
                 return Ok(false);
             }
             table.index.replace_tree(layer);
+        } else if kind.has_node_writes() {
+            // The models are of whatever leaves there are, and no leaf is ever none (Y3).
         } else {
             let share = self.share();
             let directory = share.directory(&self.endpoint, table.geometry, id, to);

@@ -32,7 +32,7 @@ impl<H: Host> SessionCore<H> {
     /// anything else of the session runs.
     #[inline]
     pub(crate) fn begin_briefly(&self, table: &TableState) -> Option<BegunBriefly<'_>> {
-        if table.is_apart.get() || self.is_broken() || self.has_news.get() {
+        if table.is_read_apart.get() || self.is_broken() || self.has_news.get() {
             return None;
         }
         self.unfinished.begin_briefly()
@@ -102,6 +102,7 @@ impl<H: Host> SessionCore<H> {
                 && !self.endpoint.leaves_out(ProtocolCheck::DropsAreFollowed);
             if is_dropped && !table.dropped.replace(true) {
                 table.is_apart.set(true);
+                table.is_read_apart.set(true);
                 self.tables.borrow_mut().remove(&id);
                 self.share().forget(id);
                 self.dropped_tables.borrow_mut().push(DroppedTable {

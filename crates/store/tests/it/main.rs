@@ -19,6 +19,7 @@ mod several_nodes;
 mod tables;
 mod threads;
 mod trees;
+mod xstore;
 
 use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
 
