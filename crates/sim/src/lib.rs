@@ -40,3 +40,4 @@ pub mod run;
 pub mod session;
 
 mod shown;
+pub mod workers;

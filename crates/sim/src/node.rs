@@ -27,6 +27,7 @@ use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
 use crate::fabric::world::{ClientId, Nanos, NodeLife, SharedWorld};
 use crate::plant::Plant;
+use crate::workers::still_worker;
 
 /// Of each node: enough for every table that a run makes.
 pub const REGION_SIZE_BYTES: u64 = 4 << 20;
@@ -376,6 +377,7 @@ impl Node {
     pub fn answer_still(&self) {
         let keeper = self.keeper(StillEndpoint::new(&self.world), OwnerWord::FREE);
         self.tend_desk(&keeper);
+        let worker = still_worker(self, None);
         let mut dispatcher = self.still_dispatcher.borrow_mut();
         let mut pile = Pile {
             tasks: Vec::new(),
@@ -386,9 +388,10 @@ impl Node {
         block_on(turned, || 0);
         for task in pile.tasks {
             let way = (&keeper.endpoint, &self.layout);
-            let answered = task.answer(way, &mut batch, &self.server);
+            let answered = task.answer(way, &mut batch, (&self.server, &worker));
             block_on(answered, || 0).expect("inside the region");
         }
+        block_on(worker.close(), || 0).expect("inside the region");
     }
 
     /// Takes the rings of all sessions that have ended back, and those that agents left which died,

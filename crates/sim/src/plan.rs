@@ -5,6 +5,7 @@
 mod mishap;
 mod operations;
 
+use farleaf::ModelCache;
 use farleaf_index::LayerKind;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_node::retrain::RetrainPolicy;
@@ -36,6 +37,8 @@ pub struct TablePlan {
     pub retraining: Option<RetrainPolicy>,
     /// Entries of the inner nodes of its tree, if it has one, at the most.
     pub entry_count_max: u32,
+    /// Leaves of each sub-model, where the node trains them.
+    pub leaves_per_sub_model: u64,
 }
 
 /// One client: lanes of operations, each done one after the other, all lanes at once, on one
@@ -48,6 +51,10 @@ pub struct ClientPlan {
     pub metadata_budget_bytes: Option<u64>,
     /// Links that a lookup may follow before a cache of the tree is read anew, if it chooses that.
     pub link_count_max: Option<u32>,
+    /// What it keeps of models, where the node trains them.
+    pub model_cache: ModelCache,
+    /// Whether it asks the node where a model was wrong, before it follows a link.
+    pub does_not_speculate: bool,
     /// Index of the compute node that it is on. Writers of one wait for each other without verbs,
     /// and hand leaves over (H1, H2), where the table's layer is `sherman`; nothing else is shared,
     /// and each may die alone.
@@ -121,6 +128,9 @@ impl Plan {
         if profile == Profile::Calls {
             draw_calls(seed, &mut table, &mut clients);
         }
+        if profile == Profile::Xstore {
+            draw_models(seed, &mut table, &mut clients);
+        }
         if matches!(profile, Profile::Trees | Profile::Compaction) {
             draw_tree(seed, &mut table, &mut clients);
         }
@@ -180,10 +190,10 @@ impl Plan {
         let operations = self.clients.iter().flat_map(|client| &client.lanes);
         let mut operations = operations.flatten();
         let is_remote = |operation: &Operation| match operation {
-            Operation::Create(shape) => !shape.layer.has_leaves(),
+            Operation::Create(shape) => is_called(shape.layer),
             _ => false,
         };
-        !self.table.layer.has_leaves() || operations.any(is_remote)
+        is_called(self.table.layer) || operations.any(is_remote)
     }
 
     /// How many operations there are.
@@ -191,6 +201,11 @@ impl Plan {
         let lanes = self.clients.iter().flat_map(|client| &client.lanes);
         lanes.map(Vec::len).sum()
     }
+}
+
+/// Whether the node executes operations of a table.
+fn is_called(layer: LayerKind) -> bool {
+    !layer.has_leaves() || layer.has_node_writes()
 }
 
 /// Operations of a client's lane.
@@ -218,7 +233,9 @@ fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
 fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usize) -> Vec<Fault> {
     match profile {
         Profile::Calm => Vec::new(),
-        Profile::Crashes | Profile::Trees | Profile::Calls => draw_faults(random, client_count),
+        Profile::Crashes | Profile::Trees | Profile::Calls | Profile::Xstore => {
+            draw_faults(random, client_count)
+        }
         Profile::Retraining | Profile::Compaction => {
             let mut faults = draw_faults(random, client_count);
             faults.extend(draw_retraining_faults(random, client_count));
@@ -296,13 +313,38 @@ fn draw_calls(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     }
 }
 
+/// And what is drawn of models.
+const OF_MODELS: u64 = 0x6f66_5f6d_6f64_656c;
+
+/// Has the node change the leaves of the table, and of others that come and go.
+fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
+    let mut random = Random::new(seed ^ OF_MODELS);
+    table.layer = LayerKind::Xstore;
+    table.leaves_per_sub_model = *random.choose(&[1, 1, 2, 3, 8]);
+    for client in &mut *clients {
+        client.metadata_budget_bytes = None;
+        client.model_cache = *random.choose(&ModelCache::ALL);
+        client.does_not_speculate = random.chance(300);
+        for operation in client.lanes.iter_mut().flatten() {
+            if let Operation::Create(shape) = operation {
+                shape.layer = *random.choose(&[
+                    LayerKind::Xstore,
+                    LayerKind::Xstore,
+                    LayerKind::Rpc,
+                    LayerKind::Learned,
+                ]);
+            }
+        }
+    }
+}
+
 /// Where mishaps are drawn that nodes have a part in, half of the pools have several.
 fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
     match profile {
         Profile::Crashes | Profile::Retraining | Profile::Trees | Profile::Compaction => {
             *random.choose(&[1, 1, 2, 3])
         }
-        Profile::Calm | Profile::NodeLoss | Profile::Calls => 1,
+        Profile::Calm | Profile::NodeLoss | Profile::Calls | Profile::Xstore => 1,
     }
 }
 
@@ -319,6 +361,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
         loaded,
         is_memory_reused: random.chance(500),
         entry_count_max: ENTRY_COUNT_MAX as u32,
+        leaves_per_sub_model: 1,
         retraining: random.chance(600).then(|| RetrainPolicy {
             leaves_per_split: *random.choose(&[1, 8, 1000]),
             split_count_min: random.between(1, 3),

@@ -70,11 +70,17 @@ pub enum Plant {
     CacheHalfBuilt,
     /// A dead session's rings are free while replies are still written into them (E9).
     RingsFreedEarly,
+    /// A client takes a key for absent that is not in the leaf which an old model led to (Y1).
+    StaleModelTrusted,
+    /// Sub-models do not cover the leaves that begin before their keys (Y4).
+    NoBoundary,
+    /// The node does not tell the models of a leaf that was split (Y4).
+    SplitUntold,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -100,6 +106,9 @@ impl Plant {
         Self::HandedOverPastFence,
         Self::CacheHalfBuilt,
         Self::RingsFreedEarly,
+        Self::StaleModelTrusted,
+        Self::NoBoundary,
+        Self::SplitUntold,
     ];
 
     /// The name for users.
@@ -130,6 +139,9 @@ impl Plant {
             Self::HandedOverPastFence => "handed-over-past-fence",
             Self::CacheHalfBuilt => "cache-half-built",
             Self::RingsFreedEarly => "rings-freed-early",
+            Self::StaleModelTrusted => "stale-model-trusted",
+            Self::NoBoundary => "no-boundary",
+            Self::SplitUntold => "split-untold",
         }
     }
 
@@ -152,6 +164,7 @@ impl Plant {
                 Profile::Trees
             }
             Self::RingsFreedEarly => Profile::Calls,
+            Self::StaleModelTrusted | Self::NoBoundary | Self::SplitUntold => Profile::Xstore,
             _ => Profile::Crashes,
         }
     }
@@ -180,6 +193,9 @@ impl Plant {
             Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
             Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsWhole),
             Self::RingsFreedEarly => Some(ProtocolCheck::RingsAreLetGo),
+            Self::StaleModelTrusted => Some(ProtocolCheck::ModelsAreHints),
+            Self::NoBoundary => Some(ProtocolCheck::ModelsOverlap),
+            Self::SplitUntold => Some(ProtocolCheck::SplitsAreTold),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf::AsyncSession;
+use farleaf::{AsyncSession, ModelCache, SessionOptions};
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
 use farleaf_leaf::LocalLocks;
@@ -239,6 +239,8 @@ fn prepare(
 ) -> Result<(), Box<dyn core::error::Error>> {
     if plan.has_calls() {
         node.take_calls();
+        let tables = node.server().leaves();
+        tables.set_leaves_per_sub_model(plan.table.leaves_per_sub_model);
     }
     let table = &plan.table;
     let layer = (table.layer, table.entry_count_max);
@@ -264,9 +266,32 @@ fn open_still(
     findings: &Findings,
     plant: Option<Plant>,
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
+    open_still_with(node, findings, plant, SessionOptions::default())
+}
+
+/// The same, that asks the node for each key that models do not lead to at once.
+fn open_asking(
+    node: &Rc<Node>,
+    findings: &Findings,
+    model_cache: ModelCache,
+) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
+    let options = SessionOptions {
+        model_cache,
+        does_not_speculate: true,
+        ..SessionOptions::default()
+    };
+    open_still_with(node, findings, None, options)
+}
+
+fn open_still_with(
+    node: &Rc<Node>,
+    findings: &Findings,
+    plant: Option<Plant>,
+    options: SessionOptions,
+) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
     let endpoint = StillEndpoint::with_plant(&node.world, plant);
     let owner = node.register(endpoint.client());
     let host = SimHost::new(node, endpoint.client(), findings, Arc::default()).still();
-    let session = AsyncSession::new(host, endpoint, owner);
+    let session = AsyncSession::with_options(host, endpoint, owner, &options);
     Ok(block_on(Session::open(session), || 0)?)
 }

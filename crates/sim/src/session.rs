@@ -369,7 +369,7 @@ fn classify(error: &Error) -> Result<Answer, String> {
         ErrorKind::TableDropped { .. } => Refusal::TableDropped,
         ErrorKind::SessionBroken => Refusal::SessionBroken,
         ErrorKind::SessionUnknown => Refusal::SessionUnknown,
-        ErrorKind::Full(_) => Refusal::Full,
+        ErrorKind::Full(_) | ErrorKind::NoLeaf { .. } => Refusal::Full,
         ErrorKind::Load(LoadError::TableNotEmpty) => Refusal::TableNotEmpty,
         _ => return Err(text),
     };

@@ -18,6 +18,7 @@
 //! | [`sweeping`] | where nothing befell anybody, nothing is left to sweep (D8) |
 //! | [`steps`] | an operation waits for one step of a retrainer at the most (R8) |
 //! | [`caches`] | a cache leads to all that its tree lists (I7) |
+//! | [`models`] | models lead to every key, when nobody writes (Y6) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
 //! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.
@@ -32,6 +33,7 @@ pub mod leaks;
 pub mod linearizability;
 pub mod lists;
 pub mod locks;
+pub mod models;
 pub mod names;
 pub mod refusals;
 pub mod region;

@@ -146,11 +146,14 @@ pub enum Profile {
     /// All that of `Crashes`, on tables whose records the memory node holds: every operation is a
     /// call (J1 to J6, E1 to E9).
     Calls,
+    /// All that of `Calls`, on tables whose leaves the node changes, and whose models it trains all
+    /// the time (Y1 to Y7, Z1 to Z3).
+    Xstore,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Calm,
         Self::Crashes,
         Self::Retraining,
@@ -158,6 +161,7 @@ impl Profile {
         Self::Trees,
         Self::Compaction,
         Self::Calls,
+        Self::Xstore,
     ];
 
     /// The name for users.
@@ -170,6 +174,7 @@ impl Profile {
             Self::Trees => "trees",
             Self::Compaction => "compaction",
             Self::Calls => "calls",
+            Self::Xstore => "xstore",
         }
     }
 }
@@ -184,7 +189,7 @@ impl fmt::Display for Profile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
-     'compaction' and 'calls'"
+     'compaction', 'calls' and 'xstore'"
 )]
 pub struct UnknownProfile(pub String);
 

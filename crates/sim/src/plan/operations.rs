@@ -1,5 +1,6 @@
 //! What clients do, drawn from a seed.
 
+use farleaf::ModelCache;
 use farleaf_index::LayerKind;
 
 use super::{ClientPlan, Profile};
@@ -114,6 +115,8 @@ pub(super) fn draw_client(
         lanes: lanes.collect(),
         metadata_budget_bytes: None,
         link_count_max: None,
+        model_cache: ModelCache::All,
+        does_not_speculate: false,
         compute_node: 0,
     }
 }

@@ -50,6 +50,8 @@ pub(super) fn start_client(
         let options = SessionOptions {
             metadata_budget_bytes: plan.metadata_budget_bytes,
             link_count_max: plan.link_count_max,
+            model_cache: plan.model_cache,
+            does_not_speculate: plan.does_not_speculate,
         };
         let session = AsyncSession::with_options(host, endpoint, owner, &options);
         let session = match Session::open(session).await {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
+use farleaf::ModelCache;
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
 use farleaf_index::LayerKind;
@@ -15,7 +16,7 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::queue::unwritten_count;
 use farleaf_region::tally::read_tally;
 
-use super::{Stage, open_still};
+use super::{Stage, open_asking, open_still};
 use crate::check::region::Region;
 use crate::check::{self, Violation};
 use crate::fabric::endpoint::StillEndpoint;
@@ -23,6 +24,7 @@ use crate::history::{Answer, FINAL_CHECK, MAIN_TABLE, Operation};
 use crate::node::TABLE_NAME;
 use crate::plan::{Mishap, Plan};
 use crate::session::Session;
+use crate::workers::train_still;
 
 /// Steps in which a dropped table's memory becomes free, when nobody works any more: the number is
 /// drawn, then the chunks are freed.
@@ -124,7 +126,40 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     }
     read_everything(stage, plan, &session, &region)?;
     block_on(session.close(), || 0)?;
-    search_by_cache(stage, plan, &region)
+    search_by_cache(stage, plan, &region)?;
+    search_by_models(stage, plan)
+}
+
+/// Y6: a process that has not known the table before searches by models.
+fn search_by_models(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
+    if plan.table.layer != LayerKind::Xstore {
+        return Ok(());
+    }
+    let session = open_asking(&stage.node, &stage.findings, ModelCache::All)?;
+    let keys = plan.keys().into_iter();
+    let mut keys: Vec<u64> = keys
+        .flat_map(|key| [key.saturating_sub(1), key, key.saturating_add(1)])
+        .chain([0, u64::MAX])
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    // Once it was asked, the node makes a tree if nobody has asked before.
+    if let Some(key) = keys.first() {
+        block_on(session.perform(&Operation::Get(*key), None), || 0)?;
+    }
+    if !train_still(&stage.node, stage.plant) {
+        let how = "training models does not come to an end".to_owned();
+        stage.complain(Violation::new("progress", how));
+    }
+    block_on(session.close(), || 0)?;
+    for cache in ModelCache::ALL {
+        let session = open_asking(&stage.node, &stage.findings, cache)?;
+        if let Some(violation) = check::models::check(&session, &keys)? {
+            stage.complain(violation);
+        }
+        block_on(session.close(), || 0)?;
+    }
+    Ok(())
 }
 
 /// A process that has not known the table before searches by a cache of its own, if there is one.

@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use farleaf::ModelCache;
 use farleaf_index::LayerKind;
 use farleaf_sim::campaign::{Campaign, CampaignReport, Seeds, explain, run_campaign, run_twice};
 use farleaf_sim::history::{Answer, Operation, Refusal};
@@ -105,6 +106,8 @@ fn all_verbs_of_a_load_are_counted() {
         lanes: vec![vec![load.clone(), load]],
         metadata_budget_bytes: None,
         link_count_max: None,
+        model_cache: ModelCache::All,
+        does_not_speculate: false,
         compute_node: 0,
     }];
     let verdict = run(&plan, None, false);
@@ -143,6 +146,8 @@ fn nothing_is_recovered_from_empty_memory() {
             lanes: vec![reads()],
             metadata_budget_bytes: None,
             link_count_max: None,
+            model_cache: ModelCache::All,
+            does_not_speculate: false,
             compute_node: 0,
         })
         .collect();
@@ -169,6 +174,8 @@ fn befallen(seed: u64, mishap: Mishap) -> Plan {
         lanes: vec![puts.collect()],
         metadata_budget_bytes: None,
         link_count_max: None,
+        model_cache: ModelCache::All,
+        does_not_speculate: false,
         compute_node: 0,
     }];
     let when = When::At(seed * 400);

@@ -1,0 +1,36 @@
+//! Y6: when nobody writes and nothing is due, each key is found without the node once its models
+//! have been fetched.
+
+use farleaf_executor::block_on;
+
+use super::Violation;
+use crate::fabric::endpoint::StillEndpoint;
+use crate::history::Operation;
+use crate::session::Session;
+
+/// Asks for each key twice, by a session that follows no link before it asks the node.
+///
+/// # Errors
+/// The fabric failed.
+pub fn check(
+    session: &Session<StillEndpoint>,
+    keys: &[u64],
+) -> Result<Option<Violation>, Box<dyn core::error::Error>> {
+    let asked = || session.hint_counters().fallback_count;
+    for key in keys {
+        // Models, then sub-models.
+        for _ in 0..2 {
+            block_on(session.perform(&Operation::Get(*key), None), || 0)?;
+        }
+        let before = asked();
+        block_on(session.perform(&Operation::Get(*key), None), || 0)?;
+        if asked() > before {
+            let how = format!(
+                "nobody writes, nothing is due, and still the newest models do not lead to \
+                 key {key:#x}"
+            );
+            return Ok(Some(Violation::new("models", how)));
+        }
+    }
+    Ok(None)
+}
