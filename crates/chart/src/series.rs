@@ -39,6 +39,8 @@ pub enum Colour {
     Red,
     /// Dark, far from blue.
     Purple,
+    /// Bright, far from orange.
+    Teal,
 }
 
 impl Colour {
@@ -48,6 +50,7 @@ impl Colour {
             Self::Orange => RGBColor(0xE6, 0x8A, 0x1F),
             Self::Green => RGBColor(0x3F, 0x8F, 0x4F),
             Self::Grey => RGBColor(0x77, 0x77, 0x77),
+            Self::Teal => RGBColor(0x2A, 0xB7, 0xB0),
             Self::Red => RGBColor(0xB2, 0x18, 0x2B),
             Self::Purple => RGBColor(0x6A, 0x3D, 0x9A),
         }

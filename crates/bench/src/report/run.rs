@@ -62,6 +62,13 @@ pub struct RunReport {
     /// chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_count_max: Option<u32>,
+    /// What sessions kept of models that the memory node trains, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_cache: Option<String>,
+    /// How often these models did not lead to a key, so the memory node was asked, where there are
+    /// some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_count: Option<u64>,
 }
 
 /// What one kind of operation took.
@@ -178,6 +185,8 @@ pub(super) mod tests {
             in_flight: None,
             metadata_budget_bytes: None,
             link_count_max: None,
+            model_cache: None,
+            fallback_count: None,
         }
     }
 
@@ -206,9 +215,11 @@ pub(super) mod tests {
         (report.slots, report.fill_percent) = (Some(8), Some(75));
         (report.epsilon, report.in_flight) = (Some(16.5), Some(4));
         (report.metadata_budget_bytes, report.link_count_max) = (Some(4096), Some(0));
+        (report.model_cache, report.fallback_count) = (Some("all".to_owned()), Some(9));
         let more = format!(
             "{golden},\"slots\":8,\"fill_percent\":75,\"epsilon\":16.5,\"in_flight\":4,\
-             \"metadata_budget_bytes\":4096,\"link_count_max\":0}}\n"
+             \"metadata_budget_bytes\":4096,\"link_count_max\":0,\"model_cache\":\"all\",\
+             \"fallback_count\":9}}\n"
         );
         assert_eq!(to_json_lines(&[report]).expect("finite"), more);
     }

@@ -46,6 +46,15 @@ pub fn run_table(report: &RunReport) -> String {
     text.push_str(&totals("links followed", report, |measured| {
         measured.links_mean
     }));
+    if let Some(fallbacks) = report.fallback_count {
+        let operations = report.operations.max(1) as f64;
+        let share = percentage(fallbacks as f64 / operations);
+        let _ = writeln!(
+            text,
+            "asked the memory node: {} ({share})",
+            short_count(fallbacks)
+        );
+    }
     text
 }
 
@@ -140,6 +149,7 @@ fn heading(report: &RunReport) -> String {
                 .metadata_budget_bytes
                 .map(|budget| bytes(budget as f64)),
         ),
+        ("models cached", report.model_cache.clone()),
         (
             "links at most",
             report.link_count_max.map(|count| count.to_string()),
@@ -260,6 +270,7 @@ mod tests {
         let mut report = example();
         (report.slots, report.epsilon) = (Some(8), Some(16.0));
         report.link_count_max = Some(0);
+        (report.model_cache, report.fallback_count) = (Some("all".to_owned()), Some(25_000));
         let text = run_table(&report);
         assert_fits(&text);
         assert_eq!(
@@ -268,7 +279,7 @@ mod tests {
 YCSB B: learned index, shm fabric, lognormal keys, zipfian requests
 10,000,000 records, 500,000 operations, 8 threads, seed 42, commit 0123abc
 1.23 M/s operations, metadata 0.21 B a key, memory 24.5 B a key, 0 errors, 0 missing
-slots 8, epsilon 16, links at most 0
+slots 8, epsilon 16, models cached all, links at most 0
 ─────────────────────────────────────────────────────────────────────────────────────────────
 operation     count      p50      p99    p99.9      max  round   read  wrote  leaves     one
                                                          trips                          leaf
@@ -278,6 +289,7 @@ read+update  24,877  12.3 µs  86.4 µs   741 µs   185 ms   1.00  176 B    0 B 
 ─────────────────────────────────────────────────────────────────────────────────────────────
 retries: read 0, read+update 0
 links followed: read 118,781, read+update 6,219
+asked the memory node: 25,000 (5.0 %)
 "
         );
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, VerbsOptions};
+use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, VerbsOptions};
 
 use super::BenchError;
 use crate::dataset::Dataset;
@@ -55,6 +55,11 @@ pub struct RunConfig {
     /// Links that a lookup may follow before the cached tree is read anew; `None`: the store's
     /// default.
     pub link_count_max: Option<u32>,
+    /// What sessions keep of the models of a table with the search layer `xstore`.
+    pub model_cache: ModelCache,
+    /// Whether sessions ask the memory node for what such a model has not led to before they follow
+    /// a link.
+    pub does_not_speculate: bool,
     /// The seed of keys and operations.
     pub seed: u64,
     /// The commit of the code that runs, for the report.
@@ -82,6 +87,8 @@ impl Default for RunConfig {
             epsilon_keys: table.epsilon_keys,
             metadata_budget_bytes: None,
             link_count_max: None,
+            model_cache: ModelCache::All,
+            does_not_speculate: false,
             seed: 1,
             commit: "unknown".to_owned(),
         }
@@ -111,6 +118,25 @@ impl RunConfig {
                 "for --index learned or sherman".into(),
             ),
         ]
+    }
+
+    fn model_cache_check(&self) -> Check {
+        let is_default = self.model_cache == ModelCache::default();
+        (
+            "model-cache",
+            is_default || self.layer == LayerKind::Xstore,
+            format!("given with --index {}", self.layer),
+            "for --index xstore, whose models the memory node has".into(),
+        )
+    }
+
+    fn speculation_check(&self) -> Check {
+        (
+            "no-speculation",
+            !self.does_not_speculate || self.layer == LayerKind::Xstore,
+            format!("given with --index {}", self.layer),
+            "for --index xstore, which asks the memory node for what its models miss".into(),
+        )
     }
 
     /// Who caches no tree whole has nothing to read anew: the option would do nothing.
@@ -180,7 +206,12 @@ impl RunConfig {
             ),
         ];
         let checks = checks.into_iter().chain(self.metadata_budget_checks());
-        let mut checks = checks.chain([self.link_count_check()]);
+        let of_layers = [
+            self.link_count_check(),
+            self.model_cache_check(),
+            self.speculation_check(),
+        ];
+        let mut checks = checks.chain(of_layers);
         match checks.find(|(_, is_good, ..)| !is_good) {
             None => Ok(()),
             Some((option, _, given, allowed)) => Err(BenchError::BadOption {

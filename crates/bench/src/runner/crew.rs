@@ -41,6 +41,8 @@ pub(super) struct CrewResult {
     pub(super) wall_time: Duration,
     /// What one session held at the end to find leaves: the largest of all.
     pub(super) metadata_bytes_max: u64,
+    /// How often the memory node was asked for what its models did not lead to.
+    pub(super) fallback_count: u64,
 }
 
 /// What one thread measured.
@@ -50,6 +52,7 @@ struct ThreadResult {
     started: Instant,
     ended: Instant,
     metadata_bytes: u64,
+    fallback_count: u64,
 }
 
 /// Runs all operations.
@@ -101,6 +104,7 @@ fn merge(
         let one = joined?;
         all.recorder.merge(&one.recorder);
         all.tally.merge(one.tally);
+        all.fallback_count += one.fallback_count;
         all.metadata_bytes_max = all.metadata_bytes_max.max(one.metadata_bytes);
         span = Some(match span {
             None => (one.started, one.ended),
@@ -130,6 +134,8 @@ fn work(
     let options = SessionOptions {
         metadata_budget_bytes: config.metadata_budget_bytes,
         link_count_max: config.link_count_max,
+        model_cache: config.model_cache,
+        does_not_speculate: config.does_not_speculate,
     };
     let session = pool.session_with(&options);
     let session = session.map_err(failed("opening a session"))?;
@@ -165,6 +171,7 @@ fn work(
 
     let (recorder, tally) = client.into_results();
     let metadata_bytes = table.metadata_bytes();
+    let fallback_count = table.hint_counters().fallback_count;
     drop(table);
     session.close().map_err(failed("closing a session"))?;
     Ok(ThreadResult {
@@ -173,6 +180,7 @@ fn work(
         started,
         ended,
         metadata_bytes,
+        fallback_count,
     })
 }
 

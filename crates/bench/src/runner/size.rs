@@ -25,6 +25,9 @@ const PROCESS_BYTES_PER_INSERT: u64 = 64;
 /// What a leaf takes in the inner node that lists it.
 const INNER_ENTRY_SIZE_BYTES: u64 = 17;
 
+/// A leaf in a translation table.
+const WORD_SIZE_BYTES: f64 = 8.0;
+
 /// What the memory node counts for a record that it holds by itself; and a session's rings.
 const SERVED_RECORD_SIZE_BYTES: u64 = 64;
 const RINGS_SIZE_BYTES: u64 = 64 << 10;
@@ -50,6 +53,8 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
         // At least a block.
         LayerKind::Learned => MODEL_SIZE_BYTES + BLOCK_SIZE_BYTES,
         LayerKind::Rolex => MODEL_SIZE_BYTES + ROLEX_SYNONYM_TABLE_SIZE_BYTES,
+        // Models of about as many leaves as the load's, for each of which a word.
+        LayerKind::Xstore => MODEL_SIZE_BYTES + 4 * BLOCK_SIZE_BYTES,
         LayerKind::RfTree | LayerKind::Fg | LayerKind::Sherman | LayerKind::Rpc => 0,
     };
     // Nodes that splits leave half full.
@@ -59,7 +64,12 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     let leaf_bytes = (leaf_size_bytes(config.slots) + entry_bytes) as f64;
     let leaves_bytes = (leaf_count + insert_count as f64) * leaf_bytes;
     // A residual byte for each leaf, and a synonym entry for every eighth, rounded up.
-    let search_bytes = model_count * model_bytes as f64 + leaf_count * 3.0;
+    let table_bytes = match config.layer {
+        // Twice, as they are trained anew in powers of two, and as many leaves more.
+        LayerKind::Xstore => (leaf_count + insert_count as f64) * 4.0 * WORD_SIZE_BYTES,
+        _ => 0.0,
+    };
+    let search_bytes = model_count * model_bytes as f64 + leaf_count * 3.0 + table_bytes;
     let lease_bytes = config.threads as u64 * LEASE_SIZE_BYTES;
     saturating((leaves_bytes + search_bytes) * 1.25)
         .saturating_add(lease_bytes)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farleaf::{Error, ErrorKind, Pool, PoolOptions, Session, Table, TableOptions};
+use farleaf::{Error, ErrorKind, LayerKind, Pool, PoolOptions, Session, Table, TableOptions};
 
 use super::audit::audit;
 use super::crew::{Assignment, CrewResult, run_operations};
@@ -145,6 +145,7 @@ impl LoadedStore {
         // An empty table has lost all its records, which `missing` says.
         let per_key = |bytes: u64| bytes as f64 / record_count.max(1) as f64;
         let seconds = crew.wall_time.as_secs_f64();
+        let is_xstore = config.layer == LayerKind::Xstore;
         RunReport {
             workload: self.workload.to_string(),
             index: config.layer.to_string(),
@@ -173,6 +174,8 @@ impl LoadedStore {
             in_flight: Some(config.in_flight as u64),
             metadata_budget_bytes: config.metadata_budget_bytes,
             link_count_max: config.link_count_max,
+            model_cache: is_xstore.then(|| config.model_cache.to_string()),
+            fallback_count: is_xstore.then_some(crew.fallback_count),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use farleaf::LayerKind;
+use farleaf::{LayerKind, ModelCache};
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::report::{RunReport, comparison_table, run_table, to_json_lines};
@@ -65,8 +65,8 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_workload)]
     workload: Vec<WorkloadChoice>,
 
-    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `rpc`; several with
-    /// commas
+    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `xstore`, `rpc`; several
+    /// with commas
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     #[arg(default_values_t = [RunConfig::default().layer])]
     index: Vec<LayerKind>,
@@ -132,6 +132,16 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_name = "COUNT", value_parser = parse_link_count)]
     #[arg(allow_negative_numbers = true)]
     link_count_max: Option<u32>,
+
+    /// What sessions keep of models: `all`, `models` without translation tables, or the `top` one
+    /// (`xstore` only)
+    #[arg(long, value_name = "PART", default_value_t = RunConfig::default().model_cache)]
+    model_cache: ModelCache,
+
+    /// Ask the memory node for a key that a model has not led to before following a link (`xstore`
+    /// only)
+    #[arg(long)]
+    no_speculation: bool,
 
     /// Seed of keys and operations: the same seed makes the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
@@ -237,6 +247,8 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         epsilon_keys: arguments.epsilon,
         metadata_budget_bytes: arguments.metadata_budget,
         link_count_max: arguments.link_count_max,
+        model_cache: arguments.model_cache,
+        does_not_speculate: arguments.no_speculation,
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
     }

@@ -50,10 +50,19 @@ pub(crate) struct ServeArguments {
     )]
     retrain_threads: u32,
 
-    /// Threads that answer calls of the node (tables with `--index rpc`), from 0 to 64, beside the
-    /// one that reads them [default: one for four processors]
+    /// Threads that answer calls of the node (tables with `--index rpc` or `xstore`), from 0 to
+    /// 64, beside the one that reads them [default: one for four processors]
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     call_workers: Option<u32>,
+
+    /// Threads that train the models of tables with `--index xstore`, from 1 to 64
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "COUNT",
+        allow_negative_numbers = true
+    )]
+    train_threads: u32,
 
     /// Serve clients on the network, too: IP:PORT, or PORT of this host's loopback. What others
     /// than this host can reach needs a secret (`--secret-file` or `FARLEAF_SECRET`); on loopback,
@@ -206,7 +215,7 @@ impl ServeArguments {
 
     /// What the node does beside serving its memory.
     pub(super) fn node_options(&self) -> anyhow::Result<NodeOptions> {
-        let calls = call_options(self.call_workers);
+        let calls = call_options(self.call_workers, self.train_threads);
         Ok(NodeOptions {
             retraining: self.retraining()?,
             calls: calls.map_err(|error| BadArgument(format!("--{error}")))?,

@@ -28,8 +28,8 @@ enum SimCommand {
     /// promise (status 1; 4 if a planted bug is not found, 130 if Ctrl-C ends it)
     Check(CheckArguments),
 
-    /// Try many seeded disasters against calls over one-sided WRITEs, which no index uses yet:
-    /// status as of `check`
+    /// Try many seeded disasters against calls over one-sided WRITEs by themselves: status as of
+    /// `check`
     Messages(MessagesArguments),
 
     /// Put READ and CAS rates and latencies of the modelled NICs beside published ones (status 1 if
@@ -46,8 +46,9 @@ pub(crate) struct CheckArguments {
     /// What befalls the clients: `calm`, only what a fabric may do; `crashes`, deaths, pauses,
     /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
     /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree;
-    /// `compaction`, that while leaves of these are merged [default: `crashes`; with --plant, the
-    /// one that finds the bug]
+    /// `compaction`, that while leaves of these are merged; `calls`, that of `crashes` on tables
+    /// that the node holds; `xstore`, on tables whose leaves it changes and whose models it trains
+    /// [default: `crashes`; with --plant, the one that finds the bug]
     #[arg(long)]
     profile: Option<Profile>,
 

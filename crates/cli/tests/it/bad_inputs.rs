@@ -37,7 +37,7 @@ const PLANTS: &str = "there are 'crc-ignored', 'fences-not-revalidated', 'torn-l
     'merge-unlocked', 'neighbour-link-kept', 'leaf-table-unnamed', \
     'lock-held-while-training', 'snapshot-before-runs', 'moved-at-once', 'sibling-at-once', \
     'listed-before-linked', 'handed-over-past-fence', 'cache-half-built', \
-    'rings-freed-early'\n";
+    'rings-freed-early', 'stale-model-trusted', 'no-boundary', 'split-untold'\n";
 
 /// Arguments that no pool is needed for to refuse.
 #[rustfmt::skip]
