@@ -282,13 +282,8 @@ impl fmt::Display for Plant {
 
 /// A name that no planted bug has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no bug that can be planted; there are {names}", names = names())]
+#[error("'{0}' is no bug that can be planted; `farleaf sim check --help` names those that are")]
 pub struct UnknownPlant(pub String);
-
-fn names() -> String {
-    let names = Plant::ALL.map(|plant| format!("'{plant}'"));
-    names.join(", ")
-}
 
 impl FromStr for Plant {
     type Err = UnknownPlant;
