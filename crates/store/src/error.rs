@@ -149,7 +149,7 @@ pub enum ErrorKind {
     /// The memory node has no room for the rings by which a session calls it.
     #[error(
         "the pool has no room for this session to call the memory node: it takes a chunk of \
-         64 KiB on the first node; drop tables, and open another session"
+         64 KiB on the first node; drop tables, and try again"
     )]
     NoRings,
     /// A call of the memory node has no answer.

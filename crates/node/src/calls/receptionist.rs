@@ -144,8 +144,8 @@ impl Receptionist {
             };
             let owner = OwnerWord::new(session, incarnation);
             let chunk = match record.rings() {
-                None => self.give(keeper, (session, incarnation)).await?,
-                Some(RINGS_REFUSED) => None,
+                // S5: there may be room by now.
+                None | Some(RINGS_REFUSED) => self.give(keeper, (session, incarnation)).await?,
                 // J4: told by an agent that has died since, or on the desk.
                 Some(word) => word.checked_sub(1),
             };

@@ -270,6 +270,27 @@ fn a_call_costs_one_round_trip() {
     }
 }
 
+/// Promise: a session that was told that there is no room for its calls makes them when there is.
+#[test]
+fn rings_are_given_when_there_is_room() {
+    let pool = small_pool();
+    let session = pool.session().unwrap();
+    let table = session.create_table("t", &remote()).unwrap();
+    let filled = session.create_table("u", &TableOptions::default()).unwrap();
+    let full = (0..1_000_000).find_map(|key| filled.put(key, key).err());
+    assert!(matches!(full.unwrap().kind(), ErrorKind::Full(_)));
+    let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::NoRings);
+    assert!(is_refused(&table.put(1, 1).unwrap_err()));
+    session.drop_table("u").unwrap();
+    let begun = Instant::now();
+    while let Err(error) = table.put(1, 1) {
+        assert!(is_refused(&error), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(table.get(1).unwrap(), Some(1));
+}
+
 /// Promise: what the node has no room for is refused, and loses nothing.
 #[test]
 fn a_node_without_room_says_so() {
