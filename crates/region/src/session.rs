@@ -25,9 +25,9 @@
 //!   makes the region's count of such wishes grow. The node answers in word 6, and then in word 7
 //!   for whom: an answer may come so late that the number is another session's. Who has seen its
 //!   own incarnation there reads word 6. If there was no room, it may wish again: the node tries
-//!   again whenever somebody wishes. Else word 6 names a chunk of zeros, the first half of which is the
-//!   ring of requests, the second that of replies. It stays the session's until that is fenced and
-//!   the node has written its last reply to it (E9); then the node takes it back.
+//!   again whenever somebody wishes. Else word 6 names a chunk of zeros, the first half of which is
+//!   the ring of requests, the second that of replies. It stays the session's until that is fenced
+//!   and the node has written its last reply to it (E9); then the node takes it back.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
