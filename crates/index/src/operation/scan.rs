@@ -51,26 +51,24 @@ impl Piece {
     }
 }
 
-/// How a scan learns which leaves to read.
+/// What a scan has to do before it knows which leaves to read, where the layer does not know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The layer knows them.
-    Leaves,
-    /// It does when it has fetched some pages.
+    /// Fetch pages.
     Pages,
-    /// It reads inner nodes.
+    /// Read inner nodes.
     Tree,
-    /// It has models of the memory node's.
+    /// Go by models of the memory node's.
     Models,
 }
 
 #[inline]
-fn way_of(layer: &Layer) -> Way {
+fn way_of(layer: &Layer) -> Option<Way> {
     match layer {
-        Layer::Partial(_) => Way::Pages,
-        Layer::Fg(_) | Layer::Sherman(_) => Way::Tree,
-        Layer::Xstore(_) => Way::Models,
-        Layer::Learned(_) | Layer::Rolex(_) | Layer::RfTree(_) | Layer::Inner(_) => Way::Leaves,
+        Layer::Partial(_) => Some(Way::Pages),
+        Layer::Fg(_) | Layer::Sherman(_) => Some(Way::Tree),
+        Layer::Xstore(_) => Some(Way::Models),
+        Layer::Learned(_) | Layer::Rolex(_) | Layer::RfTree(_) | Layer::Inner(_) => None,
     }
 }
 
@@ -205,14 +203,14 @@ impl<E: Endpoint> Index<'_, E> {
             let known = known.filter(|(_, version)| *version == self.layer_version);
             let hint = known.map(|(hint, _)| hint);
             let way = way_of(&self.state.layer.borrow());
-            let (hint, ahead) = if way == Way::Leaves {
-                let hint = hint.unwrap_or_else(|| self.locate(from));
-                let start = Start::at(hint);
-                (hint, self.read_ahead(batch, start, from, wanted).await?)
-            } else {
+            let (hint, ahead) = if let Some(way) = way {
                 let ahead: Rare<'_, _> =
                     Box::pin(self.read_ahead_slowly(batch, way, hint, (from, wanted)));
                 ahead.await?
+            } else {
+                let hint = hint.unwrap_or_else(|| self.locate(from));
+                let start = Start::at(hint);
+                (hint, self.read_ahead(batch, start, from, wanted).await?)
             };
             self.consume(batch, cursor, hint, &ahead, end, records)
                 .await?;
@@ -230,7 +228,7 @@ impl<E: Endpoint> Index<'_, E> {
         match way {
             Way::Tree => self.read_ahead_by_tree(batch, from, wanted).await,
             Way::Models => self.read_ahead_by_models(batch, hint, from, wanted).await,
-            Way::Pages | Way::Leaves => self.read_ahead_by_pages(batch, hint, from, wanted).await,
+            Way::Pages => self.read_ahead_by_pages(batch, hint, from, wanted).await,
         }
     }
 
@@ -285,13 +283,9 @@ impl<E: Endpoint> Index<'_, E> {
         wanted: usize,
     ) -> Result<(Hint, ReadAhead), IndexError> {
         let geometry = self.access.geometry;
-        let limit = {
-            let layer = self.state.layer.borrow();
-            expected_leaf_count(&layer, geometry, wanted)
-        };
+        let limit = expected_leaf_count(&self.state.layer.borrow(), geometry, wanted);
         let leaves = self.tree_leaves(batch, from, limit as usize).await?;
-        let (first, ahead) = self.read_leaves(batch, leaves).await?;
-        Ok((first, ahead))
+        self.read_leaves(batch, leaves).await
     }
 
     /// [`read_ahead`](Self::read_ahead) for a layer whose models are the memory node's: the leaves
@@ -303,10 +297,8 @@ impl<E: Endpoint> Index<'_, E> {
         from: u64,
         wanted: usize,
     ) -> Result<(Hint, ReadAhead), IndexError> {
-        let limit = {
-            let layer = self.state.layer.borrow();
-            expected_leaf_count(&layer, self.access.geometry, wanted)
-        };
+        let geometry = self.access.geometry;
+        let limit = expected_leaf_count(&self.state.layer.borrow(), geometry, wanted);
         let leaves = self.model_leaves(batch, from, limit as usize).await;
         let mut leaves = match (leaves, hint) {
             // The node has said where to go on; perhaps nothing is trained yet.

@@ -254,12 +254,10 @@ impl<E: Endpoint> Index<'_, E> {
             self.access.endpoint.execute(batch).await?;
             sub_model.table = sound_entries(self.access.layout, batch.words(read));
         }
-        if self.is_current()
-            && let Some(layer) = self.state.layer.borrow_mut().as_xstore_mut()
-        {
-            layer.keep(number, sub_model.clone());
-        }
-        Ok(Arc::new(sub_model))
+        Ok(match self.state.layer.borrow_mut().as_xstore_mut() {
+            Some(layer) => layer.keep(number, sub_model),
+            None => Arc::new(sub_model),
+        })
     }
 
     /// The leaves from a key on that models lead to: those that it may be in, and so many behind

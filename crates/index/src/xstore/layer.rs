@@ -12,7 +12,7 @@ use farleaf_types::RemoteAddr;
 use super::record::{ModelHead, ModelVersion, Place, SubModelRecord};
 use crate::hint::{Candidates, Hint, SearchLayer};
 
-/// Leaves that one doorbell reads for a key at the most; a model that is wrong by more is no help.
+/// Positions that a key may be at, at the most; a model that is wrong by more is no help.
 const RANGE_LENGTH_MAX: u32 = 64;
 /// Entries of a translation table that is kept, at the most; of a longer one they are read for each
 /// key.
@@ -94,7 +94,6 @@ pub struct SharedModels {
 struct Kept {
     head: Option<ModelHead>,
     sub_models: HashMap<u32, Arc<CachedSubModel>>,
-    size_bytes: u64,
 }
 
 impl SharedModels {
@@ -115,10 +114,7 @@ impl SharedModels {
             return Arc::clone(known);
         }
         let new = Arc::new(sub_model);
-        kept.size_bytes += new.size_bytes();
-        if let Some(old) = kept.sub_models.insert(number, Arc::clone(&new)) {
-            kept.size_bytes -= old.size_bytes();
-        }
+        kept.sub_models.insert(number, Arc::clone(&new));
         new
     }
 }
@@ -268,21 +264,22 @@ impl XstoreLayer {
     }
 
     /// Keeps a sub-model that was read, unless the session goes by another generation by now, or
-    /// keeps none.
-    pub fn keep(&mut self, number: u32, mut sub_model: CachedSubModel) {
-        if Some(sub_model.record.generation) != self.generation_if_any() {
-            return;
-        }
-        let Some(held) = self.sub_models.get_mut(number as usize) else {
-            return;
+    /// keeps none. Returns it, or a newer one.
+    pub fn keep(&mut self, number: u32, mut sub_model: CachedSubModel) -> Arc<CachedSubModel> {
+        let is_same = Some(sub_model.record.generation) == self.generation_if_any();
+        let held = self.sub_models.get_mut(number as usize);
+        let Some(held) = held.filter(|_| is_same) else {
+            return Arc::new(sub_model);
         };
-        *held = Some(if self.cache.keeps_tables() {
+        let kept = if self.cache.keeps_tables() {
             self.shared.keep(number, sub_model)
         } else {
             // Others of the process may want the table.
             sub_model.table = Vec::new();
             Arc::new(sub_model)
-        });
+        };
+        *held = Some(Arc::clone(&kept));
+        kept
     }
 
     /// There is a newer sub-model, which is to be read.
@@ -290,10 +287,7 @@ impl XstoreLayer {
         if let Some(held) = self.sub_models.get_mut(number as usize) {
             *held = None;
         }
-        let mut kept = self.shared.kept();
-        if let Some(old) = kept.sub_models.remove(&number) {
-            kept.size_bytes -= old.size_bytes();
-        }
+        self.shared.kept().sub_models.remove(&number);
     }
 
     /// Goes by another head from now on, if that is newer.
@@ -305,7 +299,7 @@ impl XstoreLayer {
         {
             *kept = Kept {
                 head: Some(head),
-                ..Kept::default()
+                sub_models: HashMap::new(),
             };
         }
         let newest = kept.head;
