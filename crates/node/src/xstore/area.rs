@@ -31,7 +31,6 @@ pub struct ModelArea {
     free: BTreeMap<(PlaceKind, u64), Vec<RemoteAddr>>,
     /// What is left of the last chunks that were claimed for each kind: where, and how many blocks.
     rest: BTreeMap<PlaceKind, (RemoteAddr, u64)>,
-    chunk_count: u64,
 }
 
 impl ModelArea {
@@ -60,8 +59,7 @@ impl ModelArea {
     }
 
     /// More room, of which nothing is used.
-    fn extend(&mut self, kind: PlaceKind, start: RemoteAddr, chunk_count: u64) {
-        self.chunk_count += chunk_count;
+    pub(super) fn extend(&mut self, kind: PlaceKind, start: RemoteAddr, chunk_count: u64) {
         let blocks = chunk_count * CHUNK_SIZE_BLOCKS;
         if let Some((old, left)) = self.rest.insert(kind, (start, blocks)) {
             self.scatter(kind, old, left);
@@ -76,11 +74,6 @@ impl ModelArea {
             start = start.offset_blocks(blocks);
             left -= blocks;
         }
-    }
-
-    /// How many chunks it has.
-    pub fn chunk_count(&self) -> u64 {
-        self.chunk_count
     }
 }
 
@@ -104,11 +97,6 @@ pub(super) async fn claim<E: Endpoint>(
     let given = allocator.give_back(range, ChunkPurpose::Models, table, free);
     given.await?;
     Ok((layout.chunk_start(range.first), chunk_count))
-}
-
-/// Adds what was claimed.
-pub(super) fn add(area: &mut ModelArea, kind: PlaceKind, claimed: (RemoteAddr, u64)) {
-    area.extend(kind, claimed.0, claimed.1);
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farleaf_fabric::Endpoint;
-use farleaf_fabric::{Batch, OperationKind, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::rpc::{Change, Failure, Looked, ModelNews, Reply, Request};
 use farleaf_index::xstore::{ModelVersion, Place};
 use farleaf_index::{Index, IndexError};

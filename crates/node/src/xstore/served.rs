@@ -13,7 +13,7 @@ use farleaf_types::{RemoteAddr, TableId};
 use super::area::ModelArea;
 use super::tables::{Due, LeafTables};
 
-/// All are trained anew when there are so many times more leaves, or fewer, than then (Y7).
+/// All are trained anew when there are so many times more leaves than when they were last (Y7).
 const GROWTH: u64 = 2;
 
 /// A split that makes more sub-models due makes all due.
@@ -38,6 +38,25 @@ pub struct LeafTable {
     is_all_due: AtomicBool,
     area: Mutex<ModelArea>,
     last_generation: AtomicU32,
+}
+
+/// While it lives, one thread makes a table's tree; dropped, another one may (Z2).
+pub(super) struct Building<'a> {
+    pub(super) table: &'a Arc<LeafTable>,
+}
+
+impl Building<'_> {
+    /// The tree is made.
+    pub(super) fn end(self, built: Arc<Built>) {
+        let place = self.table.built.write();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some(built);
+    }
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        self.table.is_building.store(false, Ordering::Release);
+    }
 }
 
 /// What belongs to one root.
@@ -103,18 +122,10 @@ impl LeafTable {
         built.clone()
     }
 
-    /// Z2: false: somebody else is making the tree.
-    pub(super) fn begin_building(&self) -> bool {
-        !self.is_building.swap(true, Ordering::AcqRel)
-    }
-
-    /// Z2: `built` is what there is now, if that was successful.
-    pub(super) fn end_building(&self, built: Option<Arc<Built>>) {
-        if let Some(built) = built {
-            let mut place = self.built.write().unwrap_or_else(PoisonError::into_inner);
-            *place = Some(built);
-        }
-        self.is_building.store(false, Ordering::Release);
+    /// Z2: `None`: somebody else is making the tree.
+    pub(super) fn begin_building(self: &Arc<Self>) -> Option<Building<'_>> {
+        let is_first = !self.is_building.swap(true, Ordering::AcqRel);
+        is_first.then_some(Building { table: self })
     }
 
     /// Z3: false: somebody else is training the table.

@@ -1,5 +1,6 @@
 //! Trains sub-models, and all of them (Y4, Y5, Y7).
 
+use core::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -116,26 +117,10 @@ impl<B: Employer> Trainer<B> {
         let Some(span) = models.head.top.span(number) else {
             return Ok(());
         };
-        let (mut lows, mut leaves) = built.tree.overlapping(*span.start(), *span.end());
-        if lows[0] < *span.start() && lows.len() > 1 && is_boundary_left_out(&hired.endpoint) {
-            lows.remove(0);
-            leaves.remove(0);
-        }
-        let model = SubModel::fit(&lows, &span);
-        let place = self
-            .place(hired, table, (PlaceKind::Table, leaves.len()))
-            .await?;
-        let before = models.trained(number);
-        let record = SubModelRecord {
-            version: before.record.version + 1,
-            generation: models.head.generation,
-            model,
-            table: place,
-        };
-        let trained = Trained {
-            record,
-            table: entries(&model, &lows, &leaves),
-        };
+        let (lows, leaves) = built.tree.overlapping(*span.start(), *span.end());
+        let version = models.trained(number).record.version + 1;
+        let of = (models.head.generation, version);
+        let trained = self.fit(hired, table, of, (&span, &lows, &leaves)).await?;
         let mut batch = Batch::new();
         post(&mut batch, models.head.record(number), table, &trained);
         if let Err(error) = hired.endpoint.execute(&mut batch).await {
@@ -198,30 +183,16 @@ impl<B: Employer> Trainer<B> {
     ) -> Result<(), IndexError> {
         let mut batch = Batch::new();
         let mut word_count = 0;
-        let leaves_out_boundary = is_boundary_left_out(&hired.endpoint);
         for number in 0..head.top.sub_model_count() {
             let Some(span) = head.top.span(number) else {
                 // No key is ever sent there.
                 all.push(nothing(head, lows, leaves));
                 continue;
             };
-            let mut pieces = pieces_of(lows, &span);
-            if leaves_out_boundary && lows[pieces.start] < *span.start() && pieces.len() > 1 {
-                pieces.start += 1;
-            }
-            let model = SubModel::fit(&lows[pieces.clone()], &span);
-            let place = self
-                .place(hired, table, (PlaceKind::Table, pieces.len()))
-                .await?;
-            let trained = Trained {
-                record: SubModelRecord {
-                    version: 1,
-                    generation: head.generation,
-                    model,
-                    table: place,
-                },
-                table: entries(&model, &lows[pieces.clone()], &leaves[pieces]),
-            };
+            let pieces = pieces_of(lows, &span);
+            let overlapping = (&span, &lows[pieces.clone()], &leaves[pieces]);
+            let of = (head.generation, 1);
+            let trained = self.fit(hired, table, of, overlapping).await?;
             word_count += trained.table.len() + RECORD_SIZE_WORDS;
             post(&mut batch, head.record(number), table, &trained);
             all.push(trained);
@@ -235,6 +206,32 @@ impl<B: Employer> Trainer<B> {
             hired.endpoint.execute(&mut batch).await?;
         }
         Ok(())
+    }
+
+    /// A sub-model of the leaves that overlap with its span, and a place for its table.
+    async fn fit(
+        &self,
+        hired: &Hired<B::Endpoint>,
+        table: &LeafTable,
+        (generation, version): (u32, u32),
+        (span, mut lows, mut leaves): (&RangeInclusive<u64>, &[u64], &[RemoteAddr]),
+    ) -> Result<Trained, RegionError> {
+        let has_boundary = lows[0] < *span.start() && lows.len() > 1;
+        if has_boundary && hired.endpoint.leaves_out(ProtocolCheck::ModelsOverlap) {
+            (lows, leaves) = (&lows[1..], &leaves[1..]);
+        }
+        let model = SubModel::fit(lows, span);
+        let place = (PlaceKind::Table, leaves.len());
+        let record = SubModelRecord {
+            version,
+            generation,
+            model,
+            table: self.place(hired, table, place).await?,
+        };
+        Ok(Trained {
+            record,
+            table: entries(&model, lows, leaves),
+        })
     }
 
     fn make_changed_due(&self, table: &Arc<LeafTable>, built: &Built, models: &Models) {
@@ -262,7 +259,8 @@ impl<B: Employer> Trainer<B> {
                 // A chunk may be the session's that nobody knows of.
                 hired.broken.set(true);
             }
-            area::add(&mut table.area(), kind, claimed?);
+            let (start, chunk_count) = claimed?;
+            table.area().extend(kind, start, chunk_count);
         }
     }
 }
@@ -342,9 +340,4 @@ fn give_models(table: &LeafTable, models: &Models) {
     let word_count = models.head.top.sub_model_count() as usize * RECORD_SIZE_WORDS;
     let mut area = table.area();
     area.give(PlaceKind::Records, word_count, models.head.records);
-}
-
-/// Y4, as a planted bug.
-fn is_boundary_left_out<E: Endpoint>(endpoint: &E) -> bool {
-    endpoint.leaves_out(ProtocolCheck::ModelsOverlap)
 }

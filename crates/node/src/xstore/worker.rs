@@ -12,14 +12,14 @@ use farleaf_index::load::finish_root;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::xstore::{InnerLayer, InnerTree};
 use farleaf_index::{Index, IndexError, IndexState, Layer, LayerKind};
-use farleaf_leaf::{LeafAccess, LeafError};
+use farleaf_leaf::{LeafAccess, LeafError, LeafLease};
 use farleaf_region::PoolLayout;
 use farleaf_region::catalog::live_word;
 use farleaf_region::members::MemberState;
 use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr, published_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
-use super::served::{Built, LeafTable};
+use super::served::{Building, Built, LeafTable};
 use super::tables::LeafTables;
 
 /// Gives sessions of the node what they work with.
@@ -187,7 +187,8 @@ impl<B: Employer> Worker<B> {
         };
         let before = hired.open.borrow_mut().remove(&table.id());
         if let Some(before) = before {
-            hired.give_back(&self.layout, &before).await?;
+            let leases = before.state.take_leases();
+            hired.give_back(&self.layout, table, leases).await?;
         }
         let layer = Layer::Inner(Box::new(InnerLayer::new(Arc::clone(&built.tree))));
         let open = Rc::new(Open {
@@ -208,30 +209,23 @@ impl<B: Employer> Worker<B> {
         before: Option<&Arc<Built>>,
     ) -> Result<Arc<Built>, IndexError> {
         for attempt in 0.. {
-            let now = table.built();
+            let building = table.begin_building();
+            // Looked at by who may build, too: somebody may have been done just before.
             let is_same = |now: &Arc<Built>| before.is_some_and(|old| Arc::ptr_eq(old, now));
-            if let Some(now) = now.filter(|now| !is_same(now)) {
-                return Ok(now);
+            let newer = table.built().filter(|now| !is_same(now));
+            match (newer, building) {
+                (Some(newer), _) => return Ok(newer),
+                (None, Some(building)) => return self.build_alone(hired, building, before).await,
+                (None, None) => backoff(attempt).await,
             }
-            if table.begin_building() {
-                break;
-            }
-            backoff(attempt).await;
         }
-        let building = Building { table, built: None };
-        // Somebody may have been done just before this.
-        let now = table.built();
-        let is_same = |now: &Arc<Built>| before.is_some_and(|old| Arc::ptr_eq(old, now));
-        if let Some(now) = now.filter(|now| !is_same(now)) {
-            return Ok(now);
-        }
-        self.build_alone(hired, building, before).await
+        unreachable!("it goes on")
     }
 
     async fn build_alone(
         &self,
         hired: &Hired<B::Endpoint>,
-        mut building: Building<'_>,
+        building: Building<'_>,
         before: Option<&Arc<Built>>,
     ) -> Result<Arc<Built>, IndexError> {
         let table = building.table;
@@ -246,22 +240,9 @@ impl<B: Employer> Worker<B> {
         }
         let walked = walk(&access, root, &hired.broken).await?;
         let built = Arc::new(Built::new(root, walked.0, walked.1));
-        building.built = Some(Arc::clone(&built));
-        drop(building);
+        building.end(Arc::clone(&built));
         table.make_all_due(&self.tables);
         Ok(built)
-    }
-}
-
-/// While it lives, one thread makes a table's tree; dropped, another one may.
-struct Building<'a> {
-    table: &'a Arc<LeafTable>,
-    built: Option<Arc<Built>>,
-}
-
-impl Drop for Building<'_> {
-    fn drop(&mut self) {
-        self.table.end_building(self.built.take());
     }
 }
 
@@ -333,16 +314,16 @@ impl<E: Endpoint> Hired<E> {
         for open in open {
             if !self.is_live(layout, &open.table).await? {
                 tables.forget(open.table.id());
-                self.give_back(layout, &open).await?;
+                self.give_back(layout, &open.table, open.state.take_leases())
+                    .await?;
                 self.open.borrow_mut().remove(&open.table.id());
                 continue;
             }
             // U5: nothing is leased on nodes that are to be left.
             let members = layout.members();
             let is_open = |node| members.state(node) == Some(MemberState::Active);
-            for mut lease in open.state.take_leases_but(is_open) {
-                lease.give_back(&self.access(layout, &open.table)).await?;
-            }
+            let closed = open.state.take_leases_but(is_open);
+            self.give_back(layout, &open.table, closed).await?;
         }
         batch.clear();
         batch.write_word(published_addr(layout, session), sequence.0);
@@ -364,18 +345,24 @@ impl<E: Endpoint> Hired<E> {
         };
         let open = self.open.take();
         for open in open.values() {
-            self.give_back(layout, open).await?;
+            self.give_back(layout, &open.table, open.state.take_leases())
+                .await?;
         }
         let mut batch = Batch::new();
         batch.write_word(heartbeat_addr(layout, session), HEARTBEAT_DRAINED);
         Ok(self.endpoint.execute(&mut batch).await?)
     }
 
-    /// Gives the chunks back that it leases for a table. If that fails, some may be the session's
-    /// that nobody knows of, until it is fenced.
-    async fn give_back(&self, layout: &PoolLayout, open: &Open) -> Result<(), IndexError> {
-        for mut lease in open.state.take_leases() {
-            let given = lease.give_back(&self.access(layout, &open.table)).await;
+    /// Gives chunks back that it leases for a table. If that fails, some may be the session's that
+    /// nobody knows of, until it is fenced.
+    async fn give_back(
+        &self,
+        layout: &PoolLayout,
+        table: &LeafTable,
+        leases: Vec<LeafLease>,
+    ) -> Result<(), IndexError> {
+        for mut lease in leases {
+            let given = lease.give_back(&self.access(layout, table)).await;
             if let Err(error) = given {
                 self.broken.set(true);
                 return Err(error.into());
