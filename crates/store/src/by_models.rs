@@ -13,6 +13,7 @@ use farleaf_types::BLOCK_SIZE_BYTES;
 use crate::async_table::Rare;
 use crate::at_once::Rest;
 use crate::host::Host;
+use crate::remote::other_reply;
 use crate::{AsyncTable, Error, ErrorKind};
 
 /// Keys of a `multi_get` that are read together.
@@ -38,19 +39,13 @@ impl<H: Host> AsyncTable<H> {
     async fn look_up(&self, batch: &mut Batch, key: u64) -> Result<Looked, Error> {
         let index = &self.state.index;
         index.note_fallback();
-        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         let request = Request::LookUp(key, index.model_version_for(key));
-        request.encode(self.state.entry.record.id, &mut bytes);
-        let room = (LOOKED_SIZE_BYTES, &mut reply);
-        self.session.call(batch, &bytes, room).await?;
-        match Reply::decode(&reply) {
-            Ok(Reply::Looked(looked)) => {
+        match self.exchange(batch, &request, LOOKED_SIZE_BYTES).await? {
+            Reply::Looked(looked) => {
                 self.take_news(&looked.news)?;
                 Ok(*looked)
             }
-            Ok(Reply::Failed(failure)) => Err(self.failed(failure)),
-            Ok(_) => Err(ErrorKind::BadReply("a reply to something else").into()),
-            Err(bad) => Err(ErrorKind::BadReply(bad.text()).into()),
+            _ => Err(other_reply()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Operations on tables whose records the memory node holds (`rpc`): a call each.
 
-use farleaf_fabric::OperationKind;
+use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::LoadError;
 use farleaf_index::load::LoadSummary;
 use farleaf_index::operation::ScanCursor;
@@ -31,13 +31,24 @@ impl<H: Host> AsyncTable<H> {
         request: &Request,
         value_count: usize,
     ) -> Result<Reply, Error> {
+        let mut batch = self.session.take_batch();
+        let size_bytes = Reply::size_bytes(value_count);
+        let reply = self.exchange(&mut batch, request, size_bytes).await;
+        self.session.finish(kind, batch);
+        reply
+    }
+
+    /// One call, as part of an operation: room of `reply_size_bytes` is announced.
+    pub(crate) async fn exchange(
+        &self,
+        batch: &mut Batch,
+        request: &Request,
+        reply_size_bytes: usize,
+    ) -> Result<Reply, Error> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode(self.state.entry.record.id, &mut bytes);
-        let mut batch = self.session.take_batch();
-        let room = (Reply::size_bytes(value_count), &mut reply);
-        let called = self.session.call(&mut batch, &bytes, room).await;
-        self.session.finish(kind, batch);
-        called?;
+        let room = (reply_size_bytes, &mut reply);
+        self.session.call(batch, &bytes, room).await?;
         match Reply::decode(&reply) {
             Ok(Reply::Failed(failure)) => Err(self.failed(failure)),
             Ok(reply) => Ok(reply),
@@ -45,7 +56,7 @@ impl<H: Host> AsyncTable<H> {
         }
     }
 
-    pub(crate) fn failed(&self, failure: Failure) -> Error {
+    fn failed(&self, failure: Failure) -> Error {
         let name = || self.info().name.clone();
         match failure {
             Failure::Dropped => ErrorKind::TableDropped { name: name() },
@@ -244,6 +255,6 @@ impl<H: Host> AsyncTable<H> {
 
 /// What came is a reply, and not to that.
 #[cold]
-fn other_reply() -> Error {
+pub(crate) fn other_reply() -> Error {
     ErrorKind::BadReply("a reply to something else").into()
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use farleaf_executor::TaskSet;
 
 use farleaf::{
-    EmbeddedFabric, Error, ErrorKind, Insertion, LayerKind, LoadError, OperationKind, Pool,
-    PoolOptions, Swap, Table, TableOptions, Update,
+    EmbeddedFabric, Error, ErrorKind, LayerKind, LoadError, OperationKind, Pool, PoolOptions, Swap,
+    Table, TableOptions,
 };
 
 const SMALL_SIZE_BYTES: u64 = 2 << 20;
@@ -17,11 +17,6 @@ fn remote() -> TableOptions {
         layer: LayerKind::Rpc,
         ..TableOptions::default()
     }
-}
-
-fn records_of(table: &Table) -> Vec<(u64, u64)> {
-    let records: Result<Vec<_>, Error> = table.range(..).collect();
-    records.expect("a scan")
 }
 
 /// So small that its node has room for few records.
@@ -45,24 +40,7 @@ fn writes_are_decided_by_the_node() {
     for pool in pools() {
         let session = pool.session().unwrap();
         let table = session.create_table("t", &remote()).unwrap();
-        assert_eq!(table.update(7, 1).unwrap(), Update::Absent);
-        assert_eq!(table.insert(7, 1).unwrap(), Insertion::Inserted);
-        assert_eq!(table.insert(7, 2).unwrap(), Insertion::AlreadyPresent(1));
-        assert_eq!(table.update(7, 3).unwrap(), Update::Updated(1));
-        assert_eq!(table.put(7, 4).unwrap(), Some(3));
-        let swap = |expected, new| table.compare_and_swap(7, expected, new).unwrap();
-        assert_eq!(swap(Some(3), Some(5)), Swap::Differs(Some(4)));
-        assert_eq!(swap(Some(4), Some(5)), Swap::Swapped);
-        assert_eq!(swap(None, Some(6)), Swap::Differs(Some(5)));
-        assert_eq!(swap(Some(5), None), Swap::Swapped);
-        assert_eq!(swap(None, Some(6)), Swap::Swapped);
-        assert_eq!(table.delete(7).unwrap(), Some(6));
-        assert_eq!(table.delete(7).unwrap(), None);
-        for key in [0, u64::MAX] {
-            assert_eq!(table.put(key, !key).unwrap(), None);
-            assert_eq!(table.get(key).unwrap(), Some(!key));
-        }
-        assert_eq!(records_of(&table), [(0, u64::MAX), (u64::MAX, 0)]);
+        super::check_writes(&table);
     }
 }
 
@@ -76,7 +54,7 @@ fn long_answers_come_in_parts() {
         let records: Vec<(u64, u64)> = (0..20_000).map(|key| (key * 3, !key)).collect();
         let loaded = table.bulk_load(records.iter().copied(), |_| {}).unwrap();
         assert_eq!(loaded.record_count, 20_000);
-        assert_eq!(records_of(&table), records);
+        assert_eq!(super::records_of(&table), records);
         let mut scanned = Vec::new();
         table.scan_into(29_998, 9_000, &mut scanned).unwrap();
         assert_eq!(scanned, records[10_000..19_000]);
@@ -111,13 +89,13 @@ fn loads_are_whole_or_nothing() {
             ),
             "{error}"
         );
-        assert_eq!(records_of(&table), []);
+        assert_eq!(super::records_of(&table), []);
         table.bulk_load([], |_| {}).unwrap();
         table.bulk_load([(1, 2), (3, 4)], |_| {}).unwrap();
         let error = table.bulk_load([(5, 6)], |_| {}).unwrap_err();
         let is_not_empty = matches!(error.kind(), ErrorKind::Load(LoadError::TableNotEmpty));
         assert!(is_not_empty, "{error}");
-        assert_eq!(records_of(&table), [(1, 2), (3, 4)]);
+        assert_eq!(super::records_of(&table), [(1, 2), (3, 4)]);
     }
 }
 
@@ -149,7 +127,10 @@ fn writers_lose_nothing() {
                 });
             }
         });
-        let sum: u64 = records_of(&table).iter().map(|(_, value)| value).sum();
+        let sum: u64 = super::records_of(&table)
+            .iter()
+            .map(|(_, value)| value)
+            .sum();
         assert_eq!(sum, THREAD_COUNT * ADDED_COUNT);
     }
 }
@@ -245,7 +226,7 @@ fn workers_answer_everybody() {
             }
         });
         let session = pool.session().unwrap();
-        let records = records_of(&session.open_table("t").unwrap());
+        let records = super::records_of(&session.open_table("t").unwrap());
         assert_eq!(records.len(), 3 * 64);
         assert!(records.iter().all(|(_, value)| *value == 19));
     }
@@ -411,5 +392,5 @@ fn a_load_that_is_pushed_out_says_so() {
     let error = tables[0].bulk_load(records, |_| {}).unwrap_err();
     let is_given_up = matches!(error.kind(), ErrorKind::LoadGivenUp { .. });
     assert!(is_given_up, "{error}");
-    assert_eq!(records_of(&tables[0]), []);
+    assert_eq!(super::records_of(&tables[0]), []);
 }

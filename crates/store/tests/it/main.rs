@@ -21,7 +21,10 @@ mod threads;
 mod trees;
 mod xstore;
 
-use farleaf::{EmbeddedFabric, LayerKind, Pool, PoolOptions, TableOptions};
+use farleaf::{
+    EmbeddedFabric, Error, Insertion, LayerKind, Pool, PoolOptions, Swap, Table, TableOptions,
+    Update,
+};
 
 /// Fabrics on which a round trip costs next to nothing.
 const MAPPED: [EmbeddedFabric; 2] = [EmbeddedFabric::Mem, EmbeddedFabric::Shm { name: None }];
@@ -109,4 +112,33 @@ fn leaf_options() -> Vec<TableOptions> {
     let mut options = all_options();
     options.retain(|options| options.layer.has_leaves());
     options
+}
+
+/// Each kind of write says what it found, and does what it says. The table is empty.
+fn check_writes(table: &Table) {
+    assert_eq!(table.get(7).unwrap(), None);
+    assert_eq!(table.update(7, 1).unwrap(), Update::Absent);
+    assert_eq!(table.insert(7, 1).unwrap(), Insertion::Inserted);
+    assert_eq!(table.insert(7, 2).unwrap(), Insertion::AlreadyPresent(1));
+    assert_eq!(table.update(7, 3).unwrap(), Update::Updated(1));
+    assert_eq!(table.put(7, 4).unwrap(), Some(3));
+    let swap = |expected, new| table.compare_and_swap(7, expected, new).unwrap();
+    assert_eq!(swap(Some(3), Some(5)), Swap::Differs(Some(4)));
+    assert_eq!(swap(Some(4), Some(5)), Swap::Swapped);
+    assert_eq!(swap(None, Some(6)), Swap::Differs(Some(5)));
+    assert_eq!(swap(Some(5), None), Swap::Swapped);
+    assert_eq!(swap(None, Some(6)), Swap::Swapped);
+    assert_eq!(table.delete(7).unwrap(), Some(6));
+    assert_eq!(table.delete(7).unwrap(), None);
+    for key in [0, u64::MAX] {
+        assert_eq!(table.put(key, !key).unwrap(), None);
+        assert_eq!(table.get(key).unwrap(), Some(!key));
+    }
+    assert_eq!(records_of(table), [(0, u64::MAX), (u64::MAX, 0)]);
+}
+
+/// All records.
+fn records_of(table: &Table) -> Vec<(u64, u64)> {
+    let records: Result<Vec<_>, Error> = table.range(..).collect();
+    records.expect("a scan")
 }

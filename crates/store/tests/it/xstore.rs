@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use farleaf::{
-    EmbeddedFabric, Error, ErrorKind, Insertion, LayerKind, ModelCache, OperationKind, Pool,
-    PoolOptions, Session, SessionOptions, Swap, Table, TableOptions, Update,
+    EmbeddedFabric, ErrorKind, LayerKind, ModelCache, OperationKind, Pool, PoolOptions, Session,
+    SessionOptions, Table, TableOptions, Update,
 };
 
 fn xstore() -> TableOptions {
@@ -13,11 +13,6 @@ fn xstore() -> TableOptions {
         layer: LayerKind::Xstore,
         ..TableOptions::default()
     }
-}
-
-fn records_of(table: &Table) -> Vec<(u64, u64)> {
-    let records: Result<Vec<_>, Error> = table.range(..).collect();
-    records.expect("a scan")
 }
 
 /// All fabrics, each of which reads in another way; and several nodes, on which leaves are.
@@ -58,24 +53,7 @@ fn writes_are_the_nodes() {
     for pool in pools() {
         let session = pool.session().unwrap();
         let table = session.create_table("t", &xstore()).unwrap();
-        assert_eq!(table.get(7).unwrap(), None);
-        assert_eq!(table.update(7, 1).unwrap(), Update::Absent);
-        assert_eq!(table.insert(7, 1).unwrap(), Insertion::Inserted);
-        assert_eq!(table.insert(7, 2).unwrap(), Insertion::AlreadyPresent(1));
-        assert_eq!(table.update(7, 3).unwrap(), Update::Updated(1));
-        assert_eq!(table.put(7, 4).unwrap(), Some(3));
-        let swap = |expected, new| table.compare_and_swap(7, expected, new).unwrap();
-        assert_eq!(swap(Some(3), Some(5)), Swap::Differs(Some(4)));
-        assert_eq!(swap(Some(4), Some(5)), Swap::Swapped);
-        assert_eq!(swap(Some(5), None), Swap::Swapped);
-        assert_eq!(swap(None, Some(6)), Swap::Swapped);
-        assert_eq!(table.delete(7).unwrap(), Some(6));
-        assert_eq!(table.delete(7).unwrap(), None);
-        for key in [0, u64::MAX] {
-            assert_eq!(table.put(key, !key).unwrap(), None);
-            assert_eq!(table.get(key).unwrap(), Some(!key));
-        }
-        assert_eq!(records_of(&table), [(0, u64::MAX), (u64::MAX, 0)]);
+        super::check_writes(&table);
     }
 }
 
@@ -127,7 +105,7 @@ fn it_is_an_ordered_map() {
             let all: Vec<(u64, u64)> = model.iter().map(|(key, value)| (*key, *value)).collect();
             let keys: Vec<u64> = (0..50_100).collect();
             for reader in &readers {
-                assert_eq!(records_of(reader), all);
+                assert_eq!(super::records_of(reader), all);
                 let values = reader.multi_get(&keys).unwrap();
                 let expected: Vec<_> = keys.iter().map(|key| model.get(key).copied()).collect();
                 assert_eq!(values, expected);
@@ -230,7 +208,7 @@ fn a_full_pool_loses_nothing() {
     }
     assert_eq!(refused_count, 100, "3 MiB are full some time");
     let all: Vec<(u64, u64)> = model.iter().map(|(key, value)| (*key, *value)).collect();
-    assert_eq!(records_of(&table), all);
+    assert_eq!(super::records_of(&table), all);
     for (key, value) in all.iter().take(100) {
         assert_eq!(table.update(*key, !value).unwrap(), Update::Updated(*value));
     }
