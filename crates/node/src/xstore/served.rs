@@ -125,7 +125,8 @@ impl LeafTable {
     /// Z2: `None`: somebody else is making the tree.
     pub(super) fn begin_building(self: &Arc<Self>) -> Option<Building<'_>> {
         let is_first = !self.is_building.swap(true, Ordering::AcqRel);
-        is_first.then_some(Building { table: self })
+        // Made only then: dropped, it would say that nobody does.
+        is_first.then(|| Building { table: self })
     }
 
     /// Z3: false: somebody else is training the table.

@@ -78,19 +78,17 @@ impl<B: Employer> Trainer<B> {
 
     async fn train(&self, hired: &Hired<B::Endpoint>, due: Due) -> Result<(), IndexError> {
         let Due { table, sub_model } = due;
+        if sub_model.is_none() {
+            // Before the tree is looked at: another one makes all due again.
+            table.begin_all();
+        }
         let built = table.built();
         let models = built.as_ref().and_then(|built| built.models());
-        let of_generation = |generation| {
-            let models = models.as_ref();
-            models.filter(|models| models.head.generation == generation)
-        };
-        let one =
-            sub_model.and_then(|(generation, number)| Some((of_generation(generation)?, number)));
-        match (sub_model, &one) {
-            (None, _) => table.begin_all(),
-            (Some(_), Some((models, number))) => models.begin(*number),
-            (Some(_), None) => {}
-        }
+        let one = sub_model.and_then(|(generation, number)| {
+            let models = models.filter(|models| models.head.generation == generation)?;
+            models.begin(number);
+            Some((models, number))
+        });
         self.worker.follow().await?;
         let Some(built) = &built else {
             return Ok(());
@@ -101,7 +99,10 @@ impl<B: Employer> Trainer<B> {
         }
         match (sub_model, one) {
             (None, _) => self.train_all(hired, &table, built).await,
-            (_, Some(one)) => self.train_one(hired, &table, built, one).await,
+            (_, Some((models, number))) => {
+                self.train_one(hired, &table, built, (&models, number))
+                    .await
+            }
             _ => Ok(()),
         }
     }
