@@ -14,7 +14,7 @@ use crate::phase::ProtocolPhase;
 
 /// One session's way to the regions of a pool; used by one thread.
 ///
-/// The contract is F1 to F9 of the crate's documentation; the conformance suite holds every
+/// The contract is F1 to F10 of the crate's documentation; the conformance suite holds every
 /// backend to it.
 pub trait Endpoint {
     /// Posts the batch and waits until it is complete: one round trip (F1, F2). Completed effects
@@ -76,6 +76,29 @@ pub trait Endpoint {
     #[inline]
     fn note_training(&self, leaf_count: u64, record_count: u64) {
         let _ = (leaf_count, record_count);
+    }
+
+    /// F10: from now on this session has a window of so many zeroed words, if it had none, and if
+    /// the backend has windows; false: it has not, and nothing has changed.
+    #[inline]
+    fn open_window(&self, word_count: usize) -> bool {
+        let _ = word_count;
+        false
+    }
+
+    /// F10: looks at words of the session's window, from `index` on: no verb. `false`: they are not
+    /// all in a window.
+    #[inline]
+    fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
+        let _ = (index, to);
+        false
+    }
+
+    /// F10: whether something is awaited in the window. While it is, what comes is taken by
+    /// [`poll_completions`](Self::poll_completions), which counts it, and waited for.
+    #[inline]
+    fn await_window(&self, is_awaited: bool) {
+        let _ = is_awaited;
     }
 
     /// Delivers completions that have arrived, and returns how many. Executors call this.

@@ -16,6 +16,7 @@
 //! | [`control`](Control) | registration, liveness and fencing of sessions (F6) |
 //! | [`mapped`] | memory mapped into this process: the `mem` backend, and the data path of `shm` |
 //! | `runtime` | where nodes and clients of one host find each other |
+//! | [`window`](Windows) | memory of sessions that their home node writes into (F10) |
 //! | `service` | what listeners need of a memory node, and how they are stopped |
 //! | [`network`] | batches over connections to the nodes of a pool: what `tcp` and `verbs` share |
 //! | [`shm`] | the `shm` backend's socket: how a mapping and a session reach another process |
@@ -35,6 +36,7 @@ mod endpoint;
 mod phase;
 mod runtime;
 mod service;
+mod window;
 
 pub mod mapped;
 pub mod network;
@@ -54,3 +56,5 @@ pub use critical::Critical;
 pub use endpoint::{BatchError, BatchErrorKind, Endpoint, EndpointCompletions, ProtocolCheck};
 pub use phase::{Course, ProtocolPhase};
 pub use service::{SessionService, StopSignal};
+pub use window::{Bell, Doors, Windows};
+

@@ -5,7 +5,8 @@ use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, Critical, Endpoint, ProtocolCheck};
+use farleaf_fabric::{Batch, BatchError, Critical, Endpoint, ProtocolCheck};
+use farleaf_types::WordAddr;
 
 use crate::error::{CallError, MalformedMessage};
 use crate::local::load;
@@ -21,6 +22,8 @@ use crate::space::{Place, Space};
 pub struct Lines {
     requests: Ring,
     replies: Ring,
+    /// F10: the ring of replies is the window of who calls.
+    has_window: bool,
     state: RefCell<State>,
     /// E8.
     is_broken: Cell<bool>,
@@ -53,6 +56,8 @@ struct State {
     /// Calls that wait for room, in the order in which they came.
     queue: VecDeque<u64>,
     last_ticket: u64,
+    /// Messages whose places have not been given back.
+    posted_count: usize,
     /// Numbers whose replies are not whole yet (E6).
     awaited: BTreeSet<u64>,
     /// Messages of which the reply will come, and nobody wants it (E8).
@@ -83,17 +88,27 @@ impl Lines {
         Self {
             requests,
             replies,
+            has_window: false,
             state: RefCell::new(State {
                 request_space: Space::new(requests.segment_count()),
                 reply_space: Space::new(replies.segment_count()),
                 last_sequence: 0,
                 queue: VecDeque::new(),
                 last_ticket: 0,
+                posted_count: 0,
                 awaited: BTreeSet::new(),
                 abandoned: VecDeque::new(),
                 words: Vec::new(),
             }),
             is_broken: Cell::new(false),
+        }
+    }
+
+    /// The same, where `replies` begins with the first word of the caller's window (F10).
+    pub fn in_window(rings: (Ring, Ring)) -> Self {
+        Self {
+            has_window: true,
+            ..Self::new(rings)
         }
     }
 
@@ -246,6 +261,10 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         if wanted.kind == MessageKind::Request {
             state.awaited.insert(sequence);
         }
+        state.posted_count += 1;
+        if self.lines.has_window && state.posted_count == 1 {
+            self.near.await_window(true);
+        }
         Some(Posted {
             sequence,
             request,
@@ -309,7 +328,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         let mut words = mem::take(&mut self.lines.state.borrow_mut().words);
         words.resize(tag.segment_count as usize * SEGMENT_SIZE_WORDS as usize, 0);
         let start = self.lines.replies.at(posted.reply.first);
-        load(self.near, batch, start, &mut words).await?;
+        self.look(batch, start, &mut words).await?;
         abandoned.answered();
         let taken = self.take_reply(tag, &words, reply);
         self.lines.state.borrow_mut().words = words;
@@ -343,11 +362,33 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
         Ok(head)
     }
 
+    /// Looks at words of the ring of replies.
+    async fn look(
+        &self,
+        batch: &mut Batch,
+        from: WordAddr,
+        to: &mut [u64],
+    ) -> Result<(), BatchError> {
+        if self.lines.has_window && self.near.read_window(from.index(), to) {
+            return Ok(());
+        }
+        load(self.near, batch, from, to).await
+    }
+
+    /// The places of a message are free.
+    fn give_back(&self, posted: Posted) {
+        let mut state = self.lines.state.borrow_mut();
+        state.give_back(posted);
+        if self.lines.has_window && state.posted_count == 0 {
+            self.near.await_window(false);
+        }
+    }
+
     /// E5: the tag of a reply, if it is there.
     async fn arrived(&self, batch: &mut Batch, posted: &Posted) -> Result<Option<Tag>, CallError> {
         let (segment, mut word) = (posted.reply.first, [0]);
-        let loaded = load(self.near, batch, self.lines.replies.at(segment), &mut word);
-        loaded.await?;
+        let place = self.lines.replies.at(segment);
+        self.look(batch, place, &mut word).await?;
         if Tag::sequence_of(word[0]) != posted.sequence {
             // What was left there by an earlier round, or nothing.
             return Ok(None);
@@ -392,6 +433,7 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
 
 impl State {
     fn give_back(&mut self, posted: Posted) {
+        self.posted_count -= 1;
         self.request_space.give_back(posted.request);
         self.reply_space.give_back(posted.reply);
     }
@@ -434,24 +476,24 @@ impl Drop for Turn<'_> {
 }
 
 /// A message that is not answered yet; when it is dropped, nobody waits for the answer any more.
-struct Abandoned<'a, 'b, E: Endpoint, N>(&'a Caller<'b, E, N>, Option<Posted>);
+struct Abandoned<'a, 'b, E: Endpoint, N: Endpoint>(&'a Caller<'b, E, N>, Option<Posted>);
 
-impl<E: Endpoint, N> Abandoned<'_, '_, E, N> {
+impl<E: Endpoint, N: Endpoint> Abandoned<'_, '_, E, N> {
     /// The reply has been copied out, or is wanted by nobody: both places are free (E3).
     fn answered(mut self) {
         if let Some(posted) = self.1.take() {
-            self.0.lines.state.borrow_mut().give_back(posted);
+            self.0.give_back(posted);
         }
     }
 }
 
-impl<E: Endpoint, N> Drop for Abandoned<'_, '_, E, N> {
+impl<E: Endpoint, N: Endpoint> Drop for Abandoned<'_, '_, E, N> {
     fn drop(&mut self) {
         let Some(posted) = self.1.take() else { return };
-        let mut state = self.0.lines.state.borrow_mut();
         if self.0.server.leaves_out(ProtocolCheck::PlaceIsAnswered) {
-            state.give_back(posted);
+            self.0.give_back(posted);
         } else {
+            let mut state = self.0.lines.state.borrow_mut();
             state.abandoned.push_back(posted);
         }
     }

@@ -17,6 +17,7 @@
 //! - **E2.** A message is written by one batch: first everything but the tag, then the tag. Who
 //!   sees the tag, and reads the rest with a later verb, sees all of it (F2); nobody relies on the
 //!   order of words within a WRITE (F3).
+//!   The caller's ring may be its window (F10), which only the server writes into.
 //! - **E3.** Whoever makes calls hands out the space of both rings, and nobody else: the place of
 //!   the reply is named in the request. Segments of a request are used again when its reply is
 //!   there, those of a reply when it has been copied out, both in the order in which they were

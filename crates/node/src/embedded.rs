@@ -9,7 +9,7 @@ use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::network::NodeDirectory;
 use farleaf_fabric::verbs::VerbsNode;
 use farleaf_fabric::{Control, ControlError, SessionLife};
-use farleaf_fabric::{Endpoint, SessionService};
+use farleaf_fabric::{Doors, Endpoint, SessionService};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
@@ -52,6 +52,8 @@ pub(crate) struct NodeCore {
     agent: Option<JoinHandle<()>>,
     /// Ends after the agent.
     _calls: CallThreads,
+    /// Into the windows of sessions that come over a network (F10).
+    pub(crate) doors: Arc<Doors>,
     /// The other nodes, where this one is the home of a pool that may have several.
     pub(crate) home: Option<Arc<PoolHome>>,
 }
@@ -110,7 +112,8 @@ impl NodeCore {
             home: home.clone(),
             sessions: Arc::clone(&sessions),
         };
-        let served = (desk, server);
+        let doors = Arc::<Doors>::default();
+        let served = (desk, server, Arc::clone(&doors));
         let calls = CallThreads::start(region, &layout, served, &employer, options.calls);
         let calls = calls.map_err(NodeError::Thread)?;
         let tasks = (retraining, Some(receptionist));
@@ -123,6 +126,7 @@ impl NodeCore {
             stop,
             agent: Some(agent),
             _calls: calls,
+            doors,
             home,
         })
     }

@@ -11,7 +11,7 @@ use farleaf_fabric::tcp::{
     TcpService,
 };
 use farleaf_fabric::verbs::VerbsNode;
-use farleaf_fabric::{SessionService, StopSignal};
+use farleaf_fabric::{Doors, SessionService, StopSignal};
 use farleaf_region::RegionLayout;
 use farleaf_region::catalog::{TABLE_COUNT_MAX, root_addr};
 use farleaf_region::layout::ChunkIndex;
@@ -37,12 +37,15 @@ impl NetworkDoor {
         role: Role,
         layout: RegionLayout,
         options: &TcpListenOptions,
-        verbs: Option<Arc<VerbsNode>>,
+        (verbs, doors): (Option<Arc<VerbsNode>>, Option<Arc<Doors>>),
         stop: StopSignal,
     ) -> Result<Self, NodeError> {
         let mut listener = TcpListener::bind(region, options)?;
         if let Some(verbs) = verbs {
             listener.offer_verbs(verbs);
+        }
+        if let Some(doors) = doors {
+            listener.offer_windows(doors);
         }
         if let Role::Home { home, .. } = &role {
             home.give_pass_key(listener.pass_key(home.pool_id()));

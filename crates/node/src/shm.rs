@@ -152,7 +152,8 @@ impl ShmNode {
         };
         let (layout, stop) = (*self.core.layout.home(), self.stop.clone());
         let verbs = self.verbs.clone();
-        let door = NetworkDoor::open(&self.region, role, layout, options, verbs, stop)?;
+        let ways = (verbs, Some(Arc::clone(&self.core.doors)));
+        let door = NetworkDoor::open(&self.region, role, layout, options, ways, stop)?;
         if let Some(home) = &self.core.home {
             let threads = MemberThreads::start(home).map_err(NodeError::Thread)?;
             self.members = Some(threads);

@@ -21,12 +21,14 @@
 //!   number. The session's process, which publishes for idle sessions anyhow, sees it and tells
 //!   its users that an operation that began before does not go on. Nobody is fenced for being
 //!   silent: only for being dead.
-//! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3, then
+//! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3: where
+//!   it wants the replies, in the region ([`WISH_IN_REGION`]) or, if it has opened one before, in its
+//!   window ([`WISH_IN_WINDOW`], F10), which does not change while it lives. Then it
 //!   makes the region's count of such wishes grow. The node answers in word 6, and then in word 7
 //!   for whom: an answer may come so late that the number is another session's. Who has seen its
 //!   own incarnation there reads word 6. If there was no room, it may wish again: the node tries
 //!   again whenever somebody wishes. Else word 6 names a chunk of zeros, the first half of which is
-//!   the ring of requests, the second that of replies. It stays the session's until that is fenced
+//!   the ring of requests, the second that of replies unless they go into the window. It stays the session's until that is fenced
 //!   and the node has written its last reply to it (E9); then the node takes it back.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
@@ -41,6 +43,10 @@ pub const SESSION_COUNT: u64 = 1024;
 pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
 /// Words of a session's block that are in use.
 pub const SESSION_SIZE_WORDS: usize = 8;
+/// Word 3 of a session that wants to make calls, and looks for the replies in the region.
+pub const WISH_IN_REGION: u64 = 1;
+/// The same of one that looks for them in its window.
+pub const WISH_IN_WINDOW: u64 = 2;
 /// Word 6 of a session for whose rings there is no room.
 pub const RINGS_REFUSED: u64 = u64::MAX;
 
@@ -61,6 +67,8 @@ pub struct SessionRecord {
     pub asked: SequenceNumber,
     /// Whether it wants to make calls (S5).
     pub wants_rings: bool,
+    /// Whether it wants the replies in its window.
+    pub has_window: bool,
     /// Word 6 (S5).
     rings: u64,
     rings_for: u64,
@@ -75,7 +83,8 @@ impl SessionRecord {
             published: SequenceNumber(words[2]),
             pid: words[4] as u32,
             asked: SequenceNumber(words[5]),
-            wants_rings: words[3] == 1,
+            wants_rings: matches!(words[3], WISH_IN_REGION | WISH_IN_WINDOW),
+            has_window: words[3] == WISH_IN_WINDOW,
             rings: words[6],
             rings_for: words[7],
         }

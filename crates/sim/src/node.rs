@@ -1,13 +1,14 @@
 //! The memory node of a run: the real session table and the real sweep, in the simulated world.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
 use farleaf_executor::block_on;
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, Windows};
 use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
@@ -23,7 +24,7 @@ use farleaf_region::members::{Member, MemberState, write_member};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
-use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
+use crate::fabric::endpoint::{SimEndpoint, SimWindows, StillEndpoint};
 use crate::fabric::executor::sleep;
 use crate::fabric::world::{ClientId, Nanos, NodeLife, SharedWorld};
 use crate::plant::Plant;
@@ -47,6 +48,8 @@ pub struct Node {
     /// Its region's parts.
     pub layout: PoolLayout,
     sessions: RefCell<Sessions<StillEndpoint>>,
+    /// Whose sessions there have been, by their words.
+    clients: RefCell<BTreeMap<u64, ClientId>>,
     events: Receiver<AgentEvent>,
     /// As which the agent works.
     agent: Cell<Option<(ClientId, OwnerWord)>>,
@@ -99,6 +102,7 @@ impl Node {
             world: SharedWorld::clone(world),
             layout,
             sessions: RefCell::new(Sessions::new(still, home, sender)),
+            clients: RefCell::default(),
             events,
             agent: Cell::default(),
             still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&desk))),
@@ -197,7 +201,20 @@ impl Node {
     /// There are more sessions than a region has, which no run opens.
     pub fn register(&self, client: ClientId) -> OwnerWord {
         let opened = self.sessions.borrow_mut().open(client.0);
-        opened.expect("a run opens few sessions")
+        let owner = opened.expect("a run opens few sessions");
+        self.clients.borrow_mut().insert(owner.word(), client);
+        owner
+    }
+
+    /// What writes into windows of sessions, in the name of somebody on the node, for whom the
+    /// world may stand still.
+    pub fn windows(&self, writer: ClientId, is_still: bool) -> impl Windows {
+        SimWindows {
+            world: &self.world,
+            writer,
+            is_still,
+            client_of: |owner: OwnerWord| self.clients.borrow().get(&owner.word()).copied(),
+        }
     }
 
     /// F6 and S2: lets no verb of the client take effect any more, and says so.
@@ -384,10 +401,11 @@ impl Node {
             count_max: usize::MAX,
         };
         let mut batch = Batch::new();
-        let turned = dispatcher.turn(&keeper.endpoint, &mut batch, &mut pile);
+        let windows = self.windows(keeper.endpoint.client(), true);
+        let turned = dispatcher.turn((&keeper.endpoint, &windows), &mut batch, &mut pile);
         block_on(turned, || 0);
         for task in pile.tasks {
-            let way = (&keeper.endpoint, &self.layout);
+            let way = (&keeper.endpoint, &self.layout, &windows);
             let answered = task.answer(way, &mut batch, (&self.server, &worker));
             block_on(answered, || 0).expect("inside the region");
         }

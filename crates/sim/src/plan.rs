@@ -185,6 +185,11 @@ impl Plan {
         keys
     }
 
+    /// Whether sessions have windows for the replies (F10), as half of the runs with calls do.
+    pub fn lends_windows(&self) -> bool {
+        self.has_calls() && self.seed.count_ones() % 2 == 1
+    }
+
     /// Whether the node executes operations of some table.
     pub fn has_calls(&self) -> bool {
         let operations = self.clients.iter().flat_map(|client| &client.lanes);

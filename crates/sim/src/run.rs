@@ -124,6 +124,9 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
     if keep_trace {
         world.borrow_mut().keep_trace();
     }
+    if plan.lends_windows() {
+        world.borrow_mut().lend_windows();
+    }
     let node = Node::new(&world);
     let findings = Findings::default();
     prepare(&node, plan, &findings).expect("a drawn table fits the region");

@@ -118,6 +118,31 @@ impl Endpoint for PoolEndpoint {
         }
     }
 
+    fn open_window(&self, word_count: usize) -> bool {
+        match &self.kind {
+            // The node's rings are in this process's memory.
+            Kind::Mapped(_) => false,
+            Kind::Network(endpoint) => endpoint.open_window(word_count),
+            Kind::Verbs(endpoint) => endpoint.open_window(word_count),
+        }
+    }
+
+    fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
+        match &self.kind {
+            Kind::Mapped(_) => false,
+            Kind::Network(endpoint) => endpoint.read_window(index, to),
+            Kind::Verbs(endpoint) => endpoint.read_window(index, to),
+        }
+    }
+
+    fn await_window(&self, is_awaited: bool) {
+        match &self.kind {
+            Kind::Mapped(_) => {}
+            Kind::Network(endpoint) => endpoint.await_window(is_awaited),
+            Kind::Verbs(endpoint) => endpoint.await_window(is_awaited),
+        }
+    }
+
     #[inline]
     fn prepare(&self, from: WordAddr, word_count: usize) {
         if let Kind::Mapped(endpoint) = &self.kind {

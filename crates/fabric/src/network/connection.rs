@@ -130,6 +130,22 @@ pub trait Connection: Debug + Sized {
     /// Whether something waits to be sent or to come.
     fn is_busy(&self) -> bool;
 
+    /// F10.
+    fn open_window(&mut self, word_count: usize) -> bool {
+        let _ = word_count;
+        false
+    }
+
+    /// F10; empty if there is none.
+    fn window(&self) -> &[u64] {
+        &[]
+    }
+
+    /// F10: from now on it is [busy](Self::is_busy) until nothing is awaited.
+    fn await_window(&mut self, is_awaited: bool) {
+        let _ = is_awaited;
+    }
+
     /// Writes a batch's verbs to this node down; they leave with the next [`poll`](Self::poll).
     fn post<'a>(
         &mut self,

@@ -276,6 +276,26 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
         self.start(batch)
     }
 
+    fn open_window(&self, word_count: usize) -> bool {
+        let home = self.node(NodeId(0));
+        home.is_some_and(|home| home.borrow_mut().open_window(word_count))
+    }
+
+    fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
+        let Some(home) = self.node(NodeId(0)).map(RefCell::borrow) else {
+            return false;
+        };
+        let words = home.window().get(index as usize..);
+        let words = words.and_then(|words| words.get(..to.len()));
+        words.inspect(|words| to.copy_from_slice(words)).is_some()
+    }
+
+    fn await_window(&self, is_awaited: bool) {
+        if let Some(home) = self.node(NodeId(0)) {
+            home.borrow_mut().await_window(is_awaited);
+        }
+    }
+
     #[inline]
     fn poll_completions(&self) -> usize {
         let mut woken = mem::take(&mut *self.woken.borrow_mut());

@@ -130,9 +130,11 @@ fn kind_of(status: Status, verb: &Verb, region_word_count: Option<u64>) -> Batch
         },
         Status::Forbidden => BatchErrorKind::Forbidden { addr, word_count },
         Status::Fenced => BatchErrorKind::Fenced,
-        Status::Done | Status::Malformed | Status::Skipped => BatchErrorKind::Unknown {
-            reason: "the memory node could not read it; is it a farleaf of the same version?"
-                .to_owned(),
-        },
+        Status::Done | Status::Malformed | Status::Skipped | Status::Window => {
+            BatchErrorKind::Unknown {
+                reason: "the memory node could not read it; is it a farleaf of the same version?"
+                    .to_owned(),
+            }
+        }
     }
 }

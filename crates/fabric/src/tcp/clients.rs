@@ -19,6 +19,7 @@ use crate::tcp::secret::{Rights, fill_randomly};
 use crate::tcp::service::TcpService;
 use crate::tcp::stream::Stream;
 use crate::verbs::VerbsNode;
+use crate::window::Doors;
 
 /// Connections of a process that are none of its sessions'. One looks after the sessions; a call
 /// that asks for statistics has one for as long as it lasts.
@@ -95,6 +96,8 @@ pub(super) struct Clients {
     session_count_max: usize,
     /// Of a pool's home: what the passes of sessions are made with.
     pass_key: Option<PassKey>,
+    /// Where sessions have their doors, if they may have windows (F10).
+    doors: Option<Arc<Doors>>,
     connected: Vec<Client>,
 }
 
@@ -107,6 +110,7 @@ impl Clients {
             silence_max: options.silence_max,
             session_count_max: options.session_count_max,
             pass_key: None,
+            doors: None,
             connected: Vec::new(),
         }
     }
@@ -114,6 +118,11 @@ impl Clients {
     /// V3: from now on sessions get passes, if there is a key.
     pub(super) fn give_passes(&mut self, key: Option<PassKey>) {
         self.pass_key = key;
+    }
+
+    /// F10: from now on sessions have doors here.
+    pub(super) fn offer_windows(&mut self, doors: Arc<Doors>) {
+        self.doors = Some(doors);
     }
 
     /// From now on sessions may have queue pairs, and nobody changes words otherwise (F4).
@@ -203,10 +212,12 @@ impl Clients {
             Err(reason) => return send(&mut guest.stream, &Reply::Refused(reason)),
         };
         self.send_welcome(&mut guest, ticket)?;
+        let doors = owner.zip(self.doors.clone());
         self.nic.serve(DataConnection {
             stream: guest.stream,
             gate,
             client,
+            doors,
             _permit: guest.permit,
         });
         Ok(())

@@ -15,7 +15,7 @@ use crate::network::{
     Connection, Home, Loss, NodeDirectory, OperationSlot, Others, Part, PartFailure, Silence,
 };
 use crate::tcp::answer::{failure_of, scatter};
-use crate::tcp::frame::{Reply, Status, encode_batch, frame_size_bytes};
+use crate::tcp::frame::{BadFrame, Reply, Status, encode_batch, frame_size_bytes, words};
 use crate::tcp::stream::{Inbox, Outbox, Stream};
 use crate::tcp::{TcpClient, TcpEndpoint};
 
@@ -62,6 +62,9 @@ pub struct TcpConnection {
     lost: Option<Loss>,
     wanted_bytes: usize,
     silence: Silence,
+    /// F10; of no words while there is none.
+    window: Box<[u64]>,
+    awaits_window: bool,
 }
 
 impl TcpConnection {
@@ -78,6 +81,8 @@ impl TcpConnection {
             lost: None,
             wanted_bytes: 0,
             silence: Silence::new(answer_time_max),
+            window: Box::default(),
+            awaits_window: false,
         }
     }
 
@@ -136,7 +141,8 @@ impl TcpConnection {
             let is_more = match self.inbox.fill(&mut self.stream, self.wanted_bytes) {
                 Ok(is_more) => is_more,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let is_idle = ended_count == 0;
+                    // A call may take as long as it likes: whoever waits asks otherwise.
+                    let is_idle = ended_count == 0 && self.in_flight_count > 0;
                     if is_idle && self.silence.note_idle_poll() && self.silence.is_too_long() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
@@ -167,6 +173,12 @@ impl TcpConnection {
                 Err(bad) => return Err(broken(bad.0)),
             };
             let reply = Reply::decode(&unread[..size_bytes]).map_err(|bad| broken(bad.0))?;
+            if reply.status == Status::Window {
+                put_into(&mut self.window, &reply).map_err(|bad| broken(bad.0))?;
+                ended_count += 1;
+                self.inbox.consume(size_bytes);
+                continue;
+            }
             let slot = usize::try_from(reply.tag).ok();
             let operation = slot.and_then(|slot| self.operations.get_mut(slot));
             let operation = operation.filter(|operation| operation.frame_count > 0);
@@ -217,6 +229,16 @@ impl TcpConnection {
     }
 }
 
+/// N5.
+fn put_into(window: &mut [u64], frame: &Reply<'_>) -> Result<(), BadFrame> {
+    let words = words(frame.data);
+    let start = usize::try_from(frame.tag).ok();
+    let room = start.and_then(|start| window.get_mut(start..)?.get_mut(..words.len()));
+    let room = room.ok_or(BadFrame("words for no window of this session"))?;
+    room.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+    Ok(())
+}
+
 impl Connection for TcpConnection {
     type Means = ();
 
@@ -248,7 +270,24 @@ impl Connection for TcpConnection {
 
     #[inline]
     fn is_busy(&self) -> bool {
-        self.in_flight_count > 0 && self.lost.is_none()
+        (self.in_flight_count > 0 || self.awaits_window) && self.lost.is_none()
+    }
+
+    fn open_window(&mut self, word_count: usize) -> bool {
+        if self.window.is_empty() {
+            self.window = vec![0; word_count].into();
+        }
+        true
+    }
+
+    #[inline]
+    fn window(&self) -> &[u64] {
+        &self.window
+    }
+
+    #[inline]
+    fn await_window(&mut self, is_awaited: bool) {
+        self.awaits_window = is_awaited;
     }
 
     #[inline]

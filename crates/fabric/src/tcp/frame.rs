@@ -25,6 +25,9 @@
 //! - **N4.** A frame that breaks these rules is answered as malformed, after the verbs before the
 //!   fault were executed, and the connection is closed. One of an impossible size is not answered:
 //!   nobody can tell where it ends.
+//! - **N5.** The node also sends what it writes into the session's window (F10): a frame like a
+//!   reply whose status is [`Status::Window`], whose word 1 is the place of its words in the
+//!   window. A client that has no such words has not to do with such a node any more.
 
 use crate::batch::{Verb, VerbKind};
 
@@ -59,6 +62,8 @@ pub(super) enum Status {
     Malformed = 4,
     /// N3; none was executed.
     Skipped = 5,
+    /// N5: no reply at all.
+    Window = 6,
 }
 
 impl Status {
@@ -70,6 +75,7 @@ impl Status {
             3 => Self::Fenced,
             4 => Self::Malformed,
             5 => Self::Skipped,
+            6 => Self::Window,
             _ => return None,
         })
     }
@@ -364,6 +370,16 @@ impl<'a> ReplyWriter<'a> {
         let size_words = ((self.out.len() - self.start) / 8) as u64;
         let header = size_words | ((executed_verb_count as u64) << 32) | ((status as u64) << 48);
         self.out[self.start..self.start + 8].copy_from_slice(&header.to_le_bytes());
+    }
+}
+
+/// Appends words for a session's window, from `index` on (N5).
+pub(super) fn encode_window(out: &mut Vec<u8>, index: u64, words: &[u64]) {
+    for (offset, word_count) in pieces(words.len()) {
+        let mut frame = ReplyWriter::begin(out, index + offset as u64);
+        let piece = &words[offset..offset + word_count];
+        piece.iter().for_each(|word| frame.put(*word));
+        frame.end(Status::Window, 0);
     }
 }
 

@@ -35,7 +35,7 @@ use crate::tcp::secret::{Proof, Rights};
 use crate::verbs::{NodeQueue, QueueParameters};
 
 /// Version of all that a connection carries; a client and a node must have the same.
-pub const TCP_VERSION: u64 = 3;
+pub const TCP_VERSION: u64 = 4;
 /// "FLTCP" and a zero in the upper six bytes, the version in the lower two.
 const MAGIC: u64 = 0x464C_5443_5000_0000 | TCP_VERSION;
 const FRAME_SIZE_WORDS: usize = 32;

@@ -30,6 +30,7 @@ use crate::tcp::stream::Stream;
 use crate::tcp::tls::{TlsLayer, TlsServer};
 use crate::tcp::warnings::Warnings;
 use crate::verbs::VerbsNode;
+use crate::window::Doors;
 
 /// How long the listener rests when the process has no descriptor left.
 const DESCRIPTOR_WAIT: Duration = Duration::from_millis(10);
@@ -167,6 +168,12 @@ impl TcpListener {
             secret,
             warnings: Warnings::new("connections hung up on"),
         })
+    }
+
+    /// F10: from now on what is written into windows by these doors reaches the sessions that come
+    /// here. To be called before it runs.
+    pub fn offer_windows(&mut self, doors: Arc<Doors>) {
+        self.clients.offer_windows(doors);
     }
 
     /// From now on sessions may have queue pairs of the node's RDMA device, and nobody changes the

@@ -24,7 +24,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `frame` | batches on the wire (N1 to N4) |
+//! | `frame` | batches on the wire (N1 to N5) |
 //! | `greeting` | the messages of greetings and control connections |
 //! | `secret` | secrets, rights, proofs |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |
@@ -39,6 +39,7 @@
 //! | `patience` | how long both sides ask again before they sleep |
 //! | `gate`, `permit` | what bounds a client: verbs, words, connections |
 //! | `pass` | how a session shows that it is its own at nodes that have not registered it |
+//! | `window` | what the node sends unasked: words for a session's window (N5) |
 //! | `warnings` | how often strangers can make the node write to its log |
 //! | `fuzz` | tests: random changes of all that is read from the network |
 
@@ -66,6 +67,7 @@ mod service;
 mod stream;
 mod tls;
 mod warnings;
+mod window;
 
 pub use client::{TcpClient, TcpConnectOptions};
 pub use connection::TcpConnection;

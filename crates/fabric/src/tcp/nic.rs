@@ -8,11 +8,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use farleaf_types::OwnerWord;
 use rustix::event::{EventfdFlags, epoll};
 
 use crate::mapped::MappedRegion;
@@ -22,6 +23,8 @@ use crate::tcp::gate::{ClientState, Gate};
 use crate::tcp::patience::Patience;
 use crate::tcp::permit::Permit;
 use crate::tcp::stream::{Inbox, Outbox, Stream};
+use crate::tcp::window::{TcpDoor, WindowPost};
+use crate::window::Doors;
 
 /// Answers that wait for a peer, beyond which it is not listened to, in bytes.
 const BACKLOG_SIZE_BYTES_MAX: usize = 256 << 10;
@@ -36,6 +39,8 @@ pub(super) struct DataConnection {
     pub(super) stream: Stream,
     pub(super) gate: Arc<Gate>,
     pub(super) client: Arc<ClientState>,
+    /// Of a session that may have a window (F10).
+    pub(super) doors: Option<(OwnerWord, Arc<Doors>)>,
     pub(super) _permit: Permit,
 }
 
@@ -95,6 +100,7 @@ impl NicThread {
             region: Arc::clone(region),
             epoll,
             wake: Arc::clone(&wake),
+            due: Arc::default(),
             messages,
             connections: HashMap::new(),
             next_token: 0,
@@ -137,6 +143,8 @@ struct Worker {
     region: Arc<MappedRegion>,
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
+    /// Connections that something is to be sent over which nobody has asked for (N5).
+    due: Arc<Mutex<Vec<u64>>>,
     messages: Receiver<Message>,
     connections: HashMap<u64, Served>,
     next_token: u64,
@@ -169,6 +177,8 @@ impl Worker {
                     if !self.listen() {
                         return;
                     }
+                    let due = self.take_due();
+                    due.into_iter().for_each(|token| self.turn(token));
                 } else {
                     self.turn(token);
                 }
@@ -194,6 +204,12 @@ impl Worker {
         }
     }
 
+    /// N5.
+    fn take_due(&self) -> Vec<u64> {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *due)
+    }
+
     fn add(&mut self, connection: DataConnection) {
         let token = self.next_token;
         self.next_token += 1;
@@ -203,8 +219,15 @@ impl Worker {
             tracing::error!(%error, "a connection cannot be waited for, and is closed");
             return;
         }
+        let door = connection.doors.as_ref().map(|(owner, doors)| {
+            let due = (Arc::clone(&self.due), Arc::clone(&self.wake));
+            let door = Arc::new(TcpDoor::new(WindowPost::new(token, due)));
+            doors.add(*owner, Arc::clone(&door) as _);
+            door
+        });
         let served = Served {
             connection,
+            door,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             is_skipping: false,
@@ -253,6 +276,7 @@ enum Pause {
 /// A connection with what has come and what waits to go.
 struct Served {
     connection: DataConnection,
+    door: Option<Arc<TcpDoor>>,
     inbox: Inbox,
     outbox: Outbox,
     /// N3: the batch whose frames are coming has been refused.
@@ -263,6 +287,14 @@ struct Served {
     awaits_room: bool,
 }
 
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some((owner, doors)) = &self.connection.doors {
+            doors.remove(*owner);
+        }
+    }
+}
+
 impl Served {
     /// Executes what has come, as far as answers can be kept. An error ends the connection.
     fn turn(&mut self, region: &MappedRegion) -> io::Result<()> {
@@ -270,6 +302,10 @@ impl Served {
         let mut may_have_come = true;
         loop {
             let pause = self.serve(region)?;
+            if let Some(door) = &self.door {
+                // What a peer does not fetch is not kept for it.
+                door.take(&mut self.outbox.bytes)?;
+            }
             self.outbox.flush(&mut self.connection.stream)?;
             if self.outbox.waits(&self.connection.stream) {
                 return Ok(());
@@ -338,6 +374,9 @@ impl Served {
         if fence_due {
             // F8: as in mapped memory, a store may sit in this processor's store buffer.
             fence(Ordering::SeqCst);
+            if let (Some(_), Some((_, doors))) = (&self.door, &self.connection.doors) {
+                doors.bell().ring();
+            }
         }
         Ok(pause)
     }

@@ -8,7 +8,7 @@ use farleaf_message::segment::{REPLY_HEAD_SIZE_WORDS, capacity_bytes};
 use farleaf_message::{Mailbox, Ring, SEGMENT_SIZE_BYTES};
 use farleaf_region::PoolLayout;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::OwnerWord;
+use farleaf_types::{NodeId, OwnerWord, WordAddr};
 
 /// Segments of each of a session's two rings: half a chunk.
 pub const RING_SEGMENT_COUNT: u32 = (CHUNK_SIZE_BYTES / SEGMENT_SIZE_BYTES / 2) as u32;
@@ -23,6 +23,19 @@ const _: () = assert!(
 const LONGEST_REPLY_SIZE_BYTES: usize =
     capacity_bytes(RING_SEGMENT_COUNT / 2, REPLY_HEAD_SIZE_WORDS);
 
+/// Words of the window of a session that has one: its ring of replies.
+pub const WINDOW_SIZE_WORDS: usize = (CHUNK_SIZE_BYTES / 8 / 2) as usize;
+const _: () = assert!(
+    WINDOW_SIZE_WORDS as u64 * 8 == RING_SEGMENT_COUNT as u64 * SEGMENT_SIZE_BYTES as u64
+);
+
+/// The same, with replies in the session's window, whose words are counted from 0.
+pub fn rings_with_window(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
+    let (requests, _) = rings_of(layout, chunk);
+    let start = WordAddr::new(NodeId(0), 0);
+    (requests, Ring::new(start, RING_SEGMENT_COUNT))
+}
+
 /// Requests and replies, in a session's chunk (S5).
 pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
     let start = layout.chunk_start(chunk).word_at(0);
@@ -36,16 +49,28 @@ pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
 pub struct Line {
     /// The session.
     pub owner: OwnerWord,
+    /// Whether replies go into the session's window (F10).
+    pub has_window: bool,
     pub(super) chunk: ChunkIndex,
     rings: (Ring, Ring),
 }
 
 impl Line {
-    pub(super) fn new(layout: &PoolLayout, owner: OwnerWord, chunk: ChunkIndex) -> Self {
+    pub(super) fn new(
+        layout: &PoolLayout,
+        (owner, has_window): (OwnerWord, bool),
+        chunk: ChunkIndex,
+    ) -> Self {
+        let rings = if has_window {
+            rings_with_window(layout, chunk)
+        } else {
+            rings_of(layout, chunk)
+        };
         Self {
             owner,
+            has_window,
             chunk,
-            rings: rings_of(layout, chunk),
+            rings,
         }
     }
 

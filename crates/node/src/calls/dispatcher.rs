@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_fabric::{Batch, BatchError, Endpoint, Windows};
 use farleaf_message::{Mailbox, Replies, Request};
 use farleaf_region::PoolLayout;
 
 use super::desk::{Desk, Line};
 use super::server::TableServer;
+use super::to_caller::ToCaller;
 use crate::xstore::{Employer, Worker};
 
 /// Requests that one session has read in a turn, at the most: then it is the next one's.
@@ -27,17 +28,25 @@ impl Task {
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn answer<E: Endpoint, B: Employer>(
+    pub async fn answer<E: Endpoint, B: Employer, W: Windows + ?Sized>(
         self,
-        (endpoint, layout): (&E, &PoolLayout),
+        (endpoint, layout, windows): (&E, &PoolLayout, &W),
         batch: &mut Batch,
         (server, worker): (&TableServer, &Worker<B>),
     ) -> Result<(), BatchError> {
         let Request { payload, reply } = self.request;
         let way = (endpoint, layout);
+        let to_caller = ToCaller {
+            near: endpoint,
+            windows,
+            line: &self.line,
+        };
         match server.serve(way, worker, self.line.owner, &payload).await {
-            Ok(answer) => self.replies.reply(endpoint, batch, reply, &answer).await,
-            Err(reason) => self.replies.refuse(endpoint, batch, reply, &reason).await,
+            Ok(answer) => self.replies.reply(&to_caller, batch, reply, &answer).await,
+            Err(reason) => {
+                let refused = self.replies.refuse(&to_caller, batch, reply, &reason);
+                refused.await
+            }
         }
     }
 }
@@ -78,9 +87,9 @@ impl Dispatcher {
     /// Returns how many it gave. Whose turn it is when there is none comes first the next time. A
     /// look at one word for each mailbox in which there is nothing. A mailbox that cannot be read
     /// is not looked at any more (E7).
-    pub async fn turn<E: Endpoint>(
+    pub async fn turn<E: Endpoint, W: Windows + ?Sized>(
         &mut self,
-        near: &E,
+        (near, windows): (&E, &W),
         batch: &mut Batch,
         give: &mut impl Give,
     ) -> u64 {
@@ -97,7 +106,12 @@ impl Dispatcher {
                     self.boxes.rotate_left(passed_count);
                     return count;
                 }
-                match open.mailbox.next(near, near, batch).await {
+                let to_caller = ToCaller {
+                    near,
+                    windows,
+                    line: &open.line,
+                };
+                match open.mailbox.next(near, &to_caller, batch).await {
                     Ok(None) => break,
                     Ok(Some(request)) => {
                         count += 1;
@@ -177,6 +191,7 @@ impl Give for Pile {
 mod tests {
     use super::*;
     use farleaf_executor::{TaskSet, block_on};
+    use farleaf_fabric::Doors;
     use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
     use farleaf_message::{Caller, Lines};
     use farleaf_region::layout::ChunkIndex;
@@ -198,7 +213,7 @@ mod tests {
         });
         let lines = [0, 1, 2].map(|chunk| Lines::new(rings_of(&layout, ChunkIndex(chunk))));
         for (owner, chunk) in owners.into_iter().zip(0..) {
-            let line = Line::new(&layout, owner, ChunkIndex(chunk));
+            let line = Line::new(&layout, (owner, false), ChunkIndex(chunk));
             desk.places().open.push(Arc::new(line));
         }
         desk.note_change();
@@ -220,7 +235,8 @@ mod tests {
                 tasks: Vec::new(),
                 count_max: 1,
             };
-            let turned = dispatcher.turn(&endpoint, &mut batch, &mut pile);
+            let way = (&endpoint, &Doors::default());
+            let turned = dispatcher.turn(way, &mut batch, &mut pile);
             assert_eq!(block_on(turned, || 0), 1);
             served.push(pile.tasks[0].line.owner);
         }

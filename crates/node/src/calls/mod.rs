@@ -6,6 +6,7 @@
 //! | [`receptionist`] | the agent's part: gives rings to sessions, and takes them back |
 //! | [`dispatcher`] | reads all mailboxes |
 //! | [`server`] | the tables that the node holds in memory of its own |
+//! | `to_caller` | the way of replies, into the region or into windows (F10) |
 //! | [`threads`] | the spinning thread, and workers with private queues (Talos, section 3.6) |
 //!
 //! - **J1.** The agent alone gives chunks to sessions as rings (S5) and takes them back: it claims
@@ -30,6 +31,8 @@ pub mod dispatcher;
 pub mod receptionist;
 pub mod server;
 pub mod threads;
+
+mod to_caller;
 
 pub use desk::Desk;
 pub use dispatcher::{Dispatcher, Task};

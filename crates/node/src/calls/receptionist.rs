@@ -152,7 +152,8 @@ impl Receptionist {
             let chunk_count = keeper.layout.home().superblock.chunk_count;
             if let Some(number) = chunk.filter(|number| *number < chunk_count) {
                 let chunk = ChunkIndex::new(NodeId(0), number);
-                self.put(Line::new(&keeper.layout, owner, chunk));
+                let of = (owner, record.has_window);
+                self.put(Line::new(&keeper.layout, of, chunk));
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use farleaf_executor::block_on;
-use farleaf_fabric::Batch;
+use farleaf_fabric::{Batch, Bell, Doors};
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_region::PoolLayout;
 
@@ -65,6 +66,7 @@ struct Shared {
     region: Arc<MappedRegion>,
     layout: PoolLayout,
     server: Arc<TableServer>,
+    doors: Arc<Doors>,
     stop: AtomicBool,
 }
 
@@ -93,7 +95,7 @@ impl CallThreads {
     pub(crate) fn start(
         region: &Arc<MappedRegion>,
         layout: &PoolLayout,
-        (desk, server): (Arc<Desk>, Arc<TableServer>),
+        (desk, server, doors): (Arc<Desk>, Arc<TableServer>, Arc<Doors>),
         employer: &NodeEmployer,
         options: CallOptions,
     ) -> io::Result<Self> {
@@ -101,6 +103,7 @@ impl CallThreads {
             region: Arc::clone(region),
             layout: layout.clone(),
             server,
+            doors,
             stop: AtomicBool::new(false),
         });
         let mut started = Self {
@@ -191,12 +194,15 @@ fn read(
         tasks: Vec::new(),
         count_max: OWN_COUNT_MAX,
     };
-    let mut idle = Idle::new(spin_time);
+    let doors = &*shared.doors;
+    doors.bell().belongs_here();
+    let way = (&endpoint, doors);
+    let mut idle = Idle::new(spin_time, doors.bell());
     while !shared.stop.load(Ordering::Acquire) {
         let turned = if workers.0.is_empty() {
-            block_on(dispatcher.turn(&endpoint, &mut batch, &mut pile), || 0)
+            block_on(dispatcher.turn(way, &mut batch, &mut pile), || 0)
         } else {
-            block_on(dispatcher.turn(&endpoint, &mut batch, &mut workers), || 0)
+            block_on(dispatcher.turn(way, &mut batch, &mut workers), || 0)
         };
         for task in pile.tasks.drain(..) {
             answer(shared, (&endpoint, &worker), &mut batch, task);
@@ -256,7 +262,7 @@ fn answer(
     batch: &mut Batch,
     task: Task,
 ) {
-    let way = (endpoint, &shared.layout);
+    let way = (endpoint, &shared.layout, &*shared.doors);
     let answered = task.answer(way, batch, (&shared.server, worker));
     if let Err(error) = block_on(answered, || worker.poll_completions()) {
         tracing::error!(%error, "cannot reply to a call");
@@ -303,24 +309,32 @@ impl Shared {
 }
 
 /// What the spinning thread does between two turns without requests.
-struct Idle {
+struct Idle<'a> {
     spin_time: Duration,
+    bell: &'a Bell,
     since: Option<Instant>,
     sleep: Duration,
+    /// It has said so, and looked once more since.
+    is_about_to_sleep: bool,
 }
 
-impl Idle {
-    fn new(spin_time: Duration) -> Self {
+impl<'a> Idle<'a> {
+    fn new(spin_time: Duration, bell: &'a Bell) -> Self {
         Self {
             spin_time,
+            bell,
             since: None,
             sleep: SLEEP_MIN,
+            is_about_to_sleep: false,
         }
     }
 
     fn end(&mut self) {
         self.since = None;
         self.sleep = SLEEP_MIN;
+        if mem::take(&mut self.is_about_to_sleep) {
+            self.bell.end_sleep();
+        }
     }
 
     fn wait(&mut self, has_nothing_to_read: bool) {
@@ -334,7 +348,12 @@ impl Idle {
             thread::yield_now();
             return;
         }
-        thread::sleep(self.sleep);
+        if !mem::replace(&mut self.is_about_to_sleep, true) {
+            // What was written before this, the next look sees.
+            return self.bell.begin_sleep();
+        }
+        self.bell.sleep(self.sleep);
+        self.is_about_to_sleep = false;
         self.sleep = (self.sleep * 2).min(SLEEP_MAX);
     }
 }

@@ -153,7 +153,7 @@ impl GuestNode {
             Role::Guest(Arc::clone(&guest)),
             layout,
             &listen,
-            verbs.clone(),
+            (verbs.clone(), None),
             stop.clone(),
         )?;
         let request = JoinRequest {

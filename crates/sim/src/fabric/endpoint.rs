@@ -6,9 +6,11 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
-use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, ProtocolPhase};
+use farleaf_fabric::{
+    Batch, BatchError, Counters, Endpoint, ProtocolCheck, ProtocolPhase, Windows,
+};
 use farleaf_region::members::{MemberState, Members};
-use farleaf_types::NodeId;
+use farleaf_types::{NodeId, OwnerWord};
 
 use super::world::{ClientId, ClientLife, SharedWorld};
 use crate::plant::Plant;
@@ -97,6 +99,16 @@ impl Endpoint for SimEndpoint {
     fn note_training(&self, leaf_count: u64, record_count: u64) {
         let mut world = self.world.borrow_mut();
         world.train(self.client.get(), leaf_count, record_count);
+    }
+
+    fn open_window(&self, word_count: usize) -> bool {
+        let mut world = self.world.borrow_mut();
+        world.open_window(self.client.get(), word_count)
+    }
+
+    fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
+        let world = self.world.borrow();
+        world.read_window(self.client.get(), index, to)
     }
 
     fn poll_completions(&self) -> usize {
@@ -206,12 +218,43 @@ impl StillEndpoint {
     }
 }
 
+/// Writes into windows in the name of an endpoint on the node (F10).
+#[derive(Debug)]
+pub struct SimWindows<'a, F> {
+    /// The world.
+    pub world: &'a SharedWorld,
+    /// In whose name.
+    pub writer: ClientId,
+    /// Whether the world stands still for it.
+    pub is_still: bool,
+    /// Which client has a session.
+    pub client_of: F,
+}
+
+impl<F: Fn(OwnerWord) -> Option<ClientId>> Windows for SimWindows<'_, F> {
+    fn write(&self, owner: OwnerWord, batch: &mut Batch) {
+        if let Some(client) = (self.client_of)(owner) {
+            let mut world = self.world.borrow_mut();
+            world.write_window((self.writer, self.is_still), client, batch);
+        }
+    }
+}
+
 impl Endpoint for StillEndpoint {
     fn execute<'a>(
         &'a self,
         batch: &'a mut Batch,
     ) -> impl Future<Output = Result<(), BatchError>> + 'a {
         core::future::ready(self.execute_now(batch))
+    }
+
+    fn open_window(&self, word_count: usize) -> bool {
+        let mut world = self.world.borrow_mut();
+        world.open_window(self.client, word_count)
+    }
+
+    fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
+        self.world.borrow().read_window(self.client, index, to)
     }
 
     fn poll_completions(&self) -> usize {

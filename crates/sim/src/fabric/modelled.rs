@@ -50,6 +50,8 @@ struct Flight {
     /// How many it went to.
     doorbells: u64,
     is_complete: bool,
+    /// Nobody asks what became of it.
+    is_forgotten: bool,
     /// Where its time has gone, on the way to each node.
     parts: Vec<(u8, Parts)>,
 }
@@ -199,7 +201,7 @@ impl World {
         flight.verbs.extend_from_slice(verbs);
         flight.words.clear();
         flight.words.extend_from_slice(words);
-        flight.is_complete = false;
+        (flight.is_complete, flight.is_forgotten) = (false, false);
         flight.parts.clear();
         let mut rung = Vec::with_capacity(1);
         for (index, verb) in verbs.iter().enumerate() {
@@ -281,6 +283,9 @@ impl World {
             }
             Moment::TakenUp => {
                 flight.is_complete = true;
+                if flight.is_forgotten {
+                    modelled.free.push(batch);
+                }
                 return flight.task.map_or(Step::Happened, Step::Poll);
             }
         };
@@ -366,6 +371,16 @@ impl Flight {
 }
 
 impl Modelled {
+    /// The compute node that a client is on.
+    pub(super) fn machine_of(&self, client: ClientId) -> usize {
+        self.network.machine_of(client)
+    }
+
+    /// Nobody asks what becomes of a batch.
+    pub(super) fn forget(&mut self, batch: u64) {
+        self.flights[batch as usize].is_forgotten = true;
+    }
+
     fn spend(&mut self, task: Option<TaskId>, parts: Parts) {
         let Some(TaskId(task)) = task else { return };
         let index = task as usize;

@@ -7,6 +7,7 @@
 //! | `holding` | leaf locks that are held too long, or too many of them |
 //! | `memory` | the nodes' memory, and what verbs do to it |
 //! | `nodes` | nodes that are lost, or have left |
+//! | `windows` | memory of clients that their node writes into (F10) |
 //! | `watch` | tasks that wait for the middle of somebody's batch |
 //!
 //! What is due when, what was noted of it, and the draws of the run are here.
@@ -17,6 +18,7 @@ mod holding;
 mod memory;
 mod nodes;
 mod watch;
+mod windows;
 
 use core::cell::RefCell;
 use core::cmp::Reverse;
@@ -38,6 +40,7 @@ pub(super) use memory::execute;
 pub use nodes::NodeLife;
 pub use watch::Wanted;
 use watch::Watch;
+use windows::WindowPlaces;
 
 /// Virtual time in nanoseconds since the beginning of a run.
 pub type Nanos = u64;
@@ -82,6 +85,7 @@ pub struct World {
     due: BinaryHeap<Reverse<(Nanos, u64, Due)>>,
     pub(super) nodes: Vec<Vec<u64>>,
     node_lives: Vec<NodeLife>,
+    windows: WindowPlaces,
     flights: BTreeMap<u64, Flight>,
     next_flight: u64,
     clients: Vec<ClientLife>,
@@ -127,6 +131,7 @@ impl World {
             sequence: 0,
             due: BinaryHeap::new(),
             node_lives: vec![NodeLife::Here; nodes.len()],
+            windows: WindowPlaces::behind(nodes.len()),
             nodes,
             flights: BTreeMap::new(),
             next_flight: 0,

@@ -24,6 +24,7 @@ struct Nic {
 enum Place {
     /// On a compute node: its thread, its machine's NIC, and which one of the other end's.
     Compute {
+        machine: usize,
         processor: usize,
         nic: usize,
         memory_nic: usize,
@@ -133,6 +134,7 @@ impl Network {
             self.processors.resize(processor + 1, Queue::default());
         }
         let place = Place::Compute {
+            machine: node,
             processor,
             nic: self.compute_nic_first
                 + node * self.compute_nic_count
@@ -170,9 +172,18 @@ impl Network {
     /// Where a client is that was put nowhere.
     fn first_place(&self) -> Place {
         Place::Compute {
+            machine: 0,
             processor: 0,
             nic: self.compute_nic_first,
             memory_nic: 0,
+        }
+    }
+
+    /// The compute node that a client is on.
+    pub(crate) fn machine_of(&self, client: ClientId) -> usize {
+        match self.place_of(client) {
+            Place::Compute { machine, .. } => machine,
+            Place::Memory { .. } => 0,
         }
     }
 

@@ -61,7 +61,9 @@ async fn serve(own: &Rc<Stage>, crew: &Rc<Tasks<'static>>) {
             count_max: TASK_COUNT_MAX.saturating_sub(under_way_count.get()),
         };
         if own.busy.get() > 0 {
-            dispatcher.turn(&*endpoint, &mut batch, &mut pile).await;
+            let windows = own.node.windows(endpoint.client(), false);
+            let way = (&*endpoint, &windows);
+            dispatcher.turn(way, &mut batch, &mut pile).await;
         }
         for task in pile.tasks {
             under_way_count.set(under_way_count.get() + 1);
@@ -109,7 +111,8 @@ async fn answer(
     task: Task,
 ) {
     let mut batch = Batch::new();
-    let way = (endpoint, &stage.node.layout);
+    let windows = stage.node.windows(endpoint.client(), false);
+    let way = (endpoint, &stage.node.layout, &windows);
     let answered = task.answer(way, &mut batch, (stage.node.server(), worker));
     stage.expect("a call cannot be answered", answered.await);
 }

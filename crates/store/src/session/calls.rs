@@ -6,9 +6,12 @@ use std::rc::Rc;
 use farleaf_executor::backoff;
 use farleaf_fabric::Batch;
 use farleaf_message::{CallError, Caller, Lines};
-use farleaf_node::calls::desk::rings_of;
+use farleaf_fabric::Endpoint;
+use farleaf_node::calls::desk::{WINDOW_SIZE_WORDS, rings_of, rings_with_window};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{RINGS_REFUSED, rings_addr, wants_rings_addr};
+use farleaf_region::session::{
+    RINGS_REFUSED, WISH_IN_REGION, WISH_IN_WINDOW, rings_addr, wants_rings_addr,
+};
 use farleaf_types::{NodeId, WordAddr};
 
 use super::base::SessionCore;
@@ -18,7 +21,7 @@ use crate::{Error, ErrorKind};
 impl<H: Host> SessionCore<H> {
     /// Sends a request to the home node and replaces `reply` by what it answers, for which room of
     /// `reply_size_bytes` is announced. One batch of two WRITEs; then looks at the ring of replies,
-    /// which are READs where its memory is not this process's own.
+    /// which are READs where that is neither this process's memory nor the session's window.
     pub(crate) async fn call(
         &self,
         batch: &mut Batch,
@@ -65,14 +68,19 @@ impl<H: Host> SessionCore<H> {
         };
         let home = self.layout().home();
         let mut batch = Batch::new();
-        batch.write_word(wants_rings_addr(home, session), 1);
+        let wish = if self.endpoint.open_window(WINDOW_SIZE_WORDS) {
+            WISH_IN_WINDOW
+        } else {
+            WISH_IN_REGION
+        };
+        batch.write_word(wants_rings_addr(home, session), wish);
         batch.fetch_add(home.rings_wanted(), 1);
         self.control(&mut batch).await?;
         let is_gone = self.node_watch();
         for attempt in 0.. {
             let place = rings_addr(home, session);
             if self.read_word(place.offset(1)).await? == incarnation.number() {
-                return self.take_rings(self.read_word(place).await?);
+                return self.take_rings(wish, self.read_word(place).await?);
             }
             if is_gone() {
                 return Err(ErrorKind::Call(CallError::Gone).into());
@@ -90,7 +98,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     /// What the node has answered.
-    fn take_rings(&self, word: u64) -> Result<Rc<Lines>, Error> {
+    fn take_rings(&self, wish: u64, word: u64) -> Result<Rc<Lines>, Error> {
         // Another future may have come first: there is one state of the rings.
         if let Some(lines) = self.known_lines() {
             return Ok(lines);
@@ -102,7 +110,11 @@ impl<H: Host> SessionCore<H> {
         let number = word.checked_sub(1).filter(|number| *number < chunk_count);
         let number = number.ok_or(ErrorKind::BadReply("rings outside of its region"))?;
         let chunk = ChunkIndex::new(NodeId(0), number);
-        let lines = Rc::new(Lines::new(rings_of(self.layout(), chunk)));
+        let lines = match wish {
+            WISH_IN_WINDOW => Lines::in_window(rings_with_window(self.layout(), chunk)),
+            _ => Lines::new(rings_of(self.layout(), chunk)),
+        };
+        let lines = Rc::new(lines);
         *self.lines.borrow_mut() = Some(Rc::clone(&lines));
         Ok(lines)
     }

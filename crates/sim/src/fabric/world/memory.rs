@@ -22,7 +22,7 @@ impl World {
 
     /// How many nodes there are.
     pub fn node_count(&self) -> u8 {
-        self.nodes.len() as u8
+        self.windows.node_count()
     }
 
     /// Memory as it is now, for audits.
