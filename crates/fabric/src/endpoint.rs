@@ -87,7 +87,7 @@ pub trait Endpoint {
     }
 
     /// F10: looks at words of the session's window, from `index` on: no verb. `false`: they are not
-    /// all in a window.
+    /// all in a window, or nothing comes any more; then the next batch to the home tells why.
     #[inline]
     fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
         let _ = (index, to);

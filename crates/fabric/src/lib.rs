@@ -57,4 +57,3 @@ pub use endpoint::{BatchError, BatchErrorKind, Endpoint, EndpointCompletions, Pr
 pub use phase::{Course, ProtocolPhase};
 pub use service::{SessionService, StopSignal};
 pub use window::{Bell, Doors, Windows};
-

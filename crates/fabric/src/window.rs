@@ -68,7 +68,10 @@ impl Windows for Doors {
         for verb in verbs {
             assert!(verb.kind == VerbKind::Write, "windows are only written");
             let start = verb.start as usize;
-            door.write(verb.addr.index(), &words[start..start + verb.word_count as usize]);
+            door.write(
+                verb.addr.index(),
+                &words[start..start + verb.word_count as usize],
+            );
         }
         door.leave();
     }

@@ -282,9 +282,12 @@ impl<C: Connection> Endpoint for NetworkEndpoint<C> {
     }
 
     fn read_window(&self, index: u64, to: &mut [u64]) -> bool {
-        let Some(home) = self.node(NodeId(0)).map(RefCell::borrow) else {
+        let Some(mut home) = self.node(NodeId(0)).map(RefCell::borrow_mut) else {
             return false;
         };
+        if home.loss().is_some() {
+            return false;
+        }
         let words = home.window().get(index as usize..);
         let words = words.and_then(|words| words.get(..to.len()));
         words.inspect(|words| to.copy_from_slice(words)).is_some()

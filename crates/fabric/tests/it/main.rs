@@ -11,6 +11,7 @@
 //! | `children` | the child processes that tests start |
 //! | `encrypted` | `tcp` with TLS |
 //! | `network` | the conformance suite over `tcp` |
+//! | `windows` | what a node writes into memory of sessions |
 //! | `hostile` | who speaks `tcp` by hand, and means harm |
 //! | `node` | a memory node with nothing but sessions |
 
@@ -25,3 +26,4 @@ mod network;
 mod node;
 mod sessions;
 mod strangers;
+mod windows;

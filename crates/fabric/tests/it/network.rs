@@ -12,7 +12,7 @@ use farleaf_fabric::tcp::{
     Grant, Rights, Secret, TcpClient, TcpConnectOptions, TcpEndpoint, TcpListenOptions,
     TcpListener, TcpService,
 };
-use farleaf_fabric::{Control, StopSignal};
+use farleaf_fabric::{Control, Doors, StopSignal};
 use farleaf_types::OwnerWord;
 
 use crate::node::Sessions;
@@ -44,6 +44,7 @@ impl TcpService for Sessions {
 pub(crate) struct NetworkNode {
     pub(crate) address: String,
     pub(crate) region: Arc<MappedRegion>,
+    pub(crate) doors: Arc<Doors>,
     thread_id: i32,
     stop: StopSignal,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -77,7 +78,9 @@ impl NetworkNode {
         let mut options = TcpListenOptions::at("127.0.0.1:0".parse().expect("an address"));
         options.secret = Some(secret());
         change(&mut options);
-        let listener = TcpListener::bind(&region, &options).expect("a free port");
+        let mut listener = TcpListener::bind(&region, &options).expect("a free port");
+        let doors = Arc::<Doors>::default();
+        listener.offer_windows(Arc::clone(&doors));
         let address = listener.address().to_string();
         let stop = StopSignal::new().expect("a descriptor");
         let signal = stop.clone();
@@ -92,6 +95,7 @@ impl NetworkNode {
         Self {
             address,
             region,
+            doors,
             thread_id,
             stop,
             thread: Some(thread),

@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use farleaf_executor::block_on;
-use farleaf_fabric::{Batch, Bell, Doors};
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::{Batch, Bell, Doors};
 use farleaf_region::PoolLayout;
 
 use super::desk::Desk;

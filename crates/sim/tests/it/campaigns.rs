@@ -94,6 +94,10 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (2701, Profile::Calls),
     // A thread that did not come to make the tree said that nobody did: two made it.
     (920_000_134, Profile::Xstore),
+    // A chunk of models, locked for a moment by who looked for a free one and died, was swept.
+    (950_003_079, Profile::Xstore),
+    // A session whose connection had ended waited for replies in its window.
+    (950_001_487, Profile::Calls),
     // Rings were freed again by an agent whose predecessor had died right after freeing them.
     (7850, Profile::Calls),
 ];

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use farleaf_executor::backoff;
 use farleaf_fabric::Batch;
-use farleaf_message::{CallError, Caller, Lines};
 use farleaf_fabric::Endpoint;
+use farleaf_message::{CallError, Caller, Lines};
 use farleaf_node::calls::desk::{WINDOW_SIZE_WORDS, rings_of, rings_with_window};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{

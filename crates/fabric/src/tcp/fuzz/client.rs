@@ -14,13 +14,32 @@ use crate::batch::Batch;
 use crate::endpoint::Endpoint;
 use crate::tcp::connection::TcpConnection;
 use crate::tcp::execute::execute_frame;
-use crate::tcp::frame::{Request, encode_batch, frame_size_bytes};
+use crate::tcp::frame::{Request, encode_batch, encode_window, frame_size_bytes};
 use crate::tcp::gate::{ClientState, Grant};
 use crate::tcp::secret::Rights;
 use crate::tcp::stream::Stream;
 use crate::tcp::{TcpEndpoint, TcpExecute};
 
 const REGION_SIZE_WORDS: u64 = 1024;
+const WINDOW_SIZE_WORDS: usize = 64;
+
+/// What an honest node writes into a window, unasked, between answers, by their places.
+fn put_window_frames(random: &mut Random, answers: &mut Vec<Vec<u8>>) -> Vec<u64> {
+    let mut window = vec![0; WINDOW_SIZE_WORDS];
+    let mut place = 0;
+    while random.one_in(2) && place <= answers.len() {
+        let start = random.index(WINDOW_SIZE_WORDS);
+        let count = random.index(WINDOW_SIZE_WORDS - start + 1);
+        let words: Vec<u64> = (0..count).map(|_| random.next()).collect();
+        window[start..start + count].copy_from_slice(&words);
+        let mut frame = Vec::new();
+        encode_window(&mut frame, start as u64, &words);
+        place += random.index(answers.len() - place + 1);
+        answers.insert(place, frame);
+        place += 1;
+    }
+    window
+}
 
 /// The frames that batches become on a new connection.
 fn encoded(batches: &mut [Batch]) -> Vec<u8> {
@@ -78,8 +97,9 @@ fn poll(future: &mut TcpExecute<'_>) -> Poll<bool> {
     Pin::new(future).poll(&mut context).map(|done| done.is_ok())
 }
 
-/// Promise (F5): whatever a node answers, each batch ends, well or with an error, and nothing stays
-/// in flight, also if its future was dropped before; an honest answer is a success.
+/// Promise (F5, N5): whatever a node answers, and writes into windows, each batch ends, well or
+/// with an error, and nothing stays in flight, also if its future was dropped before; an honest
+/// answer is a success, and what an honest node writes is in the window.
 #[test]
 fn fuzz_replies() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -97,6 +117,9 @@ fn fuzz_replies() {
         assert_eq!(requests, expected);
         let mut answers = answers(&requests);
         let is_honest = random.one_in(8);
+        let has_window = is_honest || random.one_in(2);
+        assert!(!has_window || endpoint.open_window(WINDOW_SIZE_WORDS));
+        let window = put_window_frames(random, &mut answers);
         if !is_honest && random.one_in(4) {
             let (one, other) = (random.index(answers.len()), random.index(answers.len()));
             answers.swap(one, other);
@@ -130,6 +153,16 @@ fn fuzz_replies() {
             endpoint.poll_completions();
             turn_count += 1;
             assert!(turn_count < 10_000_000, "something stays in flight");
+        }
+        if is_honest {
+            endpoint.await_window(true);
+            let mut seen = vec![0; WINDOW_SIZE_WORDS];
+            while seen != window {
+                endpoint.poll_completions();
+                assert!(endpoint.read_window(0, &mut seen), "there is one");
+                turn_count += 1;
+                assert!(turn_count < 10_000_000, "words never come: {seen:x?}");
+            }
         }
     });
 }

@@ -82,7 +82,7 @@ fn frames_of_queue_pairs_are_golden() {
 #[test]
 fn frames_are_golden() {
     let frame = hello(data()).encode();
-    assert_eq!(frame[..8], [3, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
+    assert_eq!(frame[..8], [4, 0, 0, 0x50, 0x43, 0x54, 0x4C, 0x46]);
     let numbers: Vec<u64> = (1..7).map(|index| word(&frame, index)).collect();
     assert_eq!(numbers, [1, 2, 2, 4_000_000, owner().word(), 0]);
     assert_eq!(frame[64..68], [0, 1, 2, 3]);

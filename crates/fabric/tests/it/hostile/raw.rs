@@ -11,7 +11,7 @@ use sha2::Sha256;
 use crate::network::SECRET;
 
 /// "FLTCP", a zero, and the version.
-pub(super) const MAGIC: u64 = 0x464C_5443_5000_0003;
+pub(super) const MAGIC: u64 = 0x464C_5443_5000_0004;
 pub(super) const MESSAGE_SIZE_BYTES: usize = 256;
 
 /// Purposes of a greeting.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use farleaf_fabric::{Batch, Verb};
 use farleaf_types::{NodeId, WordAddr};
 
-use super::{ClientId, NodeLife, World};
+use super::{ClientId, ClientLife, NodeLife, World};
 
 /// Where windows are.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl World {
         true
     }
 
-    /// F10: false: they are not all in the client's window.
+    /// F10: false: they are not all in the client's window, or it has no connection any more.
     pub(in crate::fabric) fn read_window(
         &self,
         client: ClientId,
@@ -83,6 +83,9 @@ impl World {
         let Some(place) = self.windows.places.get(&client) else {
             return false;
         };
+        if self.life(client) != ClientLife::Connected {
+            return false;
+        }
         let Some(start) = place.start_of(index, to.len() as u64) else {
             return false;
         };
