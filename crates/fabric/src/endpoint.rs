@@ -101,6 +101,15 @@ pub trait Endpoint {
         let _ = is_awaited;
     }
 
+    /// F10: whether the task that is being polled is polled again when the window's word of this
+    /// index is written, or never will be: then it need not look before. Only a modelled endpoint
+    /// says yes, for which each look in vain is a step.
+    #[inline]
+    fn wakes_when_written(&self, index: u64) -> bool {
+        let _ = index;
+        false
+    }
+
     /// Delivers completions that have arrived, and returns how many. Executors call this.
     fn poll_completions(&self) -> usize;
 

@@ -84,6 +84,16 @@ impl LayerKind {
         matches!(self, Self::Xstore)
     }
 
+    /// Whether the memory node's background thread trains what clients cache, where it is told to.
+    pub const fn is_retrained(self) -> bool {
+        !self.has_tree() && !self.has_calls()
+    }
+
+    /// Whether some operations are calls of the memory node.
+    pub const fn has_calls(self) -> bool {
+        self.has_node_writes() || !self.has_leaves()
+    }
+
     /// The number in the catalog.
     pub const fn number(self) -> u8 {
         match self {

@@ -1,7 +1,9 @@
 //! Calls: requests that are written to a server, and the replies that it writes back.
 
 use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
 use core::mem;
+use core::task::Poll;
 use std::collections::{BTreeSet, VecDeque};
 
 use farleaf_executor::backoff;
@@ -322,7 +324,12 @@ impl<'a, E: Endpoint, N: Endpoint> Caller<'a, E, N> {
             if is_gone() {
                 return Err(CallError::Gone);
             }
-            look_again(attempt).await;
+            let place = self.lines.replies.at(posted.reply.first);
+            if self.lines.has_window && self.near.wakes_when_written(place.index()) {
+                pend_once().await;
+            } else {
+                look_again(attempt).await;
+            }
             attempt += 1;
         };
         let mut words = mem::take(&mut self.lines.state.borrow_mut().words);
@@ -452,6 +459,16 @@ async fn look_again(attempt: u32) {
     let slower = attempt.saturating_sub(YIELD_COUNT);
     let attempt = attempt.min(YIELD_ATTEMPT);
     backoff(attempt + slower).await;
+}
+
+/// Until somebody else has the task polled again.
+async fn pend_once() {
+    let mut is_polled = false;
+    poll_fn(|_| match mem::replace(&mut is_polled, true) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
 }
 
 /// A call's turn to take room; left when it is dropped.

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use farleaf_sim::figures::config::{Experiments, RF_TREE_EXPERIMENTS, ROLEX_EXPERIMENTS};
+use farleaf_sim::figures::config::{
+    Experiments, RF_TREE_EXPERIMENTS, ROLEX_EXPERIMENTS, XSTORE_EXPERIMENTS,
+};
 use farleaf_sim::figures::measure::Suite;
 use farleaf_sim::figures::write::{Folder, WRITER, write};
 use farleaf_sim::nic::profile::load_profile;
@@ -33,6 +35,9 @@ enum FiguresCommand {
     /// Draw the figures of RF-tree: the same for its layer, Sherman's, a tree without a cache, and
     /// this project's own, on two servers that are compute and memory nodes at once
     RfTree(RunArguments),
+    /// Draw the figures of XStore (OSDI'20): the same for its layer, a server that executes all
+    /// operations (`rpc`), trees, and this project's own
+    Xstore(RunArguments),
 }
 
 /// Which experiments, how large, and where to.
@@ -43,12 +48,12 @@ pub(crate) struct RunArguments {
     quick: bool,
 
     /// The folder: a new or empty one, or one of a former run, whose files are replaced [default:
-    /// figures-rolex, figures-rf-tree]
+    /// figures-rolex, figures-rf-tree, figures-xstore]
     #[arg(short = 'o', long, value_name = "FOLDER")]
     output: Option<PathBuf>,
 
-    /// What to run, in TOML [default: rolex.toml or rf-tree.toml of the repository's experiments,
-    /// built in]; relative paths in it are looked for in its folder
+    /// What to run, in TOML [default: rolex.toml, rf-tree.toml or xstore.toml of the repository's
+    /// experiments, built in]; relative paths in it are looked for in its folder
     #[arg(long, value_name = "FILE")]
     experiments: Option<PathBuf>,
 
@@ -78,11 +83,17 @@ const RF_TREE: Paper = Paper {
     folder: "figures-rf-tree",
 };
 
+const XSTORE: Paper = Paper {
+    experiments: XSTORE_EXPERIMENTS,
+    folder: "figures-xstore",
+};
+
 /// Does it.
 pub(crate) fn run(arguments: &FiguresArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
         FiguresCommand::Rolex(arguments) => draw(arguments, &ROLEX),
         FiguresCommand::RfTree(arguments) => draw(arguments, &RF_TREE),
+        FiguresCommand::Xstore(arguments) => draw(arguments, &XSTORE),
     }
 }
 

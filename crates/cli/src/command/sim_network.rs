@@ -145,17 +145,9 @@ fn standing(by: Standing, is_fitted: bool) -> String {
 }
 
 fn parameters(model: &NetworkModel) -> String {
-    let lines = model.parameters().map(|(key, parameter)| {
-        let unused = if NetworkModel::is_used(key) {
-            ""
-        } else {
-            " (no run depends on it)"
-        };
-        format!(
-            "{key} = {}{unused}\n    {}",
-            parameter.value, parameter.source
-        )
-    });
+    let lines = model
+        .parameters()
+        .map(|(key, parameter)| format!("{key} = {}\n    {}", parameter.value, parameter.source));
     let lines: Vec<String> = lines.collect();
     format!("{}\n\n", lines.join("\n"))
 }

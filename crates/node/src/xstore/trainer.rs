@@ -1,5 +1,6 @@
 //! Trains sub-models, and all of them (Y4, Y5, Y7).
 
+use core::cell::Cell;
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +32,7 @@ const SAMPLE_COUNT: u32 = 256;
 #[derive(Debug)]
 pub struct Trainer<B: Employer> {
     worker: Worker<B>,
+    point_count: Cell<u64>,
 }
 
 /// While it lives, nobody else trains the table (Z3).
@@ -45,7 +47,15 @@ impl Drop for Training {
 impl<B: Employer> Trainer<B> {
     /// With a worker that does nothing else.
     pub fn new(worker: Worker<B>) -> Self {
-        Self { worker }
+        Self {
+            worker,
+            point_count: Cell::new(0),
+        }
+    }
+
+    /// Points that sub-models have been fitted to, one for each leaf of each.
+    pub fn point_count(&self) -> u64 {
+        self.point_count.get()
     }
 
     /// The worker.
@@ -222,6 +232,7 @@ impl<B: Employer> Trainer<B> {
             (lows, leaves) = (&lows[1..], &leaves[1..]);
         }
         let model = SubModel::fit(lows, span);
+        self.point_count.update(|count| count + lows.len() as u64);
         let place = (PlaceKind::Table, leaves.len());
         let record = SubModelRecord {
             version,

@@ -1,6 +1,6 @@
 //! One thread of one compute node: a session on each table, a processor, and operations in flight.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farleaf::{AsyncSession, AsyncTable, Cost, Error, Insertion, Update};
@@ -8,8 +8,9 @@ use farleaf_bench::report::OperationCost;
 use farleaf_bench::workload::{Operation, OperationKind, OperationStream};
 
 use super::ExperimentError;
-use super::image::{TABLE_NAME, value_of};
+use super::image::{Partition, TABLE_NAME, value_of};
 use super::machine::{Machine, Process};
+use super::plan::ModelPlan;
 use super::run::Shared;
 use crate::fabric::executor::sleep;
 use crate::fabric::world::ClientId;
@@ -36,6 +37,8 @@ pub(super) struct Thread<'a> {
     client: ClientId,
     parts: Vec<Part>,
     streams: RefCell<Streams>,
+    /// Keys that its tables have asked memory nodes for, as far as they are told of.
+    fallback_count: Cell<u64>,
     /// What an operation takes of the processor before it posts anything.
     operation_ns: f64,
 }
@@ -45,20 +48,25 @@ impl<'a> Thread<'a> {
     pub(super) async fn open(
         shared: &'a Shared<'a>,
         machine: &[Rc<Machine>],
-        thread: usize,
+        (thread, models): (usize, ModelPlan),
         streams: Streams,
         operation_ns: f64,
     ) -> Result<Self, ExperimentError> {
         let mut parts = Vec::with_capacity(machine.len());
         for (machine, partition) in machine.iter().zip(&shared.image.partitions) {
-            let session = machine.session(thread)?;
+            let session = machine.session(thread, models)?;
             let table = session.open_table(TABLE_NAME).await?;
             let part = Part { session, table };
-            warm(shared, &part, &partition.searched.cached_fences).await?;
+            shared.world.borrow_mut().stand_still(true);
+            let warmed = warm(shared, (machine, &part), partition).await;
+            shared.world.borrow_mut().stand_still(false);
+            warmed?;
             parts.push(part);
         }
+        let fallback_count = Cell::new(fallback_count(&parts));
         Ok(Self {
             shared,
+            fallback_count,
             client: parts[0].session.endpoint().client(),
             parts,
             streams: RefCell::new(streams),
@@ -88,6 +96,9 @@ impl<'a> Thread<'a> {
             let latency_ns = self.now() - begun;
             let cost = OperationCost::from(cost);
             let parts = self.spent() - spent;
+            let fallback_count = fallback_count(&self.parts);
+            let before = self.fallback_count.replace(fallback_count);
+            self.shared.count_fallbacks(fallback_count - before);
             let sample = (operation.kind(), latency_ns, cost);
             self.shared.count(sample, parts, || self.metadata_bytes());
         }
@@ -221,19 +232,40 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Fills a cache of inner nodes as far as its budget goes, by gets of a key of each, for which no
-/// time passes: as it is after far more operations than an experiment has.
-async fn warm(shared: &Shared<'_>, part: &Part, fences: &[u64]) -> Result<(), Error> {
-    shared.world.borrow_mut().stand_still(true);
-    let mut outcome = Ok(None);
-    for fence in fences {
-        outcome = part.table.get(*fence).await;
-        if outcome.is_err() {
-            break;
-        }
+fn fallback_count(parts: &[Part]) -> u64 {
+    let counts = parts.iter().map(|part| part.table.hint_counters());
+    counts.map(|counters| counters.fallback_count).sum()
+}
+
+/// Lets a session have what it has after far more operations than an experiment has, while the
+/// world stands still: of inner nodes as much as its budget allows, of models those of all keys.
+/// The first session of a table that the node itself holds loads it.
+async fn warm(
+    shared: &Shared<'_>,
+    (machine, part): (&Machine, &Part),
+    partition: &Partition,
+) -> Result<(), Error> {
+    let searched = &partition.searched;
+    for fence in &searched.cached_fences {
+        part.table.get(*fence).await?;
     }
-    shared.world.borrow_mut().stand_still(false);
-    outcome.map(|_| ())
+    let Some(server) = machine.server() else {
+        return Ok(());
+    };
+    if let Some(keys) = server.take_loading(shared.image, partition.index) {
+        let records = keys.iter().map(|key| (*key, value_of(*key)));
+        part.table.bulk_load(records, |_| ()).await?;
+    }
+    // Of models, other sessions of the process may have all: rings are each session's own.
+    part.table.len_estimate().await?;
+    // The node makes a tree when it is asked, and the session learns of models when it is.
+    part.table.get(0).await?;
+    server.train_still();
+    part.table.get(0).await?;
+    for begin in server.sub_model_begins() {
+        part.table.get(begin).await?;
+    }
+    Ok(())
 }
 
 fn lost(key: u64) -> String {

@@ -14,6 +14,7 @@ use farleaf_index::load::{LoadPlan, bulk_load, create_table, finish_root};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::Sessions;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, RemoteAddr, SequenceNumber, TableId};
 
@@ -46,6 +47,8 @@ const NODE_COUNT_MAX: usize = 256;
 /// One memory node's table.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
+    /// Which.
+    pub(super) index: usize,
     pub(super) layout: PoolLayout,
     pub(super) searched: Searched,
 }
@@ -66,7 +69,7 @@ pub struct Image {
 }
 
 /// The one table of each node.
-const TABLE: TableId = TableId(1);
+pub(super) const TABLE: TableId = TableId(1);
 /// What it is called.
 pub(super) const TABLE_NAME: &str = "modelled";
 
@@ -130,6 +133,14 @@ impl Image {
             bounds,
             keys,
         })
+    }
+
+    /// The keys of one node's table.
+    pub(super) fn part(&self, index: usize) -> &[u64] {
+        let loaded = self.keys.loaded();
+        let part_size = loaded.len().div_ceil(self.partitions.len()).max(1);
+        let from = (index * part_size).min(loaded.len());
+        &loaded[from..(from + part_size).min(loaded.len())]
     }
 
     /// A copy of the nodes' memory. What no table uses yet is not copied, and takes no room until
@@ -238,7 +249,14 @@ fn region_size_bytes(
     } else {
         (models, 0)
     };
-    let tables = (loaded * 9 / 8 + splits) * leaf_bytes + tree + leases;
+    // Rings of each session, and models of a node's own training, of which there may be two
+    // generations in places of up to twice their size.
+    let calls = if plan.layer.has_calls() {
+        thread_count as u64 * CHUNK_SIZE_BYTES + (loaded + splits) * 8 * 6
+    } else {
+        0
+    };
+    let tables = (loaded * 9 / 8 + splits) * leaf_bytes + tree + leases + calls;
     (tables * moved + waiting + sessions + SPARE_BYTES).next_multiple_of(4096)
 }
 
@@ -274,6 +292,15 @@ fn load_node(
         entry_count_max: 61,
     };
     let entry = make_table(&access, &load)?;
+    if !plan.layer.has_leaves() {
+        // Its records are the node's, which has them from its first client.
+        sessions.close(owner);
+        return Ok(Partition {
+            index: node.0.into(),
+            layout,
+            searched: Searched::default(),
+        });
+    }
     let records = keys.iter().map(|key| (*key, value_of(*key)));
     let broken = Cell::default();
     block_on(
@@ -283,7 +310,11 @@ fn load_node(
     let root = block_on(finish_root(&access, &entry, &broken), || 0).map_err(IndexError::from)?;
     let searched = searched(access, plan.layer, root)?;
     sessions.close(owner);
-    Ok(Partition { layout, searched })
+    Ok(Partition {
+        index: node.0.into(),
+        layout,
+        searched,
+    })
 }
 
 /// An empty table and its catalog entry.

@@ -23,6 +23,9 @@ pub enum KeySource {
     Bench(Dataset),
     /// Moments of requests, in microseconds of a year.
     Weblog,
+    /// As good as in a row, each off its place by up to some hundred places (XStore's noised linear
+    /// keys).
+    Noised,
 }
 
 impl fmt::Display for KeySource {
@@ -30,6 +33,7 @@ impl fmt::Display for KeySource {
         match self {
             Self::Bench(dataset) => dataset.fmt(f),
             Self::Weblog => f.pad("weblog"),
+            Self::Noised => f.pad("noised"),
         }
     }
 }
@@ -39,7 +43,7 @@ impl KeySource {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Bench(Dataset::Keys(path)) => Some(path),
-            Self::Bench(_) | Self::Weblog => None,
+            Self::Bench(_) | Self::Weblog | Self::Noised => None,
         }
     }
 
@@ -59,6 +63,7 @@ impl FromStr for KeySource {
     fn from_str(name: &str) -> Result<Self, DatasetError> {
         match name {
             "weblog" => Ok(Self::Weblog),
+            "noised" => Ok(Self::Noised),
             _ => name.parse().map(Self::Bench),
         }
     }
@@ -69,7 +74,7 @@ impl TryFrom<String> for KeySource {
 
     fn try_from(name: String) -> Result<Self, String> {
         name.parse()
-            .map_err(|error: DatasetError| format!("{error}; or weblog"))
+            .map_err(|error: DatasetError| format!("{error}; or weblog, noised"))
     }
 }
 
@@ -112,8 +117,19 @@ impl Keys {
                 Set::Bench(KeySet::generate(dataset, record_count, insert_count, seed)?)
             }
             KeySource::Weblog => {
-                let (loaded, inserts) = weblog(record_count, insert_count, seed);
-                Set::Own { loaded, inserts }
+                let mut random = Random::new(seed ^ 0x7765_626C_6F67);
+                let bursts: Vec<u64> = (0..YEAR_DAYS)
+                    .map(|_| random.below(YEAR_DAYS * DAY))
+                    .collect();
+                let draw = |_, random: &mut Random| request(&bursts, random);
+                distinct(record_count, insert_count, &mut random, draw)
+            }
+            KeySource::Noised => {
+                let mut random = Random::new(seed ^ 0x6E6F_6973_6564);
+                let draw = |turn: usize, random: &mut Random| {
+                    turn as u64 * NOISED_DISTANCE + random.below(NOISE_MAX)
+                };
+                distinct(record_count, insert_count, &mut random, draw)
             }
         };
         Ok(Self { set })
@@ -159,17 +175,23 @@ const DAY: u64 = 86_400_000_000;
 const MINUTE: u64 = 60_000_000;
 const YEAR_DAYS: u64 = 364;
 
-/// Distinct moments, some to load and the others to insert, in the order drawn.
-fn weblog(record_count: usize, insert_count: usize, seed: u64) -> (Vec<u64>, Vec<u64>) {
-    let mut random = Random::new(seed ^ 0x7765_626C_6F67);
-    let bursts: Vec<u64> = (0..YEAR_DAYS)
-        .map(|_| random.below(YEAR_DAYS * DAY))
-        .collect();
+/// Between two places of noised keys, and how far a key is off its place.
+const NOISED_DISTANCE: u64 = 1 << 10;
+const NOISE_MAX: u64 = NOISED_DISTANCE * 256;
+
+/// Distinct keys, some to load and the others to insert, in the order drawn. `draw` is told which
+/// one it draws.
+fn distinct(
+    record_count: usize,
+    insert_count: usize,
+    random: &mut Random,
+    draw: impl Fn(usize, &mut Random) -> u64,
+) -> Set {
     let wanted = record_count + insert_count;
     let mut drawn: Vec<(u64, usize)> = Vec::with_capacity(wanted);
     while drawn.len() < wanted {
         let missing = drawn.len()..wanted;
-        drawn.extend(missing.map(|turn| (request(&bursts, &mut random), turn)));
+        drawn.extend(missing.map(|turn| (draw(turn, random), turn)));
         drawn.sort_unstable();
         drawn.dedup_by_key(|(key, _)| *key);
     }
@@ -190,7 +212,7 @@ fn weblog(record_count: usize, insert_count: usize, seed: u64) -> (Vec<u64>, Vec
         let other = turn + random.below((inserts.len() - turn) as u64) as usize;
         inserts.swap(turn, other);
     }
-    (loaded, inserts)
+    Set::Own { loaded, inserts }
 }
 
 /// One request: mostly by the rate of its hour and weekday, one in ten in a burst.
@@ -217,7 +239,7 @@ mod tests {
     /// seed decides them.
     #[test]
     fn keys_are_distinct_and_all_named() {
-        for name in ["weblog", "uniform"] {
+        for name in ["weblog", "noised", "uniform"] {
             let source: KeySource = name.parse().expect("known");
             let keys = Keys::generate(&source, 10_000, 2_000, 3).expect("keys");
             assert!(keys.loaded().windows(2).all(|pair| pair[0] < pair[1]));

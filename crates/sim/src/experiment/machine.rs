@@ -2,18 +2,21 @@
 //! has it.
 
 use core::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 
-use farleaf::AsyncSession;
 use farleaf::host::{Barrier, Host, PoolShare, ProcessKeeper};
+use farleaf::{AsyncSession, SessionOptions};
 use farleaf_fabric::ControlError;
 use farleaf_node::sessions::{AgentEvent, Sessions};
 use farleaf_region::PoolLayout;
 use farleaf_types::OwnerWord;
 
 use super::ExperimentError;
+use super::plan::ModelPlan;
 use super::run::Shared;
+use super::server::Server;
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::sleep;
 use crate::fabric::world::{ClientId, SharedWorld};
@@ -22,6 +25,8 @@ use crate::fabric::world::{ClientId, SharedWorld};
 #[derive(Debug)]
 pub(super) struct Registry {
     sessions: RefCell<Sessions<StillEndpoint>>,
+    /// Whose sessions there are, by their words.
+    clients: RefCell<BTreeMap<u64, ClientId>>,
     _events: Receiver<AgentEvent>,
 }
 
@@ -32,6 +37,7 @@ impl Registry {
         let sessions = Sessions::new(StillEndpoint::new(world), *layout.home(), sender);
         Rc::new(Self {
             sessions: RefCell::new(sessions),
+            clients: RefCell::default(),
             _events: events,
         })
     }
@@ -39,7 +45,19 @@ impl Registry {
     /// A session for a client.
     pub(super) fn open(&self, client: ClientId) -> Result<OwnerWord, ExperimentError> {
         let opened = self.sessions.borrow_mut().open(client.0);
-        opened.map_err(ExperimentError::Session)
+        let owner = opened.map_err(ExperimentError::Session)?;
+        self.clients.borrow_mut().insert(owner.word(), client);
+        Ok(owner)
+    }
+
+    /// Whose session it is.
+    pub(super) fn client_of(&self, owner: OwnerWord) -> Option<ClientId> {
+        self.clients.borrow().get(&owner.word()).copied()
+    }
+
+    /// The session is over.
+    pub(super) fn close(&self, owner: OwnerWord) {
+        self.sessions.borrow_mut().close(owner);
     }
 }
 
@@ -49,6 +67,8 @@ pub(super) struct Machine {
     index: usize,
     share: PoolShare,
     registry: Rc<Registry>,
+    /// What answers calls, if tables there need that.
+    server: Option<Rc<Server>>,
     world: SharedWorld,
 }
 
@@ -56,13 +76,14 @@ impl Machine {
     pub(super) fn new(
         index: usize,
         layout: PoolLayout,
-        registry: &Rc<Registry>,
+        (registry, server): (&Rc<Registry>, Option<&Rc<Server>>),
         world: &SharedWorld,
     ) -> Rc<Self> {
         Rc::new(Self {
             index,
             share: PoolShare::new("modelled".to_owned(), layout),
             registry: Rc::clone(registry),
+            server: server.map(Rc::clone),
             world: SharedWorld::clone(world),
         })
     }
@@ -79,6 +100,7 @@ impl Machine {
     pub(super) fn session(
         self: &Rc<Self>,
         thread: usize,
+        models: ModelPlan,
     ) -> Result<AsyncSession<Process>, ExperimentError> {
         let endpoint = self.endpoint(thread);
         let client = endpoint.client();
@@ -87,7 +109,18 @@ impl Machine {
             machine: Rc::clone(self),
             client,
         };
-        Ok(AsyncSession::new(process, endpoint, owner))
+        let options = SessionOptions {
+            model_cache: models.cache,
+            does_not_speculate: !models.is_speculative,
+            ..SessionOptions::default()
+        };
+        let session = AsyncSession::with_options(process, endpoint, owner, &options);
+        Ok(session)
+    }
+
+    /// What answers calls there.
+    pub(super) fn server(&self) -> Option<&Rc<Server>> {
+        self.server.as_ref()
     }
 
     /// The process's thread: looks for new sequence numbers, and publishes for the sessions. It
@@ -125,12 +158,18 @@ impl Host for Process {
 
     fn close_session(&self, owner: OwnerWord) -> Result<(), ControlError> {
         self.machine.world.borrow_mut().fence(self.client);
-        self.machine.registry.sessions.borrow_mut().close(owner);
+        self.machine.registry.close(owner);
         Ok(())
     }
 
-    /// Machines of an experiment do not fail.
+    /// Machines of an experiment do not fail. While the world stands still, whoever waits lets the
+    /// node do its part.
     fn is_node_gone(&self, _owner: OwnerWord, _look_count: u32) -> bool {
+        if let Some(server) = &self.machine.server
+            && self.machine.world.borrow().is_still()
+        {
+            server.answer_still();
+        }
         false
     }
 }

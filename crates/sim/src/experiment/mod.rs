@@ -24,6 +24,7 @@
 //! | `machine` | a compute node's process: what its threads' sessions share |
 //! | `client` | one of its threads |
 //! | `agent` | a memory node's thread, which retrains |
+//! | `server` | a memory node that answers calls, and trains models for clients |
 //! | [`time`] | where the time of operations went |
 //! | [`run`](mod@run) | an experiment, run to its end |
 
@@ -37,6 +38,7 @@ mod agent;
 mod client;
 mod machine;
 mod searched;
+mod server;
 
 use farleaf_bench::dataset::DatasetError;
 use farleaf_bench::workload::WorkloadError;

@@ -1,5 +1,6 @@
 //! One experiment as a value.
 
+use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::{Mix, OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
@@ -48,6 +49,19 @@ pub struct WorkPlan {
     /// How the memory nodes retrain; none: they do not, and nobody looks for new roots. Where
     /// nothing is inserted nothing is ever due, and it changes nothing.
     pub retraining: Option<RetrainPlan>,
+    /// Of tables whose models the memory nodes train for clients.
+    pub models: ModelPlan,
+}
+
+/// How such models are used and trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelPlan {
+    /// What clients keep of them.
+    pub cache: ModelCache,
+    /// Whether one link is followed before the node is asked.
+    pub is_speculative: bool,
+    /// Threads of a memory node that train, of its cores.
+    pub train_thread_count: usize,
 }
 
 /// How memory nodes retrain: the library's policy, but for what depends on the size of the tables.

@@ -18,6 +18,7 @@ use super::client::{Streams, Thread};
 use super::image::{Image, within};
 use super::machine::{Machine, Registry};
 use super::plan::{WorkPlan, mixed};
+use super::server::Server;
 use super::time::{TimeParts, TimeRecorder};
 use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
@@ -47,6 +48,8 @@ pub struct Measurement {
     pub metadata_bytes_per_key: f64,
     /// What the memory nodes retrained; none: they do not in this experiment.
     pub retraining: Option<Retraining>,
+    /// Keys that the memory nodes were asked for, as models did not lead to them.
+    pub fallback_count: u64,
 }
 
 /// What all memory nodes retrained in a window.
@@ -94,6 +97,9 @@ pub(super) struct Shared<'a> {
     recorder: RefCell<RunRecorder>,
     times: RefCell<TimeRecorder>,
     done_count: Cell<u64>,
+    fallback_count: Cell<u64>,
+    /// Tasks of client threads that have not ended.
+    working_count: Cell<usize>,
     /// Operation counts at which windows begin and end.
     edges: Vec<u64>,
     next_edge: Cell<usize>,
@@ -116,11 +122,22 @@ struct Window {
     key_count: u64,
     metadata_bytes: u64,
     retraining: Option<Retraining>,
+    fallback_count: u64,
 }
 
 impl Shared<'_> {
     pub(super) fn is_over(&self) -> bool {
         self.next_edge.get() == self.edges.len() || self.failure.borrow().is_some()
+    }
+
+    /// Whether some client has not come to its end.
+    pub(super) fn is_working(&self) -> bool {
+        self.working_count.get() > 0
+    }
+
+    /// A client's task has ended.
+    pub(super) fn end_work(&self) {
+        self.working_count.update(|count| count - 1);
     }
 
     /// Whether the windows have begun in which clients only read.
@@ -144,6 +161,11 @@ impl Shared<'_> {
             leaf_count: trained.leaf_count,
             record_count: trained.record_count,
         }
+    }
+
+    /// Keys were asked for by calls.
+    pub(super) fn count_fallbacks(&self, count: u64) {
+        self.fallback_count.update(|before| before + count);
     }
 
     /// A key is in a table that was not.
@@ -176,6 +198,7 @@ impl Shared<'_> {
         self.next_edge.set(self.next_edge.get() + 1);
         let world = self.world.borrow();
         let (recorder, times) = (self.recorder.take(), self.times.take());
+        let fallback_count = self.fallback_count.take();
         let retrained = self.retrained(world.trained());
         let retrains = !self.retrainers.borrow().is_empty();
         if let Some((opened_at, mark, before)) = self.opened.take() {
@@ -186,6 +209,7 @@ impl Shared<'_> {
                 utilisation: world.utilisation_since(&mark),
                 key_count: self.ledger.loaded_count() + self.inserted_count.get(),
                 metadata_bytes,
+                fallback_count,
                 retraining: retrains.then(|| retrained.since(before)),
             });
         }
@@ -196,7 +220,11 @@ impl Shared<'_> {
 }
 
 /// A memory node's region, and its session table.
-type Node = (PoolLayout, Rc<Registry>);
+struct Node {
+    layout: PoolLayout,
+    registry: Rc<Registry>,
+    server: Option<Rc<Server>>,
+}
 
 /// Runs a workload on a copy of loaded tables, over a network. The same arguments give the same
 /// numbers.
@@ -213,19 +241,28 @@ pub fn run(
     let seed = image.plan.seed;
     let memory = image.copy_memory();
     let world = World::modelled(memory, Network::new(model), Random::new(seed));
+    world.borrow_mut().lend_windows();
     let machine_count = model.compute.node_count.value as usize;
     let thread_count = machine_count * work.threads_per_node;
     let shared = shared(image, work, &world, thread_count);
     let nodes = image.partitions.iter();
     let nodes = nodes.map(|node| {
         let registry = Registry::new(&world, &node.layout);
-        (node.layout.clone(), registry)
+        let has_calls = image.plan.layer.has_calls();
+        let server = has_calls.then(|| Server::new(&world, &node.layout, &registry, model));
+        Node {
+            layout: node.layout.clone(),
+            registry,
+            server,
+        }
     });
     let nodes: Vec<Node> = nodes.collect();
     let machines = (0..machine_count).map(|index| {
         let nodes = nodes.iter();
-        let nodes =
-            nodes.map(|(layout, registry)| Machine::new(index, layout.clone(), registry, &world));
+        let nodes = nodes.map(|node| {
+            let ways = (&node.registry, node.server.as_ref());
+            Machine::new(index, node.layout.clone(), ways, &world)
+        });
         nodes.collect::<Vec<_>>()
     });
     let machines: Vec<Vec<Rc<Machine>>> = machines.collect();
@@ -240,10 +277,17 @@ pub fn run(
     finish(&tasks, &shared)?;
     for thread in threads.replace(Ok(Vec::new()))? {
         for _ in 0..work.in_flight_count {
-            tasks.spawn(Rc::clone(&thread).work());
+            let work = Rc::clone(&thread).work();
+            tasks.spawn(async {
+                work.await;
+                shared.end_work();
+            });
         }
     }
     spawn_background(&tasks, &shared, work, (&nodes, &machines))?;
+    for server in nodes.iter().filter_map(|node| node.server.as_ref()) {
+        server.start(&tasks, &shared, work.models);
+    }
     finish(&tasks, &shared)?;
     tasks.abandon();
     let windows = shared.windows.take();
@@ -258,11 +302,13 @@ fn spawn_background<'a>(
     work: &WorkPlan,
     (nodes, machines): (&[Node], &[Vec<Rc<Machine>>]),
 ) -> Result<(), ExperimentError> {
-    let Some(plan) = work.retraining.filter(|_| work.retrains()) else {
+    let has_calls = shared.image.plan.layer.has_calls();
+    let Some(plan) = work.retraining.filter(|_| work.retrains() && !has_calls) else {
         return Ok(());
     };
-    for (layout, registry) in nodes {
-        let agent = Agent::new(shared.world, layout.clone(), registry, plan)?;
+    for node in nodes {
+        let (layout, registry) = (node.layout.clone(), &node.registry);
+        let agent = Agent::new(shared.world, layout, registry, plan)?;
         let retrainer = Rc::clone(agent.retrainer());
         shared.retrainers.borrow_mut().push(retrainer);
         tasks.spawn(agent.work(shared));
@@ -307,6 +353,8 @@ fn shared<'a>(
         recorder: RefCell::default(),
         times: RefCell::default(),
         done_count: Cell::new(0),
+        fallback_count: Cell::new(0),
+        working_count: Cell::new(thread_count * work.in_flight_count),
         edges,
         next_edge: Cell::new(0),
         rest_edge: work.window_counts.len(),
@@ -339,7 +387,8 @@ async fn open_all<'a>(
             rest: stream(&mixed(1.0, 0.0, 0.0), thread_index)?,
         };
         let thread = thread_index / machines.len();
-        let thread = Thread::open(shared, machine, thread, streams, operation_ns).await?;
+        let of = (thread, work.models);
+        let thread = Thread::open(shared, machine, of, streams, operation_ns).await?;
         threads.push(Rc::new(thread));
     }
     Ok(threads)
@@ -390,6 +439,7 @@ impl Window {
             key_count: self.key_count,
             metadata_bytes_per_key: self.metadata_bytes as f64 / self.key_count.max(1) as f64,
             retraining: self.retraining,
+            fallback_count: self.fallback_count,
         }
     }
 }

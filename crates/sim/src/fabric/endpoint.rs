@@ -111,6 +111,11 @@ impl Endpoint for SimEndpoint {
         world.read_window(self.client.get(), index, to)
     }
 
+    fn wakes_when_written(&self, index: u64) -> bool {
+        let mut world = self.world.borrow_mut();
+        world.watch_window(self.client.get(), index)
+    }
+
     fn poll_completions(&self) -> usize {
         0
     }

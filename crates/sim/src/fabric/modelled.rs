@@ -111,6 +111,16 @@ impl World {
         modelled.network.place_at_memory(client, memory_node);
     }
 
+    /// Puts a client onto a memory node of the network, where it answers calls; see
+    /// [`Network::place_server`].
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn place_server(&mut self, client: ClientId, memory_node: usize, nic: usize) {
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        modelled.network.place_server(client, memory_node, nic);
+    }
+
     /// A client has trained models: what it posts next waits until its core has done that. In a
     /// world that is not modelled, computing takes no time.
     pub fn train(&mut self, client: ClientId, leaf_count: u64, record_count: u64) {
@@ -241,19 +251,13 @@ impl World {
                 return Step::Happened;
             }
             Moment::Effect(verb_index) => {
+                self.let_effect(batch, verb_index);
+                let modelled = self.modelled.as_mut().expect("a modelled world");
+                let flight = &mut modelled.flights[batch as usize];
                 let verb = flight.verbs[verb_index as usize];
                 let node = verb.addr.node().0;
                 let later = &flight.verbs[verb_index as usize + 1..];
                 let is_last = later.iter().all(|it| it.addr.node().0 != node);
-                let memory = &mut self.nodes[usize::from(node)];
-                let words = &mut flight.words[verb.start as usize..];
-                let all = 0..verb.word_count as usize;
-                execute(
-                    verb.kind,
-                    &all,
-                    &mut memory[verb.addr.index() as usize..],
-                    words,
-                );
                 if !is_last {
                     return Step::Happened;
                 }
@@ -297,6 +301,19 @@ impl World {
             },
         );
         Step::Happened
+    }
+
+    /// Lets a verb take effect.
+    fn let_effect(&mut self, batch: u64, verb_index: u32) {
+        let modelled = self.modelled.as_mut().expect("a modelled world");
+        let flight = &mut modelled.flights[batch as usize];
+        let verb = flight.verbs[verb_index as usize];
+        let memory = &mut self.nodes[usize::from(verb.addr.node().0)];
+        let words = &mut flight.words[verb.start as usize..];
+        let all = 0..verb.word_count as usize;
+        let place = verb.addr.index() as usize;
+        execute(verb.kind, &all, &mut memory[place..], words);
+        self.tell_window_watchers(&verb);
     }
 
     fn arrive(&mut self, batch: u64, client: ClientId, node: u8) {

@@ -156,6 +156,11 @@ impl World {
         self.is_still = is_still;
     }
 
+    /// Whether it does.
+    pub fn is_still(&self) -> bool {
+        self.is_still
+    }
+
     /// What time it is.
     pub fn now(&self) -> Nanos {
         self.now

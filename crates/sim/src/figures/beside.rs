@@ -6,7 +6,9 @@ use super::clients::checksum_percent;
 use super::config::{Comparable, Figure, FigureKind};
 use super::measure::PointResult;
 use super::points::Place;
-use super::report::{keys_per_model, leaf_table_per_key, metadata_per_key, number};
+use super::report::{
+    fallback_percent, keys_per_model, leaf_table_per_key, metadata_per_key, number,
+};
 use super::timeline;
 
 /// A number of the paper, and ours beside it.
@@ -141,6 +143,14 @@ fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
         Comparable::KeysPerModel => Some((records, keys_per_model(result))),
         Comparable::OneLeafPercent => read().map(|it| (it.count, it.one_leaf_fraction * 100.0)),
         Comparable::ChecksumPercent => checksum_percent(result).map(|percent| (records, percent)),
+        Comparable::MillionsPerS => {
+            let window = result.windows.last()?;
+            Some((window.operation_count, window.operations_per_s / 1e6))
+        }
+        Comparable::FallbackPercent => {
+            let window = result.windows.last()?;
+            Some((window.operation_count, fallback_percent(window)))
+        }
         Comparable::RetrainUsPer128Leaves
         | Comparable::RetrainNsPerKey
         | Comparable::SlowestWindowPercent

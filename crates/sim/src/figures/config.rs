@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
 use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
@@ -10,7 +11,7 @@ use super::checks::{distinct, slots, sourced, within};
 use super::figure::check_figure_keys;
 pub use super::figure::{Comparable, Figure, FigureKind, PaperValue};
 use crate::experiment::keys::KeySource;
-use crate::experiment::plan::RetrainPlan;
+use crate::experiment::plan::{ModelPlan, RetrainPlan};
 use crate::nic::profile::is_embedded;
 use crate::shown;
 
@@ -19,6 +20,9 @@ pub const ROLEX_EXPERIMENTS: &str = include_str!("../../../../experiments/rolex.
 
 /// The experiments of RF-tree's figures, as the repository has them.
 pub const RF_TREE_EXPERIMENTS: &str = include_str!("../../../../experiments/rf-tree.toml");
+
+/// The experiments of XStore's figures, as the repository has them.
+pub const XSTORE_EXPERIMENTS: &str = include_str!("../../../../experiments/xstore.toml");
 
 /// The built-in profile of the testbed of the paper, if a file names none.
 const PAPER_PROFILE: &str = "rolex";
@@ -82,11 +86,14 @@ pub struct Defaults {
     pub retrain_leaf_count_max: Sourced<u64>,
     /// Models with fewer leaves are joined with what is retrained beside them.
     pub retrain_joined_leaf_count: Sourced<u64>,
+    /// Threads of a memory node that train models for clients; two if nothing is said.
+    #[serde(default = "train_threads")]
+    pub train_thread_count: Sourced<u64>,
 }
 
 impl Defaults {
     /// Each under its key: its value as text, and its source.
-    pub fn parameters(&self) -> [(&'static str, String, &str); 9] {
+    pub fn parameters(&self) -> [(&'static str, String, &str); 10] {
         let count = |of: &Sourced<u64>| of.value.to_string();
         [
             (
@@ -103,6 +110,11 @@ impl Defaults {
                 "retrain_joined_leaf_count",
                 count(&self.retrain_joined_leaf_count),
                 &self.retrain_joined_leaf_count.source,
+            ),
+            (
+                "train_thread_count",
+                count(&self.train_thread_count),
+                &self.train_thread_count.source,
             ),
             ("slots", self.slots.value.to_string(), &self.slots.source),
             (
@@ -264,6 +276,14 @@ impl Experiments {
 }
 
 impl Defaults {
+    pub(super) fn models(&self) -> ModelPlan {
+        ModelPlan {
+            cache: ModelCache::All,
+            is_speculative: true,
+            train_thread_count: self.train_thread_count.value as usize,
+        }
+    }
+
     fn retraining(&self) -> RetrainPlan {
         RetrainPlan {
             tick_ns: self.retrain_tick_us.value * 1000,
@@ -285,6 +305,8 @@ impl Defaults {
         within("defaults.in_flight_count", in_flight_count, 1.0, 256.0)?;
         let tick_us = self.retrain_tick_us.value as f64;
         within("defaults.retrain_tick_us", tick_us, 1.0, 1e6)?;
+        let train_count = self.train_thread_count.value as f64;
+        within("defaults.train_thread_count", train_count, 1.0, 64.0)?;
         for (key, count) in [
             ("leaf_count_max", &self.retrain_leaf_count_max),
             ("joined_leaf_count", &self.retrain_joined_leaf_count),
@@ -297,6 +319,17 @@ impl Defaults {
             )?;
         }
         Ok(())
+    }
+}
+
+/// XStore's.
+fn train_threads() -> Sourced<u64> {
+    Sourced {
+        value: 2,
+        source:
+            "XStore (OSDI'20): two threads train; for tables whose models the memory node trains \
+                 for clients only"
+                .to_owned(),
     }
 }
 

@@ -35,7 +35,7 @@ const HEAD: [&str; 18] = [
     "operations_per_s",
 ];
 /// Columns after them.
-const TAIL: [&str; 23] = [
+const TAIL: [&str; 24] = [
     "key_count",
     "metadata_bytes_per_key",
     "retraining_count",
@@ -44,6 +44,7 @@ const TAIL: [&str; 23] = [
     "retrained_record_count",
     "leaf_count",
     "model_count",
+    "fallback_count",
     "kind",
     "kind_count",
     "latency_ns_p50",
@@ -94,6 +95,9 @@ fn quantity(kind: &FigureKind) -> &'static str {
         FigureKind::Workloads { .. }
         | FigureKind::Latencies { .. }
         | FigureKind::TimeParts { .. } => "workload",
+        FigureKind::ModelCaches { .. } => "model_cache",
+        FigureKind::Speculation { .. } => "speculation",
+        FigureKind::Mixes { .. } => "mix",
         FigureKind::Epsilon { .. } => "epsilon_keys",
         FigureKind::Slots { .. } => "slots",
         FigureKind::Metadata { .. } => "record_count",
@@ -179,6 +183,7 @@ fn line(
         maybe(retraining.map(|it| it.record_count)),
         result.leaf_count.to_string(),
         result.model_count.to_string(),
+        maybe(window.map(|it| it.fallback_count)),
         maybe(report.map(|(kind, _)| kind.name())),
         maybe(report.map(|(_, it)| it.count)),
         maybe(report.map(|(_, it)| it.latency_ns.p50)),

@@ -1,5 +1,6 @@
 //! One figure of a page: what it varies, and which numbers of the paper stand beside it.
 
+use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::WorkloadLetter;
 use farleaf_index::LayerKind;
@@ -99,6 +100,28 @@ pub enum FigureKind {
         /// Threads of each compute node.
         threads_per_node: Vec<usize>,
     },
+    /// What clients keep of models that memory nodes train.
+    ModelCaches {
+        /// Which parts.
+        #[serde(deserialize_with = "caches")]
+        caches: Vec<ModelCache>,
+        /// A chart each.
+        workloads: Vec<WorkloadLetter>,
+    },
+    /// Whether one link is followed before the memory node is asked, a chart each distribution.
+    Speculation {
+        /// Of this workload.
+        workload: WorkloadLetter,
+        /// Which records are asked for, also of D.
+        distributions: Vec<Distribution>,
+    },
+    /// Shares of reads, updates and inserts.
+    Mixes {
+        /// In percent, 100 together.
+        shares: Vec<[u8; 3]>,
+        /// A chart each.
+        distributions: Vec<Distribution>,
+    },
     /// How many records there are; nothing is run.
     Metadata {
         /// In thousandths of the size's record count.
@@ -135,6 +158,9 @@ impl FigureKind {
             "slots" => &["slots", "workloads"],
             "clients" | "time_parts" => &["workloads", "distribution", "threads_per_node"],
             "latencies" => &["workloads", "distribution"],
+            "model_caches" => &["caches", "workloads"],
+            "speculation" => &["workload", "distributions"],
+            "mixes" => &["shares", "distributions"],
             "metadata" => &["record_per_mille", "fill_percents"],
             "models" => &["fill_percents", "epsilon_keys"],
             _ => &[],
@@ -172,6 +198,11 @@ pub enum Comparable {
     ThroughputRatio,
     /// The share of checksums in the time of operations.
     ChecksumPercent,
+    /// Millions of operations a second.
+    MillionsPerS,
+    /// Keys that the memory node was asked for because models did not lead there, in percent of
+    /// reads and scans.
+    FallbackPercent,
 }
 
 /// A number that the paper prints.
@@ -283,11 +314,19 @@ impl Figure {
                 let mut fills = fill_percents.iter().map(|it| f64::from(*it));
                 each("fill_percents", &mut fills, 25.0, 100.0)
             }
+            FigureKind::Mixes { shares, .. } => {
+                let sums = shares
+                    .iter()
+                    .map(|it| it.iter().map(|it| f64::from(*it)).sum());
+                each("shares", &mut { sums }, 100.0, 100.0)
+            }
             FigureKind::Workloads { .. }
             | FigureKind::Keys { .. }
             | FigureKind::Threads { .. }
             | FigureKind::Clients { .. }
             | FigureKind::TimeParts { .. }
+            | FigureKind::ModelCaches { .. }
+            | FigureKind::Speculation { .. }
             | FigureKind::Latencies { .. } => Ok(()),
         }
     }
@@ -324,6 +363,25 @@ impl Figure {
             } => {
                 workloads(list)?;
                 distinct(&of("keys"), keys)
+            }
+            FigureKind::ModelCaches {
+                caches,
+                workloads: list,
+            } => {
+                workloads(list)?;
+                distinct(&of("caches"), caches)
+            }
+            FigureKind::Speculation { distributions, .. } => {
+                let names = distributions.iter().map(|it| it.name());
+                distinct(&of("distributions"), &names.collect::<Vec<_>>())
+            }
+            FigureKind::Mixes {
+                shares,
+                distributions,
+            } => {
+                distinct(&of("shares"), shares)?;
+                let names = distributions.iter().map(|it| it.name());
+                distinct(&of("distributions"), &names.collect::<Vec<_>>())
             }
             FigureKind::Threads {
                 workloads: list, ..
@@ -438,4 +496,10 @@ fn layer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LayerKind>, D::Err
 
 fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<LayerKind>>, D::Error> {
     super::config::layers(from).map(Some)
+}
+
+fn caches<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ModelCache>, D::Error> {
+    let names: Vec<String> = Deserialize::deserialize(from)?;
+    let known: Result<Vec<ModelCache>, _> = names.iter().map(|name| name.parse()).collect();
+    known.map_err(serde::de::Error::custom)
 }

@@ -5,7 +5,6 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::glossary::GLOSSARY;
 use super::measure::{Measured, Suite};
 use super::report::FigureReport;
-use crate::nic::model::NetworkModel;
 use crate::nic::probe::Verdict;
 use crate::shown::{amount, count};
 
@@ -235,10 +234,7 @@ fn network_parameters(suite: &Suite) -> Markup {
             tr { th { "Parameter" } th { "Value" } th { "Source" } }
             @for (key, parameter) in model.parameters() {
                 tr {
-                    td {
-                        (key)
-                        @if !NetworkModel::is_used(key) { " (unused: no run depends on it)" }
-                    }
+                    td { (key) }
                     td.number { (amount(parameter.value)) }
                     td { (parameter.source) }
                 }

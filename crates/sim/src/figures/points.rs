@@ -109,6 +109,7 @@ impl Maker<'_> {
             window_counts: vec![self.size.window_operation_count],
             rest_window_counts: Vec::new(),
             retraining: self.experiments.retraining(),
+            models: self.experiments.defaults.models(),
         }
     }
 
@@ -192,9 +193,59 @@ impl Maker<'_> {
             FigureKind::Clients { .. }
             | FigureKind::Latencies { .. }
             | FigureKind::TimeParts { .. } => self.add_clients(index, &figure.kind, &table),
+            FigureKind::ModelCaches { .. }
+            | FigureKind::Speculation { .. }
+            | FigureKind::Mixes { .. } => self.add_called(index, &figure.kind, &table),
             FigureKind::Metadata { .. } | FigureKind::Models { .. } => {
                 self.add_counted(index, &figure.kind, &table);
             }
+        }
+    }
+
+    /// Figures of how models of memory nodes are used, and of production-like mixes.
+    fn add_called(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+        match kind {
+            FigureKind::ModelCaches { caches, workloads } => {
+                for letter in workloads {
+                    for cache in caches {
+                        let mut work = self.letter(*letter);
+                        work.models.cache = *cache;
+                        let place = Place::Category(cache.to_string());
+                        self.push(index, &ycsb(*letter), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Speculation {
+                workload,
+                distributions,
+            } => {
+                for distribution in distributions {
+                    for (name, is_speculative) in
+                        [("one link first", true), ("asked at once", false)]
+                    {
+                        let mut work = self.letter(*workload);
+                        work.distribution = Some(*distribution);
+                        work.models.is_speculative = is_speculative;
+                        let place = Place::Category(name.to_owned());
+                        self.push(index, distribution.name(), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Mixes {
+                shares,
+                distributions,
+            } => {
+                for distribution in distributions {
+                    for share in shares {
+                        let [read, update, insert] = share.map(|it| f64::from(it) / 100.0);
+                        let work = self.work(mixed(read, update, insert), *distribution);
+                        let [read, update, insert] = share;
+                        let place = Place::Category(format!("{read}:{update}:{insert}"));
+                        self.push(index, distribution.name(), place, table.clone(), work);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -307,8 +358,8 @@ impl Maker<'_> {
                 _ => format!("{threads} threads a compute node"),
             };
             let retraining = self.experiments.retraining();
-            // A tree is never trained.
-            let courses = if self.experiments.retraining && !table.layer.has_tree() {
+            // A tree is never trained, and what trains for clients always does.
+            let courses = if self.experiments.retraining && table.layer.is_retrained() {
                 vec![retraining, None]
             } else {
                 vec![None]

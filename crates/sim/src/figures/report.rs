@@ -77,7 +77,7 @@ fn drawings(figure: &Figure, results: &[&PointResult]) -> Vec<Drawing> {
 pub(super) fn line_name(result: &PointResult) -> String {
     let layer = result.point.layer.name();
     match result.point.place {
-        Place::Time { retrains: false } if !result.point.layer.has_tree() => {
+        Place::Time { retrains: false } if result.point.layer.is_retrained() => {
             format!("{layer}, not retrained")
         }
         _ => layer.to_owned(),
@@ -204,6 +204,9 @@ fn x_label(kind: &FigureKind) -> &'static str {
             "error bound of the models (epsilon): keys for learned, slots for rolex"
         }
         FigureKind::Slots { .. } => "slots of a leaf",
+        FigureKind::ModelCaches { .. } => "what clients keep of the models",
+        FigureKind::Speculation { .. } => "where a model has led to the wrong leaf",
+        FigureKind::Mixes { .. } => "reads, updates and inserts, in percent",
         FigureKind::Metadata { .. } => "records loaded",
         FigureKind::Models { .. } => "share of its slots that the load fills in each leaf",
     }
@@ -225,6 +228,7 @@ fn header(kind: &FigureKind) -> Vec<&'static str> {
         FigureKind::Models { .. } => MODELS_HEADER.to_vec(),
         FigureKind::Timeline { .. } => [&WINDOW_HEADER[..], &TIMELINE_HEADER].concat(),
         FigureKind::TimeParts { .. } => [&WINDOW_HEADER[..], &["mean time by part"]].concat(),
+        kind if tells_fallbacks(kind) => [&WINDOW_HEADER[..], &[FALLBACK_HEADER]].concat(),
         _ => WINDOW_HEADER.to_vec(),
     }
 }
@@ -240,6 +244,25 @@ const TIMELINE_HEADER: [&str; 3] = [
     "leaves read by a get",
     "leaves retrained",
 ];
+const FALLBACK_HEADER: &str = "reads that were calls, as models did not lead there";
+
+/// Whether it is about models of memory nodes.
+fn tells_fallbacks(kind: &FigureKind) -> bool {
+    matches!(
+        kind,
+        FigureKind::ModelCaches { .. } | FigureKind::Speculation { .. }
+    )
+}
+
+/// Keys that the memory nodes were asked for, in percent of reads and scans.
+pub(super) fn fallback_percent(window: &Measurement) -> f64 {
+    use farleaf_bench::workload::OperationKind::{Read, ReadModifyWrite, Scan};
+    let kinds = [Read, ReadModifyWrite, Scan];
+    let counts = kinds.iter().filter_map(|kind| window.kinds.get(kind));
+    let count: u64 = counts.map(|report| report.count).sum();
+    window.fallback_count as f64 * 100.0 / count.max(1) as f64
+}
+
 const METADATA_HEADER: [&str; 3] = ["metadata B/key", "leaf table B/key", "leaves"];
 const MODELS_HEADER: [&str; 4] = [
     "keys a model",
@@ -278,6 +301,9 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
             ];
             if matches!(point.place, Place::Time { .. }) {
                 cells.extend(timeline::cells(window));
+            }
+            if tells_fallbacks(&figure.kind) {
+                cells.push(format!("{:.2} %", fallback_percent(window)));
             }
             if matches!(point.place, Place::Parts { .. }) {
                 cells.push(parts_cell(window));

@@ -55,9 +55,12 @@ pub struct MemoryNodes {
     pub node_count: Parameter,
     /// NICs of each; clients are spread over them.
     pub nics_per_node: Parameter,
-    /// Cores of each for background work. No get, scan or put waits for one, and the node's one
-    /// thread for background work takes one, however many there are.
+    /// Cores of each. Calls of tables whose node executes operations wait for one; of all other
+    /// tables no get, scan or put does, and the node's one thread for background work takes one,
+    /// however many there are.
     pub cores_per_node: Parameter,
+    /// A core's time for one call, from the look at the request to the reply that is posted.
+    pub call_ns: Parameter,
     /// A core's time to train models on one key.
     pub retrain_ns_per_key: Parameter,
     /// From a NIC back to itself: what the node's own verbs take in the place of `one_way_ns`.
@@ -314,12 +317,6 @@ impl NetworkModel {
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, &Parameter)> {
         let ranges = self.ranges().into_iter();
         ranges.map(|(key, parameter, _)| (key, parameter))
-    }
-
-    /// Whether any run depends on the parameter of this key: a memory node's background work is one
-    /// thread, which has a core in every testbed.
-    pub fn is_used(key: &str) -> bool {
-        key != "memory.cores_per_node"
     }
 
     /// The threads of all compute nodes.

@@ -32,6 +32,9 @@ enum Place {
     /// On a memory node's core for background work. What it posts goes through that node's first
     /// NIC, from which it comes back without having been on a link.
     Memory { node: usize },
+    /// On a memory node, where it answers calls: it has a core, and what that takes for one is
+    /// known (`memory.call_ns`). It posts to this NIC of the node, and into memory of clients.
+    Server { node: usize, nic: usize },
 }
 
 /// What stages had done at some moment.
@@ -155,6 +158,19 @@ impl Network {
         self.put(client, Place::Memory { node });
     }
 
+    /// Puts a client onto a memory node, where it answers calls by the node's `nic`-th NIC.
+    ///
+    /// # Panics
+    /// There is no such memory node.
+    pub fn place_server(&mut self, client: ClientId, memory_node: usize, nic: usize) {
+        assert!(memory_node < self.cores.len(), "memory node {memory_node}");
+        let place = Place::Server {
+            node: memory_node,
+            nic: nic % self.memory_nic_count,
+        };
+        self.put(client, place);
+    }
+
     fn put(&mut self, client: ClientId, place: Place) {
         let index = client.0 as usize;
         if self.places.len() <= index {
@@ -183,7 +199,7 @@ impl Network {
     pub(crate) fn machine_of(&self, client: ClientId) -> usize {
         match self.place_of(client) {
             Place::Compute { machine, .. } => machine,
-            Place::Memory { .. } => 0,
+            Place::Memory { .. } | Place::Server { .. } => 0,
         }
     }
 
@@ -197,7 +213,13 @@ impl Network {
         let nic = match self.place_of(client) {
             Place::Compute { memory_nic, .. } => memory_nic,
             Place::Memory { .. } => 0,
+            Place::Server { nic, .. } => nic,
         };
+        if let Some(machine) = usize::from(node).checked_sub(self.memory_node_count) {
+            // Behind the memory nodes' memories come those of the compute nodes (F10).
+            let nic = nic % self.compute_nic_count;
+            return self.compute_nic_first + machine * self.compute_nic_count + nic;
+        }
         usize::from(node) * self.memory_nic_count + nic
     }
 
@@ -206,6 +228,7 @@ impl Network {
         match self.place_of(client) {
             Place::Compute { nic, .. } => nic,
             Place::Memory { node } => node * self.memory_nic_count,
+            Place::Server { node, nic } => node * self.memory_nic_count + nic,
         }
     }
 
@@ -243,6 +266,7 @@ impl Network {
         let queue = match self.place_of(client) {
             Place::Compute { processor, .. } => &mut self.processors[processor],
             Place::Memory { node } => &mut self.cores[node],
+            Place::Server { .. } => return now,
         };
         let now = from_nanos(now);
         to_nanos(queue.serve(now, now, work))

@@ -219,7 +219,7 @@ fn other_versions_and_garbage_are_turned_away() {
     let node = NetworkNode::start();
     let honest = Honest::of(node.client());
     let cases: [(&[u64], &str); 9] = [
-        (&[MAGIC + 1, 1, 1, 3], "version 4 where"),
+        (&[MAGIC + 1, 1, 1, 3], "version 5 where"),
         (&[u64::MAX; 32], "no farleaf message"),
         (&[0; 32], "no farleaf message"),
         (&[MAGIC, 99], "unknown request number 99"),

@@ -139,7 +139,7 @@ fn answers_that_are_none_are_errors() {
     let mut refused = message(&[MAGIC, 0, 0, 0, 0, 0, 0, u64::MAX]);
     refused[64..].fill(0xFF);
     let cases: [(Vec<u8>, &str); 6] = [
-        (message(&[MAGIC + 1, 1]).to_vec(), "version 4"),
+        (message(&[MAGIC + 1, 1]).to_vec(), "version 5"),
         (vec![b'x'; 256], "no farleaf message"),
         (message(&[MAGIC, 99]).to_vec(), "reply number 99"),
         (refused.to_vec(), "refused"),

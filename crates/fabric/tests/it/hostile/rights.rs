@@ -173,7 +173,7 @@ fn bad_requests_do_not_end_a_client() {
         (&[MAGIC, 2], "the greeting is over"),
         (&[MAGIC, 0], "unknown request number 0"),
         (&[MAGIC, u64::MAX], "unknown request number"),
-        (&[MAGIC + 1, 3], "version 4"),
+        (&[MAGIC + 1, 3], "version 5"),
         (&[u64::MAX; 32], "no farleaf message"),
     ];
     for (words, said) in cases {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use farleaf_fabric::{Batch, Verb};
 use farleaf_types::{NodeId, WordAddr};
 
-use super::{ClientId, ClientLife, NodeLife, World};
+use super::{ClientId, ClientLife, Due, NodeLife, TaskId, World};
 
 /// Where windows are.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct WindowPlaces {
     /// Whether clients get any.
     are_lent: bool,
     places: BTreeMap<ClientId, Place>,
+    /// Tasks that are polled when a word of a memory is written.
+    watches: BTreeMap<(u8, u64), TaskId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,7 @@ impl WindowPlaces {
             node_count,
             are_lent: false,
             places: BTreeMap::new(),
+            watches: BTreeMap::new(),
         }
     }
 
@@ -93,6 +96,38 @@ impl World {
         let words = &self.nodes[usize::from(place.memory)];
         to.copy_from_slice(&words[start..start + to.len()]);
         true
+    }
+
+    /// F10: whether the task that is being polled is polled again when this word of the client's
+    /// window is written: in modelled worlds, whose clients have connections for ever.
+    pub(in crate::fabric) fn watch_window(&mut self, client: ClientId, index: u64) -> bool {
+        let place = self.windows.places.get(&client);
+        let start = place.and_then(|place| Some((place.memory, place.start_of(index, 1)?)));
+        let (Some(word), Some(task)) = (start, self.current) else {
+            return false;
+        };
+        let may_watch = self.modelled.is_some() && !self.is_still;
+        if may_watch {
+            self.windows.watches.insert(word, task);
+        }
+        may_watch
+    }
+
+    /// A verb has taken effect: who waits for that is polled.
+    pub(in crate::fabric) fn tell_window_watchers(&mut self, verb: &Verb) {
+        let (memory, start) = (verb.addr.node().0, verb.addr.index());
+        if usize::from(memory) < self.windows.node_count {
+            return;
+        }
+        let words = (memory, start)..(memory, start + u64::from(verb.word_count));
+        let watched = self.windows.watches.range(words);
+        let watched: Vec<((u8, u64), TaskId)> =
+            watched.map(|(word, task)| (*word, *task)).collect();
+        for (word, task) in watched {
+            self.windows.watches.remove(&word);
+            let now = self.now;
+            self.schedule(now, Due::Poll(task));
+        }
     }
 
     /// F10: posts a batch of WRITEs into `of`'s window in the name of somebody on its node, who
