@@ -10,7 +10,7 @@ use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{self, RINGS_REFUSED, rings_addr};
-use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, TableId};
+use farleaf_types::{Incarnation, OwnerWord, SessionId, TableId};
 
 use super::desk::{Desk, Line};
 use super::server::TableServer;
@@ -151,7 +151,7 @@ impl Receptionist {
             };
             let chunk_count = keeper.layout.home().superblock.chunk_count;
             if let Some(number) = chunk.filter(|number| *number < chunk_count) {
-                let chunk = ChunkIndex::new(NodeId(0), number);
+                let chunk = ChunkIndex::new(keeper.layout.home().node, number);
                 let of = (owner, record.has_window);
                 self.put(Line::new(&keeper.layout, of, chunk));
             }

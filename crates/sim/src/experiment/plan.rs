@@ -64,6 +64,17 @@ pub struct ModelPlan {
     pub train_thread_count: usize,
 }
 
+impl Default for ModelPlan {
+    /// All of them; one link; two threads, as in XStore's testbed.
+    fn default() -> Self {
+        Self {
+            cache: ModelCache::All,
+            is_speculative: true,
+            train_thread_count: 2,
+        }
+    }
+}
+
 /// How memory nodes retrain: the library's policy, but for what depends on the size of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetrainPlan {

@@ -2,7 +2,8 @@
 //! tables, worker and trainer.
 //!
 //! Requests are taken in turns of the reading thread, and each has a core for `memory.call_ns`, the
-//! one that is free first, less those that train. What it does takes effect at the end of that, at
+//! one that is free first, less those that train; where there are no more cores than these, they
+//! share them. What it does takes effect at the end of that, at
 //! once: the time of the node's own verbs is in it. Replies go through the node's NICs into the
 //! windows of clients. A thread that trains takes `memory.retrain_ns_per_key` for each point, of a
 //! sub-model of usual size before its models are there.
@@ -169,12 +170,15 @@ impl Server {
         } else {
             0
         };
-        let core_count = self.cores.borrow().len().saturating_sub(train_count).max(1);
-        self.cores.borrow_mut().truncate(core_count);
+        let core_count = self.cores.borrow().len();
+        let has_own_cores = core_count > train_count;
+        if has_own_cores {
+            self.cores.borrow_mut().truncate(core_count - train_count);
+        }
         tasks.spawn(async move { own.serve(shared, &crew).await });
         for _ in 0..train_count {
             let own = Rc::clone(self);
-            tasks.spawn(async move { own.train(shared).await });
+            tasks.spawn(async move { own.train(shared, has_own_cores).await });
         }
     }
 
@@ -183,23 +187,30 @@ impl Server {
         while shared.is_working() {
             for task in self.take(false) {
                 let own = Rc::clone(self);
-                let after = self.begin_call();
+                let after = self.take_core(self.call_ns);
                 crew.spawn_after(after, async move { own.answer(task, false) });
             }
             sleep(&self.world, LOOK_INTERVAL_NS).await;
         }
     }
 
-    /// How long it takes until a request that was read now has had its time of a core.
-    fn begin_call(&self) -> Nanos {
+    /// How long it takes until something that is to be done now has had its time of a core.
+    fn take_core(&self, duration_ns: Nanos) -> Nanos {
         let now = self.world.borrow().now();
         let mut cores = self.cores.borrow_mut();
         let first = cores.iter_mut().min().expect("there is a core");
-        *first = (*first).max(now) + self.call_ns;
+        *first = (*first).max(now) + duration_ns;
         *first - now
     }
 
-    async fn train(&self, shared: &Shared<'_>) {
+    async fn train(&self, shared: &Shared<'_>, has_own_core: bool) {
+        let rest = |duration_ns: Nanos| {
+            let taken_ns = match has_own_core {
+                true => duration_ns,
+                false => self.take_core(duration_ns),
+            };
+            sleep(&self.world, taken_ns)
+        };
         let trainer = self.trainer();
         while !shared.is_over() {
             if self.tables.leaves().due_count() == 0 {
@@ -208,13 +219,13 @@ impl Server {
             }
             let usual_count = self.tables.leaves().leaves_per_sub_model();
             let usual_ns = self.train_time(usual_count);
-            sleep(&self.world, usual_ns).await;
+            rest(usual_ns).await;
             let before = trainer.point_count();
             if let Err(error) = block_on(trainer.train_next(), || 0) {
                 return shared.fail(format!("a memory node cannot train models: {error}"));
             }
             let duration_ns = self.train_time(trainer.point_count() - before);
-            sleep(&self.world, duration_ns.saturating_sub(usual_ns)).await;
+            rest(duration_ns.saturating_sub(usual_ns)).await;
         }
     }
 

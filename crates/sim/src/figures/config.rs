@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
 use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
@@ -278,9 +277,8 @@ impl Experiments {
 impl Defaults {
     pub(super) fn models(&self) -> ModelPlan {
         ModelPlan {
-            cache: ModelCache::All,
-            is_speculative: true,
             train_thread_count: self.train_thread_count.value as usize,
+            ..ModelPlan::default()
         }
     }
 

@@ -112,6 +112,8 @@ pub enum FigureKind {
     Speculation {
         /// Of this workload.
         workload: WorkloadLetter,
+        /// How full the load makes leaves, in percent: the fuller, the sooner they split.
+        fill_percent: u8,
         /// Which records are asked for, also of D.
         distributions: Vec<Distribution>,
     },
@@ -159,7 +161,7 @@ impl FigureKind {
             "clients" | "time_parts" => &["workloads", "distribution", "threads_per_node"],
             "latencies" => &["workloads", "distribution"],
             "model_caches" => &["caches", "workloads"],
-            "speculation" => &["workload", "distributions"],
+            "speculation" => &["workload", "fill_percent", "distributions"],
             "mixes" => &["shares", "distributions"],
             "metadata" => &["record_per_mille", "fill_percents"],
             "models" => &["fill_percents", "epsilon_keys"],
@@ -320,13 +322,16 @@ impl Figure {
                     .map(|it| it.iter().map(|it| f64::from(*it)).sum());
                 each("shares", &mut { sums }, 100.0, 100.0)
             }
+            FigureKind::Speculation { fill_percent, .. } => {
+                let fill_percent = f64::from(*fill_percent);
+                within(&key("fill_percent"), fill_percent, 25.0, 100.0)
+            }
             FigureKind::Workloads { .. }
             | FigureKind::Keys { .. }
             | FigureKind::Threads { .. }
             | FigureKind::Clients { .. }
             | FigureKind::TimeParts { .. }
             | FigureKind::ModelCaches { .. }
-            | FigureKind::Speculation { .. }
             | FigureKind::Latencies { .. } => Ok(()),
         }
     }

@@ -209,13 +209,26 @@ fn experiment_parameters(suite: &Suite) -> Markup {
             }
             @for (key, value) in sizes {
                 tr {
-                    td { (key) }
+                    td {
+                        (key)
+                        @if !is_used(suite, key) { " (unused: no run depends on it)" }
+                    }
                     td.number { (count(value)) }
                     td { (experiments.size.source) }
                 }
             }
         }
     }
+}
+
+/// Whether any run depends on the parameter of this key. A memory node's cores answer calls; its
+/// background work is one thread, which has a core in every testbed.
+fn is_used(suite: &Suite, key: &str) -> bool {
+    let experiments = suite.experiments();
+    let figures = experiments.figure.iter();
+    let mut layers = figures.flat_map(|figure| figure.layers_or(&experiments.layers));
+    let is_of_calls = matches!(key, "memory.cores_per_node" | "memory.call_ns");
+    !is_of_calls || layers.any(|layer| layer.has_calls())
 }
 
 fn network_parameters(suite: &Suite) -> Markup {

@@ -217,8 +217,13 @@ impl Maker<'_> {
             }
             FigureKind::Speculation {
                 workload,
+                fill_percent,
                 distributions,
             } => {
+                let table = TablePlan {
+                    fill_percent: *fill_percent,
+                    ..table.clone()
+                };
                 for distribution in distributions {
                     for (name, is_speculative) in
                         [("one link first", true), ("asked at once", false)]

@@ -131,7 +131,7 @@ fn a_tiny_run_writes_a_page_that_needs_nothing_else() {
             "{word} is explained"
         );
     }
-    assert_eq!(page.matches("(unused: no run depends on it)").count(), 1);
+    assert!(!page.contains("no run depends on it"), "all of them do");
     for loader in [
         "<script", "<link", "<img", "<iframe", "src=", "href=", "@import", "url(",
     ] {

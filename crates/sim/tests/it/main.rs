@@ -14,6 +14,7 @@
 //! | `sessions` | what was found in the sessions, each by hand |
 //! | `stages` | each stage of the modelled network: what it holds up, and what it does not |
 //! | `tree_figures` | the figures in which layers with a tree stand |
+//! | `xstore_figures` | memory nodes that answer calls, modelled, and XStore's figures |
 
 mod campaigns;
 mod checkers;
@@ -29,3 +30,4 @@ mod retraining;
 mod sessions;
 mod stages;
 mod tree_figures;
+mod xstore_figures;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
 use farleaf_sim::experiment::image::Image;
-use farleaf_sim::experiment::plan::{TablePlan, WorkPlan, mixed};
+use farleaf_sim::experiment::plan::{ModelPlan, TablePlan, WorkPlan, mixed};
 use farleaf_sim::experiment::run::{Measurement, run};
 use farleaf_sim::nic::model::{Measure, NetworkModel};
 use farleaf_sim::nic::probe::{
@@ -111,6 +111,7 @@ pub(crate) fn work(workload: WorkloadSpec, threads_per_node: usize) -> WorkPlan 
         window_counts: vec![5_000, 5_000],
         rest_window_counts: Vec::new(),
         retraining: None,
+        models: ModelPlan::default(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Figures with the layers that have a tree: beside ROLEX's own, and RF-tree's.
+//! Figures with the layers that have a tree, or make calls: beside ROLEX's own, and RF-tree's.
 
 use farleaf_sim::figures::config::{FigureKind, RF_TREE_EXPERIMENTS};
 use farleaf_sim::figures::measure::Suite;
@@ -12,7 +12,9 @@ use crate::figures::{TINY, few_threads, few_threads_of, one_figure, written};
 fn trees_stand_where_the_paper_compares_with_them() {
     let files = written(&one_figure(few_threads().1), 2);
     let text = |name: &str| &files.iter().find(|(it, _)| it == name).expect("a file").1;
-    for layer in ["learned", "rolex", "rf-tree", "sherman", "fg"] {
+    for layer in [
+        "learned", "rolex", "rf-tree", "sherman", "fg", "xstore", "rpc",
+    ] {
         let line = format!(",{layer},");
         assert!(text("figure-7.csv").contains(&line), "{layer}");
     }
@@ -21,6 +23,8 @@ fn trees_stand_where_the_paper_compares_with_them() {
         let told = format!("rolex over {over}: ");
         assert_eq!(page.matches(&told).count(), 3, "A, D and E over {over}");
     }
+    assert_eq!(page.matches("rolex over xstore: ").count(), 2, "A and D");
+    assert_eq!(page.matches("rolex over rpc: ").count(), 1, "A");
     assert!(!page.contains(": not measured"), "every ratio has both");
     let experiments = few_threads().0;
     for figure in &experiments.figure {
@@ -32,7 +36,10 @@ fn trees_stand_where_the_paper_compares_with_them() {
                 | FigureKind::Models { .. }
                 | FigureKind::Timeline { .. }
         );
-        assert_eq!(layers, if is_of_models { 2 } else { 5 }, "{}", figure.id);
+        let has_calls = layers == 7;
+        let is_counted = matches!(figure.kind, FigureKind::Metadata { .. });
+        assert_eq!(has_calls, !is_of_models && !is_counted, "{}", figure.id);
+        assert!(has_calls || layers == if is_counted { 5 } else { 2 });
     }
 }
 
@@ -67,6 +74,8 @@ fn the_figures_of_rf_tree_are_drawn() {
         assert!(page.contains(told), "{told}");
     }
     assert!(!page.contains("Not the paper's testbed."));
+    let unused = page.matches("(unused: no run depends on it)").count();
+    assert_eq!(unused, 2, "cores that answer calls, and what one takes");
     assert!(text("figure-9-zipfian.svg").contains("A update"));
     assert!(text("figure-8-load-with-1-thread-a-server.svg").contains("checksums"));
     assert!(text("figure-6-load.svg").contains("client threads of each server"));

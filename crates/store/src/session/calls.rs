@@ -12,7 +12,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_region::session::{
     RINGS_REFUSED, WISH_IN_REGION, WISH_IN_WINDOW, rings_addr, wants_rings_addr,
 };
-use farleaf_types::{NodeId, WordAddr};
+use farleaf_types::WordAddr;
 
 use super::base::SessionCore;
 use crate::host::Host;
@@ -109,7 +109,7 @@ impl<H: Host> SessionCore<H> {
         let chunk_count = self.layout().home().superblock.chunk_count;
         let number = word.checked_sub(1).filter(|number| *number < chunk_count);
         let number = number.ok_or(ErrorKind::BadReply("rings outside of its region"))?;
-        let chunk = ChunkIndex::new(NodeId(0), number);
+        let chunk = ChunkIndex::new(self.layout().home().node, number);
         let lines = match wish {
             WISH_IN_WINDOW => Lines::in_window(rings_with_window(self.layout(), chunk)),
             _ => Lines::new(rings_of(self.layout(), chunk)),

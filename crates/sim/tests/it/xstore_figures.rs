@@ -1,0 +1,158 @@
+//! Figures with layers whose memory node answers calls: XStore's.
+
+use farleaf::ModelCache;
+use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
+use farleaf_index::LayerKind;
+use farleaf_sim::experiment::image::Image;
+use farleaf_sim::experiment::keys::KeySource;
+use farleaf_sim::experiment::plan::{ModelPlan, TablePlan, WorkPlan};
+use farleaf_sim::experiment::run::{Measurement, run};
+use farleaf_sim::figures::config::{FigureKind, XSTORE_EXPERIMENTS};
+use farleaf_sim::figures::measure::Suite;
+use farleaf_sim::nic::model::NetworkModel;
+use farleaf_sim::nic::profile::load_profile;
+
+use crate::figures::{TINY, few_threads_of, written};
+
+/// XStore's testbed with so many compute nodes, of so many threads, and cores of the server.
+fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> NetworkModel {
+    let mut model = load_profile("xstore").expect("embedded").model;
+    model.compute.node_count.value = node_count;
+    model.compute.threads_per_node.value = thread_count;
+    model.memory.cores_per_node.value = core_count;
+    model
+}
+
+/// A window of a workload over such a testbed.
+fn window(
+    model: &NetworkModel,
+    (layer, letter): (LayerKind, WorkloadLetter),
+    (fill_percent, models): (u8, ModelPlan),
+) -> Measurement {
+    let threads_per_node = model.compute.threads_per_node.value as usize;
+    let work = WorkPlan {
+        workload: WorkloadSpec::of(letter),
+        distribution: None,
+        threads_per_node,
+        in_flight_count: 4,
+        warm_up_count: 500,
+        window_counts: vec![6_000],
+        rest_window_counts: Vec::new(),
+        retraining: None,
+        models,
+    };
+    let table = TablePlan {
+        layer,
+        slots: 16,
+        fill_percent,
+        epsilon_keys: 16.0,
+        keys: KeySource::Bench("uniform".parse().expect("known")),
+        record_count: 20_000,
+        insert_count: work.insert_count(model.thread_count()) as usize,
+        seed: 3,
+    };
+    let image = Image::load(&table, 1, model.thread_count()).expect("loaded");
+    let mut windows = run(&image, &work, model).expect("it runs");
+    windows.pop().expect("one window")
+}
+
+/// Promise: where the server's cores bound the rate, it is what one call costs them, of all
+/// operations (rpc) or of half of them (xstore, whose reads are the clients'); training takes its
+/// threads' cores.
+#[test]
+fn calls_take_cores_of_the_server() {
+    let model = testbed(4.0, 4.0, 4.0);
+    let per_core_per_s = 1e9 / model.memory.call_ns.value;
+    let of = (50, ModelPlan::default());
+    let rpc = window(&model, (LayerKind::Rpc, WorkloadLetter::C), of);
+    let xstore = window(&model, (LayerKind::Xstore, WorkloadLetter::A), of);
+    for (what, found, expected) in [
+        ("rpc", rpc.operations_per_s, 4.0 * per_core_per_s),
+        (
+            "xstore",
+            xstore.operations_per_s,
+            2.0 * 2.0 * per_core_per_s,
+        ),
+    ] {
+        let ratio = found / expected;
+        assert!((0.9..1.1).contains(&ratio), "{what}: {found} of {expected}");
+    }
+    let update = &xstore.kinds[&OperationKind::Update];
+    assert!(update.round_trips_mean < 1.01, "{update:?}");
+    let read = &xstore.kinds[&OperationKind::Read];
+    assert!(read.round_trips_mean < 1.01 && read.leaves_read_mean < 1.01);
+    assert_eq!(xstore.fallback_count, 0, "nothing has split");
+}
+
+/// Promise: what clients keep of the models decides round trips and bytes kept; what splits while
+/// nobody trains is found by the link, or by asking the node.
+#[test]
+fn models_are_used_as_planned() {
+    let model = testbed(2.0, 2.0, 24.0);
+    let mut kept = Vec::new();
+    for (cache, trips) in [
+        (ModelCache::All, 1.0),
+        (ModelCache::Models, 2.0),
+        (ModelCache::Top, 3.0),
+    ] {
+        let models = ModelPlan {
+            cache,
+            ..ModelPlan::default()
+        };
+        let of = (LayerKind::Xstore, WorkloadLetter::C);
+        let found = window(&model, of, (50, models));
+        let read = &found.kinds[&OperationKind::Read];
+        assert!((read.round_trips_mean - trips).abs() < 0.01, "{cache}");
+        kept.push(found.metadata_bytes_per_key);
+    }
+    assert!(
+        kept[0] > 1.0 && kept[0] > 4.0 * kept[1] && kept[1] > kept[2],
+        "{kept:?}"
+    );
+    // Leaves are full, so every insert splits one; the training takes as good as for ever.
+    let mut slow = model;
+    slow.memory.retrain_ns_per_key.value = 1e5;
+    let fallbacks = [true, false].map(|is_speculative| {
+        let models = ModelPlan {
+            is_speculative,
+            ..ModelPlan::default()
+        };
+        let of = (LayerKind::Xstore, WorkloadLetter::D);
+        window(&slow, of, (100, models)).fallback_count
+    });
+    assert!(fallbacks[1] > 50, "{fallbacks:?}");
+    assert!(fallbacks[0] * 2 < fallbacks[1], "{fallbacks:?}");
+}
+
+/// Promise: XStore's figures are drawn, with the paper's numbers and ours beside them, and nothing
+/// else on the page than what was measured.
+#[test]
+fn the_figures_of_xstore_are_drawn() {
+    let (mut experiments, mut profile) = few_threads_of(XSTORE_EXPERIMENTS);
+    profile.model.compute.node_count.value = 2.0;
+    for figure in &mut experiments.figure {
+        if let FigureKind::Timeline { window_count, .. } = &mut figure.kind {
+            *window_count = 2;
+        }
+    }
+    let suite = Suite::new(experiments, ("tiny", TINY), profile).expect("they fit");
+    let files = written(&suite, 2);
+    let text = |name: &str| &files.iter().find(|(it, _)| it == name).expect("a file").1;
+    let page = text("index.html");
+    for told in [
+        "xstore over rpc: ",
+        "xstore over sherman: ",
+        "learned over xstore: ",
+        "C, M op/s",
+        "reads that were calls, as models did not lead there",
+        "memory.call_ns",
+        "train_thread_count",
+        "Not the paper's testbed.",
+    ] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(!page.contains(": not measured"), "every number has ours");
+    assert!(text("figure-13a.csv").contains(",mix,57:41:2,"));
+    assert!(text("figure-15abc.csv").contains(",model_cache,top,"));
+    assert!(text("figure-15de-ycsb-c.svg").contains("noised"));
+}
