@@ -464,9 +464,12 @@ async fn look_again(attempt: u32) {
 /// Until somebody else has the task polled again.
 async fn pend_once() {
     let mut is_polled = false;
-    poll_fn(|_| match mem::replace(&mut is_polled, true) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
+    poll_fn(|_| {
+        if mem::replace(&mut is_polled, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }

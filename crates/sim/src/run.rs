@@ -25,7 +25,9 @@ use self::verdict::conclude;
 use crate::check::{Findings, Violation};
 use crate::fabric::endpoint::{SimEndpoint, StillEndpoint};
 use crate::fabric::executor::{Ended, Tasks};
-use crate::fabric::world::{ClientId, Fingerprint, Holding, Nanos, Progress, TaskId, World};
+use crate::fabric::world::{
+    ClientId, Fingerprint, Holding, Nanos, Progress, SharedWorld, TaskId, World,
+};
 use crate::history::{Answer, History, Operation};
 use crate::node::{Node, REGION_SIZE_BYTES};
 use crate::plan::{COMPUTE_NODE_COUNT_MAX, Plan};
@@ -116,17 +118,7 @@ struct Actor {
 /// # Panics
 /// The plan's table does not fit the region, which no drawn plan's does.
 pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
-    let world = World::new(
-        &vec![REGION_SIZE_BYTES as usize / 8; plan.node_count.into()],
-        plan.freedoms,
-        Random::new(plan.seed),
-    );
-    if keep_trace {
-        world.borrow_mut().keep_trace();
-    }
-    if plan.lends_windows() {
-        world.borrow_mut().lend_windows();
-    }
+    let world = world_of(plan, keep_trace);
     let node = Node::new(&world);
     let findings = Findings::default();
     prepare(&node, plan, &findings).expect("a drawn table fits the region");
@@ -188,6 +180,21 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         holding: world.holding(),
         reached: stage.reached.take(),
     }
+}
+
+fn world_of(plan: &Plan, keep_trace: bool) -> SharedWorld {
+    let world = World::new(
+        &vec![REGION_SIZE_BYTES as usize / 8; plan.node_count.into()],
+        plan.freedoms,
+        Random::new(plan.seed),
+    );
+    if keep_trace {
+        world.borrow_mut().keep_trace();
+    }
+    if plan.lends_windows() {
+        world.borrow_mut().lend_windows();
+    }
+    world
 }
 
 /// Starts the node's agent.

@@ -378,7 +378,9 @@ pub(super) fn encode_window(out: &mut Vec<u8>, index: u64, words: &[u64]) {
     for (offset, word_count) in pieces(words.len()) {
         let mut frame = ReplyWriter::begin(out, index + offset as u64);
         let piece = &words[offset..offset + word_count];
-        piece.iter().for_each(|word| frame.put(*word));
+        for word in piece {
+            frame.put(*word);
+        }
         frame.end(Status::Window, 0);
     }
 }

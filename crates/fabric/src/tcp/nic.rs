@@ -177,8 +177,9 @@ impl Worker {
                     if !self.listen() {
                         return;
                     }
-                    let due = self.take_due();
-                    due.into_iter().for_each(|token| self.turn(token));
+                    for token in self.take_due() {
+                        self.turn(token);
+                    }
                 } else {
                     self.turn(token);
                 }

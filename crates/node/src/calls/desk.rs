@@ -26,7 +26,7 @@ const LONGEST_REPLY_SIZE_BYTES: usize =
 /// Words of the window of a session that has one: its ring of replies.
 pub const WINDOW_SIZE_WORDS: usize = (CHUNK_SIZE_BYTES / 8 / 2) as usize;
 const _: () =
-    assert!(WINDOW_SIZE_WORDS as u64 * 8 == RING_SEGMENT_COUNT as u64 * SEGMENT_SIZE_BYTES as u64);
+    assert!(WINDOW_SIZE_WORDS as u64 * 8 == RING_SEGMENT_COUNT as u64 * SEGMENT_SIZE_BYTES);
 
 /// The same, with replies in the session's window, whose words are counted from 0.
 pub fn rings_with_window(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {

@@ -1,7 +1,5 @@
 //! The way of replies: into the region, or into the window of who has called (S5).
 
-use core::future::Future;
-
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, Windows};
 use farleaf_types::NodeId;
 
@@ -15,18 +13,12 @@ pub(super) struct ToCaller<'a, E, W: ?Sized> {
 }
 
 impl<E: Endpoint, W: Windows + ?Sized> Endpoint for ToCaller<'_, E, W> {
-    fn execute<'a>(
-        &'a self,
-        batch: &'a mut Batch,
-    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
-        async move {
-            if self.line.has_window {
-                self.windows.write(self.line.owner, batch);
-                Ok(())
-            } else {
-                self.near.execute(batch).await
-            }
+    async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        if self.line.has_window {
+            self.windows.write(self.line.owner, batch);
+            return Ok(());
         }
+        self.near.execute(batch).await
     }
 
     fn leaves_out(&self, check: ProtocolCheck) -> bool {

@@ -205,9 +205,10 @@ impl Server {
 
     async fn train(&self, shared: &Shared<'_>, has_own_core: bool) {
         let rest = |duration_ns: Nanos| {
-            let taken_ns = match has_own_core {
-                true => duration_ns,
-                false => self.take_core(duration_ns),
+            let taken_ns = if has_own_core {
+                duration_ns
+            } else {
+                self.take_core(duration_ns)
             };
             sleep(&self.world, taken_ns)
         };

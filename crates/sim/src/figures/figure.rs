@@ -316,23 +316,7 @@ impl Figure {
                 let mut fills = fill_percents.iter().map(|it| f64::from(*it));
                 each("fill_percents", &mut fills, 25.0, 100.0)
             }
-            FigureKind::Mixes { shares, .. } => {
-                let sums = shares
-                    .iter()
-                    .map(|it| it.iter().map(|it| f64::from(*it)).sum());
-                each("shares", &mut { sums }, 100.0, 100.0)
-            }
-            FigureKind::Speculation { fill_percent, .. } => {
-                let fill_percent = f64::from(*fill_percent);
-                within(&key("fill_percent"), fill_percent, 25.0, 100.0)
-            }
-            FigureKind::Workloads { .. }
-            | FigureKind::Keys { .. }
-            | FigureKind::Threads { .. }
-            | FigureKind::Clients { .. }
-            | FigureKind::TimeParts { .. }
-            | FigureKind::ModelCaches { .. }
-            | FigureKind::Latencies { .. } => Ok(()),
+            _ => self.check_called(),
         }
     }
 
@@ -369,25 +353,9 @@ impl Figure {
                 workloads(list)?;
                 distinct(&of("keys"), keys)
             }
-            FigureKind::ModelCaches {
-                caches,
-                workloads: list,
-            } => {
-                workloads(list)?;
-                distinct(&of("caches"), caches)
-            }
-            FigureKind::Speculation { distributions, .. } => {
-                let names = distributions.iter().map(|it| it.name());
-                distinct(&of("distributions"), &names.collect::<Vec<_>>())
-            }
-            FigureKind::Mixes {
-                shares,
-                distributions,
-            } => {
-                distinct(&of("shares"), shares)?;
-                let names = distributions.iter().map(|it| it.name());
-                distinct(&of("distributions"), &names.collect::<Vec<_>>())
-            }
+            FigureKind::ModelCaches { .. }
+            | FigureKind::Speculation { .. }
+            | FigureKind::Mixes { .. } => self.check_called_distinct(),
             FigureKind::Threads {
                 workloads: list, ..
             } => workloads(list),
@@ -419,6 +387,49 @@ impl Figure {
                 distinct(&of("fill_percents"), fill_percents)?;
                 distinct(&of("epsilon_keys"), epsilon_keys)
             }
+        }
+    }
+
+    /// The same of figures of models that memory nodes train, and of mixes.
+    fn check_called(&self) -> Result<(), String> {
+        let key = |what: &str| format!("{what} of figure '{}'", self.id);
+        match &self.kind {
+            FigureKind::Mixes { shares, .. } => {
+                let sums = shares
+                    .iter()
+                    .map(|it| it.iter().map(|it| f64::from(*it)).sum());
+                let mut sums = sums;
+                sums.try_for_each(|sum| within(&key("shares"), sum, 100.0, 100.0))
+            }
+            FigureKind::Speculation { fill_percent, .. } => {
+                let fill_percent = f64::from(*fill_percent);
+                within(&key("fill_percent"), fill_percent, 25.0, 100.0)
+            }
+            // The others have no numbers of their own.
+            _ => Ok(()),
+        }
+    }
+
+    fn check_called_distinct(&self) -> Result<(), String> {
+        let of = |key: &str| format!("{key} of figure '{}'", self.id);
+        let names = |list: &[Distribution]| {
+            let names = list.iter().map(|it| it.name());
+            distinct(&of("distributions"), &names.collect::<Vec<_>>())
+        };
+        match &self.kind {
+            FigureKind::ModelCaches { caches, workloads } => {
+                distinct(&of("workloads"), workloads)?;
+                distinct(&of("caches"), caches)
+            }
+            FigureKind::Speculation { distributions, .. } => names(distributions),
+            FigureKind::Mixes {
+                shares,
+                distributions,
+            } => {
+                distinct(&of("shares"), shares)?;
+                names(distributions)
+            }
+            _ => Ok(()),
         }
     }
 
