@@ -89,8 +89,8 @@ impl<E: Endpoint> Keeper<E> {
             {
                 Some((purpose, none))
             }
-            // Y3: models are in it, if who died only found it locked by nobody, and not free. If not,
-            // it is the table's until that is dropped.
+            // Y3: models are in it, if who died only looked whether it is free. If not, it is the
+            // table's until that is dropped.
             Some(ChunkPurpose::Models) => Some((ChunkPurpose::Models, none)),
             // Leaves may have been moved into it (R6): it is looked into when all are the node's.
             Some(ChunkPurpose::Run { .. }) | None => None,
