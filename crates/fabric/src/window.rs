@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::thread::Thread;
 use std::time::Duration;
@@ -94,6 +94,8 @@ impl Bell {
     /// before this it has to see by itself.
     pub fn begin_sleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
+        // Who writes has a fence between that and the look at the flag.
+        fence(Ordering::SeqCst);
     }
 
     /// It does not.

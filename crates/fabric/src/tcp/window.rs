@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::tcp::frame::encode_window;
 use crate::window::Door;
 
-/// Words that wait for a peer, beyond which it is hung up on, in bytes: honest ones have room for
-/// less in their windows.
+/// Words that wait for the connection's thread at the most, and a frame more, in bytes. With as
+/// much besides that waits for the peer, the peer is hung up on: honest ones have room for less in
+/// their windows.
 const WAITING_SIZE_BYTES_MAX: usize = 1 << 20;
 
 /// Tells the thread that has a connection to look at it.
@@ -39,6 +40,8 @@ impl WindowPost {
 pub(super) struct TcpDoor {
     frames: Mutex<Vec<u8>>,
     is_told: AtomicBool,
+    /// Words were left out.
+    is_overrun: AtomicBool,
     post: WindowPost,
 }
 
@@ -47,6 +50,7 @@ impl TcpDoor {
         Self {
             frames: Mutex::default(),
             is_told: AtomicBool::new(false),
+            is_overrun: AtomicBool::new(false),
             post,
         }
     }
@@ -61,7 +65,8 @@ impl TcpDoor {
             return Ok(());
         }
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        if frames.len() > WAITING_SIZE_BYTES_MAX {
+        let is_overrun = self.is_overrun.load(Ordering::SeqCst);
+        if is_overrun || frames.len() + out.len() > 2 * WAITING_SIZE_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         out.append(&mut frames);
@@ -72,9 +77,11 @@ impl TcpDoor {
 impl Door for TcpDoor {
     fn write(&self, index: u64, words: &[u64]) {
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
-        // One frame more than there may be: who takes them sees that.
         if frames.len() <= WAITING_SIZE_BYTES_MAX {
             encode_window(&mut frames, index, words);
+        } else {
+            // Its order is broken: nothing that comes later may reach it.
+            self.is_overrun.store(true, Ordering::SeqCst);
         }
     }
 

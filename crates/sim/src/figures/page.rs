@@ -209,10 +209,7 @@ fn experiment_parameters(suite: &Suite) -> Markup {
             }
             @for (key, value) in sizes {
                 tr {
-                    td {
-                        (key)
-                        @if !is_used(suite, key) { " (unused: no run depends on it)" }
-                    }
+                    td { (key) }
                     td.number { (count(value)) }
                     td { (experiments.size.source) }
                 }
@@ -247,7 +244,10 @@ fn network_parameters(suite: &Suite) -> Markup {
             tr { th { "Parameter" } th { "Value" } th { "Source" } }
             @for (key, parameter) in model.parameters() {
                 tr {
-                    td { (key) }
+                    td {
+                        (key)
+                        @if !is_used(suite, key) { " (unused: no run depends on it)" }
+                    }
                     td.number { (amount(parameter.value)) }
                     td { (parameter.source) }
                 }
