@@ -19,6 +19,9 @@ use crate::tcp::frame::{BadFrame, Reply, Status, encode_batch, frame_size_bytes,
 use crate::tcp::stream::{Inbox, Outbox, Stream};
 use crate::tcp::{TcpClient, TcpEndpoint};
 
+/// How often a connection is read from before others have their turn.
+const FILL_COUNT_MAX: usize = 64;
+
 /// A batch's frames to one node.
 #[derive(Debug, Default)]
 struct Operation {
@@ -65,6 +68,8 @@ pub struct TcpConnection {
     /// F10; of no words while there is none.
     window: Box<[u64]>,
     awaits_window: bool,
+    /// Frames that were answers.
+    answered_count: u64,
 }
 
 impl TcpConnection {
@@ -83,6 +88,7 @@ impl TcpConnection {
             silence: Silence::new(answer_time_max),
             window: Box::default(),
             awaits_window: false,
+            answered_count: 0,
         }
     }
 
@@ -136,13 +142,14 @@ impl TcpConnection {
             // No answer is on its way yet: asking for one would be a call in vain.
             return Ok(0);
         }
-        let mut ended_count = 0;
+        let (mut ended_count, mut fill_count, mut has_answered) = (0, 0, false);
         loop {
             let is_more = match self.inbox.fill(&mut self.stream, self.wanted_bytes) {
                 Ok(is_more) => is_more,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // A call may take as long as it likes: whoever waits asks otherwise.
-                    let is_idle = ended_count == 0 && self.in_flight_count > 0;
+                    // A call may take as long as it likes: whoever waits asks otherwise. And words
+                    // for the window are no answer.
+                    let is_idle = !has_answered && self.in_flight_count > 0;
                     if is_idle && self.silence.note_idle_poll() && self.silence.is_too_long() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
@@ -150,9 +157,16 @@ impl TcpConnection {
                 }
                 Err(error) => return Err(error),
             };
-            self.silence.end();
+            let answered_count = self.answered_count;
             ended_count += self.take_replies(woken)?;
-            if !is_more {
+            if self.answered_count != answered_count {
+                has_answered = true;
+                self.silence.end();
+            }
+            fill_count += 1;
+            // Of what has been decrypted already the system will not tell again.
+            let had_its_turn = fill_count >= FILL_COUNT_MAX && !self.stream.is_encrypted();
+            if !is_more || had_its_turn {
                 return Ok(ended_count);
             }
         }
@@ -184,6 +198,7 @@ impl TcpConnection {
             let operation = operation.filter(|operation| operation.frame_count > 0);
             let operation = operation.ok_or_else(|| broken("an answer to no question"))?;
             operation.frame_count -= 1;
+            self.answered_count = self.answered_count.wrapping_add(1);
             if reply.status != Status::Done && operation.status.is_none() {
                 operation.status = Some(reply.status);
             }
@@ -231,9 +246,10 @@ impl TcpConnection {
 
 /// N5.
 fn put_into(window: &mut [u64], frame: &Reply<'_>) -> Result<(), BadFrame> {
-    let words = words(frame.data);
+    let (words, has_window) = (words(frame.data), !window.is_empty());
     let start = usize::try_from(frame.tag).ok();
     let room = start.and_then(|start| window.get_mut(start..)?.get_mut(..words.len()));
+    let room = room.filter(|_| has_window);
     let room = room.ok_or(BadFrame("words for no window of this session"))?;
     room.iter_mut().zip(words).for_each(|(to, from)| *to = from);
     Ok(())

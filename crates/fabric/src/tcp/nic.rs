@@ -305,7 +305,8 @@ impl Served {
             let pause = self.serve(region)?;
             if let Some(door) = &self.door {
                 // What a peer does not fetch is not kept for it.
-                door.take(&mut self.outbox.bytes)?;
+                let waiting = self.outbox.len();
+                door.take(&mut self.outbox.bytes, waiting)?;
             }
             self.outbox.flush(&mut self.connection.stream)?;
             if self.outbox.waits(&self.connection.stream) {
@@ -375,7 +376,8 @@ impl Served {
         if fence_due {
             // F8: as in mapped memory, a store may sit in this processor's store buffer.
             fence(Ordering::SeqCst);
-            if let (Some(_), Some((_, doors))) = (&self.door, &self.connection.doors) {
+            let door = self.door.as_ref().filter(|door| door.is_used());
+            if let (Some(_), Some((_, doors))) = (door, &self.connection.doors) {
                 doors.bell().ring();
             }
         }

@@ -40,6 +40,8 @@ impl WindowPost {
 pub(super) struct TcpDoor {
     frames: Mutex<Vec<u8>>,
     is_told: AtomicBool,
+    /// Something was written once.
+    is_used: AtomicBool,
     /// Words were left out.
     is_overrun: AtomicBool,
     post: WindowPost,
@@ -50,23 +52,29 @@ impl TcpDoor {
         Self {
             frames: Mutex::default(),
             is_told: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
             is_overrun: AtomicBool::new(false),
             post,
         }
     }
 
-    /// Appends what was written to what is sent.
+    /// Whether its session has been answered, and so makes calls.
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Appends what was written to what is sent, of which so much waits.
     ///
     /// # Errors
     /// The peer has let too much wait.
-    pub(super) fn take(&self, out: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn take(&self, out: &mut Vec<u8>, waiting_size_bytes: usize) -> io::Result<()> {
         // Before the frames are looked at: what comes after that is told anew.
         if !self.is_told.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
         let is_overrun = self.is_overrun.load(Ordering::SeqCst);
-        if is_overrun || frames.len() + out.len() > 2 * WAITING_SIZE_BYTES_MAX {
+        if is_overrun || frames.len() + waiting_size_bytes > 2 * WAITING_SIZE_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         out.append(&mut frames);
@@ -86,6 +94,7 @@ impl Door for TcpDoor {
     }
 
     fn leave(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
         if !self.is_told.swap(true, Ordering::SeqCst) {
             self.post.tell();
         }

@@ -339,6 +339,7 @@ impl<'a> Idle<'a> {
 
     fn wait(&mut self, has_nothing_to_read: bool) {
         if has_nothing_to_read {
+            self.end();
             thread::sleep(SLEEP_IDLE);
             return;
         }
