@@ -22,9 +22,10 @@
 //!   its users that an operation that began before does not go on. Nobody is fenced for being
 //!   silent: only for being dead.
 //! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3:
-//!   where it wants the replies, in the region ([`WISH_IN_REGION`]) or, if it has opened one
-//!   before, in its window ([`WISH_IN_WINDOW`], F10), which does not change while it lives. Then it
-//!   makes the region's count of such wishes grow. The node answers in word 6, and then in word 7
+//!   who it is, and where it wants the replies, in the region or, if it has opened one before, in
+//!   its window ([`Wish`]), which does not change while it lives. (A READ of the block may find word
+//!   3 as an earlier session left it, F3: so it says whose wish it is.) Then it makes the region's
+//!   count of such wishes grow. The node answers in word 6, and then in word 7
 //!   for whom: an answer may come so late that the number is another session's. Who has seen its
 //!   own incarnation there reads word 6. If there was no room, it may wish again: the node tries
 //!   again whenever somebody wishes. Else word 6 names a chunk of zeros, the first half of which is
@@ -44,15 +45,31 @@ pub const SESSION_COUNT: u64 = 1024;
 pub const HEARTBEAT_DRAINED: u64 = u64::MAX;
 /// Words of a session's block that are in use.
 pub const SESSION_SIZE_WORDS: usize = 8;
-/// Word 3 of a session that wants to make calls, and looks for the replies in the region.
-pub const WISH_IN_REGION: u64 = 1;
-/// The same of one that looks for them in its window.
-pub const WISH_IN_WINDOW: u64 = 2;
 /// Word 6 of a session for whose rings there is no room.
 pub const RINGS_REFUSED: u64 = u64::MAX;
 
 const LIFE_ALIVE: u64 = 1 << 48;
 const LIFE_FENCED: u64 = 2 << 48;
+
+/// Where a session that makes calls looks for the replies (S5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// In the region, behind the requests.
+    InRegion,
+    /// In its window (F10).
+    InWindow,
+}
+
+impl Wish {
+    /// Word 3 of the session of this incarnation.
+    pub const fn word(self, incarnation: Incarnation) -> u64 {
+        let wish = match self {
+            Self::InRegion => 1,
+            Self::InWindow => 2,
+        };
+        incarnation.number() << 2 | wish
+    }
+}
 
 /// What a session's block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +83,8 @@ pub struct SessionRecord {
     pub pid: u32,
     /// What the node waits for (S4).
     pub asked: SequenceNumber,
-    /// Whether it wants to make calls (S5).
-    pub wants_rings: bool,
-    /// Whether it wants the replies in its window.
-    pub has_window: bool,
+    /// Word 3 (S5).
+    wish: u64,
     /// Word 6 (S5).
     rings: u64,
     rings_for: u64,
@@ -84,8 +99,7 @@ impl SessionRecord {
             published: SequenceNumber(words[2]),
             pid: words[4] as u32,
             asked: SequenceNumber(words[5]),
-            wants_rings: matches!(words[3], WISH_IN_REGION | WISH_IN_WINDOW),
-            has_window: words[3] == WISH_IN_WINDOW,
+            wish: words[3],
             rings: words[6],
             rings_for: words[7],
         }
@@ -95,6 +109,14 @@ impl SessionRecord {
     pub fn alive(&self) -> Option<Incarnation> {
         let number = self.life & Incarnation::MAX;
         (self.life & !Incarnation::MAX == LIFE_ALIVE).then(|| Incarnation::new(number))
+    }
+
+    /// Whether the session that is alive wants to make calls (S5), and where it looks for replies.
+    pub fn wish(&self) -> Option<Wish> {
+        let alive = self.alive()?;
+        let wishes = [Wish::InRegion, Wish::InWindow].into_iter();
+        let mut own = wishes.filter(|wish| wish.word(alive) == self.wish);
+        own.next()
     }
 
     /// What the node has answered the session that is alive (S5): word 6; `None`: nothing yet.
@@ -193,7 +215,7 @@ pub fn asked_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(5)
 }
 
-/// Where a session says that it wants to make calls (S5).
+/// Where a session says that it wants to make calls, by a [`Wish`] (S5).
 pub fn wants_rings_addr(layout: &RegionLayout, session: SessionId) -> WordAddr {
     layout.session(session).offset(3)
 }
@@ -224,13 +246,22 @@ mod tests {
             "a later incarnation implies the earlier is fenced"
         );
         assert!(is_fenced(new, 0), "a session that never was is fenced");
-        let record = SessionRecord::decode(&[alive_word(new), 3, 4, 1, 5, 6, 9, 8]);
+        let (own, others) = (Wish::InWindow.word(new), Wish::InWindow.word(old));
+        assert_eq!((own, Wish::InRegion.word(new)), (0x22, 0x21));
+        let record = SessionRecord::decode(&[alive_word(new), 3, 4, own, 5, 6, 9, 8]);
         assert_eq!((record.alive(), record.heartbeat), (Some(new), 3));
         assert_eq!((record.published, record.pid), (SequenceNumber(4), 5));
         assert_eq!(record.asked, SequenceNumber(6));
-        assert_eq!((record.wants_rings, record.rings()), (true, Some(9)));
-        let late = SessionRecord::decode(&[alive_word(new), 3, 4, 1, 5, 6, 9, 7]);
-        assert_eq!(late.rings(), None, "it was another session's");
+        assert_eq!(
+            (record.wish(), record.rings()),
+            (Some(Wish::InWindow), Some(9))
+        );
+        let late = SessionRecord::decode(&[alive_word(new), 3, 4, others, 5, 6, 9, 7]);
+        assert_eq!(
+            (late.wish(), late.rings()),
+            (None, None),
+            "another session's"
+        );
         assert_eq!(
             SessionRecord::decode(&[fenced_word(new), 0, 0, 0, 0, 0, 0, 0]).alive(),
             None

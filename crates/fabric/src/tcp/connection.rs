@@ -22,6 +22,14 @@ use crate::tcp::{TcpClient, TcpEndpoint};
 /// How often a connection is read from before others have their turn.
 const FILL_COUNT_MAX: usize = 64;
 
+/// What the frames were that have come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    has_answer: bool,
+    /// Operations that ended, and words that came for the window (N5).
+    progress_count: usize,
+}
+
 /// A batch's frames to one node.
 #[derive(Debug, Default)]
 struct Operation {
@@ -68,8 +76,6 @@ pub struct TcpConnection {
     /// F10; of no words while there is none.
     window: Box<[u64]>,
     awaits_window: bool,
-    /// Frames that were answers.
-    answered_count: u64,
 }
 
 impl TcpConnection {
@@ -88,7 +94,6 @@ impl TcpConnection {
             silence: Silence::new(answer_time_max),
             window: Box::default(),
             awaits_window: false,
-            answered_count: 0,
         }
     }
 
@@ -147,8 +152,7 @@ impl TcpConnection {
             let is_more = match self.inbox.fill(&mut self.stream, self.wanted_bytes) {
                 Ok(is_more) => is_more,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // A call may take as long as it likes: whoever waits asks otherwise. And words
-                    // for the window are no answer.
+                    // A call may take as long as it likes: whoever waits asks otherwise.
                     let is_idle = !has_answered && self.in_flight_count > 0;
                     if is_idle && self.silence.note_idle_poll() && self.silence.is_too_long() {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -157,9 +161,10 @@ impl TcpConnection {
                 }
                 Err(error) => return Err(error),
             };
-            let answered_count = self.answered_count;
-            ended_count += self.take_replies(woken)?;
-            if self.answered_count != answered_count {
+            let taken = self.take_replies(woken)?;
+            ended_count += taken.progress_count;
+            // Words for the window alone are no sign of an answer; half of a frame may be.
+            if taken.has_answer || taken.progress_count == 0 {
                 has_answered = true;
                 self.silence.end();
             }
@@ -173,23 +178,23 @@ impl TcpConnection {
     }
 
     #[inline]
-    fn take_replies(&mut self, woken: &mut Vec<Waker>) -> io::Result<usize> {
+    fn take_replies(&mut self, woken: &mut Vec<Waker>) -> io::Result<Taken> {
         let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
-        let mut ended_count = 0;
+        let mut taken = Taken::default();
         loop {
             let unread = self.inbox.unread();
             let size_bytes = match frame_size_bytes(unread) {
                 Ok(Some(size_bytes)) if size_bytes <= unread.len() => size_bytes,
                 Ok(size_bytes) => {
                     self.wanted_bytes = size_bytes.unwrap_or(0);
-                    return Ok(ended_count);
+                    return Ok(taken);
                 }
                 Err(bad) => return Err(broken(bad.0)),
             };
             let reply = Reply::decode(&unread[..size_bytes]).map_err(|bad| broken(bad.0))?;
             if reply.status == Status::Window {
                 put_into(&mut self.window, &reply).map_err(|bad| broken(bad.0))?;
-                ended_count += 1;
+                taken.progress_count += 1;
                 self.inbox.consume(size_bytes);
                 continue;
             }
@@ -198,7 +203,7 @@ impl TcpConnection {
             let operation = operation.filter(|operation| operation.frame_count > 0);
             let operation = operation.ok_or_else(|| broken("an answer to no question"))?;
             operation.frame_count -= 1;
-            self.answered_count = self.answered_count.wrapping_add(1);
+            taken.has_answer = true;
             if reply.status != Status::Done && operation.status.is_none() {
                 operation.status = Some(reply.status);
             }
@@ -207,7 +212,7 @@ impl TcpConnection {
             }
             operation.executed_verb_count += reply.executed_verb_count;
             if operation.frame_count == 0 {
-                ended_count += 1;
+                taken.progress_count += 1;
                 woken.extend(operation.waker.take());
                 if operation.is_detached {
                     self.release(reply.tag as u32);

@@ -8,7 +8,8 @@ use farleaf_message::segment::{REPLY_HEAD_SIZE_WORDS, capacity_bytes};
 use farleaf_message::{Mailbox, Ring, SEGMENT_SIZE_BYTES};
 use farleaf_region::PoolLayout;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{NodeId, OwnerWord, WordAddr};
+use farleaf_region::session::Wish;
+use farleaf_types::{OwnerWord, WordAddr};
 
 /// Segments of each of a session's two rings: half a chunk.
 pub const RING_SEGMENT_COUNT: u32 = (CHUNK_SIZE_BYTES / SEGMENT_SIZE_BYTES / 2) as u32;
@@ -28,18 +29,15 @@ pub const WINDOW_SIZE_WORDS: usize = (CHUNK_SIZE_BYTES / 8 / 2) as usize;
 const _: () =
     assert!(WINDOW_SIZE_WORDS as u64 * 8 == RING_SEGMENT_COUNT as u64 * SEGMENT_SIZE_BYTES);
 
-/// The same, with replies in the session's window, whose words are counted from 0.
-pub fn rings_with_window(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
-    let (requests, _) = rings_of(layout, chunk);
-    let start = WordAddr::new(NodeId(0), 0);
-    (requests, Ring::new(start, RING_SEGMENT_COUNT))
-}
-
-/// Requests and replies, in a session's chunk (S5).
-pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
+/// Requests and replies (S5): the requests in a session's chunk; the replies behind them or in its
+/// window, whose words are counted from 0.
+pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex, wish: Wish) -> (Ring, Ring) {
     let start = layout.chunk_start(chunk).word_at(0);
     let requests = Ring::new(start, RING_SEGMENT_COUNT);
-    let replies = start.offset(requests.word_count());
+    let replies = match wish {
+        Wish::InRegion => start.offset(requests.word_count()),
+        Wish::InWindow => WordAddr::new(start.node(), 0),
+    };
     (requests, Ring::new(replies, RING_SEGMENT_COUNT))
 }
 
@@ -48,8 +46,8 @@ pub fn rings_of(layout: &PoolLayout, chunk: ChunkIndex) -> (Ring, Ring) {
 pub struct Line {
     /// The session.
     pub owner: OwnerWord,
-    /// Whether replies go into the session's window (F10).
-    pub has_window: bool,
+    /// Where it looks for replies.
+    pub wish: Wish,
     pub(super) chunk: ChunkIndex,
     rings: (Ring, Ring),
 }
@@ -57,19 +55,14 @@ pub struct Line {
 impl Line {
     pub(super) fn new(
         layout: &PoolLayout,
-        (owner, has_window): (OwnerWord, bool),
+        (owner, wish): (OwnerWord, Wish),
         chunk: ChunkIndex,
     ) -> Self {
-        let rings = if has_window {
-            rings_with_window(layout, chunk)
-        } else {
-            rings_of(layout, chunk)
-        };
         Self {
             owner,
-            has_window,
+            wish,
             chunk,
-            rings,
+            rings: rings_of(layout, chunk, wish),
         }
     }
 

@@ -195,6 +195,7 @@ mod tests {
     use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
     use farleaf_message::{Caller, Lines};
     use farleaf_region::layout::ChunkIndex;
+    use farleaf_region::session::Wish;
     use farleaf_types::{Incarnation, OwnerWord, SessionId};
 
     use crate::calls::desk::rings_of;
@@ -211,9 +212,10 @@ mod tests {
         let owners = [1, 2, 3].map(|number| {
             OwnerWord::new(SessionId::new(number).expect("one"), Incarnation::new(1))
         });
-        let lines = [0, 1, 2].map(|chunk| Lines::new(rings_of(&layout, ChunkIndex(chunk))));
+        let rings = |chunk| rings_of(&layout, ChunkIndex(chunk), Wish::InRegion);
+        let lines = [0, 1, 2].map(|chunk| Lines::new(rings(chunk)));
         for (owner, chunk) in owners.into_iter().zip(0..) {
-            let line = Line::new(&layout, (owner, false), ChunkIndex(chunk));
+            let line = Line::new(&layout, (owner, Wish::InRegion), ChunkIndex(chunk));
             desk.places().open.push(Arc::new(line));
         }
         desk.note_change();

@@ -139,7 +139,7 @@ impl Receptionist {
         let mut batch = Batch::new();
         let records = session::read_sessions(&keeper.endpoint, &keeper.layout, &mut batch).await?;
         for (session, record) in records {
-            let Some(incarnation) = record.alive().filter(|_| record.wants_rings) else {
+            let Some((incarnation, wish)) = record.alive().zip(record.wish()) else {
                 continue;
             };
             let owner = OwnerWord::new(session, incarnation);
@@ -152,8 +152,7 @@ impl Receptionist {
             let chunk_count = keeper.layout.home().superblock.chunk_count;
             if let Some(number) = chunk.filter(|number| *number < chunk_count) {
                 let chunk = ChunkIndex::new(keeper.layout.home().node, number);
-                let of = (owner, record.has_window);
-                self.put(Line::new(&keeper.layout, of, chunk));
+                self.put(Line::new(&keeper.layout, (owner, wish), chunk));
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The way of replies: into the region, or into the window of who has called (S5).
 
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint, ProtocolCheck, Windows};
+use farleaf_region::session::Wish;
 use farleaf_types::NodeId;
 
 use super::desk::Line;
@@ -14,7 +15,7 @@ pub(super) struct ToCaller<'a, E, W: ?Sized> {
 
 impl<E: Endpoint, W: Windows + ?Sized> Endpoint for ToCaller<'_, E, W> {
     async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
-        if self.line.has_window {
+        if self.line.wish == Wish::InWindow {
             self.windows.write(self.line.owner, batch);
             return Ok(());
         }

@@ -252,7 +252,7 @@ async fn warm(
     let Some(server) = machine.server() else {
         return Ok(());
     };
-    if let Some(keys) = server.take_loading(shared.image, partition.index) {
+    if let Some(keys) = server.take_loading(shared.image) {
         let records = keys.iter().map(|key| (*key, value_of(*key)));
         part.table.bulk_load(records, |_| ()).await?;
     }

@@ -47,8 +47,6 @@ const NODE_COUNT_MAX: usize = 256;
 /// One memory node's table.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
-    /// Which.
-    pub(super) index: usize,
     pub(super) layout: PoolLayout,
     pub(super) searched: Searched,
 }
@@ -106,12 +104,10 @@ impl Image {
         let region_word_counts = vec![(size_bytes / 8) as usize; node_count];
         let world = World::new(&region_word_counts, Freedoms::CALM, Random::new(plan.seed));
         let loaded = keys.loaded();
-        let part_size = loaded.len().div_ceil(node_count).max(1);
         let mut partitions = Vec::with_capacity(node_count);
         let mut bounds = Vec::with_capacity(node_count);
         for index in 0..node_count {
-            let from = (index * part_size).min(loaded.len());
-            let part = &loaded[from..(from + part_size).min(loaded.len())];
+            let part = part(loaded, index, node_count);
             if index > 0 {
                 bounds.push(part.first().copied().unwrap_or(u64::MAX));
             }
@@ -136,11 +132,9 @@ impl Image {
     }
 
     /// The keys of one node's table.
-    pub(super) fn part(&self, index: usize) -> &[u64] {
+    pub(super) fn part(&self, node: NodeId) -> &[u64] {
         let loaded = self.keys.loaded();
-        let part_size = loaded.len().div_ceil(self.partitions.len()).max(1);
-        let from = (index * part_size).min(loaded.len());
-        &loaded[from..(from + part_size).min(loaded.len())]
+        part(loaded, node.0.into(), self.partitions.len())
     }
 
     /// A copy of the nodes' memory. What no table uses yet is not copied, and takes no room until
@@ -182,6 +176,13 @@ impl Image {
         let models = self.partitions.iter();
         models.map(|it| it.searched.model_count).sum()
     }
+}
+
+/// The keys of one node's table, of so many nodes.
+fn part(loaded: &[u64], index: usize, node_count: usize) -> &[u64] {
+    let part_size = loaded.len().div_ceil(node_count).max(1);
+    let from = (index * part_size).min(loaded.len());
+    &loaded[from..(from + part_size).min(loaded.len())]
 }
 
 /// Refuses what the load would stumble over.
@@ -296,7 +297,6 @@ fn load_node(
         // Its records are the node's, which has them from its first client.
         sessions.close(owner);
         return Ok(Partition {
-            index: node.0.into(),
             layout,
             searched: Searched::default(),
         });
@@ -310,11 +310,7 @@ fn load_node(
     let root = block_on(finish_root(&access, &entry, &broken), || 0).map_err(IndexError::from)?;
     let searched = searched(access, plan.layer, root)?;
     sessions.close(owner);
-    Ok(Partition {
-        index: node.0.into(),
-        layout,
-        searched,
-    })
+    Ok(Partition { layout, searched })
 }
 
 /// An empty table and its catalog entry.

@@ -121,9 +121,9 @@ impl Server {
     }
 
     /// The keys that the node's own table is to be loaded with, for who asks first.
-    pub(super) fn take_loading<'a>(&self, image: &'a Image, index: usize) -> Option<&'a [u64]> {
+    pub(super) fn take_loading<'a>(&self, image: &'a Image) -> Option<&'a [u64]> {
         let is_first = !self.is_loaded.replace(true);
-        (is_first && !image.plan.layer.has_leaves()).then(|| image.part(index))
+        (is_first && !image.plan.layer.has_leaves()).then(|| image.part(self.layout.node))
     }
 
     /// Gives rings to who wants some, and answers all requests, at once.

@@ -1,7 +1,7 @@
 //! What the page's words mean.
 
 /// Each word, and what it means on the page.
-pub(super) const GLOSSARY: [(&str, &str); 23] = [
+pub(super) const GLOSSARY: [(&str, &str); 25] = [
     (
         "rolex",
         "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, \
@@ -27,6 +27,16 @@ pub(super) const GLOSSARY: [(&str, &str); 23] = [
     (
         "fg",
         "The same tree without any cache: a round trip for each level, and one for the leaf.",
+    ),
+    (
+        "xstore",
+        "XStore: clients read leaves by models that the memory node trains, and a write is a call \
+         of the node; so is a read whose key the models do not lead to.",
+    ),
+    (
+        "rpc",
+        "The memory node holds the records in a map of its own, and every operation is a call: in \
+         the place of DrTM-Tree, and of eRPC with Masstree.",
     ),
     (
         "load",

@@ -4,14 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farleaf_executor::backoff;
-use farleaf_fabric::Batch;
-use farleaf_fabric::Endpoint;
+use farleaf_fabric::{Batch, Endpoint};
 use farleaf_message::{CallError, Caller, Lines};
-use farleaf_node::calls::desk::{WINDOW_SIZE_WORDS, rings_of, rings_with_window};
+use farleaf_node::calls::desk::{WINDOW_SIZE_WORDS, rings_of};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_region::session::{
-    RINGS_REFUSED, WISH_IN_REGION, WISH_IN_WINDOW, rings_addr, wants_rings_addr,
-};
+use farleaf_region::session::{RINGS_REFUSED, Wish, rings_addr, wants_rings_addr};
 use farleaf_types::WordAddr;
 
 use super::base::SessionCore;
@@ -69,11 +66,11 @@ impl<H: Host> SessionCore<H> {
         let home = self.layout().home();
         let mut batch = Batch::new();
         let wish = if self.endpoint.open_window(WINDOW_SIZE_WORDS) {
-            WISH_IN_WINDOW
+            Wish::InWindow
         } else {
-            WISH_IN_REGION
+            Wish::InRegion
         };
-        batch.write_word(wants_rings_addr(home, session), wish);
+        batch.write_word(wants_rings_addr(home, session), wish.word(incarnation));
         batch.fetch_add(home.rings_wanted(), 1);
         self.control(&mut batch).await?;
         let is_gone = self.node_watch();
@@ -98,7 +95,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     /// What the node has answered.
-    fn take_rings(&self, wish: u64, word: u64) -> Result<Rc<Lines>, Error> {
+    fn take_rings(&self, wish: Wish, word: u64) -> Result<Rc<Lines>, Error> {
         // Another future may have come first: there is one state of the rings.
         if let Some(lines) = self.known_lines() {
             return Ok(lines);
@@ -110,9 +107,10 @@ impl<H: Host> SessionCore<H> {
         let number = word.checked_sub(1).filter(|number| *number < chunk_count);
         let number = number.ok_or(ErrorKind::BadReply("rings outside of its region"))?;
         let chunk = ChunkIndex::new(self.layout().home().node, number);
+        let rings = rings_of(self.layout(), chunk, wish);
         let lines = match wish {
-            WISH_IN_WINDOW => Lines::in_window(rings_with_window(self.layout(), chunk)),
-            _ => Lines::new(rings_of(self.layout(), chunk)),
+            Wish::InRegion => Lines::new(rings),
+            Wish::InWindow => Lines::in_window(rings),
         };
         let lines = Rc::new(lines);
         *self.lines.borrow_mut() = Some(Rc::clone(&lines));

@@ -204,7 +204,12 @@ impl World {
         flight.lost = flight.verbs[..accepted_count].iter().position(is_lost);
         flight.is_complete = true;
         self.fingerprint.add(self.now ^ batch << 40);
-        flight.task
+        let task = flight.task;
+        if task.is_none() {
+            // Nobody asks what it brought (F10).
+            self.flights.remove(&batch);
+        }
+        task
     }
 
     /// What a batch brought back, once it is complete.
