@@ -21,17 +21,16 @@
 //!   number. The session's process, which publishes for idle sessions anyhow, sees it and tells
 //!   its users that an operation that began before does not go on. Nobody is fenced for being
 //!   silent: only for being dead.
-//! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3:
-//!   who it is, and where it wants the replies, in the region or, if it has opened one before, in
-//!   its window ([`Wish`]), which does not change while it lives. (A READ of the block may find word
-//!   3 as an earlier session left it, F3: so it says whose wish it is.) Then it makes the region's
-//!   count of such wishes grow. The node answers in word 6, and then in word 7
-//!   for whom: an answer may come so late that the number is another session's. Who has seen its
-//!   own incarnation there reads word 6. If there was no room, it may wish again: the node tries
-//!   again whenever somebody wishes. Else word 6 names a chunk of zeros, the first half of which is
-//!   the ring of requests, the second that of replies unless they go into the window. It stays the
-//!   session's until that is fenced and the node has written its last reply to it (E9); then the
-//!   node takes it back.
+//! - **S5.** A session that wants to make calls (E1 to E9 of `farleaf-message`) writes word 3: who
+//!   it is, and where it wants the replies, in the region or, if it has opened one before, in its
+//!   window ([`Wish`]), which does not change while it lives. (A READ of the block may find word 3
+//!   as an earlier session left it, F3: so it says whose wish it is.) Then it makes the region's
+//!   count of such wishes grow. The node answers in word 6, and then in word 7 for whom: an answer
+//!   may come so late that the number is another session's. Who has seen its own incarnation there
+//!   reads word 6. If there was no room, it may wish again: the node tries again whenever somebody
+//!   wishes. Else word 6 names a chunk of zeros, the first half of which is the ring of requests,
+//!   the second that of replies unless they go into the window. It stays the session's until that
+//!   is fenced and the node has written its last reply to it (E9); then the node takes it back.
 
 use farleaf_fabric::{Batch, BatchError, Endpoint};
 use farleaf_types::{Incarnation, OwnerWord, SequenceNumber, SessionId, WordAddr};
