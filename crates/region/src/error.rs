@@ -36,10 +36,12 @@ pub enum RegionError {
         reserve_bytes: u64,
     },
     /// The catalog holds as many tables as it can.
-    #[error("the pool's catalog is full ({table_count_max} tables); drop one")]
+    #[error("the pool's catalog is full ({table_count_max} tables); {}", room(*.dropped_count))]
     CatalogFull {
         /// How many tables fit.
         table_count_max: u64,
+        /// Places of dropped tables among them, which are not free yet (C3).
+        dropped_count: u64,
     },
     /// A catalog entry does not match its checksum.
     #[error("catalog entry {index} is damaged: its checksum does not match")]
@@ -56,6 +58,16 @@ impl RegionError {
             Self::Fabric(error) => error.lost_node(),
             _ => None,
         }
+    }
+}
+
+fn room(dropped_count: u64) -> String {
+    match dropped_count {
+        0 => "drop one".to_owned(),
+        count => format!(
+            "{count} of them are dropped, and free when every session has ended what it had begun \
+             before: continue or end those that stand still, and try again"
+        ),
     }
 }
 

@@ -189,6 +189,12 @@ impl Error {
         &self.0
     }
 
+    /// Whether a place of the catalog will be free when a grace period is over (C3).
+    pub(crate) fn awaits_room(&self) -> bool {
+        matches!(&*self.0, ErrorKind::Full(RegionError::CatalogFull { dropped_count, .. })
+            if *dropped_count > 0)
+    }
+
     /// The same error, with the table named if it says that a table was dropped.
     pub(crate) fn of_table(self, name: &str) -> Self {
         match *self.0 {

@@ -51,17 +51,17 @@ impl<H: Host> AsyncSession<H> {
         &self.0
     }
 
-    /// Makes an empty table and opens it.
+    /// Makes an empty table and opens it. If the catalog is full, and some of its places are
+    /// those of dropped tables that are not free yet, it waits about 2 s for one.
     ///
     /// # Errors
-    /// The name is taken or bad, an option is out of range, or the pool is full.
+    /// The name is taken or bad, an option is out of range, or the pool or its catalog is full.
     pub async fn create_table(
         &self,
         name: &str,
         options: &TableOptions,
     ) -> Result<AsyncTable<H>, Error> {
-        let begun = self.0.begin().await?;
-        let entry = self.0.create_entry(name, options).await?;
+        let (entry, begun) = self.0.create_entry(name, options).await?;
         self.0.open_entry(entry, &begun).await
     }
 

@@ -13,12 +13,19 @@ use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use super::base::SessionCore;
+use crate::begin::Begun;
 use crate::host::Host;
 use crate::options::{TableInfo, TableOptions, check_name};
 use crate::{Error, ErrorKind};
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
+
+/// How often [`SessionCore::create_entry`] looks for the place of a dropped table, and how many of
+/// the longest waits lie between two looks: about 2 s in all, if nothing else of the thread is in
+/// flight. The memory node looks for dropped tables every few milliseconds.
+const ROOM_LOOK_COUNT_MAX: u32 = 256;
+const ROOM_WAIT_COUNT: u32 = 64;
 
 /// All live tables.
 pub(crate) async fn read_catalog<E: Endpoint>(
@@ -106,14 +113,36 @@ impl<H: Host> SessionCore<H> {
         })
     }
 
-    /// C2.
+    /// C2. If all places are taken, some of them by dropped tables, it waits for one of those: who
+    /// makes and drops tables faster than the memory node takes them back is slowed, not refused.
+    /// It has nothing under way while it waits (P1), or its own session would keep them taken.
     pub(super) async fn create_entry(
         &self,
         name: &str,
         options: &TableOptions,
-    ) -> Result<CatalogEntry, Error> {
+    ) -> Result<(CatalogEntry, Begun<'_>), Error> {
         check_name(name)?;
         options.check()?;
+        let mut look_count = 0;
+        loop {
+            let begun = self.begin().await?;
+            look_count += 1;
+            match self.try_create_entry(name, options).await {
+                Err(error) if look_count < ROOM_LOOK_COUNT_MAX && error.awaits_room() => {}
+                outcome => return Ok((outcome?, begun)),
+            }
+            drop(begun);
+            for _ in 0..ROOM_WAIT_COUNT {
+                backoff(u32::MAX).await;
+            }
+        }
+    }
+
+    async fn try_create_entry(
+        &self,
+        name: &str,
+        options: &TableOptions,
+    ) -> Result<CatalogEntry, Error> {
         self.with_catalog_lock(async {
             let entries = read_entries(&self.endpoint, self.layout(), self.owner).await?;
             let known = entries
@@ -130,9 +159,7 @@ impl<H: Host> SessionCore<H> {
             let is_free = |index: &u64| entries.iter().all(|entry| entry.index != *index);
             let index = (0..TABLE_COUNT_MAX)
                 .find(is_free)
-                .ok_or(RegionError::CatalogFull {
-                    table_count_max: TABLE_COUNT_MAX,
-                })?;
+                .ok_or_else(|| full(&entries))?;
             self.write_entry(index, name, options).await
         })
         .await
@@ -260,6 +287,14 @@ impl<H: Host> SessionCore<H> {
         let counters = self.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         Ok(fenced?)
+    }
+}
+
+fn full(entries: &[CatalogEntry]) -> RegionError {
+    let is_dropped = |entry: &&CatalogEntry| entry.state == EntryState::Dropped;
+    RegionError::CatalogFull {
+        table_count_max: TABLE_COUNT_MAX,
+        dropped_count: entries.iter().filter(is_dropped).count() as u64,
     }
 }
 

@@ -1,8 +1,13 @@
 //! Tables of a pool: making, finding, dropping; and pools that are full.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use farleaf::{Error, ErrorKind, LayerKind, Pool, TableOptions};
+use farleaf::{EmbeddedFabric, Error, ErrorKind, LayerKind, Pool, PoolOptions, TableOptions};
+use farleaf_executor::block_on;
+use farleaf_region::RegionError;
+use farleaf_region::catalog::TABLE_COUNT_MAX;
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -172,6 +177,71 @@ fn when_there_is_room<T>(attempt: impl Fn() -> Result<T, Error>) -> T {
             done => return done.unwrap(),
         }
     }
+}
+
+/// What the catalog says when it has no place: how many of its places are those of dropped tables.
+fn dropped_count_when_full(error: &Error) -> u64 {
+    match error.kind() {
+        ErrorKind::Full(RegionError::CatalogFull { dropped_count, .. }) => *dropped_count,
+        _ => panic!("{error}"),
+    }
+}
+
+/// A full catalog refuses at once, and loses nothing; whoever makes and drops tables faster than
+/// their places come back waits for them, and is not refused. (It was: `node_death` found it.)
+#[test]
+fn a_full_catalog_refuses_and_the_places_of_dropped_tables_are_waited_for() {
+    for pool in super::pools(64) {
+        let session = pool.session().unwrap();
+        let create = |index: u64| session.create_table(&format!("t{index}"), &Default::default());
+        for index in 0..TABLE_COUNT_MAX {
+            create(index).unwrap();
+        }
+        let started = Instant::now();
+        let error = create(TABLE_COUNT_MAX).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(1));
+        assert_eq!(dropped_count_when_full(&error), 0);
+        assert!(error.to_string().ends_with("drop one"), "{error}");
+        for first in (0..TABLE_COUNT_MAX).step_by(64) {
+            for index in first..first + 64 {
+                session.drop_table(&format!("t{index}")).unwrap();
+            }
+            for index in first..first + 64 {
+                create(index + TABLE_COUNT_MAX).unwrap();
+            }
+        }
+        assert_eq!(session.list_tables().unwrap().len() as u64, TABLE_COUNT_MAX);
+    }
+}
+
+/// D7: an operation that does not go on keeps the places of what was dropped since it began. Who
+/// wants one is told so, after a while.
+#[test]
+fn a_catalog_that_waits_for_an_operation_says_so() {
+    let options = PoolOptions {
+        fabric: EmbeddedFabric::Tcp,
+        size_bytes: 64 << 20,
+        ..PoolOptions::default()
+    };
+    let pool = Pool::embedded(&options).unwrap();
+    let (session, standing) = (pool.session().unwrap(), pool.session().unwrap());
+    let create = |index: u64| session.create_table(&format!("t{index}"), &Default::default());
+    for index in 0..TABLE_COUNT_MAX {
+        create(index).unwrap();
+    }
+    let table = standing.open_table("t1").unwrap();
+    let mut stands = pin!(table.asynchronous().get(1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(stands.as_mut().poll(&mut context).is_pending());
+    session.drop_table("t0").unwrap();
+    let error = create(TABLE_COUNT_MAX).unwrap_err();
+    assert_eq!(dropped_count_when_full(&error), 1);
+    assert!(error.to_string().contains("1 of them"), "{error}");
+    assert_eq!(
+        block_on(stands, standing.asynchronous().completions()).unwrap(),
+        None
+    );
+    create(TABLE_COUNT_MAX).unwrap();
 }
 
 /// Chunks go from table to table, of other leaf sizes too, for as long as one likes.
