@@ -193,7 +193,8 @@ fn dropped_count_when_full(error: &Error) -> u64 {
 fn a_full_catalog_refuses_and_the_places_of_dropped_tables_are_waited_for() {
     for pool in super::pools(64) {
         let session = pool.session().unwrap();
-        let create = |index: u64| session.create_table(&format!("t{index}"), &Default::default());
+        let create =
+            |index: u64| session.create_table(&format!("t{index}"), &TableOptions::default());
         for index in 0..TABLE_COUNT_MAX {
             create(index).unwrap();
         }
@@ -225,7 +226,7 @@ fn a_catalog_that_waits_for_an_operation_says_so() {
     };
     let pool = Pool::embedded(&options).unwrap();
     let (session, standing) = (pool.session().unwrap(), pool.session().unwrap());
-    let create = |index: u64| session.create_table(&format!("t{index}"), &Default::default());
+    let create = |index: u64| session.create_table(&format!("t{index}"), &TableOptions::default());
     for index in 0..TABLE_COUNT_MAX {
         create(index).unwrap();
     }
