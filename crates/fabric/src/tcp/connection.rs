@@ -198,6 +198,7 @@ impl TcpConnection {
                 self.inbox.consume(size_bytes);
                 continue;
             }
+            let is_last = reply.status.is_last();
             let slot = usize::try_from(reply.tag).ok();
             let operation = slot.and_then(|slot| self.operations.get_mut(slot));
             let operation = operation.filter(|operation| operation.frame_count > 0);
@@ -219,6 +220,10 @@ impl TcpConnection {
                 }
             }
             self.inbox.consume(size_bytes);
+            if is_last {
+                // N4, N6: whoever posts next must not find out by an unknown outcome.
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
     }
 

@@ -28,6 +28,9 @@
 //! - **N5.** The node also sends what it writes into the session's window (F10): a frame like a
 //!   reply whose status is [`Status::Window`], whose word 1 is the place of its words in the
 //!   window. A client that has no such words has not to do with such a node any more.
+//! - **N6.** A frame that comes after the session was fenced (F6) is answered so, nothing of it is
+//!   executed, and the connection is closed. Who has read such an answer, or that of N4, posts
+//!   nothing more over it: the end need not have come yet.
 
 use crate::batch::{Verb, VerbKind};
 
@@ -56,7 +59,7 @@ pub(super) enum Status {
     OutOfRegion = 1,
     /// F7: the next verb is outside of the session's rights.
     Forbidden = 2,
-    /// F6: the session is fenced; none was executed.
+    /// N6; none was executed.
     Fenced = 3,
     /// N4.
     Malformed = 4,
@@ -67,6 +70,12 @@ pub(super) enum Status {
 }
 
 impl Status {
+    /// Whether the connection is over with it (N4, N6).
+    #[inline]
+    pub(super) fn is_last(self) -> bool {
+        matches!(self, Self::Fenced | Self::Malformed)
+    }
+
     fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             0 => Self::Done,

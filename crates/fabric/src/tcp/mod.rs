@@ -24,7 +24,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `frame` | batches on the wire (N1 to N5) |
+//! | `frame` | batches on the wire (N1 to N6) |
 //! | `greeting` | the messages of greetings and control connections |
 //! | `secret` | secrets, rights, proofs |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |

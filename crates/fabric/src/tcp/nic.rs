@@ -282,7 +282,7 @@ struct Served {
     outbox: Outbox,
     /// N3: the batch whose frames are coming has been refused.
     is_skipping: bool,
-    /// N4, or its gate is closed: nothing more is read from it.
+    /// N4, N6: nothing more is read from it.
     is_ending: bool,
     /// The kernel tells when there is room to send, not when something comes.
     awaits_room: bool,
@@ -368,7 +368,7 @@ impl Served {
                 if executed.status != Status::Done {
                     tracing::debug!(status = ?executed.status, "a verb was refused");
                     self.is_skipping = more;
-                    self.is_ending = executed.status == Status::Malformed;
+                    self.is_ending = executed.status.is_last();
                 }
             }
             self.inbox.consume(size_bytes);

@@ -232,6 +232,34 @@ fn half_a_large_write_is_an_unknown_outcome() {
     }
 }
 
+/// Promise (N4, N6): over a connection that a node has said is over, nothing is posted, though its
+/// end has not come: the next batch has no effect and is told so. (It had an unknown outcome.)
+#[test]
+fn nothing_is_posted_after_the_last_answer() {
+    for status in [FENCED, MALFORMED] {
+        let node = FakeNode::start(move |listener| {
+            let mut control = accept(listener);
+            welcome(&mut control);
+            let mut data = accept(listener);
+            welcome(&mut data);
+            data.receive_frame().expect("a question");
+            data.send(&bytes(&[header(2, 0, status), 0]));
+            assert!(data.receive_frame().is_none(), "it was told");
+        });
+        let client = node.connect(Duration::from_secs(10)).expect("it greets");
+        let endpoint = client.endpoint(None).expect("it greets");
+        let mut batch = Batch::new();
+        batch.fetch_add(at(20), 1);
+        execute(&endpoint, &mut batch).expect_err("the last answer");
+        let error = execute(&endpoint, &mut batch).expect_err("it is over");
+        let kind = error.kind();
+        assert!(
+            matches!(kind, BatchErrorKind::Unreachable { .. }),
+            "{kind:?}"
+        );
+    }
+}
+
 /// Promise: an answer that comes twice is no answer to the next batch.
 #[test]
 fn an_answer_that_comes_twice_ends_the_connection() {
