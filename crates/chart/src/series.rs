@@ -41,6 +41,8 @@ pub enum Colour {
     Purple,
     /// Bright, far from orange.
     Teal,
+    /// Dark, near to orange.
+    Brown,
 }
 
 impl Colour {
@@ -51,6 +53,7 @@ impl Colour {
             Self::Green => RGBColor(0x3F, 0x8F, 0x4F),
             Self::Grey => RGBColor(0x77, 0x77, 0x77),
             Self::Teal => RGBColor(0x2A, 0xB7, 0xB0),
+            Self::Brown => RGBColor(0x8C, 0x51, 0x0A),
             Self::Red => RGBColor(0xB2, 0x18, 0x2B),
             Self::Purple => RGBColor(0x6A, 0x3D, 0x9A),
         }

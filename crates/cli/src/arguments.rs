@@ -387,9 +387,9 @@ pub(crate) struct TableOptionArguments {
     #[arg(allow_negative_numbers = true)]
     pub(crate) slots: u64,
 
-    /// Search layer: `learned`; `rolex` as in its paper; a tree: `rf-tree`, `fg`, `sherman`;
-    /// `xstore`: models that the memory node trains, which executes writes; `rpc`: none, the memory
-    /// node holds the records itself and every operation is a call
+    /// Search layer: `learned`; `rolex` as in its paper; a tree: `rf-tree`, `fg`, `sherman` or
+    /// `cell`; `xstore`: models that the memory node trains, which executes writes; `rpc`: none,
+    /// the memory node holds the records itself and every operation is a call
     #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
     pub(crate) index: LayerKind,
 

@@ -10,11 +10,11 @@ use farleaf_types::RemoteAddr;
 use crate::directory::Directory;
 use crate::fg::FgLayer;
 use crate::hint::{Announcement, Hint, SearchLayer};
+use crate::inner_cache::InnerCacheLayer;
 use crate::learned::LearnedLayer;
 use crate::partial::{Budget, PartialLayer};
 use crate::rf_tree::{RfTreeLayer, SearchLayerCache};
 use crate::rolex::RolexLayer;
-use crate::sherman::ShermanLayer;
 use crate::snapshot::{PagedSnapshot, SnapshotHeader};
 use crate::tree::head::Head;
 use crate::xstore::{InnerLayer, XstoreLayer};
@@ -33,6 +33,8 @@ pub enum LayerKind {
     Fg,
     /// The same tree with a cache of some of its nodes, as Sherman has it.
     Sherman,
+    /// The same tree with a cache of all levels but the lowest, as Cell has it.
+    Cell,
     /// XStore: models that the memory node trains, over leaves that it alone changes.
     Xstore,
     /// None: the memory node holds the records in a map of its own, and every operation is a call.
@@ -43,34 +45,45 @@ pub enum LayerKind {
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "'{0}' is no search layer; there are 'learned', 'rolex', 'rf-tree', 'fg', 'sherman', \
-     'xstore' and 'rpc'"
+     'cell', 'xstore' and 'rpc'"
 )]
 pub struct UnknownLayer(pub String);
 
 impl LayerKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Learned,
         Self::Rolex,
         Self::RfTree,
         Self::Fg,
         Self::Sherman,
+        Self::Cell,
         Self::Xstore,
         Self::Rpc,
     ];
 
     /// Those whose records lie in leaves in far memory that clients read and write by themselves.
-    pub const OF_LEAVES: [Self; 5] = [
+    pub const OF_LEAVES: [Self; 6] = [
         Self::Learned,
         Self::Rolex,
         Self::RfTree,
         Self::Fg,
         Self::Sherman,
+        Self::Cell,
     ];
 
     /// Whether leaves are found by a tree in far memory, and not by models.
     pub const fn has_tree(self) -> bool {
-        matches!(self, Self::RfTree | Self::Fg | Self::Sherman)
+        matches!(self, Self::RfTree | Self::Fg | Self::Sherman | Self::Cell)
+    }
+
+    /// The lowest level of inner nodes that sessions cache one by one; 1: that above the leaves.
+    pub const fn cached_level_min(self) -> Option<u16> {
+        match self {
+            Self::Sherman => Some(1),
+            Self::Cell => Some(2),
+            _ => None,
+        }
     }
 
     /// Whether the records lie in leaves, which clients reach by themselves; else in the memory
@@ -104,6 +117,7 @@ impl LayerKind {
             Self::Sherman => 5,
             Self::Rpc => 6,
             Self::Xstore => 7,
+            Self::Cell => 8,
         }
     }
 
@@ -117,6 +131,7 @@ impl LayerKind {
             5 => Some(Self::Sherman),
             6 => Some(Self::Rpc),
             7 => Some(Self::Xstore),
+            8 => Some(Self::Cell),
             _ => None,
         }
     }
@@ -129,6 +144,7 @@ impl LayerKind {
             Self::RfTree => "rf-tree",
             Self::Fg => "fg",
             Self::Sherman => "sherman",
+            Self::Cell => "cell",
             Self::Xstore => "xstore",
             Self::Rpc => "rpc",
         }
@@ -165,8 +181,8 @@ pub enum Layer {
     RfTree(RfTreeLayer),
     /// See [`LayerKind::Fg`].
     Fg(FgLayer),
-    /// See [`LayerKind::Sherman`].
-    Sherman(Box<ShermanLayer>),
+    /// See [`LayerKind::Sherman`] and [`LayerKind::Cell`].
+    InnerCache(Box<InnerCacheLayer>),
     /// See [`LayerKind::Xstore`]: a client's.
     Xstore(Box<XstoreLayer>),
     /// The same: the memory node's own.
@@ -197,7 +213,7 @@ impl Layer {
             Self::Rolex(layer) => *layer = layer.with_directory(directory),
             Self::Learned(_) => *self = Self::new(LayerKind::Learned, directory),
             Self::Partial(_) => unreachable!("sessions with a budget read snapshots by pages"),
-            Self::RfTree(_) | Self::Fg(_) | Self::Sherman(_) => {
+            Self::RfTree(_) | Self::Fg(_) | Self::InnerCache(_) => {
                 unreachable!("trees have no directory")
             }
             Self::Xstore(_) | Self::Inner(_) => unreachable!("models are the node's"),
@@ -209,7 +225,7 @@ impl Layer {
         match self {
             Self::RfTree(layer) => Some(layer.cache().head()),
             Self::Fg(layer) => Some(layer.head()),
-            Self::Sherman(layer) => Some(layer.head()),
+            Self::InnerCache(layer) => Some(layer.head()),
             Self::Learned(_)
             | Self::Rolex(_)
             | Self::Partial(_)
@@ -260,7 +276,7 @@ impl Layer {
             Self::Partial(layer) => Searched::Snapshot(layer.snapshot().header()),
             Self::RfTree(layer) => Searched::Cache(layer.cache()),
             Self::Fg(layer) => Searched::Tree(layer.head()),
-            Self::Sherman(layer) => Searched::Tree(layer.head()),
+            Self::InnerCache(layer) => Searched::Tree(layer.head()),
             Self::Xstore(layer) => Searched::Models(layer),
             Self::Inner(layer) => Searched::Inner(layer),
         }
@@ -349,7 +365,7 @@ impl Layer {
         }
         match self {
             Self::RfTree(layer) => layer.run_from(number, count_max, geometry.stride_blocks()),
-            Self::Fg(_) | Self::Sherman(_) | Self::Xstore(_) | Self::Inner(_) => {
+            Self::Fg(_) | Self::InnerCache(_) | Self::Xstore(_) | Self::Inner(_) => {
                 (number == 0).then(|| (self.first_leaf(), 1))
             }
             Self::Learned(layer) => layer.directory().run_from(number, count_max),
@@ -380,7 +396,7 @@ impl Layer {
     pub fn first_leaf(&self) -> Hint {
         match self {
             Self::Partial(layer) => layer.first_of_page(0),
-            Self::Fg(_) | Self::Sherman(_) => {
+            Self::Fg(_) | Self::InnerCache(_) => {
                 let head = self.tree_head().expect("a tree");
                 Hint {
                     addr: head.first_leaf,
@@ -404,7 +420,7 @@ impl Layer {
         match self {
             Self::Partial(layer) => return layer.may_be_trained(leaf),
             // There is nothing to be learned.
-            Self::Fg(_) | Self::Sherman(_) | Self::Xstore(_) => return true,
+            Self::Fg(_) | Self::InnerCache(_) | Self::Xstore(_) => return true,
             Self::Inner(_) => return false,
             Self::Learned(_) | Self::Rolex(_) | Self::RfTree(_) => {}
         }
@@ -431,7 +447,7 @@ macro_rules! delegate {
             Layer::Partial($layer) => $call,
             Layer::RfTree($layer) => $call,
             Layer::Fg($layer) => $call,
-            Layer::Sherman($layer) => $call,
+            Layer::InnerCache($layer) => $call,
             Layer::Xstore($layer) => $call,
             Layer::Inner($layer) => $call,
         }

@@ -10,7 +10,7 @@
 //! | [`rolex`] | ROLEX as its paper has it: leaf table, synonym leaf table, some leaves per get |
 //! | [`rf_tree`] | RF-tree: all that lists leaves cached on the compute node |
 //! | [`fg`] | the same tree without a cache: a round trip per level |
-//! | [`sherman`] | the same tree with a cache of some of its nodes |
+//! | [`inner_cache`] | the same tree with a cache of some of its nodes: `sherman`, `cell` |
 //! | [`xstore`] | XStore: models of leaves that the node alone changes |
 //! | [`partial`] | `learned` under a metadata budget: pages of models and residuals come and go |
 //! | [`hint`] | what a search layer offers to the operations |
@@ -30,6 +30,7 @@
 pub mod directory;
 pub mod fg;
 pub mod hint;
+pub mod inner_cache;
 pub mod layer;
 pub mod learned;
 pub mod load;
@@ -39,7 +40,6 @@ pub mod retrain;
 pub mod rf_tree;
 pub mod rolex;
 pub mod rpc;
-pub mod sherman;
 pub mod snapshot;
 pub mod synonyms;
 pub mod tree;

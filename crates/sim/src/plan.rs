@@ -274,6 +274,13 @@ const OF_TREES: u64 = 0x6f66_5f74_7265_6573;
 /// Gives the tables trees, of small nodes, and the clients caches of them that do not last.
 fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     const TREES: [LayerKind; 3] = [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman];
+    const CREATED: [LayerKind; 5] = [
+        LayerKind::Learned,
+        LayerKind::Rolex,
+        LayerKind::RfTree,
+        LayerKind::Fg,
+        LayerKind::Sherman,
+    ];
     let mut random = Random::new(seed ^ OF_TREES);
     table.layer = *random.choose(&TREES);
     table.entry_count_max = *random.choose(&[3, 3, 4, 6, 61]);
@@ -288,7 +295,7 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
                 shape.layer = if has_budgets {
                     LayerKind::Sherman
                 } else {
-                    *random.choose(&LayerKind::OF_LEAVES)
+                    *random.choose(&CREATED)
                 };
             }
         }
@@ -296,6 +303,10 @@ fn draw_tree(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
     let compute_node_count = *random.choose(&[1, 1, 2, COMPUTE_NODE_COUNT_MAX]);
     for (number, client) in clients.iter_mut().enumerate() {
         client.compute_node = number % compute_node_count;
+    }
+    // Drawn last: what a seed says of the others has stayed.
+    if table.layer == LayerKind::Fg && random.chance(500) {
+        table.layer = LayerKind::Cell;
     }
 }
 

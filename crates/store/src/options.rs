@@ -2,9 +2,9 @@
 
 use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
+use farleaf_index::inner_cache::CACHE_BYTES_DEFAULT;
 use farleaf_index::load::LoadPlan;
 use farleaf_index::partial::Budget;
-use farleaf_index::sherman::CACHE_BYTES_DEFAULT;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::LeafGeometry;
@@ -202,7 +202,7 @@ pub struct SessionOptions {
     /// as many as there are, shared with the other sessions of the process. With a budget the
     /// session has them for itself, and fetches what it does not hold when it needs it: slower,
     /// never wrong. At least 1 KiB, and for tables of [`LayerKind::Learned`] and
-    /// [`LayerKind::Sherman`] only; `None` means 64 MiB for the latter.
+    /// [`LayerKind::Sherman`] and [`LayerKind::Cell`] only; `None` means 64 MiB for the latter two.
     pub metadata_budget_bytes: Option<u64>,
     /// Links that one lookup in a table of [`LayerKind::RfTree`] may follow before the process
     /// reads the tree anew; `None`: 2.
@@ -231,11 +231,11 @@ impl SessionOptions {
         })?;
         match layer {
             LayerKind::Learned => Ok(Some(budget)),
-            LayerKind::Sherman => Ok(None),
+            LayerKind::Sherman | LayerKind::Cell => Ok(None),
             other => {
                 let given = format!("{bytes} bytes for a table with search layer '{other}'");
                 let allowed =
-                    "only search layers 'learned' and 'sherman' can do with less than all"
+                    "only search layers 'learned', 'sherman' and 'cell' can do with less than all"
                         .to_owned();
                 Err(bad(given, allowed).into())
             }

@@ -4,7 +4,14 @@ use crate::rust_text::{self, Token};
 use crate::{SourceTree, Violation};
 
 /// The search layers: modules of the index crate, as a file or as a folder.
-pub const SEARCH_LAYERS: &[&str] = &["fg", "learned", "partial", "rf_tree", "rolex", "sherman"];
+pub const SEARCH_LAYERS: &[&str] = &[
+    "fg",
+    "inner_cache",
+    "learned",
+    "partial",
+    "rf_tree",
+    "rolex",
+];
 
 const INDEX_SOURCES: &str = "crates/index/src";
 

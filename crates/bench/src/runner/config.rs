@@ -103,7 +103,8 @@ impl RunConfig {
         let option = "metadata-budget";
         let bytes = self.metadata_budget_bytes.unwrap_or(u64::MAX);
         let takes_budget = self.metadata_budget_bytes.is_none()
-            || matches!(self.layer, LayerKind::Learned | LayerKind::Sherman);
+            || self.layer == LayerKind::Learned
+            || self.layer.cached_level_min().is_some();
         [
             (
                 option,
@@ -115,7 +116,7 @@ impl RunConfig {
                 option,
                 takes_budget,
                 format!("given with --index {}", self.layer),
-                "for --index learned or sherman".into(),
+                "for --index learned, sherman or cell".into(),
             ),
         ]
     }

@@ -55,7 +55,11 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
         LayerKind::Rolex => MODEL_SIZE_BYTES + ROLEX_SYNONYM_TABLE_SIZE_BYTES,
         // Models of about as many leaves as the load's, for each of which a word.
         LayerKind::Xstore => MODEL_SIZE_BYTES + 4 * BLOCK_SIZE_BYTES,
-        LayerKind::RfTree | LayerKind::Fg | LayerKind::Sherman | LayerKind::Rpc => 0,
+        LayerKind::RfTree
+        | LayerKind::Fg
+        | LayerKind::Sherman
+        | LayerKind::Cell
+        | LayerKind::Rpc => 0,
     };
     // Nodes that splits leave half full.
     let has_tree = u64::from(config.layer.has_tree());

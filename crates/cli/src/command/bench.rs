@@ -65,8 +65,8 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_workload)]
     workload: Vec<WorkloadChoice>,
 
-    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `xstore`, `rpc`; several
-    /// with commas
+    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `cell`, `xstore`, `rpc`;
+    /// several with commas
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     #[arg(default_values_t = [RunConfig::default().layer])]
     index: Vec<LayerKind>,
@@ -123,7 +123,7 @@ pub(crate) struct YcsbArguments {
     epsilon: f64,
 
     /// The most that each session holds to find leaves, such as 64KiB; what it does not hold it
-    /// fetches when it needs it (`learned`, `sherman`) [default: no limit; of `sherman` 64MiB]
+    /// fetches when it needs it (`learned`, `sherman`, `cell`) [default: no limit; of a tree 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
     metadata_budget: Option<u64>,
 

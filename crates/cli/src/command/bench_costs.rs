@@ -23,8 +23,8 @@ use crate::quantity::{parse_key, parse_positive_count};
 /// What to count. The defaults are [`CostsConfig`]'s.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CostsArguments {
-    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `xstore`, `rpc` or `all`;
-    /// several with commas
+    /// Search layers: `learned`, `rolex`, `rf-tree`, `fg`, `sherman`, `cell`, `xstore`, `rpc` or
+    /// `all`; several with commas
     #[arg(
         long,
         value_name = "LAYERS",

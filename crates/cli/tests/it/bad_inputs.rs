@@ -91,7 +91,7 @@ const ARGUMENTS: &[Case] = &[
     case(&["table", "create", "t", "--fill", "101"], 2, &["'101'", "--fill", "25 to 100"]),
     case(&["table", "create", "t", "--epsilon", "0"], 2, &["'0'", "--epsilon", "0.5 to 1024"]),
     case(&["table", "create", "t", "--epsilon", "NaN"], 2, &["'NaN'", "0.5 to 1024"]),
-    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'sherman', 'xstore' and 'rpc'"]),
+    case(&["table", "create", "t", "--index", "btree"], 2, &["'btree'", "'sherman', 'cell', 'xstore' and 'rpc'"]),
 ];
 
 #[rustfmt::skip]
@@ -137,7 +137,7 @@ const BUDGETS: &[Case] = &[
     case(
         &["bench", "ycsb", "--index", "rolex", "--metadata-budget", "1GiB"],
         2,
-        &["--metadata-budget is given with --index rolex", "learned or sherman"],
+        &["--metadata-budget is given with --index rolex", "learned, sherman or cell"],
     ),
     case(&["bench", "budget", "--budgets", "50,0"], 2, &["--budgets is 0", "above 0"]),
     case(&["bench", "budget", "--budgets", "-5"], 2, &["--budgets is -5", "above 0"]),

@@ -396,7 +396,7 @@ pub(super) fn one_leaf_of(layer: &Layer, key: u64) -> Option<Hint> {
         Layer::Rolex(_) | Layer::Fg(_) => None,
         Layer::Xstore(layer) => layer.one_leaf(key),
         Layer::Partial(layer) => layer.locate_held(key),
-        Layer::Sherman(layer) => layer.locate_held(key),
+        Layer::InnerCache(layer) => layer.locate_held(key),
         other => Some(other.locate(key)),
     }
 }

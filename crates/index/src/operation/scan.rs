@@ -66,7 +66,7 @@ enum Way {
 fn way_of(layer: &Layer) -> Option<Way> {
     match layer {
         Layer::Partial(_) => Some(Way::Pages),
-        Layer::Fg(_) | Layer::Sherman(_) => Some(Way::Tree),
+        Layer::Fg(_) | Layer::InnerCache(_) => Some(Way::Tree),
         Layer::Xstore(_) => Some(Way::Models),
         Layer::Learned(_) | Layer::Rolex(_) | Layer::RfTree(_) | Layer::Inner(_) => None,
     }

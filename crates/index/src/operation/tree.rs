@@ -1,6 +1,6 @@
-//! What operations of the tree layers do in the tree: finding leaves by descents (`fg`, `sherman`),
-//! and listing what splits have made (I3, all three). With any other layer nothing here posts
-//! anything.
+//! What operations of the tree layers do in the tree: finding leaves by descents (`fg`, `sherman`,
+//! `cell`), and listing what splits have made (I3, all of them). With any other layer nothing here
+//! posts anything.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
 use farleaf_leaf::{Critical, LeafError, LeafLease};
@@ -50,7 +50,7 @@ impl<E: Endpoint> Index<'_, E> {
             return Ok(Some(self.state.layer.borrow().first_leaf()));
         };
         let parent = match &*self.state.layer.borrow() {
-            Layer::Sherman(layer) => layer.locate_held(key).map_or(0, |hint| hint.parent),
+            Layer::InnerCache(layer) => layer.locate_held(key).map_or(0, |hint| hint.parent),
             _ => 0,
         };
         Ok(Some(Hint {
@@ -63,7 +63,7 @@ impl<E: Endpoint> Index<'_, E> {
     pub(super) fn reads_tree(&self) -> bool {
         matches!(
             &*self.state.layer.borrow(),
-            Layer::Fg(_) | Layer::Sherman(_)
+            Layer::Fg(_) | Layer::InnerCache(_)
         )
     }
 
@@ -77,7 +77,7 @@ impl<E: Endpoint> Index<'_, E> {
             return Ok(None);
         };
         let held = |key: &u64| match &*self.state.layer.borrow() {
-            Layer::Sherman(layer) => layer.locate_held(*key),
+            Layer::InnerCache(layer) => layer.locate_held(*key),
             _ => None,
         };
         let mut hints: Vec<Option<Hint>> = keys.iter().map(held).collect();
@@ -86,13 +86,18 @@ impl<E: Endpoint> Index<'_, E> {
             .filter(|index| is_missing(&hints[*index]))
             .collect();
         let wanted: Vec<u64> = missing.iter().map(|index| keys[*index]).collect();
-        let start = |key| self.start_for(&head, key, 1);
+        let starts = wanted.iter().map(|key| self.start_for(&head, *key, 1));
+        let (starts, led_from): (Vec<_>, Vec<_>) = starts.unzip();
         let keep = |node: &InnerNode| self.keep_node(node);
         let tree = self.tree();
-        let found = tree.descend_many(batch, &wanted, start, keep).await?;
-        for (index, node) in missing.into_iter().zip(found) {
+        let found = tree.descend_many(batch, &wanted, &starts, keep).await?;
+        for ((index, found), led_from) in missing.into_iter().zip(found).zip(led_from) {
             let key = keys[index];
-            let entry = node.and_then(|node| node.child_of(key));
+            let is_old = found.as_ref().is_some_and(|found| found.is_start_old);
+            if let Some(led_from) = led_from.filter(|_| is_old) {
+                self.note_old_start(key, led_from);
+            }
+            let entry = found.and_then(|found| found.node.child_of(key));
             hints[index] = match entry {
                 Some(entry) => Some(Hint {
                     addr: entry.child.place(),
@@ -114,7 +119,7 @@ impl<E: Endpoint> Index<'_, E> {
         if !self.is_current() {
             return;
         }
-        if let Layer::Sherman(layer) = &mut *self.state.layer.borrow_mut() {
+        if let Layer::InnerCache(layer) = &mut *self.state.layer.borrow_mut() {
             layer.keep(node);
         }
     }
@@ -130,14 +135,15 @@ impl<E: Endpoint> Index<'_, E> {
         let Some(head) = self.tree_head() else {
             return Ok(None);
         };
-        let start = self.start_for(&head, key, level);
+        let (start, led_from) = self.start_for(&head, key, level);
         let tree = self.tree();
         let keep = |node: &InnerNode| self.keep_node(node);
         let found = tree.descend(batch, start, (key, level), keep).await?;
-        let is_root = start == head.root.place();
         if let Some(found) = found {
-            if found.is_start_old && is_root {
-                self.take_root(batch, &head).await?;
+            match led_from {
+                _ if !found.is_start_old => {}
+                Some(led_from) => self.note_old_start(key, led_from),
+                None => drop(self.take_root(batch, &head).await?),
             }
             return Ok(Some((found.addr, found.node)));
         }
@@ -146,11 +152,12 @@ impl<E: Endpoint> Index<'_, E> {
         Ok(found.map(|found| (found.addr, found.node)))
     }
 
-    /// Where to begin on the way to a key's node of a level.
-    fn start_for(&self, head: &Head, key: u64, level: u16) -> RemoteAddr {
+    /// Where to begin on the way to a key's node of a level, and the level of the cached node that
+    /// leads there; none: it is the root.
+    fn start_for(&self, head: &Head, key: u64, level: u16) -> (RemoteAddr, Option<u16>) {
         match &*self.state.layer.borrow() {
-            Layer::Sherman(layer) => layer.start_for(key, level),
-            _ => head.root.place(),
+            Layer::InnerCache(layer) => layer.start_for(key, level),
+            _ => (head.root.place(), None),
         }
     }
 
@@ -160,7 +167,7 @@ impl<E: Endpoint> Index<'_, E> {
         if self.is_current() {
             match &mut *self.state.layer.borrow_mut() {
                 Layer::Fg(layer) => layer.set_root(root),
-                Layer::Sherman(layer) => layer.set_root(root),
+                Layer::InnerCache(layer) => layer.set_root(root),
                 _ => {}
             }
         }
@@ -183,7 +190,7 @@ impl<E: Endpoint> Index<'_, E> {
                     state.want_newer();
                 }
             }
-            Layer::Fg(_) | Layer::Sherman(_) => {
+            Layer::Fg(_) | Layer::InnerCache(_) => {
                 let child = hint.addr;
                 state.note_unlisted(Entry { low, child });
             }
@@ -215,7 +222,7 @@ impl<E: Endpoint> Index<'_, E> {
         if !self.is_current() {
             return;
         }
-        if let Layer::Sherman(layer) = &mut *self.state.layer.borrow_mut() {
+        if let Layer::InnerCache(layer) = &mut *self.state.layer.borrow_mut() {
             layer.learn_listed(level, child);
         }
     }
@@ -226,15 +233,23 @@ impl<E: Endpoint> Index<'_, E> {
             return;
         }
         match &mut *self.state.layer.borrow_mut() {
-            Layer::Sherman(layer) => layer.forget(level, low),
+            Layer::InnerCache(layer) => layer.forget(level, low),
             Layer::RfTree(layer) if level == 1 => layer.learn_node(sibling),
             _ => {}
         }
     }
 
+    /// The node that a descent began with has split: the node of that level which led there is read
+    /// anew next time, and may list the new one. Else each operation would follow the link.
+    fn note_old_start(&self, key: u64, led_from: u16) {
+        if let Layer::InnerCache(layer) = &mut *self.state.layer.borrow_mut() {
+            layer.forget(led_from, key);
+        }
+    }
+
     /// A leaf was not what the tree, or what is cached of it, says.
     pub(super) fn note_wrong_hint(&self, key: u64) {
-        if let Layer::Sherman(layer) = &mut *self.state.layer.borrow_mut() {
+        if let Layer::InnerCache(layer) = &mut *self.state.layer.borrow_mut() {
             layer.forget(1, key);
         }
     }
@@ -248,7 +263,7 @@ impl<E: Endpoint> Index<'_, E> {
         count_max: usize,
     ) -> Result<Vec<RemoteAddr>, IndexError> {
         let held = match &*self.state.layer.borrow() {
-            Layer::Sherman(layer) => layer.leaves_from(key),
+            Layer::InnerCache(layer) => layer.leaves_from(key),
             _ => Vec::new(),
         };
         let mut leaves = held;
@@ -396,7 +411,7 @@ impl<E: Endpoint> Index<'_, E> {
     fn known_parent(&self, low: u64) -> Option<RemoteAddr> {
         match &*self.state.layer.borrow() {
             Layer::RfTree(layer) => layer.node_for(low),
-            Layer::Sherman(layer) => layer.node_for(low),
+            Layer::InnerCache(layer) => layer.node_for(low),
             _ => None,
         }
     }

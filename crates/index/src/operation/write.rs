@@ -457,7 +457,7 @@ fn post_change(
 /// be waited for.
 fn leaf_to_lock(layer: &Layer, key: u64) -> Option<Hint> {
     match layer {
-        Layer::Sherman(_) => None,
+        Layer::InnerCache(_) => None,
         other => one_leaf_of(other, key),
     }
 }

@@ -27,8 +27,10 @@ pub struct Descent {
 /// One key of many.
 #[derive(Clone, Debug)]
 struct Walker {
+    start: RemoteAddr,
     at: Option<RemoteAddr>,
-    found: Option<InnerNode>,
+    is_start_old: bool,
+    found: Option<Descent>,
 }
 
 impl<E: Endpoint> TreeAccess<'_, E> {
@@ -90,7 +92,7 @@ impl<E: Endpoint> TreeAccess<'_, E> {
     }
 
     /// [`descend`](Self::descend) to the level above the leaves for many keys, each from its own
-    /// `start`, telling `met` of every node: one round trip per level for all of them. What is
+    /// start, telling `met` of every node: one round trip per level for all of them. What is
     /// torn, or has split, costs its own.
     ///
     /// # Errors
@@ -99,13 +101,10 @@ impl<E: Endpoint> TreeAccess<'_, E> {
         &self,
         batch: &mut Batch,
         keys: &[u64],
-        start: impl Fn(u64) -> RemoteAddr,
+        starts: &[RemoteAddr],
         met: impl Fn(&InnerNode),
-    ) -> Result<Vec<Option<InnerNode>>, IndexError> {
-        let walkers = keys.iter().map(|key| Walker {
-            at: Some(start(*key)),
-            found: None,
-        });
+    ) -> Result<Vec<Option<Descent>>, IndexError> {
+        let walkers = starts.iter().map(|start| Walker::new(*start));
         let mut walkers: Vec<Walker> = walkers.collect();
         for _ in 0..HOP_COUNT_MAX {
             let mut wanted: Vec<RemoteAddr> = walkers.iter().filter_map(|it| it.at).collect();
@@ -168,19 +167,32 @@ impl<E: Endpoint> TreeAccess<'_, E> {
 }
 
 impl Walker {
+    fn new(start: RemoteAddr) -> Self {
+        Self {
+            start,
+            at: Some(start),
+            is_start_old: false,
+            found: None,
+        }
+    }
+
     fn step(&mut self, batch: &mut Batch, node: Option<&InnerNode>, key: u64) {
-        let Some(node) = node else {
-            self.at = None;
+        let (Some(addr), Some(node)) = (self.at.take(), node) else {
             return;
         };
         self.at = match node.way(key) {
             Way::On(next) => {
                 batch.cost_mut().links += 1;
+                self.is_start_old |= addr == self.start;
                 Some(next)
             }
             Way::Lost => None,
             Way::Here if node.level() == 1 => {
-                self.found = Some(node.clone());
+                self.found = Some(Descent {
+                    addr,
+                    node: node.clone(),
+                    is_start_old: self.is_start_old,
+                });
                 None
             }
             Way::Here => node.child_of(key).map(|entry| entry.child.place()),

@@ -1,5 +1,5 @@
 //! A tree of inner nodes in far memory, over the leaves of a table: what the search layers
-//! `rf-tree`, `fg` and `sherman` find leaves by (DESIGN 5; RF-tree: the Spread approach).
+//! `rf-tree`, `fg`, `sherman` and `cell` find leaves by (DESIGN 5; RF-tree: the Spread approach).
 //!
 //! The tree is a B-link tree whose lowest level is the data layer. All that it says is a hint: a
 //! child that it lists may have split; the leaf says so itself. So a tree may lack entries, for a

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use farleaf_executor::block_on;
 use farleaf_index::hint::SearchLayer;
+use farleaf_index::inner_cache::{CACHE_BYTES_DEFAULT, InnerCacheLayer};
 use farleaf_index::rf_tree::SearchLayerCache;
-use farleaf_index::sherman::{CACHE_BYTES_DEFAULT, ShermanLayer};
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
@@ -62,20 +62,20 @@ async fn tree(
     let level: Level = tree.level(head.generation).await?;
     let leaf_count = level.entries.len() as u64;
     let mut cached_fences = Vec::new();
-    let metadata_bytes = match kind {
-        LayerKind::RfTree => {
+    let metadata_bytes = match (kind, kind.cached_level_min()) {
+        (LayerKind::RfTree, _) => {
             let cache = Arc::new(SearchLayerCache::new(head, level));
             RfTreeLayer::new(cache).metadata_bytes()
         }
-        LayerKind::Sherman => {
+        (_, Some(level_min)) => {
             // As it is when it has met every node, as far as the budget goes.
             cached_fences = level.nodes.iter().map(|node| node.low).collect();
-            let mut layer = ShermanLayer::new(head, CACHE_BYTES_DEFAULT);
+            let mut layer = InnerCacheLayer::new(head, CACHE_BYTES_DEFAULT, level_min);
             let visit = |_, node: &_| layer.keep(node);
             tree.nodes(head.generation, visit).await?;
             layer.metadata_bytes()
         }
-        _ => FgLayer::new(head).metadata_bytes(),
+        (_, None) => FgLayer::new(head).metadata_bytes(),
     };
     Ok(Searched {
         leaf_count,

@@ -1,7 +1,7 @@
 //! What the page's words mean.
 
 /// Each word, and what it means on the page.
-pub(super) const GLOSSARY: [(&str, &str); 25] = [
+pub(super) const GLOSSARY: [(&str, &str); 26] = [
     (
         "rolex",
         "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, \
@@ -23,6 +23,12 @@ pub(super) const GLOSSARY: [(&str, &str); 25] = [
         "The same tree, of which each session caches inner nodes one by one; it has met all of them \
          when an experiment begins. Writers of a compute node wait for a leaf's lock among \
          themselves, and hand it over.",
+    ),
+    (
+        "cell",
+        "The same tree, of which each session caches all levels but the lowest, so that a get reads \
+         one inner node and one leaf: in the place of Cell, whose clients cache the upper four of \
+         five levels.",
     ),
     (
         "fg",

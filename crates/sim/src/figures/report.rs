@@ -176,6 +176,7 @@ pub(super) fn colour(layer: LayerKind) -> Colour {
         LayerKind::RfTree => Colour::Green,
         LayerKind::Fg => Colour::Grey,
         LayerKind::Sherman => Colour::Red,
+        LayerKind::Cell => Colour::Brown,
         LayerKind::Xstore => Colour::Teal,
         LayerKind::Rpc => Colour::Purple,
     }

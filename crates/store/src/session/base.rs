@@ -9,10 +9,10 @@ use std::sync::Arc;
 use farleaf_executor::{backoff, block_on};
 use farleaf_fabric::{Batch, BatchError, Cost, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::fg::FgLayer;
+use farleaf_index::inner_cache::InnerCacheLayer;
 use farleaf_index::operation::LINK_COUNT_MAX_DEFAULT;
 use farleaf_index::partial::Budget;
 use farleaf_index::rf_tree::RfTreeLayer;
-use farleaf_index::sherman::ShermanLayer;
 use farleaf_index::snapshot::{PagedSnapshot, read_paged};
 use farleaf_index::tree::TreeAccess;
 use farleaf_index::tree::head::read_head;
@@ -225,12 +225,12 @@ impl<H: Host> SessionCore<H> {
         }
         self.share().learn_nodes(&self.endpoint).await?;
         let head = read_head(&tree.leaves, root).await?;
-        Ok(match kind {
-            LayerKind::Sherman => {
-                let layer = ShermanLayer::new(head, self.options.cache_bytes());
-                Layer::Sherman(Box::new(layer))
+        Ok(match kind.cached_level_min() {
+            Some(level_min) => {
+                let layer = InnerCacheLayer::new(head, self.options.cache_bytes(), level_min);
+                Layer::InnerCache(Box::new(layer))
             }
-            _ => Layer::Fg(FgLayer::new(head)),
+            None => Layer::Fg(FgLayer::new(head)),
         })
     }
 

@@ -11,8 +11,6 @@ use super::retraining::eventually;
 const COUNT: u64 = 40_000;
 /// One in so many records stays.
 const LEFT_SHARE: u64 = 20;
-const TREES: [LayerKind; 3] = [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman];
-
 fn loaded(pool: &Pool, name: &str, layer: LayerKind) -> (Session, Table) {
     let options = TableOptions {
         layer,
@@ -39,7 +37,7 @@ fn crowd(table: &Table, model: &mut BTreeMap<u64, u64>, behind: u64) {
 /// leased for the old one, whose memory others get.
 #[test]
 fn emptied_leaves_are_merged_and_memory_comes_back() {
-    for layer in TREES {
+    for layer in super::TREES {
         for pool in mapped_retraining_pools(64) {
             let (session, table) = loaded(&pool, "t", layer);
             let mut model: BTreeMap<u64, u64> = (0..COUNT).map(|key| (key * 1000, key)).collect();

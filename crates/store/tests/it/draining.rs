@@ -18,7 +18,7 @@ fn a_node_is_drained_under_load() {
 /// Promise (V5, K2, K3): so it is of the leaves and inner nodes of tables with a tree.
 #[test]
 fn a_node_with_trees_is_drained_under_load() {
-    for layer in [LayerKind::RfTree, LayerKind::Fg, LayerKind::Sherman] {
+    for layer in super::TREES {
         drain_under_load(layer, 60_000);
     }
 }

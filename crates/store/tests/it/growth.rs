@@ -73,6 +73,8 @@ fn another_session_finds_what_splits_moved() {
             let per_get = match options.layer {
                 // Root, another level or two, the leaf: nothing is cached.
                 LayerKind::Fg => 4,
+                // The lowest inner node, which a session does not keep, and the leaf.
+                LayerKind::Cell => 2,
                 _ => 1,
             };
             assert!(

@@ -176,6 +176,8 @@ fn sessions_that_were_open_follow_a_load_in_a_few_round_trips() {
             let per_get = match layer {
                 // Three levels of inner nodes, and the leaf.
                 LayerKind::Fg => 4,
+                // The lowest of them, and the leaf.
+                LayerKind::Cell => 2,
                 _ => 1,
             };
             assert!(gets.cost.round_trips < 105_000 * per_get, "{gets:?}");

@@ -32,6 +32,14 @@ const MAPPED: [EmbeddedFabric; 2] = [EmbeddedFabric::Mem, EmbeddedFabric::Shm { 
 /// Three nodes, so that a batch is a message to each that it concerns.
 const NODES: EmbeddedFabric = EmbeddedFabric::Nodes { node_count: 3 };
 
+/// Search layers that find leaves by a tree.
+const TREES: [LayerKind; 4] = [
+    LayerKind::RfTree,
+    LayerKind::Fg,
+    LayerKind::Sherman,
+    LayerKind::Cell,
+];
+
 /// A pool of this process, over each fabric in turn, of which the last has everything that `tcp`
 /// to one node has. Nothing in it changes by itself.
 fn pools(size_mib: u64) -> Vec<Pool> {
@@ -83,6 +91,7 @@ fn all_options() -> Vec<TableOptions> {
         (LayerKind::RfTree, 8),
         (LayerKind::Fg, 12),
         (LayerKind::Sherman, 16),
+        (LayerKind::Cell, 8),
         (LayerKind::Rpc, 8),
     ];
     let options = all.map(|(layer, slots)| TableOptions {

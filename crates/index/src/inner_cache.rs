@@ -1,12 +1,16 @@
-//! Sherman's index cache: inner nodes of the tree under a byte budget, found by level and key, so
-//! that one of the level above the leaves is found without those above it.
+//! Inner nodes of the tree under a byte budget, found by level and key, so that one of the level
+//! above the leaves is found without those above it. What was not used lately is evicted by CLOCK,
+//! which comes near to LRU and writes nothing on a hit. Each session has a cache of its own.
 //!
-//! Its hierarchical locks, by which writers of a process wait for a leaf among themselves and hand
-//! it over, are [`farleaf_leaf::local_locks`].
-//!
-//! Where it departs: what was not used lately is evicted by CLOCK, which comes near to LRU and
-//! writes nothing on a hit; each session has a cache of its own; and a lock that is handed over
-//! names its new owner, so that it can be recovered from whichever of them dies.
+//! - `sherman` keeps nodes of all levels (Sherman, SIGMOD'22). Its hierarchical locks, by which
+//!   writers of a process wait for a leaf among themselves and hand it over, are
+//!   [`farleaf_leaf::local_locks`]. Where it departs: a lock that is handed over names its new
+//!   owner, so that it can be recovered from whichever of them dies.
+//! - `cell` keeps those of all levels but the lowest, which lists the leaves: what XStore's paper
+//!   (OSDI'20, section 7) compares itself with as Cell (ATC'16), whose clients cache the upper
+//!   four levels of a B-link tree. For the paper's 100 million keys a tree of ours has five;
+//!   counted from below, a smaller tree keeps that one READ of an inner node. Where it departs:
+//!   clients write by themselves, as in all trees of ours, where Cell's server does.
 
 use farleaf_types::RemoteAddr;
 
@@ -39,21 +43,24 @@ impl CachedNode {
     }
 }
 
-/// One session's Sherman layer on one table.
+/// One session's cache of one table's inner nodes.
 #[derive(Debug)]
-pub struct ShermanLayer {
+pub struct InnerCacheLayer {
     head: Head,
     cache: Clock<(u16, u64), CachedNode>,
     budget_bytes: u64,
+    /// The lowest level of which nodes are kept; 1: that above the leaves.
+    level_min: u16,
 }
 
-impl ShermanLayer {
-    /// An empty cache of so many bytes.
-    pub fn new(head: Head, budget_bytes: u64) -> Self {
+impl InnerCacheLayer {
+    /// An empty cache of so many bytes, of the nodes of this level and those above it.
+    pub fn new(head: Head, budget_bytes: u64, level_min: u16) -> Self {
         Self {
             head,
             cache: Clock::default(),
             budget_bytes,
+            level_min,
         }
     }
 
@@ -85,12 +92,14 @@ impl ShermanLayer {
     }
 
     /// The node to read first on the way to a key's node of a level: a child of the lowest one that
-    /// is cached, or the root.
-    pub fn start_for(&self, key: u64, level: u16) -> RemoteAddr {
-        let mut levels = level + 1..=self.head.height();
-        let held = levels.find_map(|level| self.held(level, key));
-        let child = held.and_then(|node| Some(node.entries[node.index_of(key)?].child));
-        child.unwrap_or(self.head.root).place()
+    /// is cached, with the level of that, or the root.
+    pub fn start_for(&self, key: u64, level: u16) -> (RemoteAddr, Option<u16>) {
+        let held = (level + 1..=self.head.height()).find_map(|above| {
+            let node = self.held(above, key)?;
+            let entry = node.entries[node.index_of(key)?];
+            Some((entry.child.place(), Some(above)))
+        });
+        held.unwrap_or((self.head.root.place(), None))
     }
 
     /// The node that a leaf with this lower fence is to be listed in, as far as the cache tells.
@@ -112,8 +121,11 @@ impl ShermanLayer {
         entries.map(|entry| entry.child.place()).collect()
     }
 
-    /// Keeps a node that was read.
+    /// Keeps a node that was read, if it is of a level that is cached.
     pub fn keep(&mut self, node: &InnerNode) {
+        if node.level() < self.level_min {
+            return;
+        }
         let cached = CachedNode {
             level: node.level(),
             high: node.high(),
@@ -166,7 +178,7 @@ impl ShermanLayer {
     }
 }
 
-impl SearchLayer for ShermanLayer {
+impl SearchLayer for InnerCacheLayer {
     /// Where the cache says, or else the first leaf: far memory has to tell.
     fn locate(&self, key: u64) -> Hint {
         self.locate_held(key).unwrap_or(Hint {
