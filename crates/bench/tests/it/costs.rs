@@ -33,8 +33,9 @@ fn counts_are_the_same_in_every_run() {
 }
 
 /// Promise: counts are those that the layers are made for: a get is one round trip with what leads
-/// to leaves at hand, one per level without, two with all levels but the lowest; a write takes one more, one compare-and-swap, and
-/// the words of its record; a scan of 100 reads what 100 records take.
+/// to leaves at hand, one per level without, two with all levels but the lowest; a write takes one
+/// more, one compare-and-swap, and the words of its record; a scan of 100 reads what 100 records
+/// take.
 #[test]
 fn counts_are_those_of_the_layers() {
     let rows = counted();
