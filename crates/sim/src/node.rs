@@ -53,6 +53,8 @@ pub struct Node {
     events: Receiver<AgentEvent>,
     /// As which the agent works.
     agent: Cell<Option<(ClientId, OwnerWord)>>,
+    /// As which workers and trainers work in the run, the longest there first.
+    hired: RefCell<Vec<ClientId>>,
     desk: Arc<Desk>,
     server: Arc<TableServer>,
     /// Whether sessions can make calls.
@@ -105,6 +107,7 @@ impl Node {
             clients: RefCell::default(),
             events,
             agent: Cell::default(),
+            hired: RefCell::default(),
             still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&desk))),
             desk,
             server: Arc::new(TableServer::new(REGION_SIZE_BYTES)),
@@ -439,6 +442,23 @@ impl Node {
     /// As which the agent works, if there is one.
     pub fn agent_client(&self) -> Option<ClientId> {
         self.agent.get().map(|(client, _)| client)
+    }
+
+    /// A worker or trainer has a session.
+    pub fn hire(&self, client: ClientId) {
+        self.hired.borrow_mut().push(client);
+    }
+
+    /// It has none any more.
+    pub fn dismiss(&self, client: ClientId) {
+        self.hired.borrow_mut().retain(|hired| *hired != client);
+    }
+
+    /// As which one of those works that have a session, counted around.
+    pub fn worker_client(&self, number: usize) -> Option<ClientId> {
+        let hired = self.hired.borrow();
+        let index = number.checked_rem(hired.len())?;
+        Some(hired[index])
     }
 
     /// The agent has stopped, wherever it was: no verb of it takes effect any more.

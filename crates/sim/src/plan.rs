@@ -11,7 +11,9 @@ use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_node::retrain::RetrainPolicy;
 
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
-use mishap::{draw_faults, draw_node_faults, draw_retraining_faults, draw_when};
+use mishap::{
+    draw_faults, draw_node_faults, draw_retraining_faults, draw_when, draw_worker_faults,
+};
 use operations::{
     Weights, all_records, draw_budgets, draw_client, draw_keys, some_records, visit_other_table,
 };
@@ -144,6 +146,9 @@ impl Plan {
         };
         let befalling = (clients.len(), is_drained);
         faults.extend(draw_node_faults(&mut of_nodes, node_count, befalling));
+        if profile == Profile::Xstore {
+            faults.extend(draw_worker_faults(&mut of_nodes));
+        }
         Self {
             seed: random.bits(),
             freedoms,
@@ -357,10 +362,12 @@ fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
 /// Where mishaps are drawn that nodes have a part in, half of the pools have several.
 fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
     match profile {
-        Profile::Crashes | Profile::Retraining | Profile::Trees | Profile::Compaction => {
-            *random.choose(&[1, 1, 2, 3])
-        }
-        Profile::Calm | Profile::NodeLoss | Profile::Calls | Profile::Xstore => 1,
+        Profile::Crashes
+        | Profile::Retraining
+        | Profile::Trees
+        | Profile::Compaction
+        | Profile::Xstore => *random.choose(&[1, 1, 2, 3]),
+        Profile::Calm | Profile::NodeLoss | Profile::Calls => 1,
     }
 }
 
@@ -441,6 +448,19 @@ mod tests {
             let count = texts.iter().filter(|text| text.contains(word)).count();
             assert!(count > 0, "no seed draws {word}");
             assert!(count < texts.len(), "every seed draws {word}");
+        }
+    }
+
+    /// And what befalls the node's own sessions, and the nodes that hold leaves of tables that it
+    /// trains.
+    #[test]
+    fn plans_of_models_have_nodes_and_workers_that_fail() {
+        let texts: Vec<String> = (0..200)
+            .map(|seed| format!("{:?}", Plan::draw(seed, Profile::Xstore)))
+            .collect();
+        for word in ["WorkerBreak", "DuringWorker", "MemberLoss", "node_count: 3"] {
+            let count = texts.iter().filter(|text| text.contains(word)).count();
+            assert!((1..texts.len()).contains(&count), "{word}: {count}");
         }
     }
 

@@ -92,6 +92,8 @@ struct Stage {
     is_lost: Cell<bool>,
     /// Another node than the home has been lost.
     has_lost_member: Cell<bool>,
+    /// A session of the node's own has lost its connection.
+    has_broken_worker: Cell<bool>,
 }
 
 /// One client, as mishaps find it.
@@ -135,6 +137,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         reached: RefCell::default(),
         is_lost: Cell::default(),
         has_lost_member: Cell::default(),
+        has_broken_worker: Cell::default(),
     });
     let tasks = Tasks::new(&world);
     for (number, client) in plan.clients.iter().enumerate() {

@@ -206,7 +206,7 @@ impl<E: Endpoint + Debug> Session<E> {
         &self,
         operation: &Operation,
         expected: Option<u64>,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer, Unexpected> {
         let _under_way = UnderWay::begin(&self.under_way_count);
         let done = match operation {
             Operation::Create(shape) => self.create(shape).await,
@@ -219,7 +219,8 @@ impl<E: Endpoint + Debug> Session<E> {
             Operation::Other(inner) => {
                 let table = self.other.borrow().clone();
                 let Some(table) = table else {
-                    return Err("the table that comes and goes is not open".to_owned());
+                    let text = "the table that comes and goes is not open".to_owned();
+                    return Err(Unexpected::Failed(text));
                 };
                 let done = self.perform_on(&table, inner, expected).await;
                 if matches!(&done, Err(error) if is_dropped(error)) {
@@ -345,8 +346,20 @@ fn is_dropped(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TableDropped { .. })
 }
 
-/// What an error means for a history. `Err`: none that may happen in a run.
-fn classify(error: &Error) -> Result<Answer, String> {
+/// What an operation does not end with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unexpected {
+    /// The node could not do it, and may have done it: what nobody is told whose node has lost no
+    /// session of its own.
+    #[error("{0}")]
+    Refused(String),
+    /// In no run.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What an error means for a history. `Err`: none that may happen in every run.
+fn classify(error: &Error) -> Result<Answer, Unexpected> {
     let text = error.to_string();
     let failure = match error.kind() {
         ErrorKind::Fabric(failure) => Some(failure),
@@ -359,11 +372,12 @@ fn classify(error: &Error) -> Result<Answer, String> {
         return match failure.kind() {
             BatchErrorKind::NodeLost { .. } => Ok(Answer::NodeLost),
             BatchErrorKind::Unknown { .. } => Ok(Answer::Unknown(text)),
-            _ => Err(text),
+            _ => Err(Unexpected::Failed(text)),
         };
     }
     let refusal = match error.kind() {
         ErrorKind::Call(CallError::Unanswered) => return Ok(Answer::Unknown(text)),
+        ErrorKind::Call(CallError::Refused { .. }) => return Err(Unexpected::Refused(text)),
         ErrorKind::NodeLost { .. } => return Ok(Answer::NodeLost),
         ErrorKind::TableNotFound { .. } => return Ok(Answer::Absent),
         ErrorKind::TableDropped { .. } => Refusal::TableDropped,
@@ -371,7 +385,7 @@ fn classify(error: &Error) -> Result<Answer, String> {
         ErrorKind::SessionUnknown => Refusal::SessionUnknown,
         ErrorKind::Full(_) | ErrorKind::NoLeaf { .. } => Refusal::Full,
         ErrorKind::Load(LoadError::TableNotEmpty) => Refusal::TableNotEmpty,
-        _ => return Err(text),
+        _ => return Err(Unexpected::Failed(text)),
     };
     Ok(Answer::Nothing(refusal))
 }

@@ -44,11 +44,13 @@ impl Employer for SimEmployer {
         let owner = self.node.register(endpoint.client());
         let mut clients = self.clients.borrow_mut();
         clients.insert(owner.word(), endpoint.client());
+        self.node.hire(endpoint.client());
         Ok((endpoint, owner))
     }
 
     fn dismiss(&self, owner: OwnerWord) {
         if let Some(client) = self.clients.borrow_mut().remove(&owner.word()) {
+            self.node.dismiss(client);
             self.node.fence(client, owner);
         }
     }

@@ -8,6 +8,7 @@ use farleaf_index::rpc::{
     Change, Failure, LOAD_PART_COUNT_MAX, MULTI_GET_COUNT_MAX, Reply, Request, SCAN_COUNT_MAX,
 };
 use farleaf_message::CallError;
+use farleaf_types::NodeId;
 
 use crate::async_table::Rare;
 use crate::host::Host;
@@ -51,6 +52,7 @@ impl<H: Host> AsyncTable<H> {
         self.session.call(batch, &bytes, room).await?;
         match Reply::decode(&reply) {
             Ok(Reply::Failed(failure)) => Err(self.failed(failure)),
+            Ok(Reply::NodeLost(NodeId(number))) => Err(ErrorKind::NodeLost { number }.into()),
             Ok(reply) => Ok(reply),
             Err(bad) => Err(ErrorKind::BadReply(bad.text()).into()),
         }

@@ -2,13 +2,15 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | 0 or a [`Failure`] (8), whether there is a value (8), shape (16), how many (32) |
+//! | 0 | 0, a [`Failure`] or 7 (8), whether there is a value (8), shape (16), how many (32) |
 //! | 1.. | the value; values, each behind whether there is one; records; or a number |
+//!
+//! With 7, a node is lost, whose number is where there is how many.
 //!
 //! The shape "looked up" says how many words follow the value: the leaf, what there is that is
 //! newer (32 bits: 0 nothing, 1 a head, 2 a sub-model) and which sub-model (32), and that.
 
-use farleaf_types::RemoteAddr;
+use farleaf_types::{NodeId, RemoteAddr};
 use thiserror::Error;
 
 use super::words::{BadWords, Words, put};
@@ -32,6 +34,9 @@ pub enum Reply {
     Looked(Box<Looked>),
     /// Nothing has changed, and why.
     Failed(Failure),
+    /// What was asked needs this node of the pool, which is lost (U4). As for who changes leaves by
+    /// itself: whether a change was done is of no use to anybody any more.
+    NodeLost(NodeId),
 }
 
 /// The answer to who has not found a key by the models that it has.
@@ -108,6 +113,9 @@ impl Failure {
         }
     }
 }
+
+/// In the place of a [`Failure`]; the node's number is where there is how many.
+const NODE_LOST: u64 = 7;
 
 /// What shape of reply a request has.
 const FOUND: u64 = 0;
@@ -201,6 +209,7 @@ impl Reply {
             Self::Count(count) => put(bytes, [head(COUNT, 1), *count]),
             Self::Looked(looked) => looked.put(bytes),
             Self::Failed(failure) => put(bytes, [failure.number()]),
+            Self::NodeLost(node) => put(bytes, [NODE_LOST | u64::from(node.0) << 32]),
         }
     }
 
@@ -216,6 +225,12 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadWords> {
         let mut words = Words::new(bytes)?;
         let head = words.next()?;
+        if head & 0xFFFF_FFFF == NODE_LOST {
+            words.end()?;
+            let node = u8::try_from(head >> 32);
+            let node = node.map_err(|_| BadWords("a reply with a node of no pool"))?;
+            return Ok(Self::NodeLost(NodeId(node)));
+        }
         if head & 0xFF != 0 {
             let failure = Failure::ALL.into_iter().find(|it| it.number() == head);
             words.end()?;
@@ -313,6 +328,7 @@ mod tests {
             any::<u64>().prop_map(Reply::Count),
             looked().prop_map(|looked| Reply::Looked(Box::new(looked))),
             (0..Failure::ALL.len()).prop_map(|index| Reply::Failed(Failure::ALL[index])),
+            any::<u8>().prop_map(|node| Reply::NodeLost(NodeId(node))),
         ]
     }
 
@@ -324,6 +340,8 @@ mod tests {
         let words = [0x0000_0002_0001_0000_u64, 0, 0, 1, 7];
         assert_eq!(bytes, words.map(u64::to_le_bytes).concat());
         assert_eq!(bytes.len(), Reply::size_bytes(2));
+        Reply::NodeLost(NodeId(3)).encode(&mut bytes);
+        assert_eq!(bytes, 0x0000_0003_0000_0007_u64.to_le_bytes());
     }
 
     proptest! {
@@ -341,7 +359,7 @@ mod tests {
         /// Promise: any bytes are a reply or an error, and a reply is written as it was read.
         #[test]
         fn any_bytes_can_be_read(
-            head in 0..6_u64,
+            head in 0..9_u64,
             shape in 0..6_u64,
             count in 0..4_u64,
             rest: Vec<u64>,

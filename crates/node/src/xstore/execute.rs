@@ -52,6 +52,8 @@ impl<B: Employer> Worker<B> {
                 Ok(Reply::Failed(Failure::Dropped))
             }
             Err(error) if error.is_full() => Ok(Reply::Failed(Failure::PoolFull)),
+            // U4: the client is told as it would be of its own READs.
+            Err(error) if let Some(node) = error.lost_node() => Ok(Reply::NodeLost(node)),
             Err(error) => {
                 let is_unknown = hired.broken.get();
                 hired.note_failure(&error);

@@ -57,6 +57,12 @@ pub enum Mishap {
         /// How long.
         duration: Nanos,
     },
+    /// A session of a worker or a trainer of the node loses its connection: what it has under way
+    /// is of unknown outcome, and another takes its place (V6).
+    WorkerBreak {
+        /// Of those that there are then, which, counted around.
+        number: usize,
+    },
     /// The node restarts with empty memory.
     NodeLoss,
     /// A node of the pool, not its home, is to be left: its leaves are moved to the others, and
@@ -81,6 +87,15 @@ pub enum When {
     /// In the middle of a batch of the node's agent; or of the next one, if it dies before that.
     DuringAgent {
         /// Which, of those that are large enough.
+        number: u64,
+        /// How many verbs are enough.
+        verb_count_min: usize,
+    },
+    /// The same of a worker or a trainer, which is then the one that it befalls.
+    DuringWorker {
+        /// Of those that there are, which, counted around.
+        worker: usize,
+        /// Which of its batches, of those that are large enough.
         number: u64,
         /// How many verbs are enough.
         verb_count_min: usize,
@@ -147,7 +162,8 @@ pub enum Profile {
     /// call (J1 to J6, E1 to E9).
     Calls,
     /// All that of `Calls`, on tables whose leaves the node changes, and whose models it trains all
-    /// the time (Y1 to Y7, Z1 to Z3).
+    /// the time (Y1 to Y7, Z1 to Z3); workers and trainers lose their connections, and other nodes
+    /// of the pool are lost.
     Xstore,
 }
 
@@ -244,6 +260,27 @@ pub(super) fn draw_faults(random: &mut Random, client_count: usize) -> Vec<Fault
                 },
                 _ => draw_when(random, client),
             };
+            Fault { when, mishap }
+        })
+        .collect()
+}
+
+/// Breaks of connections of the node's own workers and trainers, in a stream of their own.
+pub(super) fn draw_worker_faults(random: &mut Random) -> Vec<Fault> {
+    let fault_count = *random.choose(&[0, 0, 1, 2, 4]);
+    (0..fault_count)
+        .map(|_| {
+            let number = random.below(8) as usize;
+            let when = if random.chance(800) {
+                When::DuringWorker {
+                    worker: number,
+                    number: 1 + random.magnitude(20),
+                    verb_count_min: *random.choose(&[1, 1, 3, SPLIT_VERB_COUNT_MIN]),
+                }
+            } else {
+                When::At(random.magnitude(400_000))
+            };
+            let mishap = Mishap::WorkerBreak { number };
             Fault { when, mishap }
         })
         .collect()

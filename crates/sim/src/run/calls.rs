@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::rc::Rc;
 
 use farleaf_fabric::Batch;
+use farleaf_index::IndexError;
 use farleaf_node::calls::dispatcher::Pile;
 use farleaf_node::calls::{Dispatcher, Task};
 use farleaf_node::xstore::{Trainer, Worker};
@@ -85,7 +86,7 @@ async fn serve(own: &Rc<Stage>, crew: &Rc<Tasks<'static>>) {
         sleep(world, LOOK_INTERVAL).await;
     }
     for worker in workers.take() {
-        own.expect(
+        own.expect_of_worker(
             "a worker cannot give back what it holds",
             worker.close().await,
         );
@@ -100,7 +101,7 @@ async fn follow_all(stage: &Stage, workers: &IdleWorkers) {
         let Some(worker) = worker else {
             return;
         };
-        stage.expect("a worker cannot follow", worker.follow().await);
+        stage.expect_of_worker("a worker cannot follow", worker.follow().await);
         workers.borrow_mut().push_back(worker);
     }
 }
@@ -125,20 +126,31 @@ async fn train(stage: &Stage) {
         // There may be no room for models: clients do without.
         match trainer.train_next().await {
             Err(error) if !error.is_full() => {
-                stage.expect::<(), _>("models cannot be trained", Err(error));
+                stage.expect_of_worker("models cannot be trained", Err(error));
             }
             _ => {}
         }
         let followed = trainer.worker().follow().await;
-        stage.expect("a trainer cannot follow", followed);
+        stage.expect_of_worker("a trainer cannot follow", followed);
         let delay = world.borrow_mut().random().magnitude(TRAINER_DELAY_MAX);
         sleep(world, LOOK_INTERVAL + delay).await;
     }
     let closed = trainer.worker().close().await;
-    stage.expect("a trainer cannot give back what it holds", closed);
+    stage.expect_of_worker("a trainer cannot give back what it holds", closed);
 }
 
 impl Stage {
+    /// Something that fails only for who has lost its connection, or needs a node that is lost.
+    fn expect_of_worker(&self, what: &str, outcome: Result<(), IndexError>) {
+        let may_fail = |error: &IndexError| {
+            let met_loss = self.has_lost_member.get() && error.lost_node().is_some();
+            met_loss || self.has_broken_worker.get() && error.fabric_failure().is_some()
+        };
+        if !matches!(&outcome, Err(error) if may_fail(error)) {
+            self.expect(what, outcome);
+        }
+    }
+
     /// Something that does not fail in any run.
     fn expect<T, E: Display>(&self, what: &str, outcome: Result<T, E>) {
         if let Err(error) = outcome {

@@ -15,7 +15,7 @@ use crate::fabric::executor::{Tasks, sleep};
 use crate::fabric::world::Nanos;
 use crate::history::{Answer, Operation, Refusal};
 use crate::plan::ClientPlan;
-use crate::session::{Session, SimHost};
+use crate::session::{Session, SimHost, Unexpected};
 
 /// Time between two looks of a process at the pool, in virtual time.
 const PROCESS_TICK: Nanos = 15_000;
@@ -187,11 +187,12 @@ async fn perform(
     let answered = session.perform(&operation, expected).await;
     let answer = answered.unwrap_or_else(|error| {
         // Whoever meets an empty node may say so in any words.
-        if !stage.is_lost.get() {
+        let is_met = matches!(error, Unexpected::Refused(_)) && stage.has_broken_worker.get();
+        if !stage.is_lost.get() && !is_met {
             let how = format!("{operation:x?} failed: {error}");
             stage.complain(Violation::new("errors", how));
         }
-        Answer::Unknown(error)
+        Answer::Unknown(error.to_string())
     });
     stage.note(|| format!("client {number} is told {answer:x?}"));
     stage.print(&answer);

@@ -44,6 +44,17 @@ async fn living_agent(stage: &Stage) -> Option<ClientId> {
     None
 }
 
+/// A worker or trainer that has a session, as soon as there is one. `None`: nobody works any more.
+async fn hired_worker(stage: &Stage, number: usize) -> Option<ClientId> {
+    while stage.busy.get() > 0 && !stage.is_lost.get() {
+        if let Some(client) = stage.node.worker_client(number) {
+            return Some(client);
+        }
+        sleep(&stage.node.world, AGENT_START).await;
+    }
+    None
+}
+
 /// Waits for the moment of a mishap.
 async fn wait(stage: &Stage, when: When) {
     let world = &stage.node.world;
@@ -57,6 +68,16 @@ async fn wait(stage: &Stage, when: When) {
         }
         When::DuringRetraining { phase, number } => {
             wait_for_agent(stage, number, Wanted::Phase(phase)).await;
+        }
+        When::DuringWorker {
+            worker,
+            number,
+            verb_count_min,
+        } => {
+            if let Some(client) = hired_worker(stage, worker).await {
+                let wanted = Wanted::Changes(verb_count_min);
+                sleep_until_during(world, client, number, wanted).await;
+            }
         }
         When::DuringEnqueueing { client } => {
             let client = stage.actors.borrow()[client].client;
@@ -140,6 +161,12 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
             sleep(world, fenced_after).await;
             stage.node.fence_agent();
             start_agent(stage, crew);
+        }
+        Mishap::WorkerBreak { number } => {
+            if let Some(client) = stage.node.worker_client(number) {
+                stage.has_broken_worker.set(true);
+                world.borrow_mut().break_connection(client);
+            }
         }
         Mishap::AgentPause { duration } => {
             let until = world.borrow().now() + duration;

@@ -93,6 +93,7 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
     // And what a split was to link is nobody's, if its leaf was lost meanwhile (U4).
     let is_judged = are_spared
         && is_agent_spared
+        && !stage.has_broken_worker.get()
         && plan.table.retraining.is_none()
         && !stage.has_lost_member.get();
     if is_judged && let Some(left) = check::sweeping::check(&swept) {
@@ -132,7 +133,8 @@ fn last_look(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Erro
 
 /// Y6: a process that has not known the table before searches by models.
 fn search_by_models(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::error::Error>> {
-    if plan.table.layer != LayerKind::Xstore {
+    // What leads to leaves on a lost node cannot be read, and is not trained.
+    if plan.table.layer != LayerKind::Xstore || stage.has_lost_member.get() {
         return Ok(());
     }
     let session = open_asking(&stage.node, &stage.findings, ModelCache::All)?;
@@ -143,8 +145,14 @@ fn search_by_models(stage: &Stage, plan: &Plan) -> Result<(), Box<dyn core::erro
         .collect();
     keys.sort_unstable();
     keys.dedup();
-    // Once it was asked, the node makes a tree if nobody has asked before.
-    if let Some(key) = keys.first() {
+    // Once it was asked, the node makes a tree if nobody has asked before. And what a worker split
+    // whose connection broke is in no tree before somebody has asked for it (Y4).
+    let asked_count = if stage.has_broken_worker.get() {
+        keys.len()
+    } else {
+        1
+    };
+    for key in keys.iter().take(asked_count) {
         block_on(session.perform(&Operation::Get(*key), None), || 0)?;
     }
     if !train_still(&stage.node, stage.plant) {

@@ -267,6 +267,40 @@ fn a_lost_node_takes_its_keys_and_no_others() {
     );
 }
 
+/// Promise (U4): of a table whose writes are calls, too, a key on a lost node is an error that says
+/// so, read or written, and all other keys can be read and written.
+#[test]
+fn a_call_that_needs_a_lost_node_says_so() {
+    const COUNT: u64 = 300_000;
+    let (_nodes, [first, _second], pool, table) = loaded_as(LayerKind::Xstore, COUNT);
+    // The node makes its tree while all leaves are there.
+    table.put(key(0), 0).expect("a call");
+    drop(first);
+    wait_for(&pool, "one is lost", |nodes| {
+        nodes.iter().any(|node| node.state == NodeState::Lost)
+    });
+    let (mut lost_count, mut written_count) = (0, 0);
+    for number in (0..COUNT).step_by(97) {
+        let value = table.get(key(number));
+        match table.put(key(number) + 1, number) {
+            Ok(_) => {
+                assert_eq!(value.expect("its leaf is there"), Some(number));
+                assert_eq!(table.get(key(number) + 1).expect("written"), Some(number));
+                written_count += 1;
+            }
+            Err(error) => {
+                assert!(is_lost(&error), "{error}");
+                assert!(value.is_err_and(|error| is_lost(&error)));
+                lost_count += 1;
+            }
+        }
+    }
+    assert!(
+        lost_count > 500 && written_count > 1500,
+        "{lost_count} {written_count}"
+    );
+}
+
 pub(crate) fn client(address: &str) -> TcpClient {
     TcpClient::connect(address, &ConnectOptions::default()).expect("a node")
 }
