@@ -338,7 +338,7 @@ impl Layer {
             Searched::Snapshot(header) => header.model_count as usize,
             Searched::Models(layer) => {
                 let head = layer.head();
-                head.map_or(0, |head| head.top.sub_model_count() as usize)
+                head.map_or(0, |head| head.sub_model_count as usize)
             }
             Searched::Cache(_) | Searched::Tree(_) | Searched::Inner(_) => 0,
         }

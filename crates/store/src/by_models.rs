@@ -42,26 +42,26 @@ impl<H: Host> AsyncTable<H> {
         let request = Request::LookUp(key, index.model_version_for(key));
         match self.exchange(batch, &request, LOOKED_SIZE_BYTES).await? {
             Reply::Looked(looked) => {
-                self.take_news(&looked.news)?;
+                self.take_news(batch, &looked.news).await?;
                 Ok(*looked)
             }
             _ => Err(other_reply()),
         }
     }
 
-    fn take_news(&self, news: &ModelNews) -> Result<(), Error> {
+    async fn take_news(&self, batch: &mut Batch, news: &ModelNews) -> Result<(), Error> {
         let (index, layout) = (&self.state.index, self.session.layout());
         match news {
             ModelNews::None => {}
             ModelNews::Head(head) => {
                 // Whoever says that there are more would have this session make room for them.
-                let count = u64::from(head.top.sub_model_count());
                 let block_count = layout.home().superblock.size_bytes / BLOCK_SIZE_BYTES;
-                let is_inside = head.records.block() + count <= block_count;
+                let is_inside = head.records.block() + head.block_count() <= block_count;
                 if layout.chunk_of(head.records.place()).is_none() || !is_inside {
                     return Err(ErrorKind::BadReply("models outside of its memory").into());
                 }
-                index.take_model_head(*head);
+                let taken = self.index().take_model_head(batch, *head).await;
+                taken.map_err(|error| self.error(error))?;
             }
             ModelNews::SubModel {
                 number,

@@ -16,7 +16,10 @@ use crate::hint::Candidates;
 use crate::layer::Layer;
 use crate::xstore::layer::{CachedSubModel, Need, TABLE_LENGTH_MAX, candidates, indices, narrow};
 use crate::xstore::record::RECORD_SIZE_WORDS;
-use crate::xstore::{ModelHead, ModelVersion, Place, SubModelRecord};
+use crate::xstore::{Generation, ModelHead, ModelVersion, Place, SubModelRecord};
+
+/// Words of a top model that go over the fabric with one verb.
+const TRANSFER_SIZE_WORDS: usize = 64 << 10;
 
 /// Torn records are read again so often: the node writes one at a time.
 const TORN_COUNT_MAX: u32 = 4;
@@ -32,13 +35,6 @@ impl IndexState {
     /// Where a key most probably is, as a write may tell the node (Y7).
     pub fn model_place_of(&self, key: u64) -> Option<Place> {
         self.layer.borrow().as_xstore()?.place_of(key)
-    }
-
-    /// The node has told of newer models.
-    pub fn take_model_head(&self, head: ModelHead) {
-        if let Some(layer) = self.layer.borrow_mut().as_xstore_mut() {
-            layer.take_head(head);
-        }
     }
 
     /// The node has told of a newer sub-model.
@@ -59,7 +55,7 @@ impl IndexState {
     pub fn sub_model_record(&self, number: u32) -> Option<RemoteAddr> {
         let layer = self.layer.borrow();
         let head = layer.as_xstore()?.head()?;
-        (number < head.top.sub_model_count()).then(|| head.record(number))
+        (number < head.sub_model_count).then(|| head.record(number))
     }
 
     /// The node was asked for a key (Y6).
@@ -208,6 +204,41 @@ impl<E: Endpoint> Index<'_, E> {
         let entries = narrow(&sub_model.record.model, key, first, &entries);
         let found = candidates(entries, stride_blocks);
         found.map(Some).ok_or_else(fall_back)
+    }
+
+    /// The node has told of newer models: reads the top model, unless another session of the process
+    /// has, and goes by it from then on. One round trip for 16,384 lines. If what is there is not
+    /// what was told of, there is something newer still, which the node tells of when it is asked
+    /// the next time.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn take_model_head(
+        &self,
+        batch: &mut Batch,
+        head: ModelHead,
+    ) -> Result<(), IndexError> {
+        let is_known = match self.state.layer.borrow_mut().as_xstore_mut() {
+            Some(layer) => layer.is_known(head.generation),
+            None => true,
+        };
+        if is_known {
+            return Ok(());
+        }
+        let size_words = head.lines_size_words();
+        let mut words = Vec::new();
+        while words.len() < size_words {
+            let count = (size_words - words.len()).min(TRANSFER_SIZE_WORDS);
+            batch.clear();
+            let read = batch.read(head.records.word_at(words.len() as u64), count);
+            self.access.endpoint.execute(batch).await?;
+            words.extend_from_slice(batch.words(read));
+        }
+        let top = head.decode_lines(&words, self.access.table);
+        if let (Some(top), Some(layer)) = (top, self.state.layer.borrow_mut().as_xstore_mut()) {
+            layer.take_generation(Generation { head, top });
+        }
+        Ok(())
     }
 
     /// A sub-model's record; `None`: it stays torn, or is of another generation or table.

@@ -292,14 +292,14 @@ fn pairs(words: Words<'_>) -> impl Iterator<Item = (u64, u64)> + Clone + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_model::recursive::TopModel;
     use proptest::prelude::*;
 
     fn looked() -> impl Strategy<Value = Looked> {
         let head = any::<(u32, u32, u32)>().prop_map(|(generation, low, count)| {
             ModelNews::Head(ModelHead {
                 generation: generation.max(1),
-                top: TopModel::fit(&[0, low.into()], count.max(1)),
+                sub_model_count: count.max(1),
+                line_count: low.clamp(1, count.max(1)),
                 records: RemoteAddr::from_word(count.into()),
                 leaf_count: u64::from(low) + 1,
                 record_count: count.into(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farleaf_model::recursive::SubModel;
 use farleaf_types::RemoteAddr;
 
-use super::record::{ModelHead, ModelVersion, Place, SubModelRecord};
+use super::record::{Generation, ModelHead, ModelVersion, Place, SubModelRecord};
 use crate::hint::{Candidates, Hint, SearchLayer};
 
 /// Positions that a key may be at, at the most; a model that is wrong by more is no help.
@@ -26,7 +26,8 @@ pub enum ModelCache {
     All,
     /// Sub-models: entries of translation tables are read for each key, one round trip more.
     Models,
-    /// The top model: sub-models are read, too, two round trips more.
+    /// The top model: sub-models are read, too, two round trips more. What is kept grows with the
+    /// clusters that keys lie in, and not with their number.
     Top,
 }
 
@@ -92,7 +93,7 @@ pub struct SharedModels {
 
 #[derive(Debug, Default)]
 struct Kept {
-    head: Option<ModelHead>,
+    newest: Option<Arc<Generation>>,
     sub_models: HashMap<u32, Arc<CachedSubModel>>,
 }
 
@@ -104,7 +105,7 @@ impl SharedModels {
     /// Keeps a sub-model unless there is a newer one, or another generation; returns what there is.
     fn keep(&self, number: u32, sub_model: CachedSubModel) -> Arc<CachedSubModel> {
         let mut kept = self.kept();
-        let generation = kept.head.map(|head| head.generation);
+        let generation = kept.newest.as_ref().map(|newest| newest.head.generation);
         if generation != Some(sub_model.record.generation) {
             return Arc::new(sub_model);
         }
@@ -144,7 +145,7 @@ pub enum Need {
 pub struct XstoreLayer {
     cache: ModelCache,
     first_leaf: RemoteAddr,
-    head: Option<ModelHead>,
+    newest: Option<Arc<Generation>>,
     sub_models: Vec<Option<Arc<CachedSubModel>>>,
     shared: Arc<SharedModels>,
 }
@@ -155,27 +156,32 @@ impl XstoreLayer {
         let mut layer = Self {
             cache,
             first_leaf,
-            head: None,
+            newest: None,
             sub_models: Vec::new(),
             shared,
         };
-        let head = layer.shared.kept().head;
-        layer.set_head(head);
+        layer.take_newest();
         layer
     }
 
-    fn set_head(&mut self, head: Option<ModelHead>) {
-        self.head = head;
+    /// Goes by the newest generation that the process knows.
+    fn take_newest(&mut self) {
+        let newest = self.shared.kept().newest.clone();
+        let generation = newest.as_ref().map(|newest| newest.head.generation);
+        if generation <= self.generation_if_any() {
+            return;
+        }
+        self.newest = newest;
         self.sub_models.clear();
-        if let Some(head) = head.filter(|_| self.cache != ModelCache::Top) {
-            let count = head.top.sub_model_count() as usize;
+        if let Some(head) = self.head().filter(|_| self.cache != ModelCache::Top) {
+            let count = head.sub_model_count as usize;
             self.sub_models.resize(count, None);
         }
     }
 
     /// What is known of all models.
     pub fn head(&self) -> Option<&ModelHead> {
-        self.head.as_ref()
+        self.newest.as_ref().map(|newest| &newest.head)
     }
 
     /// What it caches.
@@ -195,7 +201,7 @@ impl XstoreLayer {
     /// The leaf that a key is in, if what is held predicts one.
     #[inline]
     pub fn one_leaf(&self, key: u64) -> Option<Hint> {
-        let number = self.head.as_ref()?.top.sub_model_of(key);
+        let number = self.newest.as_ref()?.top.sub_model_of(key);
         let sub_model = self.held(number)?;
         let range = indices(&sub_model.record.model, key)?;
         let first = *range.start();
@@ -211,10 +217,10 @@ impl XstoreLayer {
 
     /// The leaves to read for a key, or what has to be read before.
     pub fn need(&mut self, key: u64, stride_blocks: u64) -> Need {
-        let Some(head) = self.head else {
+        let Some(newest) = &self.newest else {
             return Need::Node;
         };
-        let number = head.top.sub_model_of(key);
+        let (head, number) = (newest.head, newest.top.sub_model_of(key));
         if self.held(number).is_none() && self.cache != ModelCache::Top {
             self.take_shared(number);
         }
@@ -240,7 +246,8 @@ impl XstoreLayer {
 
     fn take_shared(&mut self, number: u32) {
         let kept = self.shared.kept();
-        let is_same = kept.head.map(|head| head.generation) == self.generation_if_any();
+        let generation = kept.newest.as_ref().map(|newest| newest.head.generation);
+        let is_same = generation == self.generation_if_any();
         let found = kept.sub_models.get(&number).filter(|_| is_same).cloned();
         drop(kept);
         let Some(found) = found else {
@@ -260,7 +267,7 @@ impl XstoreLayer {
     }
 
     fn generation_if_any(&self) -> Option<u32> {
-        self.head.map(|head| head.generation)
+        self.head().map(|head| head.generation)
     }
 
     /// Keeps a sub-model that was read, unless the session goes by another generation by now, or
@@ -290,38 +297,40 @@ impl XstoreLayer {
         self.shared.kept().sub_models.remove(&number);
     }
 
-    /// Goes by another head from now on, if that is newer.
-    pub fn take_head(&mut self, head: ModelHead) {
+    /// Whether the session goes by this generation, or a newer one: perhaps from now on, as others
+    /// of the process do.
+    pub fn is_known(&mut self, generation: u32) -> bool {
+        self.take_newest();
+        self.generation_if_any() >= Some(generation)
+    }
+
+    /// Goes by another generation from now on, if that is newer.
+    pub fn take_generation(&mut self, read: Generation) {
         let mut kept = self.shared.kept();
-        if kept
-            .head
-            .is_none_or(|kept| kept.generation < head.generation)
-        {
+        let known = kept.newest.as_ref().map(|newest| newest.head.generation);
+        if known < Some(read.head.generation) {
             *kept = Kept {
-                head: Some(head),
+                newest: Some(Arc::new(read)),
                 sub_models: HashMap::new(),
             };
         }
-        let newest = kept.head;
         drop(kept);
-        if self.generation_if_any() < newest.map(|head| head.generation) {
-            self.set_head(newest);
-        }
+        self.take_newest();
     }
 
     /// What the session goes by for a key; the node answers with what is newer than that.
     pub fn version_for(&self, key: u64) -> ModelVersion {
-        let Some(head) = &self.head else {
+        let Some(newest) = &self.newest else {
             return ModelVersion::default();
         };
-        let number = head.top.sub_model_of(key);
+        let number = newest.top.sub_model_of(key);
         let version = match self.cache {
             // It is read for each key anyhow.
             ModelCache::Top => u32::MAX,
             _ => self.held(number).map_or(0, |held| held.record.version),
         };
         ModelVersion {
-            generation: head.generation,
+            generation: newest.head.generation,
             number,
             version,
         }
@@ -338,11 +347,11 @@ impl XstoreLayer {
     /// The leaves from a key on that sub-models lead to, as far as these are held side by side: at
     /// the most so many, if the key is in the first of those that it may be in.
     pub fn leaves_from(&self, key: u64, count_max: usize) -> Vec<RemoteAddr> {
-        let Some(head) = self.head else {
+        let Some(newest) = &self.newest else {
             return Vec::new();
         };
         let mut leaves: Vec<RemoteAddr> = Vec::new();
-        let mut number = head.top.sub_model_of(key);
+        let mut number = newest.top.sub_model_of(key);
         let mut wanted = 0;
         while let Some(sub_model) = self.held(number) {
             let table = &sub_model.table;
@@ -454,7 +463,8 @@ impl SearchLayer for XstoreLayer {
 
     /// What the session holds, shared or not.
     fn metadata_bytes(&self) -> u64 {
-        let own = size_of_val(&*self.sub_models) as u64;
+        let top = self.newest.as_ref().map_or(0, |it| it.top.size_bytes());
+        let own = (top + size_of_val(&*self.sub_models)) as u64;
         let held = self.sub_models.iter().flatten();
         own + held.map(|held| held.size_bytes()).sum::<u64>()
     }

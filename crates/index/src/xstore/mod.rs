@@ -30,7 +30,9 @@
 //!   newer than what the client told it uses (fallback). When writes have ended and nothing is due,
 //!   each key is found without the node once its sub-model was fetched.
 //! - **Y7.** Where there are too many leaves for each sub-model, and after a load, the node trains
-//!   a new top model and all sub-models, as a new generation. A position that a client sends with a
+//!   a new top model and all sub-models, as a new generation, whose lines and records are written
+//!   before anybody is told of it. A line's place is read as a sub-model's is: a checksum over its
+//!   place, its generation and the table says that it is the one that was meant. A position that a client sends with a
 //!   write counts for the generation that it names, and is a position of a table, never an address.
 //!
 //! X. Wei, R. Chen, H. Chen, *Fast RDMA-based Ordered Key-Value Store using Remote Learned Cache*,
@@ -43,4 +45,4 @@ pub mod record;
 
 pub use inner::{InnerLayer, InnerTree};
 pub use layer::{ModelCache, XstoreLayer};
-pub use record::{ModelHead, ModelVersion, Place, SubModelRecord};
+pub use record::{Generation, ModelHead, ModelVersion, Place, SubModelRecord};

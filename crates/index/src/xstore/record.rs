@@ -1,6 +1,16 @@
 //! Models as they lie in far memory, and as replies bring them.
 //!
-//! A sub-model's record is one block; those of a generation lie side by side, by number.
+//! A generation's models lie in one place, in blocks: first the top model's lines, two in each, and
+//! then the records of the sub-models, by number. A block of lines:
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | CRC-32C (32) over place, table id, the generation and words 1 to 7; generation (32) |
+//! | 1 to 3 | a line: its first key, slope and intercept, as the bits of an `f64` |
+//! | 4 to 6 | the next one, or zeros |
+//! | 7 | the first sub-model of either (32 each) |
+//!
+//! A record:
 //!
 //! | word | meaning |
 //! |---|---|
@@ -15,13 +25,19 @@
 //! An entry of a translation table is a word: where the leaf is, and in the 16 bits that addresses
 //! leave, where it begins as the model predicts it ([`SubModel::residual`]).
 
-use farleaf_model::recursive::{SUB_MODEL_SIZE_WORDS, SubModel, TOP_MODEL_SIZE_WORDS, TopModel};
-use farleaf_types::{RemoteAddr, TableId, crc32c};
+use farleaf_model::recursive::{SUB_MODEL_SIZE_WORDS, SubModel, TopLine, TopModel};
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 
 /// Words of a sub-model's record: a block.
 pub const RECORD_SIZE_WORDS: usize = 8;
 /// Words of a head.
-pub const HEAD_SIZE_WORDS: usize = TOP_MODEL_SIZE_WORDS + 4;
+pub const HEAD_SIZE_WORDS: usize = 5;
+/// Lines of a top model that a block holds.
+const LINES_PER_BLOCK: usize = 2;
+/// What the checksum of a block of lines begins with, so that none is taken for a record.
+const LINES_MARK: u64 = 0x4C49_4E45_5300_0000;
+
+const _: () = assert!(RECORD_SIZE_WORDS as u64 == BLOCK_SIZE_WORDS);
 
 /// Which state of a sub-model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,19 +59,30 @@ pub struct Place {
     pub index: u32,
 }
 
-/// What a client needs to find the sub-models.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a client needs to find the models of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelHead {
     /// Greater than that of all heads before.
     pub generation: u32,
-    /// Sends keys to sub-models.
-    pub top: TopModel,
-    /// The first one's record.
+    /// How many sub-models there are.
+    pub sub_model_count: u32,
+    /// How many lines the top model has, no more than there are sub-models.
+    pub line_count: u32,
+    /// Where the models are, the lines first.
     pub records: RemoteAddr,
     /// How many leaves there were.
     pub leaf_count: u64,
     /// And how many records.
     pub record_count: u64,
+}
+
+/// What a client goes by before it reads sub-models.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Where they are.
+    pub head: ModelHead,
+    /// Sends keys to them.
+    pub top: TopModel,
 }
 
 /// A sub-model, as clients read it.
@@ -74,21 +101,78 @@ pub struct SubModelRecord {
 impl ModelHead {
     /// The record of a sub-model.
     pub fn record(&self, number: u32) -> RemoteAddr {
-        self.records.offset_blocks(number.into())
+        let lines_block_count = (self.lines_size_words() / RECORD_SIZE_WORDS) as u64;
+        self.records
+            .offset_blocks(lines_block_count + u64::from(number))
+    }
+
+    /// Words of the lines, whole blocks.
+    pub fn lines_size_words(&self) -> usize {
+        (self.line_count as usize).div_ceil(LINES_PER_BLOCK) * RECORD_SIZE_WORDS
+    }
+
+    /// Blocks of all models.
+    pub fn block_count(&self) -> u64 {
+        (self.lines_size_words() / RECORD_SIZE_WORDS) as u64 + u64::from(self.sub_model_count)
+    }
+
+    /// The lines of the top model, as they lie at the beginning of the models' place.
+    pub fn encode_lines(&self, top: &TopModel, table: TableId) -> Vec<u64> {
+        let pairs = top.lines().chunks(LINES_PER_BLOCK).zip(0..);
+        let blocks = pairs.map(|(pair, index)| {
+            let mut words = [0; RECORD_SIZE_WORDS];
+            for (line, of_pair) in pair.iter().zip(0..) {
+                let [first_x, slope, intercept, number] = line.words();
+                let from = 1 + 3 * of_pair;
+                words[from..from + 3].copy_from_slice(&[first_x, slope, intercept]);
+                words[7] |= number << (32 * of_pair);
+            }
+            words[0] = u64::from(self.generation) << 32;
+            words[0] |= u64::from(self.lines_checksum(&words, index, table));
+            words
+        });
+        blocks.flatten().collect()
+    }
+
+    /// The top model, given all words of its lines; `None`: these are not, or not all, the ones of
+    /// this generation of the table.
+    pub fn decode_lines(&self, words: &[u64], table: TableId) -> Option<TopModel> {
+        let (blocks, _) = words.as_chunks::<RECORD_SIZE_WORDS>();
+        let mut lines = Vec::with_capacity(blocks.len() * LINES_PER_BLOCK);
+        for (block, index) in blocks.iter().zip(0..) {
+            let is_same = (block[0] >> 32) as u32 == self.generation;
+            let is_whole = block[0] as u32 == self.lines_checksum(block, index, table);
+            (is_same && is_whole).then_some(())?;
+            let left = (self.line_count as usize).checked_sub(lines.len())?;
+            for of_pair in 0..left.min(LINES_PER_BLOCK) {
+                let from = 1 + 3 * of_pair;
+                let number = block[7] >> (32 * of_pair) & u64::from(u32::MAX);
+                let line = [block[from], block[from + 1], block[from + 2], number];
+                lines.push(TopLine::from_words(&line)?);
+            }
+        }
+        let is_all = lines.len() == self.line_count as usize;
+        let top = TopModel::from_lines(lines, self.sub_model_count);
+        top.filter(|_| is_all)
+    }
+
+    fn lines_checksum(&self, words: &[u64; RECORD_SIZE_WORDS], index: u64, table: TableId) -> u32 {
+        let place = self.records.offset_blocks(index);
+        let mut covered = [LINES_MARK; RECORD_SIZE_WORDS + 3];
+        covered[1] = place.place().word();
+        covered[2] = u64::from(table.0);
+        covered[3] = words[0] >> 32;
+        covered[4..].copy_from_slice(&words[1..]);
+        crc32c(&covered)
     }
 
     /// As words of a reply.
     pub fn encode(&self) -> [u64; HEAD_SIZE_WORDS] {
-        let [first_x, slope, intercept, count] = self.top.words();
-        let generation = self.generation.into();
-        let records = self.records.word();
+        let line_count = u64::from(self.line_count);
         [
-            generation,
-            first_x,
-            slope,
-            intercept,
-            count,
-            records,
+            self.generation.into(),
+            u64::from(self.sub_model_count) | line_count << 32,
+            self.records.word(),
             self.leaf_count,
             self.record_count,
         ]
@@ -96,16 +180,20 @@ impl ModelHead {
 
     /// The head that was written so; `None`: none was.
     pub fn decode(words: &[u64; HEAD_SIZE_WORDS]) -> Option<Self> {
-        let [generation, first_x, slope, intercept, count, records, ..] = *words;
-        let generation = u32::try_from(generation).ok()?;
-        (generation > 0 && words[6] > 0).then_some(())?;
-        Some(Self {
-            generation,
-            top: TopModel::from_words(&[first_x, slope, intercept, count])?,
+        let [generation, counts, records, leaf_count, record_count] = *words;
+        let head = Self {
+            generation: u32::try_from(generation).ok()?,
+            sub_model_count: counts as u32,
+            line_count: (counts >> 32) as u32,
             records: RemoteAddr::from_word(records),
-            leaf_count: words[6],
-            record_count: words[7],
-        })
+            leaf_count,
+            record_count,
+        };
+        let is_one = head.generation > 0
+            && head.leaf_count > 0
+            && head.line_count > 0
+            && head.line_count <= head.sub_model_count;
+        is_one.then_some(head)
     }
 }
 
@@ -209,15 +297,101 @@ mod tests {
         }
     }
 
+    fn generation() -> Generation {
+        // Clusters far from each other, so that one line does not serve.
+        let clusters = [1_u64 << 20, 1 << 30, 1 << 50, 1 << 51, 1 << 62].into_iter();
+        let lows = clusters.flat_map(|from| (0..1000).map(move |step| from + step * 30));
+        let lows: Vec<u64> = core::iter::once(0).chain(lows).collect();
+        let top = TopModel::fit(&lows, 64);
+        let head = ModelHead {
+            generation: 7,
+            sub_model_count: top.sub_model_count(),
+            line_count: top.lines().len() as u32,
+            records: PLACE,
+            leaf_count: 5001,
+            record_count: 30_000,
+        };
+        Generation { head, top }
+    }
+
+    /// The format: a later version that changes it must say so.
+    #[test]
+    fn heads_and_lines_are_golden() {
+        let lines = [[5, 1.0_f64.to_bits(), 0, 0], [9, 0, 0, 3], [70, 0, 0, 4]];
+        let lines = lines.iter().map(|it| TopLine::from_words(it));
+        let lines: Option<Vec<_>> = lines.collect();
+        let top = TopModel::from_lines(lines.expect("lines"), 6).expect("a top model");
+        let head = ModelHead {
+            sub_model_count: 6,
+            line_count: 3,
+            ..generation().head
+        };
+        assert_eq!(head.encode(), [7, 6 | 3 << 32, PLACE.word(), 5001, 30_000]);
+        let words = head.encode_lines(&top, TableId(9));
+        assert_eq!(words.len(), head.lines_size_words());
+        assert_eq!([words[0] >> 32, words[8] >> 32], [7, 7]);
+        assert_eq!(words[1..8], [5, 1.0_f64.to_bits(), 0, 9, 0, 0, 3 << 32]);
+        assert_eq!(words[9..16], [70, 0, 0, 0, 0, 0, 4]);
+        assert_eq!(
+            [words[0] as u32, words[8] as u32],
+            [2_378_056_425, 3_614_022_770]
+        );
+        assert_eq!(head.record(2), PLACE.offset_blocks(4));
+        assert_eq!(head.block_count(), 8);
+    }
+
+    /// Promise (Y7): a top model is read as it was written, and not from another place, as another
+    /// table's, as another generation's, in part, or with any word changed; nor is it taken for
+    /// records.
+    #[test]
+    fn lines_are_of_their_place() {
+        let Generation { head, top } = generation();
+        let words = head.encode_lines(&top, TableId(9));
+        assert!(head.line_count > 2, "there is more than one block");
+        assert_eq!(head.decode_lines(&words, TableId(9)), Some(top));
+        assert_eq!(head.decode_lines(&words, TableId(8)), None);
+        assert_eq!(head.decode_lines(&words[8..], TableId(9)), None);
+        let mut twice = words.clone();
+        twice.extend_from_slice(&words);
+        assert_eq!(head.decode_lines(&twice, TableId(9)), None);
+        for wrong in [
+            ModelHead {
+                generation: 6,
+                ..head
+            },
+            ModelHead {
+                records: PLACE.offset_blocks(1),
+                ..head
+            },
+            ModelHead {
+                line_count: head.line_count + 2,
+                ..head
+            },
+            ModelHead {
+                sub_model_count: 2,
+                ..head
+            },
+        ] {
+            assert_eq!(wrong.decode_lines(&words, TableId(9)), None, "{wrong:?}");
+        }
+        for index in 0..words.len() {
+            let mut words = words.clone();
+            words[index] ^= 1 << 40;
+            assert_eq!(head.decode_lines(&words, TableId(9)), None, "word {index}");
+        }
+        for (block, index) in words.as_chunks().0.iter().zip(0..) {
+            let place = PLACE.offset_blocks(index);
+            assert_eq!(SubModelRecord::decode(block, place, TableId(9)), None);
+        }
+    }
+
     proptest! {
         /// Promise: any words are a head or none, and a head is written as it was read.
         #[test]
         fn any_words_can_be_a_head(mut words: [u64; HEAD_SIZE_WORDS], small: bool) {
             if small {
                 words[0] &= 0xFFFF;
-                words[4] &= 0xFFFF;
-                words[2] = 1.0_f64.to_bits();
-                words[3] = 0;
+                words[1] &= 0x00FF_FFFF_FFFF;
             }
             if let Some(head) = ModelHead::decode(&words) {
                 prop_assert_eq!(head.encode(), words);

@@ -20,7 +20,7 @@ const CHUNK_SIZE_BLOCKS: u64 = CHUNK_SIZE_BYTES / 8 / BLOCK_SIZE_WORDS;
 pub enum PlaceKind {
     /// A translation table.
     Table,
-    /// The records of all sub-models of a generation.
+    /// The models of a generation: the lines of the top model, and the sub-models' records.
     Records,
 }
 

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, ModelNews};
-use farleaf_index::xstore::{InnerTree, ModelHead, ModelVersion, Place, SubModelRecord};
+use farleaf_index::xstore::{
+    Generation, InnerTree, ModelHead, ModelVersion, Place, SubModelRecord,
+};
 use farleaf_leaf::{GeometryError, LeafGeometry};
+use farleaf_model::recursive::TopModel;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_types::{RemoteAddr, TableId};
 
@@ -74,8 +77,10 @@ pub struct Built {
 /// One generation of models.
 #[derive(Debug)]
 pub struct Models {
-    /// What clients need to find the others.
+    /// What clients need to find them.
     pub head: ModelHead,
+    /// Sends keys to sub-models.
+    pub top: TopModel,
     table: TableId,
     served: Vec<Served>,
 }
@@ -171,7 +176,7 @@ impl LeafTable {
             self.make_all_due(tables);
         }
         let (first, last) = built.tree.around(low);
-        let top = &models.head.top;
+        let top = &models.top;
         let numbers = top.sub_model_of(first)..=top.sub_model_of(last);
         if numbers.end() - numbers.start() > DUE_COUNT_MAX {
             return self.make_all_due(tables);
@@ -187,7 +192,7 @@ impl LeafTable {
         let Some(models) = built.models() else {
             return self.make_all_due(tables);
         };
-        let number = models.head.top.sub_model_of(key);
+        let number = models.top.sub_model_of(key);
         if !models.is_current(number, &built.tree) {
             self.make_due(tables, &models, number);
         }
@@ -263,7 +268,7 @@ impl Built {
         if known.generation != models.head.generation {
             return ModelNews::Head(models.head);
         }
-        let number = models.head.top.sub_model_of(key);
+        let number = models.top.sub_model_of(key);
         let trained = models.trained(number);
         if known.number != number || known.version >= trained.record.version {
             return ModelNews::None;
@@ -281,7 +286,11 @@ impl Built {
 
 impl Models {
     /// A generation, with all of its sub-models.
-    pub(super) fn new(table: TableId, head: ModelHead, trained: Vec<Trained>) -> Self {
+    pub(super) fn new(
+        table: TableId,
+        Generation { head, top }: Generation,
+        trained: Vec<Trained>,
+    ) -> Self {
         let served = |trained| Served {
             trained: RwLock::new(Arc::new(trained)),
             is_due: AtomicBool::new(false),
@@ -289,6 +298,7 @@ impl Models {
         Self {
             table,
             head,
+            top,
             served: trained.into_iter().map(served).collect(),
         }
     }
@@ -312,7 +322,7 @@ impl Models {
 
     /// Whether a sub-model was trained on the leaves that there are.
     pub(super) fn is_current(&self, number: u32, tree: &InnerTree) -> bool {
-        let Some(span) = self.head.top.span(number) else {
+        let Some(span) = self.top.span(number) else {
             return true;
         };
         let (_, leaves) = tree.overlapping(*span.start(), *span.end());

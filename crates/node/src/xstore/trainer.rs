@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::xstore::record::RECORD_SIZE_WORDS;
-use farleaf_index::xstore::{ModelHead, SubModelRecord};
+use farleaf_index::xstore::{Generation, ModelHead, SubModelRecord};
 use farleaf_model::recursive::{SubModel, TopModel, pieces_of};
 use farleaf_region::RegionError;
 use farleaf_types::RemoteAddr;
@@ -20,13 +20,6 @@ use super::worker::{Employer, Hired, Worker};
 
 /// Words that one batch writes, about.
 const BATCH_SIZE_WORDS: usize = 1 << 15;
-
-/// Positions that a key may be at, as they are meant to be in the mean.
-const RANGE_LENGTH_GOAL: f64 = 8.0;
-/// A sub-model is not made for fewer leaves because others are wrong.
-const LEAVES_PER_SUB_MODEL_MIN: u64 = 8;
-/// Sub-models that tell how wrong all are.
-const SAMPLE_COUNT: u32 = 256;
 
 /// One thread's.
 #[derive(Debug)]
@@ -125,7 +118,7 @@ impl<B: Employer> Trainer<B> {
         built: &Built,
         (models, number): (&Arc<Models>, u32),
     ) -> Result<(), IndexError> {
-        let Some(span) = models.head.top.span(number) else {
+        let Some(span) = models.top.span(number) else {
             return Ok(());
         };
         let (lows, leaves) = built.tree.overlapping(*span.start(), *span.end());
@@ -154,22 +147,24 @@ impl<B: Employer> Trainer<B> {
         let leaf_count_before = built.tree.leaf_count();
         let (lows, leaves) = built.tree.overlapping(0, u64::MAX);
         let per_sub_model = self.worker.tables().leaves_per_sub_model();
-        let top = fit_top(&lows, per_sub_model);
-        let word_count = top.sub_model_count() as usize * RECORD_SIZE_WORDS;
-        let records = self
-            .place(hired, table, (PlaceKind::Records, word_count))
-            .await?;
-        let head = ModelHead {
+        let per_sub_model = usize::try_from(per_sub_model).unwrap_or(usize::MAX);
+        let top = TopModel::fit(&lows, per_sub_model);
+        let mut head = ModelHead {
             generation: table.next_generation(),
-            top,
-            records,
+            sub_model_count: top.sub_model_count(),
+            // It has no more lines than sub-models.
+            line_count: top.lines().len() as u32,
+            records: RemoteAddr::NULL,
             leaf_count: lows.len() as u64,
             record_count: built.record_count.load(Ordering::Relaxed),
         };
-        let mut all = Vec::with_capacity(top.sub_model_count() as usize);
-        let written = self.write_all(hired, table, (&head, &lows, &leaves), &mut all);
+        let place = (PlaceKind::Records, size_words(&head));
+        head.records = self.place(hired, table, place).await?;
+        let newest = Generation { head, top };
+        let mut all = Vec::with_capacity(head.sub_model_count as usize);
+        let written = self.write_all(hired, table, (&newest, &lows, &leaves), &mut all);
         let written = written.await;
-        let models = Arc::new(Models::new(table.id(), head, all));
+        let models = Arc::new(Models::new(table.id(), newest, all));
         if let Err(error) = written {
             give_models(table, &models);
             return Err(error);
@@ -184,18 +179,26 @@ impl<B: Employer> Trainer<B> {
         Ok(())
     }
 
-    /// Trains and writes all sub-models, into `all` as far as it comes.
+    /// Writes the top model, and trains and writes all sub-models, into `all` as far as it comes.
     async fn write_all(
         &self,
         hired: &Hired<B::Endpoint>,
         table: &LeafTable,
-        (head, lows, leaves): (&ModelHead, &[u64], &[RemoteAddr]),
+        (newest, lows, leaves): (&Generation, &[u64], &[RemoteAddr]),
         all: &mut Vec<Trained>,
     ) -> Result<(), IndexError> {
+        let Generation { head, top } = newest;
         let mut batch = Batch::new();
+        let lines = head.encode_lines(top, table.id());
+        for (part, index) in lines.chunks(BATCH_SIZE_WORDS).zip(0..) {
+            let place = head.records.word_at(index * BATCH_SIZE_WORDS as u64);
+            batch.write(place, part);
+            hired.endpoint.execute(&mut batch).await?;
+            batch.clear();
+        }
         let mut word_count = 0;
-        for number in 0..head.top.sub_model_count() {
-            let Some(span) = head.top.span(number) else {
+        for number in 0..head.sub_model_count {
+            let Some(span) = top.span(number) else {
                 // No key is ever sent there.
                 all.push(nothing(head, lows, leaves));
                 continue;
@@ -247,7 +250,7 @@ impl<B: Employer> Trainer<B> {
     }
 
     fn make_changed_due(&self, table: &Arc<LeafTable>, built: &Built, models: &Models) {
-        for number in 0..models.head.top.sub_model_count() {
+        for number in 0..models.head.sub_model_count {
             if !models.is_current(number, &built.tree) {
                 table.make_due(self.worker.tables(), models, number);
             }
@@ -275,38 +278,6 @@ impl<B: Employer> Trainer<B> {
             table.area().extend(kind, start, chunk_count);
         }
     }
-}
-
-/// Y7: a top model for so many leaves for each sub-model, or for half of that, and half again, as
-/// long as sub-models are wrong by too much.
-fn fit_top(lows: &[u64], leaves_per_sub_model: u64) -> TopModel {
-    let mut per_sub_model = leaves_per_sub_model;
-    loop {
-        let count = (lows.len() as u64 / per_sub_model).max(1);
-        let top = TopModel::fit(lows, u32::try_from(count).unwrap_or(u32::MAX));
-        let is_good = mean_range_length(&top, lows) <= RANGE_LENGTH_GOAL;
-        if is_good || per_sub_model / 2 < LEAVES_PER_SUB_MODEL_MIN {
-            return top;
-        }
-        per_sub_model /= 2;
-    }
-}
-
-/// Positions that a key may be at, at the most, in the mean over some sub-models, weighted by
-/// their leaves.
-fn mean_range_length(top: &TopModel, lows: &[u64]) -> f64 {
-    let step = (top.sub_model_count() / SAMPLE_COUNT).max(1) as usize;
-    let (mut lengths, mut leaf_count) = (0.0, 0.0);
-    for number in (0..top.sub_model_count()).step_by(step) {
-        let Some(span) = top.span(number) else {
-            continue;
-        };
-        let model = SubModel::fit(&lows[pieces_of(lows, &span)], &span);
-        let weight = f64::from(model.piece_count());
-        lengths += weight * f64::from(model.range_length_max());
-        leaf_count += weight;
-    }
-    lengths / leaf_count
 }
 
 /// A translation table: where the leaves are, and where each begins as the model has it.
@@ -349,7 +320,11 @@ fn give_models(table: &LeafTable, models: &Models) {
     for trained in models.all_trained() {
         give_table(table, &trained);
     }
-    let word_count = models.head.top.sub_model_count() as usize * RECORD_SIZE_WORDS;
-    let mut area = table.area();
-    area.give(PlaceKind::Records, word_count, models.head.records);
+    let (word_count, place) = (size_words(&models.head), models.head.records);
+    table.area().give(PlaceKind::Records, word_count, place);
+}
+
+/// Words of the top model's lines and all records.
+fn size_words(head: &ModelHead) -> usize {
+    head.block_count() as usize * RECORD_SIZE_WORDS
 }

@@ -152,7 +152,7 @@ impl Server {
         let Some(models) = models else {
             return Vec::new();
         };
-        let top = &models.head.top;
+        let top = &models.top;
         let spans = (0..top.sub_model_count()).filter_map(|number| top.span(number));
         spans.map(|span| *span.start()).collect()
     }
