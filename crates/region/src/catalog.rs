@@ -9,10 +9,11 @@
 //! | 2 | first leaf that the table ever had |
 //! | 3 | size of the name in bytes |
 //! | 4..12 | name, UTF-8 |
-//! | 12 | checksum of words 1 to 11 and the table id |
+//! | 12 | checksum of words 1 to 11, 18 to 21 and the table id |
 //! | 13 | sequence number of the drop (D7) |
 //! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
 //! | 17 | with a tree: leaves made underfull by deletes that no compaction has seen (C7). FAA |
+//! | 18..22 | which part of a table over several pools it is, or 0 ([`PartRecord`]) |
 //! | 24 | the root that a bulk load is about to install, or 0 |
 //!
 //! - **C1.** Entries are made and dropped only under the catalog lock, whose owner word is
@@ -48,6 +49,7 @@ use farleaf_types::{RemoteAddr, SequenceNumber, TableId, WordAddr, crc32c};
 
 use crate::RegionError;
 use crate::layout::RegionLayout;
+use crate::part::{PART_SIZE_WORDS, PartRecord};
 
 /// Tables that a pool can have.
 pub const TABLE_COUNT_MAX: u64 = 256;
@@ -64,8 +66,13 @@ const CHECKSUM_WORD: usize = 12;
 const DROPPED_WORD: u64 = 13;
 const ROOT_WORD: u64 = 16;
 const UNDERFULL_COUNT_WORD: u64 = 17;
+const PART_WORD: usize = 18;
 const PENDING_ROOT_WORD: u64 = 24;
+/// The table id, words 1 to 11, and the part's.
+const CHECKED_SIZE_WORDS: usize = CHECKSUM_WORD + PART_SIZE_WORDS;
 
+const _: () = assert!(PART_WORD as u64 > UNDERFULL_COUNT_WORD);
+const _: () = assert!(((PART_WORD + PART_SIZE_WORDS) as u64) <= PENDING_ROOT_WORD);
 const _: () = assert!(NAME_WORD + NAME_SIZE_WORDS == CHECKSUM_WORD);
 const _: () = assert!(ENTRY_SIZE_WORDS as u64 == ENTRY_SIZE_BLOCKS * 8);
 
@@ -97,6 +104,8 @@ pub struct TableRecord {
     pub epsilon_milli: u32,
     /// The first leaf that the table ever had.
     pub first_leaf: RemoteAddr,
+    /// Which part of a table over several pools it is; `None`: it is a table by itself.
+    pub part: Option<PartRecord>,
 }
 
 /// A catalog entry that is not free.
@@ -166,6 +175,8 @@ impl TableRecord {
         for (index, byte) in self.name.bytes().enumerate() {
             words[NAME_WORD + index / 8] |= u64::from(byte) << (index % 8 * 8);
         }
+        let part = PartRecord::encode(self.part.as_ref());
+        words[PART_WORD..][..PART_SIZE_WORDS].copy_from_slice(&part);
         words[CHECKSUM_WORD] = checksum(&words, self.id);
         words[ROOT_WORD as usize] = root.word();
         let mut body = [0; ENTRY_SIZE_WORDS - 1];
@@ -175,9 +186,10 @@ impl TableRecord {
 }
 
 fn checksum(words: &[u64], id: TableId) -> u64 {
-    let mut input = [0; CHECKSUM_WORD];
+    let mut input = [0; CHECKED_SIZE_WORDS];
     input[0] = u64::from(id.0);
-    input[1..].copy_from_slice(&words[1..CHECKSUM_WORD]);
+    input[1..CHECKSUM_WORD].copy_from_slice(&words[1..CHECKSUM_WORD]);
+    input[CHECKSUM_WORD..].copy_from_slice(&words[PART_WORD..][..PART_SIZE_WORDS]);
     u64::from(crc32c(&input))
 }
 
@@ -206,6 +218,9 @@ impl CatalogEntry {
         let Ok(name) = String::from_utf8(name) else {
             return Err(damaged);
         };
+        let Some(part) = PartRecord::decode(&words[PART_WORD..][..PART_SIZE_WORDS]) else {
+            return Err(damaged);
+        };
         let record = TableRecord {
             id,
             name,
@@ -214,6 +229,7 @@ impl CatalogEntry {
             fill_percent: (words[1] >> 16) as u8,
             epsilon_milli: (words[1] >> 32) as u32,
             first_leaf: RemoteAddr::from_word(words[2]),
+            part,
         };
         let root = RemoteAddr::from_word(words[ROOT_WORD as usize]);
         if state == EntryState::Live && root.is_null() {
@@ -234,6 +250,7 @@ impl CatalogEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::part::PartitionedTableId;
     use farleaf_types::NodeId;
 
     fn record() -> TableRecord {
@@ -245,6 +262,7 @@ mod tests {
             fill_percent: 75,
             epsilon_milli: 16_000,
             first_leaf: RemoteAddr::new(NodeId(0), 0x1234),
+            part: None,
         }
     }
 
@@ -306,9 +324,34 @@ mod tests {
         );
     }
 
+    /// Promise: which part of what a table is comes back as it was written, at its place.
+    #[test]
+    fn parts_survive_the_way() {
+        let part = PartRecord {
+            table: PartitionedTableId(0x1234_5678_9ABC_DEF0),
+            number: 1,
+            count: 3,
+            low: 1_000,
+            high: 1_999,
+        };
+        let record = TableRecord {
+            part: Some(part),
+            ..record()
+        };
+        let mut words = vec![live_word(record.id)];
+        words.extend(record.encode_body(RemoteAddr::new(NodeId(0), 0x99)));
+        assert_eq!(
+            words[PART_WORD..][..PART_SIZE_WORDS],
+            [0x1234_5678_9ABC_DEF0, 0x0003_0001, 1_000, 1_999]
+        );
+        let entry = CatalogEntry::decode(3, &words).expect("good");
+        assert_eq!(entry.expect("not free").record, record);
+    }
+
     #[test]
     fn any_damage_is_seen() {
-        for word in (1..=CHECKSUM_WORD).chain([0]) {
+        let of_part = PART_WORD..PART_WORD + PART_SIZE_WORDS;
+        for word in (1..=CHECKSUM_WORD).chain(of_part).chain([0]) {
             for bit in [0, 13, 63] {
                 let mut words = entry_words();
                 words[word] ^= 1 << bit;

@@ -9,6 +9,7 @@ use crate::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TableRecord, li
 use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry};
 use crate::layout::SUPERBLOCK_SIZE_WORDS;
 use crate::members::{MEMBER_SIZE_WORDS, Member, MemberState};
+use crate::part::{PartRecord, PartitionedTableId};
 use crate::session::{SESSION_SIZE_WORDS, SessionRecord};
 use crate::{RegionLayout, Superblock};
 
@@ -81,6 +82,18 @@ fn fuzz_superblocks() {
     });
 }
 
+fn part(random: &mut Random) -> Option<PartRecord> {
+    let count = 2 + random.below(1 << 15) as u16;
+    let low = random.next();
+    random.one_in(2).then(|| PartRecord {
+        table: PartitionedTableId(random.next() | 1),
+        number: random.below(count.into()) as u16,
+        count,
+        low,
+        high: low | random.next(),
+    })
+}
+
 /// Promise: whatever stands in the catalog, an entry is read, free or damaged; blocks of sessions
 /// and chunks are read, whatever they say, and no more leaves are free than a chunk can have.
 #[test]
@@ -95,6 +108,7 @@ fn fuzz_catalogs() {
             fill_percent: random.next() as u8,
             epsilon_milli: random.next() as u32,
             first_leaf: RemoteAddr::from_word(random.next()),
+            part: part(random),
         };
         let root = RemoteAddr::new(NodeId(1), 1 + random.below(1 << 20));
         let mut honest = vec![live_word(id)];

@@ -25,6 +25,7 @@ pub mod catalog;
 pub mod chunk;
 pub mod layout;
 pub mod members;
+pub mod part;
 pub mod queue;
 pub mod session;
 pub mod tally;

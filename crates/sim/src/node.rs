@@ -265,6 +265,7 @@ impl Node {
             fill_percent,
             epsilon_milli: (EPSILON_KEYS * 1000.0) as u32,
             first_leaf: table.first_leaf,
+            part: None,
         };
         let root = table.root;
         let place = self.layout.catalog_entry(0);

@@ -12,6 +12,8 @@ use farleaf_region::{RegionError, SuperblockError};
 use farleaf_types::NodeId;
 use thiserror::Error;
 
+use crate::partition::PartitionError;
+
 /// An operating failure. Whether a key was there is never an error.
 ///
 /// It is one pointer, so that results are cheap to hand through; [`kind`](Error::kind) tells which
@@ -158,6 +160,9 @@ pub enum ErrorKind {
     /// What the memory node answered is none.
     #[error("the memory node sent {0}; is it a farleaf of the same version?")]
     BadReply(&'static str),
+    /// A table over several pools cannot be used, or one of its parts failed.
+    #[error(transparent)]
+    Partition(PartitionError),
     /// The region's protocols failed.
     #[error(transparent)]
     Region(RegionError),
@@ -187,6 +192,33 @@ impl Error {
     /// Which failure it is.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
+    }
+
+    /// Which failure it is in its pool: that of the part, if an operation on a table over several
+    /// pools failed in one ([`PartitionError::Part`]); else the same as [`kind`](Self::kind).
+    pub fn kind_in_pool(&self) -> &ErrorKind {
+        match self.kind() {
+            ErrorKind::Partition(
+                PartitionError::Part { source, .. } | PartitionError::PartlyLoaded { source, .. },
+            ) => source.kind_in_pool(),
+            other => other,
+        }
+    }
+
+    /// Whether it says that parts of a table over several pools are missing, or are another's.
+    pub(crate) fn is_no_whole_table(&self) -> bool {
+        use PartitionError::{HalfThere, NotPart, OtherCount, OtherPlace, OtherTable};
+        match self.kind() {
+            ErrorKind::Partition(error) => matches!(
+                error,
+                HalfThere { .. }
+                    | NotPart { .. }
+                    | OtherCount { .. }
+                    | OtherPlace { .. }
+                    | OtherTable { .. }
+            ),
+            other => matches!(other, ErrorKind::TableNotFound { .. }),
+        }
     }
 
     /// Whether a place of the catalog will be free when a grace period is over (C3).
@@ -289,7 +321,7 @@ macro_rules! from_source {
     };
 }
 
-from_source!(ControlError => Control, NodeError => Node);
+from_source!(ControlError => Control, NodeError => Node, PartitionError => Partition);
 
 impl From<BatchError> for Error {
     #[cold]

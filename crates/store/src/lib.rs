@@ -24,6 +24,8 @@
 //! can have under way (see `farleaf-executor`). What each costs in round trips is in its
 //! documentation, and what it did cost in [`Session::counters`].
 //!
+//! A table may also be over several pools, each with the keys of a range: [`PartitionedPool`].
+//!
 //! What is promised: a single get, put, insert, update, delete or compare-and-swap is linearizable;
 //! a scan is not a snapshot (rule D9 of `docs/data-layer.md`). A client may be killed at any
 //! moment: what was acknowledged stays, and nobody waits for the dead for ever.
@@ -39,6 +41,7 @@ mod error;
 pub mod host;
 mod nodes;
 mod options;
+mod partition;
 mod pool;
 mod process;
 mod remote;
@@ -69,11 +72,16 @@ pub use farleaf_index::{LayerKind, LoadError};
 pub use farleaf_region::members::{
     MEMBER_ADDRESS_SIZE_BYTES_MAX as NODE_ADDRESS_SIZE_BYTES_MAX, MemberState as NodeState,
 };
+pub use farleaf_region::part::{PartRecord, PartitionedTableId};
 pub use farleaf_region::tally::RetrainTally;
 pub use nodes::NodeInfo;
 pub use options::{
     EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, call_options,
     retrain_policy,
+};
+pub use partition::{
+    AsyncPartitionedTable, Bounds, ListedPartition, PART_COUNT_MAX, PartitionError,
+    PartitionedInfo, PartitionedPool, PartitionedScan, PartitionedSession, PartitionedTable,
 };
 pub use pool::{Pool, PoolInfo, PoolUsage, RetrainingReport};
 pub use scan::Scan;

@@ -10,6 +10,7 @@ use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
+use farleaf_region::part::PartRecord;
 
 use crate::{Error, ErrorKind};
 
@@ -272,6 +273,8 @@ pub struct TableInfo {
     pub id: u32,
     /// How it was made.
     pub options: TableOptions,
+    /// Which part of a table over several pools it is; `None`: it is a table by itself.
+    pub part: Option<PartRecord>,
 }
 
 impl TableInfo {
@@ -297,6 +300,7 @@ impl TableInfo {
             name: record.name.clone(),
             id: record.id.0,
             options,
+            part: record.part,
         })
     }
 }

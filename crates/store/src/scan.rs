@@ -35,6 +35,21 @@ impl fmt::Debug for Scan {
     }
 }
 
+/// The first and the last key of a range, if there are keys in it.
+pub(crate) fn ends(range: &impl RangeBounds<u64>) -> Option<(u64, u64)> {
+    let from = match range.start_bound() {
+        Bound::Included(key) => Some(*key),
+        Bound::Excluded(key) => key.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let last = match range.end_bound() {
+        Bound::Included(key) => Some(*key),
+        Bound::Excluded(key) => key.checked_sub(1),
+        Bound::Unbounded => Some(u64::MAX),
+    };
+    from.zip(last).filter(|(from, last)| from <= last)
+}
+
 impl Scan {
     pub(crate) fn new(table: AsyncTable, from: u64, last: u64, left: usize) -> Self {
         Self {
@@ -50,19 +65,9 @@ impl Scan {
     }
 
     pub(crate) fn of_range(table: AsyncTable, range: &impl RangeBounds<u64>) -> Self {
-        let from = match range.start_bound() {
-            Bound::Included(key) => Some(*key),
-            Bound::Excluded(key) => key.checked_add(1),
-            Bound::Unbounded => Some(0),
-        };
-        let last = match range.end_bound() {
-            Bound::Included(key) => Some(*key),
-            Bound::Excluded(key) => key.checked_sub(1),
-            Bound::Unbounded => Some(u64::MAX),
-        };
-        match (from, last) {
-            (Some(from), Some(last)) if from <= last => Self::new(table, from, last, usize::MAX),
-            _ => Self::new(table, 0, 0, 0),
+        match ends(range) {
+            Some((from, last)) => Self::new(table, from, last, usize::MAX),
+            None => Self::new(table, 0, 0, 0),
         }
     }
 

@@ -26,6 +26,7 @@ pub use xstore::sound_entries;
 
 use core::cell::{Cell, RefCell};
 use core::future::Future;
+use core::ops::AddAssign;
 use core::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -114,6 +115,20 @@ pub struct HintCounters {
     /// Locks that one had promised, and that had to be asked for, as the batch that was to hand
     /// them over failed, was cut off, or took long (H3).
     pub asked_count: u64,
+}
+
+impl AddAssign for HintCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.synonym_count += other.synonym_count;
+        self.stale_count += other.stale_count;
+        self.left_count += other.left_count;
+        self.catch_up_count += other.catch_up_count;
+        self.refresh_count += other.refresh_count;
+        self.unlisted_count += other.unlisted_count;
+        self.handed_count += other.handed_count;
+        self.fallback_count += other.fallback_count;
+        self.asked_count += other.asked_count;
+    }
 }
 
 /// What one session keeps of one table between operations.

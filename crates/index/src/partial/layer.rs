@@ -1,7 +1,7 @@
 //! What one session holds of one table, and how it finds leaves in it.
 
 use core::cell::Cell;
-use core::ops::Bound;
+use core::ops::{AddAssign, Bound};
 use std::rc::Rc;
 
 use farleaf_types::RemoteAddr;
@@ -75,6 +75,15 @@ pub struct PartialCounts {
     pub pages_evicted: u64,
     /// Synonyms that were evicted.
     pub synonyms_evicted: u64,
+}
+
+impl AddAssign for PartialCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.model_pages_fetched += other.model_pages_fetched;
+        self.residual_pages_fetched += other.residual_pages_fetched;
+        self.pages_evicted += other.pages_evicted;
+        self.synonyms_evicted += other.synonyms_evicted;
+    }
 }
 
 /// Where a key is, as far as models and residuals at hand tell.

@@ -95,6 +95,7 @@ pub(crate) fn create<E: Endpoint>(
             fill_percent: shape.fill_percent,
             epsilon_milli: 16_000,
             first_leaf: table.first_leaf,
+            part: None,
         };
         let place = layout.catalog_entry(index);
         batch.clear();

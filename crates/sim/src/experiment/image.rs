@@ -327,6 +327,7 @@ fn make_table(
         fill_percent: plan.fill_percent,
         epsilon_milli: (plan.epsilon_keys * 1000.0) as u32,
         first_leaf: table.first_leaf,
+        part: None,
     };
     let place = access.layout.catalog_entry(0);
     let mut batch = Batch::new();

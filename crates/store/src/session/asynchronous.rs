@@ -4,12 +4,14 @@ use std::rc::Rc;
 
 use farleaf_executor::Completions;
 use farleaf_fabric::{Cost, Endpoint, KindCounters, OperationKind};
+use farleaf_region::catalog::TableRecord;
+use farleaf_region::part::{PartRecord, PartitionedTableId};
 use farleaf_types::OwnerWord;
 
 use super::base::SessionCore;
 use crate::host::Host;
 use crate::options::{SessionOptions, TableInfo, TableOptions};
-use crate::{AsyncTable, Error, ErrorKind, Pool};
+use crate::{AsyncTable, Error, ErrorKind, PartitionError, Pool};
 
 /// One thread's way into a pool, with futures: many of them can be under way at once. Clones are
 /// the same session, which lasts as long as any of them or of its tables.
@@ -61,7 +63,18 @@ impl<H: Host> AsyncSession<H> {
         name: &str,
         options: &TableOptions,
     ) -> Result<AsyncTable<H>, Error> {
-        let (entry, begun) = self.0.create_entry(name, options).await?;
+        let (entry, begun) = self.0.create_entry(name, options, None).await?;
+        self.0.open_entry(entry, &begun).await
+    }
+
+    /// [`create_table`](Self::create_table), of a part of a table over several pools (O1).
+    pub(crate) async fn create_part(
+        &self,
+        name: &str,
+        options: &TableOptions,
+        part: PartRecord,
+    ) -> Result<AsyncTable<H>, Error> {
+        let (entry, begun) = self.0.create_entry(name, options, Some(part)).await?;
         self.0.open_entry(entry, &begun).await
     }
 
@@ -70,11 +83,31 @@ impl<H: Host> AsyncSession<H> {
     ///
     /// # Errors
     /// There is no such table, it is damaged, or the session's metadata budget is too small or not
-    /// for its search layer ([`ErrorKind::BadOption`]).
+    /// for its search layer ([`ErrorKind::BadOption`]); it is a part of a table over several pools
+    /// ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
     pub async fn open_table(&self, name: &str) -> Result<AsyncTable<H>, Error> {
         let begun = self.0.begin().await?;
         let entry = self.0.find_table(name).await?;
+        self.0.check_whole(&entry.record)?;
         self.0.open_entry(entry, &begun).await
+    }
+
+    /// [`open_table`](Self::open_table), of a table by itself or of the part that this pool has of
+    /// one over several: to look at it. What is written to a part beyond its range is not found by
+    /// those who have the whole table open.
+    ///
+    /// # Errors
+    /// As for [`open_table`](Self::open_table), but that it may be a part.
+    pub async fn open_part(&self, name: &str) -> Result<AsyncTable<H>, Error> {
+        let begun = self.0.begin().await?;
+        let entry = self.0.find_table(name).await?;
+        self.0.open_entry(entry, &begun).await
+    }
+
+    /// What there is to know of the table of this name, or part, if there is one. One round trip.
+    pub(crate) async fn look_up(&self, name: &str) -> Result<Option<TableInfo>, Error> {
+        let _begun = self.0.begin().await?;
+        self.0.look_up(name).await
     }
 
     /// Drops a table. Whoever has it open gets
@@ -82,13 +115,50 @@ impl<H: Host> AsyncSession<H> {
     /// operation on it is under way any more anywhere.
     ///
     /// # Errors
-    /// There is no such table.
+    /// There is no such table, or it is a part of one over several pools
+    /// ([`PartitionError::IsPart`](crate::PartitionError::IsPart)).
     pub async fn drop_table(&self, name: &str) -> Result<(), Error> {
         let _begun = self.0.begin().await?;
-        self.0.drop_entry(name).await
+        let check = |record: &TableRecord| self.0.check_whole(record);
+        self.0.drop_entry(name, check).await
     }
 
-    /// All tables, in no order.
+    /// Drops the part that this pool has of a table over several, when the other pools are gone for
+    /// good; [`drop_table`](crate::PartitionedSession::drop_table) drops all parts. Nobody can open
+    /// the table after that, but sessions that have it open go on with its other parts.
+    ///
+    /// # Errors
+    /// There is no such table, or it is one by itself
+    /// ([`PartitionError::NotPart`](crate::PartitionError::NotPart)).
+    pub async fn drop_part(&self, name: &str) -> Result<(), Error> {
+        let _begun = self.0.begin().await?;
+        let check = |record: &TableRecord| match record.part {
+            Some(_) => Ok(()),
+            None => Err(PartitionError::NotPart {
+                name: name.to_owned(),
+                pool: self.0.share().address.clone(),
+            }
+            .into()),
+        };
+        self.0.drop_entry(name, check).await
+    }
+
+    /// [`drop_part`](Self::drop_part), if it is one of this very table (O6).
+    pub(crate) async fn drop_part_of(
+        &self,
+        name: &str,
+        table: PartitionedTableId,
+    ) -> Result<(), Error> {
+        let _begun = self.0.begin().await?;
+        let is_of = |part: PartRecord| part.table == table;
+        let check = |record: &TableRecord| match record.part {
+            Some(part) if is_of(part) => Ok(()),
+            _ => Err(self.0.not_found(name)),
+        };
+        self.0.drop_entry(name, check).await
+    }
+
+    /// All tables, in no order, parts of tables over several pools among them.
     ///
     /// # Errors
     /// The fabric failed, or the catalog is damaged.

@@ -8,6 +8,7 @@ use farleaf_region::catalog::{
     CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
     live_word,
 };
+use farleaf_region::part::PartRecord;
 use farleaf_region::session::{self, alive_word};
 use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
@@ -16,7 +17,7 @@ use super::base::SessionCore;
 use crate::begin::Begun;
 use crate::host::Host;
 use crate::options::{TableInfo, TableOptions, check_name};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, PartitionError};
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
 const TORN_ENTRY_COUNT_MAX: u32 = 1000;
@@ -104,13 +105,38 @@ impl<H: Host> SessionCore<H> {
     pub(super) async fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
         let entries = self.live_tables().await?;
         let found = entries.into_iter().find(|entry| entry.record.name == name);
-        found.ok_or_else(|| {
-            ErrorKind::TableNotFound {
-                name: name.to_owned(),
-                pool: self.share().address.clone(),
-            }
-            .into()
-        })
+        found.ok_or_else(|| self.not_found(name))
+    }
+
+    pub(super) fn not_found(&self, name: &str) -> Error {
+        ErrorKind::TableNotFound {
+            name: name.to_owned(),
+            pool: self.share().address.clone(),
+        }
+        .into()
+    }
+
+    /// O1: refuses a part of a table over several pools where a table by itself is wanted.
+    pub(super) fn check_whole(&self, record: &TableRecord) -> Result<(), Error> {
+        let Some(part) = record.part else {
+            return Ok(());
+        };
+        Err(PartitionError::IsPart {
+            name: record.name.clone(),
+            pool: self.share().address.clone(),
+            number: part.number,
+            count: part.count,
+        }
+        .into())
+    }
+
+    /// What there is to know of the table of this name, if there is one.
+    pub(super) async fn look_up(&self, name: &str) -> Result<Option<TableInfo>, Error> {
+        let entries = self.live_tables().await?;
+        let found = entries.iter().find(|entry| entry.record.name == name);
+        found
+            .map(|entry| TableInfo::from_record(&entry.record))
+            .transpose()
     }
 
     /// C2. If all places are taken, some of them by dropped tables, it waits for one of those: who
@@ -120,6 +146,7 @@ impl<H: Host> SessionCore<H> {
         &self,
         name: &str,
         options: &TableOptions,
+        part: Option<PartRecord>,
     ) -> Result<(CatalogEntry, Begun<'_>), Error> {
         check_name(name)?;
         options.check()?;
@@ -127,7 +154,7 @@ impl<H: Host> SessionCore<H> {
         loop {
             let begun = self.begin().await?;
             look_count += 1;
-            match self.try_create_entry(name, options).await {
+            match self.try_create_entry(name, options, part).await {
                 Err(error) if look_count < ROOM_LOOK_COUNT_MAX && error.awaits_room() => {}
                 outcome => return Ok((outcome?, begun)),
             }
@@ -142,6 +169,7 @@ impl<H: Host> SessionCore<H> {
         &self,
         name: &str,
         options: &TableOptions,
+        part: Option<PartRecord>,
     ) -> Result<CatalogEntry, Error> {
         self.with_catalog_lock(async {
             let entries = read_entries(&self.endpoint, self.layout(), self.owner).await?;
@@ -160,7 +188,7 @@ impl<H: Host> SessionCore<H> {
             let index = (0..TABLE_COUNT_MAX)
                 .find(is_free)
                 .ok_or_else(|| full(&entries))?;
-            self.write_entry(index, name, options).await
+            self.write_entry(index, name, (options, part)).await
         })
         .await
     }
@@ -169,7 +197,7 @@ impl<H: Host> SessionCore<H> {
         &self,
         index: u64,
         name: &str,
-        options: &TableOptions,
+        (options, part): (&TableOptions, Option<PartRecord>),
     ) -> Result<CatalogEntry, Error> {
         let layout = self.layout();
         let mut batch = Batch::new();
@@ -197,6 +225,7 @@ impl<H: Host> SessionCore<H> {
             fill_percent: options.fill_percent,
             epsilon_milli: options.epsilon_milli(),
             first_leaf: table.first_leaf,
+            part,
         };
         let entry = layout.catalog_entry(index);
         batch.clear();
@@ -218,10 +247,15 @@ impl<H: Host> SessionCore<H> {
         })
     }
 
-    /// C3.
-    pub(super) async fn drop_entry(&self, name: &str) -> Result<(), Error> {
+    /// C3, of the table of this name if `check` has nothing against it.
+    pub(super) async fn drop_entry(
+        &self,
+        name: &str,
+        check: impl FnOnce(&TableRecord) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.with_catalog_lock(async {
             let entry = self.find_table(name).await?;
+            check(&entry.record)?;
             let mut batch = Batch::new();
             let place = self.layout().catalog_entry(entry.index);
             batch.write_word(place, dropped_word(entry.record.id));

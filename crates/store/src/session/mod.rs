@@ -64,12 +64,28 @@ impl Session {
         self.block_on(self.0.open_table(name)).map(Table::new)
     }
 
+    /// See [`AsyncSession::open_part`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::open_part`].
+    pub fn open_part(&self, name: &str) -> Result<Table, Error> {
+        self.block_on(self.0.open_part(name)).map(Table::new)
+    }
+
     /// See [`AsyncSession::drop_table`].
     ///
     /// # Errors
     /// See [`AsyncSession::drop_table`].
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
         self.block_on(self.0.drop_table(name))
+    }
+
+    /// See [`AsyncSession::drop_part`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::drop_part`].
+    pub fn drop_part(&self, name: &str) -> Result<(), Error> {
+        self.block_on(self.0.drop_part(name))
     }
 
     /// See [`AsyncSession::list_tables`].

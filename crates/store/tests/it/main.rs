@@ -13,6 +13,9 @@ mod growth;
 mod load;
 mod model;
 mod newcomers;
+mod partitions;
+mod partitions_lost;
+mod partitions_opened;
 mod retraining;
 mod rights;
 mod several_nodes;
@@ -22,8 +25,7 @@ mod trees;
 mod xstore;
 
 use farleaf::{
-    EmbeddedFabric, Error, Insertion, LayerKind, Pool, PoolOptions, Swap, Table, TableOptions,
-    Update,
+    EmbeddedFabric, Error, Insertion, LayerKind, Pool, PoolOptions, Swap, TableOptions, Update,
 };
 
 /// Fabrics on which a round trip costs next to nothing.
@@ -124,7 +126,7 @@ fn leaf_options() -> Vec<TableOptions> {
 }
 
 /// Each kind of write says what it found, and does what it says. The table is empty.
-fn check_writes(table: &Table) {
+fn check_writes(table: &impl model::OrderedMap) {
     assert_eq!(table.get(7).unwrap(), None);
     assert_eq!(table.update(7, 1).unwrap(), Update::Absent);
     assert_eq!(table.insert(7, 1).unwrap(), Insertion::Inserted);
@@ -147,7 +149,7 @@ fn check_writes(table: &Table) {
 }
 
 /// All records.
-fn records_of(table: &Table) -> Vec<(u64, u64)> {
+fn records_of(table: &impl model::OrderedMap) -> Vec<(u64, u64)> {
     let records: Result<Vec<_>, Error> = table.range(..).collect();
     records.expect("a scan")
 }

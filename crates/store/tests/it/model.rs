@@ -1,9 +1,94 @@
 //! Operations against a `BTreeMap`.
 
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 
-use farleaf::{Insertion, Pool, Swap, Table, TableOptions, Update};
+use farleaf::{Error, Insertion, PartitionedTable, Pool, Swap, Table, TableOptions, Update};
 use proptest::prelude::*;
+
+/// A table, whatever it lies in.
+pub(super) trait OrderedMap {
+    fn get(&self, key: u64) -> Result<Option<u64>, Error>;
+    fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error>;
+    fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error>;
+    fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error>;
+    fn update(&self, key: u64, value: u64) -> Result<Update, Error>;
+    fn delete(&self, key: u64) -> Result<Option<u64>, Error>;
+    fn compare_and_swap(
+        &self,
+        key: u64,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swap, Error>;
+    fn scan_into(
+        &self,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error>;
+    fn scan(&self, from: u64, limit: usize) -> impl Iterator<Item = Result<(u64, u64), Error>>;
+    fn range(
+        &self,
+        range: impl RangeBounds<u64>,
+    ) -> impl Iterator<Item = Result<(u64, u64), Error>>;
+}
+
+macro_rules! ordered_map {
+    ($table:ty) => {
+        impl OrderedMap for $table {
+            fn get(&self, key: u64) -> Result<Option<u64>, Error> {
+                <$table>::get(self, key)
+            }
+            fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<u64>>, Error> {
+                <$table>::multi_get(self, keys)
+            }
+            fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Error> {
+                <$table>::put(self, key, value)
+            }
+            fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
+                <$table>::insert(self, key, value)
+            }
+            fn update(&self, key: u64, value: u64) -> Result<Update, Error> {
+                <$table>::update(self, key, value)
+            }
+            fn delete(&self, key: u64) -> Result<Option<u64>, Error> {
+                <$table>::delete(self, key)
+            }
+            fn compare_and_swap(
+                &self,
+                key: u64,
+                expected: Option<u64>,
+                new: Option<u64>,
+            ) -> Result<Swap, Error> {
+                <$table>::compare_and_swap(self, key, expected, new)
+            }
+            fn scan_into(
+                &self,
+                from: u64,
+                limit: usize,
+                records: &mut Vec<(u64, u64)>,
+            ) -> Result<(), Error> {
+                <$table>::scan_into(self, from, limit, records)
+            }
+            fn scan(
+                &self,
+                from: u64,
+                limit: usize,
+            ) -> impl Iterator<Item = Result<(u64, u64), Error>> {
+                <$table>::scan(self, from, limit)
+            }
+            fn range(
+                &self,
+                range: impl RangeBounds<u64>,
+            ) -> impl Iterator<Item = Result<(u64, u64), Error>> {
+                <$table>::range(self, range)
+            }
+        }
+    };
+}
+
+ordered_map!(Table);
+ordered_map!(PartitionedTable);
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -48,7 +133,7 @@ pub(super) fn steps_on<S: Strategy<Value = u64>>(key: fn() -> S) -> impl Strateg
     ]
 }
 
-pub(super) fn apply(table: &Table, model: &mut BTreeMap<u64, u64>, step: Step) {
+pub(super) fn apply(table: &impl OrderedMap, model: &mut BTreeMap<u64, u64>, step: Step) {
     match step {
         Step::Get(key) => assert_eq!(table.get(key).unwrap(), model.get(&key).copied()),
         Step::MultiGet(keys) => {

@@ -1,0 +1,255 @@
+//! Whether what lies in several pools is one whole table (O5).
+
+use farleaf_region::part::{PartRecord, PartitionedTableId};
+
+use super::{Bounds, PartitionError};
+use crate::options::{TableInfo, TableOptions};
+use crate::{Error, ErrorKind};
+
+/// What there is to know of a table over several pools without looking into it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionedInfo {
+    /// Its name, the same in all pools.
+    pub name: String,
+    /// Which table it is: another one of this name has another identity.
+    pub id: PartitionedTableId,
+    /// How it was made.
+    pub options: TableOptions,
+    /// Which part has which keys.
+    pub bounds: Bounds,
+}
+
+/// A table over several pools, or what there is of it, as a list shows it.
+#[derive(Debug)]
+pub struct ListedPartition {
+    /// Its name.
+    pub name: String,
+    /// The table; or why it cannot be opened by these pools, as they were named.
+    pub found: Result<PartitionedInfo, Error>,
+}
+
+/// What the pools have of one name, in the order in which they were named.
+pub(super) struct Found<'a> {
+    pub(super) name: &'a str,
+    pub(super) pools: Vec<&'a str>,
+    pub(super) tables: Vec<Option<TableInfo>>,
+}
+
+impl Found<'_> {
+    /// The parts that there are, each with its place.
+    fn parts(&self) -> impl Iterator<Item = (usize, PartRecord, &TableInfo)> {
+        let tables = self.tables.iter().enumerate();
+        tables.filter_map(|(place, table)| {
+            let table = table.as_ref()?;
+            table.part.map(|part| (place, part, table))
+        })
+    }
+
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn pool(&self, place: usize) -> String {
+        self.pools[place].to_owned()
+    }
+
+    /// The addresses of the pools that have, or have not, a table of the name.
+    fn pools_with(&self, is_there: bool) -> String {
+        let all = self.pools.iter().zip(&self.tables);
+        let with = all.filter(|(_, table)| table.is_some() == is_there);
+        let with: Vec<&str> = with.map(|(pool, _)| *pool).collect();
+        with.join(", ")
+    }
+
+    /// O5: the parts are of one table, each in its place.
+    ///
+    /// # Errors
+    /// There is none; what there is is another table, or parts of others, or out of place. That
+    /// some are missing is none.
+    pub(super) fn check_places(&self) -> Result<PartitionedTableId, Error> {
+        let by_itself =
+            |table: &&Option<TableInfo>| table.as_ref().is_some_and(|table| table.part.is_none());
+        if let Some(place) = self.tables.iter().position(|table| by_itself(&table)) {
+            let (name, pool) = (self.name(), self.pool(place));
+            return Err(PartitionError::NotPart { name, pool }.into());
+        }
+        let Some((first_place, first, _)) = self.parts().next() else {
+            return Err(ErrorKind::TableNotFound {
+                name: self.name(),
+                pool: self.pools.join(", "),
+            }
+            .into());
+        };
+        for (place, part, _) in self.parts() {
+            let (name, pool) = (self.name(), self.pool(place));
+            let number = part.number;
+            let error = if part.table != first.table {
+                PartitionError::OtherTable {
+                    name,
+                    first: self.pool(first_place),
+                    second: pool,
+                }
+            } else if usize::from(part.count) != self.pools.len() {
+                PartitionError::OtherCount {
+                    name,
+                    count: part.count,
+                    given: self.pools.len(),
+                    pool,
+                    number,
+                }
+            } else if usize::from(part.number) != place {
+                PartitionError::OtherPlace {
+                    name,
+                    pool,
+                    number,
+                    place,
+                }
+            } else {
+                continue;
+            };
+            return Err(error.into());
+        }
+        Ok(first.table)
+    }
+
+    /// O5: all parts are there, in their places, and meet.
+    ///
+    /// # Errors
+    /// As for [`check_places`](Self::check_places); or parts are missing.
+    pub(super) fn check(&self) -> Result<PartitionedInfo, Error> {
+        let id = self.check_places()?;
+        let mut first_keys = Vec::with_capacity(self.pools.len());
+        let mut expected = Some(0);
+        let mut options = None;
+        for (place, table) in self.tables.iter().enumerate() {
+            let Some((part, table)) = table.as_ref().and_then(|table| Some((table.part?, table)))
+            else {
+                return Err(PartitionError::HalfThere {
+                    name: self.name(),
+                    present: self.pools_with(true),
+                    missing: self.pools_with(false),
+                }
+                .into());
+            };
+            if Some(part.low) != expected {
+                return Err(PartitionError::Gap {
+                    name: self.name(),
+                    pool: self.pool(place),
+                    low: part.low,
+                    expected: expected.unwrap_or(u64::MAX),
+                }
+                .into());
+            }
+            expected = part.high.checked_add(1);
+            options = Some(table.options);
+            if place > 0 {
+                first_keys.push(part.low);
+            }
+        }
+        let options = options.expect("there is one part at least");
+        Ok(PartitionedInfo {
+            name: self.name(),
+            id,
+            options,
+            bounds: Bounds::new(first_keys)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOLS: [&str; 3] = ["shm:a", "shm:b", "shm:c"];
+
+    fn part(table: u64, number: u16, low: u64, high: u64) -> TableInfo {
+        let part = PartRecord {
+            table: PartitionedTableId(table),
+            number,
+            count: 3,
+            low,
+            high,
+        };
+        TableInfo {
+            name: "t".to_owned(),
+            id: 1,
+            options: TableOptions::default(),
+            part: Some(part),
+        }
+    }
+
+    fn whole() -> Vec<Option<TableInfo>> {
+        let parts = [
+            part(7, 0, 0, 9),
+            part(7, 1, 10, 19),
+            part(7, 2, 20, u64::MAX),
+        ];
+        parts.map(Some).into()
+    }
+
+    fn check(
+        pools: &[&'static str],
+        tables: Vec<Option<TableInfo>>,
+    ) -> Result<PartitionedInfo, Error> {
+        let (name, pools) = ("t", pools.to_vec());
+        Found {
+            name,
+            pools,
+            tables,
+        }
+        .check()
+    }
+
+    /// Promise: parts in their places are the table, with its bounds.
+    #[test]
+    fn parts_in_their_places_are_the_table() {
+        let info = check(&POOLS, whole()).expect("whole");
+        assert_eq!(info.bounds.first_keys(), [10, 20]);
+        assert_eq!(info.id, PartitionedTableId(7));
+    }
+
+    /// Promise: whatever is not one whole table is refused, with what is wrong, where, and what to
+    /// do.
+    #[test]
+    fn what_is_not_one_whole_table_is_refused() {
+        let told = |pools: &[&'static str], tables: Vec<Option<TableInfo>>| {
+            check(pools, tables).expect_err("refused").to_string()
+        };
+        let mut swapped = whole();
+        swapped.swap(1, 2);
+        assert!(told(&POOLS, swapped).starts_with(
+            "shm:b has part 2 of table 't' and was named in the place of part 1: name the pools in"
+        ));
+        let few = told(&POOLS[..2], whole()[..2].to_vec());
+        assert!(
+            few.contains("'t' has 3 parts, each in another pool, and 2 pools"),
+            "{few}"
+        );
+        let mut other = whole();
+        other[1] = Some(part(8, 1, 10, 19));
+        let other = told(&POOLS, other);
+        assert!(
+            other.starts_with("shm:a and shm:b have parts of two different tables"),
+            "{other}"
+        );
+        let mut half = whole();
+        half[1] = None;
+        let half = told(&POOLS, half);
+        assert!(half.contains("in shm:a, shm:c, but not in shm:b"), "{half}");
+        let mut gap = whole();
+        gap[1] = Some(part(7, 1, 11, 19));
+        let gap = told(&POOLS, gap);
+        assert!(
+            gap.contains("shm:b has keys from 11 on, where 10 should be"),
+            "{gap}"
+        );
+        let mut by_itself = whole();
+        by_itself[2].as_mut().expect("there").part = None;
+        assert!(told(&POOLS, by_itself).contains("'t' in shm:c is no part of a table over"));
+        let none = told(&POOLS, vec![None; 3]);
+        assert!(
+            none.contains("there is no table 't' in shm:a, shm:b, shm:c"),
+            "{none}"
+        );
+    }
+}

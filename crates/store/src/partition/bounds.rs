@@ -1,0 +1,167 @@
+//! Which part has which keys (O2).
+
+use std::ops::RangeInclusive;
+
+use super::PART_COUNT_MAX;
+use crate::{Error, ErrorKind};
+
+/// Where the parts of a table meet: the first key of each but the first one, which begins at 0.
+/// The last one ends at `u64::MAX`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds(Vec<u64>);
+
+fn bad(given: String, allowed: String) -> Error {
+    ErrorKind::BadOption {
+        option: "bounds",
+        given,
+        allowed,
+    }
+    .into()
+}
+
+/// O2: a table has two parts at least, and no more than [`PART_COUNT_MAX`].
+pub(super) fn check_part_count(part_count: usize) -> Result<(), Error> {
+    if (2..=PART_COUNT_MAX).contains(&part_count) {
+        return Ok(());
+    }
+    Err(ErrorKind::BadOption {
+        option: "number of pools",
+        given: part_count.to_string(),
+        allowed: format!("a table can be over 2 to {PART_COUNT_MAX}, each with a part of the keys"),
+    }
+    .into())
+}
+
+impl Bounds {
+    /// From the first key of each part but the first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadOption`]: there is none or too many, the first is 0, or they do not ascend,
+    /// so that a part would have no keys.
+    pub fn new(first_keys: Vec<u64>) -> Result<Self, Error> {
+        check_part_count(first_keys.len() + 1)?;
+        if first_keys[0] == 0 {
+            let allowed = "a bound is the first key of a part that is not the first, so 1 or more";
+            return Err(bad("0".to_owned(), allowed.to_owned()));
+        }
+        let not_above = |pair: &[u64]| (pair[0] >= pair[1]).then_some((pair[0], pair[1]));
+        if let Some((before, next)) = first_keys.windows(2).find_map(not_above) {
+            let given = format!("{before} and then {next}");
+            return Err(bad(
+                given,
+                "they ascend, each above the one before".to_owned(),
+            ));
+        }
+        Ok(Self(first_keys))
+    }
+
+    /// As many keys in each part, to one: good for keys that are anywhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadOption`]: there cannot be so many parts.
+    pub fn even(part_count: usize) -> Result<Self, Error> {
+        check_part_count(part_count)?;
+        let first_key = |part: usize| ((part as u128) << 64) / part_count as u128;
+        Self::new((1..part_count).map(|part| first_key(part) as u64).collect())
+    }
+
+    /// As many of these keys in each part, to one: keys that are to be loaded, or a sample of them,
+    /// in any order. Sorts them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadOption`]: there cannot be so many parts, or there are not as many keys.
+    pub fn of_sample(mut keys: Vec<u64>, part_count: usize) -> Result<Self, Error> {
+        check_part_count(part_count)?;
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.len() < part_count {
+            let given = format!("to come from {} keys", keys.len());
+            let allowed =
+                format!("{part_count} parts take as many at least; give the bounds themselves");
+            return Err(bad(given, allowed));
+        }
+        let first_key =
+            |part: usize| keys[(part as u128 * keys.len() as u128 / part_count as u128) as usize];
+        Self::new((1..part_count).map(first_key).collect())
+    }
+
+    /// How many parts there are.
+    pub fn part_count(&self) -> usize {
+        self.0.len() + 1
+    }
+
+    /// The first key of each part but the first.
+    pub fn first_keys(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// The part, from 0, that a key belongs to.
+    #[inline]
+    pub fn part_of(&self, key: u64) -> usize {
+        self.0.partition_point(|first_key| *first_key <= key)
+    }
+
+    /// The keys of a part.
+    ///
+    /// # Panics
+    /// There is no such part.
+    pub fn range(&self, part: usize) -> RangeInclusive<u64> {
+        assert!(part <= self.0.len(), "there is no part {part}");
+        let low = part.checked_sub(1).map_or(0, |before| self.0[before]);
+        let high = self.0.get(part).map_or(u64::MAX, |next| next - 1);
+        low..=high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: parts tile all keys, and each key is in the part whose range has it.
+    #[test]
+    fn every_key_is_in_one_part() {
+        let all = [
+            Bounds::new(vec![1]),
+            Bounds::new(vec![u64::MAX]),
+            Bounds::new(vec![1_000, 1_001, 1 << 63]),
+            Bounds::even(2),
+            Bounds::even(3),
+            Bounds::even(PART_COUNT_MAX),
+            Bounds::of_sample(vec![9, 5, 5, 7, 3, 0], 5),
+            Bounds::of_sample((0..1_000).rev().collect(), 7),
+        ];
+        for bounds in all.map(|bounds| bounds.expect("good")) {
+            let mut next = Some(0);
+            for part in 0..bounds.part_count() {
+                let range = bounds.range(part);
+                assert_eq!(Some(*range.start()), next, "{bounds:?}");
+                assert!(!range.is_empty());
+                for key in [*range.start(), *range.end()] {
+                    assert_eq!(bounds.part_of(key), part, "{bounds:?} {key}");
+                }
+                next = range.end().checked_add(1);
+            }
+            assert_eq!(next, None);
+        }
+    }
+
+    /// Promise: even bounds are even, and those of a sample share it equally.
+    #[test]
+    fn shares_are_equal() {
+        assert_eq!(Bounds::even(2).expect("good").first_keys(), [1 << 63]);
+        let sample = Bounds::of_sample((0..10).map(|key| key * key).collect(), 3);
+        assert_eq!(sample.expect("good").first_keys(), [9, 36]);
+    }
+
+    /// Promise: what cannot be bounds is refused, and the message says why.
+    #[test]
+    fn what_cannot_be_bounds_is_refused() {
+        let told = |bounds: Result<Bounds, Error>| bounds.expect_err("refused").to_string();
+        assert!(told(Bounds::new(vec![])).contains("number of pools is 1; a table can be over 2"));
+        assert!(told(Bounds::new(vec![0])).contains("bounds is 0; "));
+        assert!(told(Bounds::new(vec![5, 5])).contains("5 and then 5; they ascend"));
+        assert!(told(Bounds::new(vec![5, 4])).contains("5 and then 4"));
+        assert!(told(Bounds::even(PART_COUNT_MAX + 1)).contains("number of pools is 257"));
+        assert!(told(Bounds::of_sample(vec![1, 1, 1], 2)).contains("to come from 1 keys"));
+    }
+}
