@@ -55,6 +55,9 @@ pub struct RunReport {
     /// Operations that each thread keeps in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u64>,
+    /// Over how many pools the table was, where it was over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u64>,
     /// The most bytes that a session held of the search layer, where there was a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_budget_bytes: Option<u64>,
@@ -183,6 +186,7 @@ pub(super) mod tests {
             fill_percent: None,
             epsilon: None,
             in_flight: None,
+            partitions: None,
             metadata_budget_bytes: None,
             link_count_max: None,
             model_cache: None,

@@ -143,6 +143,7 @@ fn heading(report: &RunReport) -> String {
         ),
         ("epsilon", report.epsilon.map(|keys| keys.to_string())),
         ("in flight", report.in_flight.map(|count| count.to_string())),
+        ("pools", report.partitions.map(|count| count.to_string())),
         (
             "metadata budget",
             report

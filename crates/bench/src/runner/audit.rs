@@ -1,8 +1,7 @@
 //! The check at the end: what is in the table against what must be in it.
 
-use farleaf::Table;
-
 use super::ProgressSink;
+use super::subject::Subject;
 use super::tally::Tally;
 use crate::verify::{Fault, ScanChecker, ScanStart, Verdict};
 
@@ -17,7 +16,7 @@ const PARTS_PER_REPORT: u64 = 32;
 /// Returns how many records there are. To be called when no operation is under way. Some 10 ns a
 /// record.
 pub(super) fn audit(
-    table: &Table,
+    table: &impl Subject,
     checker: &ScanChecker,
     tally: &mut Tally,
     progress: &dyn ProgressSink,
@@ -27,7 +26,8 @@ pub(super) fn audit(
     let mut record_count = 0;
     let mut from = 0;
     for part in 1_u64.. {
-        if let Err(error) = table.scan_into(from, PART_RECORD_COUNT, &mut entries) {
+        let scan = table.scan_into(from, PART_RECORD_COUNT, &mut entries);
+        if let Err(error) = table.block_on(scan) {
             tally.wrong(format_args!(
                 "the check of all records stopped at key {from}: {error}"
             ));

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use farleaf::{AsyncTable, Cost, Error, Insertion, Session, Update};
+use farleaf::{Cost, Error, Insertion, Update};
 use farleaf_executor::TaskSet;
 
 use super::requests::{Request, Requests};
+use super::subject::Subject;
 use super::tally::Tally;
 use crate::report::{OperationCost, RunRecorder};
 use crate::verify::{OwnWrites, PendingWrite, ReadExpectation, ScanChecker, Verdict, WriterId};
@@ -31,10 +32,9 @@ pub(super) struct Shared<'a> {
 }
 
 /// One thread's operations on one table. Its parts are borrowed only between awaits.
-pub(super) struct Client<'a> {
+pub(super) struct Client<'a, S> {
     shared: Shared<'a>,
-    session: &'a Session,
-    table: AsyncTable,
+    table: &'a S,
     own: RefCell<OwnWrites>,
     recorder: RefCell<RunRecorder>,
     tally: RefCell<Tally>,
@@ -42,20 +42,14 @@ pub(super) struct Client<'a> {
     buffers: RefCell<Vec<Vec<(u64, u64)>>>,
 }
 
-impl<'a> Client<'a> {
+impl<'a, S: Subject> Client<'a, S> {
     /// The client that writes as `writer`.
-    pub(super) fn new(
-        shared: Shared<'a>,
-        session: &'a Session,
-        table: AsyncTable,
-        writer: WriterId,
-    ) -> Self {
+    pub(super) fn new(shared: Shared<'a>, table: &'a S, writer: WriterId) -> Self {
         let mix = shared.spec.mix;
         let writes = mix.update + mix.insert + mix.read_modify_write > 0.0;
         let slot_count = if writes { OWN_WRITE_SLOT_COUNT } else { 1 };
         Self {
             shared,
-            session,
             table,
             own: RefCell::new(OwnWrites::new(writer, slot_count)),
             recorder: RefCell::default(),
@@ -75,7 +69,7 @@ impl<'a> Client<'a> {
     pub(super) fn run_one_by_one(&self, requests: Requests<'_>) {
         let mut progress = Progress::new(self.shared.done_count);
         for request in requests {
-            self.session.block_on(self.perform(request));
+            self.table.block_on(self.perform(request));
             progress.count();
         }
     }
@@ -85,14 +79,14 @@ impl<'a> Client<'a> {
         let mut progress = Progress::new(self.shared.done_count);
         let mut tasks = TaskSet::with_capacity(in_flight);
         for request in requests {
-            tasks.make_room(self.session.completions(), |()| progress.count());
+            tasks.make_room(self.table.completions(), |()| progress.count());
             match tasks.spawn(self.perform(request)) {
                 Ok(Some(())) => progress.count(),
                 Ok(None) => {}
                 Err(_) => unreachable!("the set was not full"),
             }
         }
-        tasks.drain(self.session.completions(), |()| progress.count());
+        tasks.drain(self.table.completions(), |()| progress.count());
     }
 
     async fn perform(&self, request: Request) {
@@ -138,7 +132,7 @@ impl<'a> Client<'a> {
         let (expectation, write) = self.begin_write(key);
         let start = Instant::now();
         let found = self.table.get(key).await;
-        let read_cost = self.session.last_cost();
+        let read_cost = self.table.last_cost();
         let updated = match found {
             Ok(_) => self.table.update(key, write.value()).await,
             Err(error) => {
@@ -236,7 +230,7 @@ impl<'a> Client<'a> {
     /// Reading the clock twice an operation costs some 40 ns, half of it inside of the latency.
     #[inline]
     fn sample(&self, start: Instant) -> (u64, Cost) {
-        (start.elapsed().as_nanos() as u64, self.session.last_cost())
+        (start.elapsed().as_nanos() as u64, self.table.last_cost())
     }
 
     #[inline]

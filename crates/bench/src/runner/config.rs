@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use farleaf::{EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, VerbsOptions};
+use farleaf::{
+    EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, PART_COUNT_MAX, VerbsOptions,
+};
 
 use super::BenchError;
 use crate::dataset::Dataset;
@@ -60,6 +62,8 @@ pub struct RunConfig {
     /// Whether sessions ask the memory node for what such a model has not led to before they follow
     /// a link.
     pub does_not_speculate: bool,
+    /// Over how many pools the table is, each with a part of the keys; 1: one pool has all of it.
+    pub partitions: usize,
     /// The seed of keys and operations.
     pub seed: u64,
     /// The commit of the code that runs, for the report.
@@ -89,6 +93,7 @@ impl Default for RunConfig {
             link_count_max: None,
             model_cache: ModelCache::All,
             does_not_speculate: false,
+            partitions: 1,
             seed: 1,
             commit: "unknown".to_owned(),
         }
@@ -128,6 +133,17 @@ impl RunConfig {
             is_default || self.layer == LayerKind::Xstore,
             format!("given with --index {}", self.layer),
             "for --index xstore, whose models the memory node has".into(),
+        )
+    }
+
+    /// Each part has a record at least, so that there are bounds.
+    fn partitions_check(&self) -> Check {
+        let count_max = PART_COUNT_MAX.min(usize::try_from(self.records).unwrap_or(usize::MAX));
+        (
+            "partitions",
+            (1..=count_max).contains(&self.partitions),
+            self.partitions.to_string(),
+            format!("from 1 to {PART_COUNT_MAX}, and not above --records"),
         )
     }
 
@@ -211,6 +227,7 @@ impl RunConfig {
             self.link_count_check(),
             self.model_cache_check(),
             self.speculation_check(),
+            self.partitions_check(),
         ];
         let mut checks = checks.chain(of_layers);
         match checks.find(|(_, is_good, ..)| !is_good) {
@@ -371,6 +388,10 @@ mod tests {
             "--link-count-max is given with --index sherman: it must be for --index rf-tree, which \
              caches the tree"
         );
+        assert!(refused(|config| config.partitions = 0).starts_with("--partitions is 0"));
+        assert!(refused(|config| config.partitions = 257).contains("from 1 to 256"));
+        let few = refused(|config| (config.records, config.partitions) = (3, 4));
+        assert!(few.contains("not above --records"), "{few}");
         assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
     }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use farleaf::{Pool, SessionOptions};
+use farleaf::SessionOptions;
 
 use super::client::{Client, Shared};
 use super::gate::{Gate, Place};
 use super::requests::Requests;
-use super::store::TABLE_NAME;
+use super::subject::{OneTable, Pools, Subject, TableOfParts};
 use super::tally::Tally;
 use super::{BenchError, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
@@ -26,7 +26,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Assignment<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) spec: WorkloadSpec,
-    pub(super) pool: &'a Pool,
+    pub(super) pools: &'a Pools,
     pub(super) keys: &'a KeySet,
     pub(super) ledger: &'a Arc<InsertLedger>,
     pub(super) checker: &'a ScanChecker,
@@ -75,8 +75,13 @@ pub(super) fn run_operations(
             // If it fails, the places of those that were not started are dropped: nobody waits.
             let handle = thread::Builder::new()
                 .name(format!("ycsb-{thread_index}"))
-                .spawn_scoped(scope, move || {
-                    work(assignment, thread_index, done_count, place)
+                .spawn_scoped(scope, move || match assignment.pools {
+                    Pools::One(pool) => {
+                        work::<OneTable>(pool, assignment, thread_index, (done_count, place))
+                    }
+                    Pools::Several(pools) => {
+                        work::<TableOfParts>(pools, assignment, thread_index, (done_count, place))
+                    }
                 })
                 .map_err(|source| BenchError::Thread {
                     thread_count,
@@ -116,16 +121,16 @@ fn merge(
 }
 
 /// One thread of a run.
-fn work(
+fn work<S: Subject>(
+    pool: &S::Place,
     assignment: Assignment<'_>,
     thread_index: usize,
-    done_count: &AtomicU64,
-    mut place: Place<'_>,
+    (done_count, mut place): (&AtomicU64, Place<'_>),
 ) -> Result<ThreadResult, BenchError> {
     let Assignment {
         config,
         spec,
-        pool,
+        pools: _,
         keys,
         ledger,
         checker,
@@ -137,11 +142,7 @@ fn work(
         model_cache: config.model_cache,
         does_not_speculate: config.does_not_speculate,
     };
-    let session = pool.session_with(&options);
-    let session = session.map_err(failed("opening a session"))?;
-    let table = session
-        .open_table(TABLE_NAME)
-        .map_err(failed("opening the table"))?;
+    let table = S::open(pool, &options).map_err(failed("opening the table"))?;
     let mut stream = OperationStream::new(
         &spec,
         config.distribution,
@@ -156,7 +157,7 @@ fn work(
         checker,
         done_count,
     };
-    let client = Client::new(shared, &session, table.asynchronous().clone(), writer);
+    let client = Client::new(shared, &table, writer);
     let operation_count = share(config.operations, config.threads, thread_index);
     let requests = Requests::new(&spec, &mut stream, keys, operation_count);
 
@@ -172,8 +173,7 @@ fn work(
     let (recorder, tally) = client.into_results();
     let metadata_bytes = table.metadata_bytes();
     let fallback_count = table.hint_counters().fallback_count;
-    drop(table);
-    session.close().map_err(failed("closing a session"))?;
+    table.close().map_err(failed("closing a session"))?;
     Ok(ThreadResult {
         recorder,
         tally,

@@ -39,6 +39,7 @@ mod progress;
 mod requests;
 pub(crate) mod size;
 mod store;
+mod subject;
 pub(crate) mod tally;
 
 use std::sync::Arc;

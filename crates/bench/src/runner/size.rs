@@ -80,6 +80,16 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
         .saturating_add(SPARE_SIZE_BYTES)
 }
 
+/// The size of each pool of `config`: of several, each has its share of the records, and room for
+/// all inserts, as they may all be of one part's keys.
+pub(crate) fn part_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
+    let share = RunConfig {
+        records: config.records.div_ceil(config.partitions as u64),
+        ..config.clone()
+    };
+    pool_size_bytes(&share, insert_count)
+}
+
 /// From one leaf to the next: five words, keys and values, in whole blocks.
 fn leaf_size_bytes(slots: u64) -> u64 {
     ((5 + 2 * slots) * 8).next_multiple_of(BLOCK_SIZE_BYTES)
@@ -103,7 +113,8 @@ pub(crate) fn check_memory(config: &RunConfig, insert_count: u64) -> Result<(), 
         .records
         .saturating_mul(PROCESS_BYTES_PER_RECORD)
         .saturating_add(insert_count.saturating_mul(PROCESS_BYTES_PER_INSERT));
-    let pool_bytes = pool_size_bytes(config, insert_count);
+    let pool_bytes = part_size_bytes(config, insert_count);
+    let pool_bytes = pool_bytes.saturating_mul(config.partitions as u64);
     // The node holds the records beside its pool.
     let pool_count = if config.layer == LayerKind::Rpc { 2 } else { 1 };
     let needed_bytes = pool_bytes
@@ -176,6 +187,21 @@ mod tests {
         for config in larger {
             assert!(pool_size_bytes(&config, 0) > size, "{config:?}");
         }
+    }
+
+    /// Promise: several pools share the records, but each has room for all inserts.
+    #[test]
+    fn parts_share_the_records() {
+        let one = RunConfig::default();
+        let four = RunConfig {
+            partitions: 4,
+            ..one.clone()
+        };
+        let records_bytes = |config: &RunConfig| part_size_bytes(config, 0) - SPARE_SIZE_BYTES;
+        assert!((3..=4).contains(&(records_bytes(&one) / records_bytes(&four))));
+        let inserts_bytes =
+            |config: &RunConfig| part_size_bytes(config, 1_000_000) - part_size_bytes(config, 0);
+        assert_eq!(inserts_bytes(&one), inserts_bytes(&four));
     }
 
     /// Promise: more than the host has is refused with both sizes, whatever the numbers.

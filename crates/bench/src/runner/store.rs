@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use farleaf::{Error, ErrorKind, LayerKind, Pool, PoolOptions, Session, Table, TableOptions};
+use farleaf::{
+    Error, ErrorKind, LayerKind, PartitionedPool, Pool, PoolOptions, SessionOptions, TableOptions,
+};
 
 use super::audit::audit;
 use super::crew::{Assignment, CrewResult, run_operations};
+use super::subject::{OneTable, Pools, Subject, TableOfParts};
+use super::tally::Tally;
 use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig, size};
 use crate::dataset::KeySet;
 use crate::report::RunReport;
@@ -18,7 +22,7 @@ pub(crate) const TABLE_NAME: &str = "usertable";
 /// A pool is made twice as large when its keys turn out not to fit, so often at the most.
 const ENLARGEMENT_COUNT_MAX: u32 = 4;
 
-/// A pool inside this process with a loaded table, for one run of one workload.
+/// A pool inside this process with a loaded table, or several, for one run of one workload.
 ///
 /// [`run`](super::run) does all of it; the steps are apart for those who want to do something to
 /// the store in between, through [`pool`](Self::pool).
@@ -27,11 +31,11 @@ pub struct LoadedStore {
     config: RunConfig,
     workload: WorkloadLetter,
     keys: Arc<KeySet>,
-    pool: Pool,
+    pools: Pools,
 }
 
 impl LoadedStore {
-    /// Makes a pool with room for all records and inserts, and loads the keys.
+    /// Makes a pool with room for all records and inserts, or several, and loads the keys.
     ///
     /// # Errors
     /// The host has not enough memory, or the store failed.
@@ -47,21 +51,16 @@ impl LoadedStore {
             kind,
             total: keys.record_count(),
         });
-        let mut size_bytes = size::pool_size_bytes(config, config.insert_count_of(workload));
+        let mut size_bytes = size::part_size_bytes(config, config.insert_count_of(workload));
         let mut enlargement_count = 0;
-        let pool = loop {
-            let fabric = config.fabric.embedded(&config.verbs);
-            let pool = Pool::embedded(&PoolOptions {
-                fabric,
-                size_bytes,
-                ..PoolOptions::default()
-            });
-            let pool = pool.map_err(BenchError::store(workload, "making a pool"))?;
-            match load_keys(&pool, config, keys, progress) {
-                Ok(()) => break pool,
+        let pools = loop {
+            let pools = make_pools(config, size_bytes);
+            let pools = pools.map_err(BenchError::store(workload, "making a pool"))?;
+            match load_into(&pools, config, keys, progress) {
+                Ok(()) => break pools,
                 // How many models keys need is known only when they are loaded.
                 Err(error)
-                    if matches!(error.kind(), ErrorKind::Full(_))
+                    if matches!(error.kind_in_pool(), ErrorKind::Full(_))
                         && enlargement_count < ENLARGEMENT_COUNT_MAX =>
                 {
                     enlargement_count += 1;
@@ -74,13 +73,13 @@ impl LoadedStore {
             config: config.clone(),
             workload,
             keys: Arc::clone(keys),
-            pool,
+            pools,
         })
     }
 
-    /// The pool, whose only table is the loaded one.
+    /// The pool, whose only table is the loaded one; with partitions, the first part's.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        self.pools.first()
     }
 
     /// Runs the workload, then checks all of the table.
@@ -92,7 +91,7 @@ impl LoadedStore {
             config,
             workload,
             keys,
-            pool,
+            pools,
         } = &self;
         let spec = WorkloadSpec::of(*workload);
         let ledger = InsertLedger::new(keys.record_count(), config.insert_count_of(*workload));
@@ -108,7 +107,7 @@ impl LoadedStore {
         let assignment = Assignment {
             config,
             spec,
-            pool,
+            pools,
             keys,
             ledger: &ledger,
             checker: &checker,
@@ -121,21 +120,36 @@ impl LoadedStore {
             kind,
             total: ledger.existing_count(),
         });
-        let failed = BenchError::store(*workload, "opening the table for the check");
-        let (session, table) = open(pool).map_err(failed)?;
-        let record_count = audit(&table, &checker, &mut crew.tally, progress);
-        let memory_bytes = table.memory_bytes();
-        let memory_bytes =
-            memory_bytes.map_err(BenchError::store(*workload, "measuring the table"))?;
-        drop(table);
-        session
-            .close()
-            .map_err(BenchError::store(*workload, "closing a session"))?;
+        let (record_count, memory_bytes) = match pools {
+            Pools::One(pool) => {
+                self.check::<OneTable>(pool, &checker, (&mut crew.tally, progress))?
+            }
+            Pools::Several(pools) => {
+                self.check::<TableOfParts>(pools, &checker, (&mut crew.tally, progress))?
+            }
+        };
 
         for description in &crew.tally.descriptions {
             progress.fault(*workload, description);
         }
         Ok(self.report(&crew, record_count, memory_bytes))
+    }
+
+    /// Checks all of the table; how many records it has, and how many bytes of far memory.
+    fn check<S: Subject>(
+        &self,
+        place: &S::Place,
+        checker: &ScanChecker,
+        (tally, progress): (&mut Tally, &dyn ProgressSink),
+    ) -> Result<(u64, u64), BenchError> {
+        let failed = |activity| BenchError::store(self.workload, activity);
+        let table = S::open(place, &SessionOptions::default());
+        let table = table.map_err(failed("opening the table for the check"))?;
+        let record_count = audit(&table, checker, tally, progress);
+        let memory_bytes = table.memory_bytes();
+        let memory_bytes = memory_bytes.map_err(failed("measuring the table"))?;
+        table.close().map_err(failed("closing a session"))?;
+        Ok((record_count, memory_bytes))
     }
 
     fn report(&self, crew: &CrewResult, record_count: u64, memory_bytes: u64) -> RunReport {
@@ -172,6 +186,7 @@ impl LoadedStore {
             fill_percent: Some(config.fill_percent.into()),
             epsilon: Some(config.epsilon_keys),
             in_flight: Some(config.in_flight as u64),
+            partitions: (config.partitions > 1).then_some(config.partitions as u64),
             metadata_budget_bytes: config.metadata_budget_bytes,
             link_count_max: config.link_count_max,
             model_cache: is_xstore.then(|| config.model_cache.to_string()),
@@ -180,9 +195,34 @@ impl LoadedStore {
     }
 }
 
+/// As many pools as the table has parts.
+fn make_pools(config: &RunConfig, size_bytes: u64) -> Result<Pools, Error> {
+    let make = |_| {
+        Pool::embedded(&PoolOptions {
+            fabric: config.fabric.embedded(&config.verbs),
+            size_bytes,
+            ..PoolOptions::default()
+        })
+    };
+    if config.partitions == 1 {
+        return Ok(Pools::One(make(0)?));
+    }
+    let pools: Result<Vec<Pool>, Error> = (0..config.partitions).map(make).collect();
+    Ok(Pools::Several(PartitionedPool::new(pools?)?))
+}
+
 /// Makes the table and loads all keys, with the values that [`loaded_value`] gives them.
 pub(crate) fn load_keys(
     pool: &Pool,
+    config: &RunConfig,
+    keys: &KeySet,
+    progress: &dyn ProgressSink,
+) -> Result<(), Error> {
+    load_into(&Pools::One(pool.clone()), config, keys, progress)
+}
+
+fn load_into(
+    pools: &Pools,
     config: &RunConfig,
     keys: &KeySet,
     progress: &dyn ProgressSink,
@@ -193,16 +233,6 @@ pub(crate) fn load_keys(
         fill_percent: config.fill_percent,
         epsilon_keys: config.epsilon_keys,
     };
-    let session = pool.session()?;
-    let table = session.create_table(TABLE_NAME, &options)?;
-    let records = keys.loaded().iter().map(|key| (*key, loaded_value(*key)));
-    table.bulk_load(records, |done| progress.advance(done))?;
-    drop(table);
-    session.close()
-}
-
-fn open(pool: &Pool) -> Result<(Session, Table), Error> {
-    let session = pool.session()?;
-    let table = session.open_table(TABLE_NAME)?;
-    Ok((session, table))
+    let advance = |done| progress.advance(done);
+    pools.load(&options, keys.loaded(), loaded_value, advance)
 }

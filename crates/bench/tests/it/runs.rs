@@ -110,6 +110,31 @@ fn several_threads_and_operations_in_flight() {
     }
 }
 
+/// Promise: every workload runs right on a table over several pools, over each fabric and with
+/// each kind of search layer, by several threads with several operations in flight; and inserts
+/// that are all of one part have room there.
+#[test]
+fn tables_over_several_pools() {
+    for (layer, fabric) in [
+        (Learned, FabricKind::Mem),
+        (LayerKind::Xstore, FabricKind::Shm),
+        (LayerKind::Xstore, FabricKind::Tcp),
+        (LayerKind::Rpc, FabricKind::Tcp),
+        (LayerKind::Sherman, FabricKind::Mem),
+    ] {
+        let config = RunConfig {
+            partitions: 3,
+            threads: 2,
+            in_flight: 4,
+            dataset: Dataset::Sequential,
+            ..small(layer, fabric)
+        };
+        let reports = run_right(&config);
+        assert_eq!(reports.len(), 6);
+        assert!(reports.iter().all(|report| report.partitions == Some(3)));
+    }
+}
+
 /// Promise: every data set and every request distribution runs right, with inserts and scans.
 #[test]
 fn every_data_set_and_distribution() {

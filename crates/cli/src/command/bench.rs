@@ -143,6 +143,11 @@ pub(crate) struct YcsbArguments {
     #[arg(long)]
     no_speculation: bool,
 
+    /// Pools that the table is over, each with as many of the records, and a server of its own
+    #[arg(long, value_name = "COUNT", default_value_t = RunConfig::default().partitions as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    partitions: u64,
+
     /// Seed of keys and operations: the same seed makes the same run
     #[arg(long, default_value_t = RunConfig::default().seed)]
     #[arg(value_parser = parse_key, allow_negative_numbers = true)]
@@ -249,6 +254,7 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         link_count_max: arguments.link_count_max,
         model_cache: arguments.model_cache,
         does_not_speculate: arguments.no_speculation,
+        partitions: usize::try_from(arguments.partitions).unwrap_or(usize::MAX),
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
     }
