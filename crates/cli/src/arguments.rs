@@ -18,6 +18,7 @@ use farleaf_bench::runner::FabricKind;
 
 use crate::command::Command;
 use crate::output::OutputFormat;
+use crate::quantity::parse_key;
 
 /// The commit that this program is built from, or "unknown".
 pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
@@ -49,7 +50,8 @@ pub(crate) struct Arguments {
 pub(crate) struct PoolArguments {
     /// Which pool to work with: `shm:NAME`, which `farleaf serve --name NAME` serves, or
     /// `tcp:HOST:PORT`, which `farleaf serve --listen` does, or `verbs:HOST:PORT`, which `farleaf
-    /// serve --listen --verbs` does (not for commands that make their own)
+    /// serve --listen --verbs` does (not for commands that make their own); several with commas, in
+    /// the order of their parts, for a table over several pools
     #[arg(
         long,
         global = true,
@@ -163,6 +165,11 @@ impl From<&RdmaArguments> for VerbsOptions {
 const SECRET_VARIABLE: &str = "FARLEAF_SECRET";
 
 impl PoolArguments {
+    /// The pools that are named, in order.
+    pub(crate) fn addresses(&self) -> Vec<&str> {
+        self.pool.split(',').collect()
+    }
+
     /// The secret, if there is one.
     pub(crate) fn secret(&self) -> anyhow::Result<Option<Secret>> {
         if let Some(path) = &self.secret_file {
@@ -307,7 +314,7 @@ fn refuse_needless_rdma(matches: &ArgMatches) {
         Some(("sim" | "figures" | "secret", _)) => false,
         _ => {
             let pool = matches.get_one::<String>("pool");
-            pool.is_some_and(|pool| pool.starts_with("verbs:"))
+            pool.is_some_and(|pool| pool.split(',').any(|one| one.starts_with("verbs:")))
         }
     };
     if !uses_verbs {
@@ -325,7 +332,7 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
         return;
     };
     let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
-    let given = ["slots", "index", "fill", "epsilon"]
+    let given = ["slots", "index", "fill", "epsilon", "bounds"]
         .into_iter()
         .find(is_given);
     if !load.get_flag("create")
@@ -402,6 +409,16 @@ pub(crate) struct TableOptionArguments {
     #[arg(long, value_name = "KEYS", default_value_t = TableOptions::default().epsilon_keys)]
     #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
     pub(crate) epsilon: f64,
+}
+
+/// How a table over several pools is cut.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BoundsArgument {
+    /// Of a table over several pools (`--pool A,B`), the first key of each part but the first, one
+    /// fewer than pools [default: as many keys in each part; `load`: as many of the records]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = parse_key)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) bounds: Option<Vec<u64>>,
 }
 
 impl From<TableOptionArguments> for TableOptions {

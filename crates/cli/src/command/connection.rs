@@ -1,18 +1,37 @@
 //! The way to a pool and a table that most commands begin with.
 
-use farleaf::{ConnectOptions, OperationKind, Pool, Session, Table, TlsClient};
+use farleaf::{ConnectOptions, OperationKind, PartitionedPool, Pool, TlsClient};
 
+use super::target::{AnyTable, Sessions};
 use crate::arguments::PoolArguments;
 use crate::failure::BadArgument;
 
-/// A session in the pool.
-pub(super) fn open_session(pool: &PoolArguments) -> anyhow::Result<Session> {
-    Ok(open_pool(pool)?.session()?)
+/// A session in the pool, or in each of several.
+pub(super) fn open_sessions(pool: &PoolArguments) -> anyhow::Result<Sessions> {
+    let addresses = pool.addresses();
+    if addresses.len() == 1 {
+        return Ok(Sessions::One(open_pool(pool)?.session()?));
+    }
+    for address in &addresses {
+        check_address(pool, address)?;
+    }
+    let pools = PartitionedPool::open_with(&addresses, &connect_options(pool)?)?;
+    Ok(Sessions::Parts(pools.session()?))
 }
 
-/// The pool.
+/// The pool, where there can be only one.
 pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
-    if pool.pool.starts_with("mem:") {
+    if pool.addresses().len() > 1 {
+        let message = format!("--pool {pool} names several pools, and this works with one");
+        return Err(BadArgument(message).into());
+    }
+    check_address(pool, &pool.pool)?;
+    Ok(Pool::open_with(&pool.pool, &connect_options(pool)?)?)
+}
+
+/// What a command cannot work with, though the library can.
+fn check_address(pool: &PoolArguments, address: &str) -> anyhow::Result<()> {
+    if address.starts_with("mem:") {
         let message = "a 'mem:' pool is gone with the process that made it, so there is nothing in \
                        it for a command; serve a pool with `farleaf serve` and take 'shm:NAME'";
         return Err(BadArgument(message.to_owned()).into());
@@ -20,15 +39,15 @@ pub(super) fn open_pool(pool: &PoolArguments) -> anyhow::Result<Pool> {
     if let Some(rights) = pool.rights
         && !["tcp:", "verbs:"]
             .iter()
-            .any(|kind| pool.pool.starts_with(kind))
+            .any(|kind| address.starts_with(kind))
     {
         let message = format!(
-            "--rights {rights} cannot be used with {pool}: only a node that is reached by \
+            "--rights {rights} cannot be used with {address}: only a node that is reached by \
              'tcp:HOST:PORT' or 'verbs:HOST:PORT' can hold anybody to them"
         );
         return Err(BadArgument(message).into());
     }
-    Ok(Pool::open_with(&pool.pool, &connect_options(pool)?)?)
+    Ok(())
 }
 
 /// How nodes on the network are connected to.
@@ -43,17 +62,17 @@ pub(super) fn connect_options(pool: &PoolArguments) -> anyhow::Result<ConnectOpt
     })
 }
 
-/// A session in the pool, and a table of it.
-pub(super) fn open_table(pool: &PoolArguments, name: &str) -> anyhow::Result<(Session, Table)> {
-    let session = open_session(pool)?;
-    let table = session.open_table(name)?;
-    Ok((session, table))
+/// A session in the pool, or in each of several, and a table of them.
+pub(super) fn open_table(pool: &PoolArguments, name: &str) -> anyhow::Result<(Sessions, AnyTable)> {
+    let sessions = open_sessions(pool)?;
+    let table = sessions.open_table(name)?;
+    Ok((sessions, table))
 }
 
-/// Tells the log what the session has cost so far, for `-v`.
-pub(super) fn log_costs(session: &Session) {
+/// Tells the log what the sessions have cost so far, for `-v`.
+pub(super) fn log_costs(sessions: &Sessions) {
     for kind in OperationKind::ALL {
-        let counters = session.counters(kind);
+        let counters = sessions.counters(kind);
         if counters.operations > 0 {
             tracing::info!(
                 operations = counters.operations,

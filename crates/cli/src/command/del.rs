@@ -24,7 +24,7 @@ pub(crate) struct DelArguments {
 /// Removes the keys one after the other and tells what each was; a key that was absent is told on
 /// stderr.
 pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Result<Ending> {
-    let (session, table) = open_table(pool, &arguments.table.table)?;
+    let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let mut ending = Ending::Done;
     for key in &arguments.keys {
         // Told at once: it is done, whatever becomes of the next one.
@@ -38,6 +38,6 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Res
             ));
         }
     }
-    log_costs(&session);
+    log_costs(&sessions);
     Ok(ending)
 }

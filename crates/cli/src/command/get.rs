@@ -35,7 +35,7 @@ struct Found {
 /// Prints keys and values in the order asked for; absent keys are told on stderr, so that what is
 /// on stdout are records.
 pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Result<Ending> {
-    let (session, table) = open_table(pool, &arguments.table.table)?;
+    let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let values = match arguments.keys[..] {
         [key] => vec![table.get(key)?],
         _ => table.multi_get(&arguments.keys)?,
@@ -64,6 +64,6 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Res
         }
     }
     lines.finish()?;
-    log_costs(&session);
+    log_costs(&sessions);
     Ok(ending)
 }

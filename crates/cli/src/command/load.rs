@@ -5,11 +5,16 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use farleaf::{ControlError, Error, ErrorKind, LoadError, Session, Table, TableOptions};
+use farleaf::{
+    Bounds, ControlError, Error, ErrorKind, LoadError, PartitionError, PartitionedSession, Pool,
+    Session, TableOptions,
+};
 use indicatif::ProgressBar;
 
-use crate::arguments::{PoolArguments, TableArgument, TableOptionArguments};
-use crate::command::connection::{log_costs, open_session};
+use super::table::{bounds_text, check_bounds};
+use super::target::{AnyTable, Sessions};
+use crate::arguments::{BoundsArgument, PoolArguments, TableArgument, TableOptionArguments};
+use crate::command::connection::{log_costs, open_sessions};
 use crate::failure::{Ending, tell};
 use crate::output::print;
 use crate::progress::{bytes_bar, count_bar};
@@ -37,17 +42,20 @@ pub(crate) struct LoadArguments {
 
     #[command(flatten)]
     options: TableOptionArguments,
+
+    #[command(flatten)]
+    bounds: BoundsArgument,
 }
 
 /// Where to load.
 struct Target {
-    table: Table,
+    table: AnyTable,
     /// `--create` made it just now.
     is_new: bool,
 }
 
 impl Target {
-    fn existing(table: Table) -> Self {
+    fn existing(table: AnyTable) -> Self {
         let is_new = false;
         Self { table, is_new }
     }
@@ -55,7 +63,7 @@ impl Target {
     /// What to say when no record came in. A table that was made for this load is not dropped
     /// again: somebody else may have found it and written to it.
     fn nothing_loaded(&self) -> String {
-        let name = &self.table.info().name;
+        let name = self.table.name();
         if self.is_new {
             format!("nothing was loaded, and table '{name}', which --create made, stays")
         } else {
@@ -73,12 +81,13 @@ struct Stopped {
 /// Reads and checks the whole file, then loads an empty table at once, or writes the records into
 /// one that has records already.
 pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Result<Ending> {
+    check_bounds(pool, &arguments.bounds)?;
     let source = Source::from(arguments.file.clone());
     let name = &arguments.table.table;
-    let session = open_session(pool)?;
+    let sessions = open_sessions(pool)?;
     if !arguments.create {
         // Before a long file is read in vain.
-        session
+        sessions
             .open_table(name)
             .map_err(|error| hint_at_create(error, name))?;
     }
@@ -87,12 +96,19 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &LoadArguments) -> anyhow::Re
     bar.finish_and_clear();
     let records = read.context("nothing was loaded")?;
     let target = if arguments.create {
-        create_or_open(&session, name, &arguments.options.into())?
+        let wanted = arguments.options.into();
+        match &sessions {
+            Sessions::One(session) => create_or_open(session, name, &wanted)?,
+            Sessions::Parts(session) => {
+                let bounds = arguments.bounds.bounds.as_deref();
+                create_or_open_parts(session, name, (&wanted, bounds), &records)?
+            }
+        }
     } else {
-        Target::existing(session.open_table(name).context("nothing was loaded")?)
+        Target::existing(sessions.open_table(name).context("nothing was loaded")?)
     };
-    load(&source, &session, &target, &records)?;
-    log_costs(&session);
+    load(&source, &sessions, &target, &records)?;
+    log_costs(&sessions);
     Ok(Ending::Done)
 }
 
@@ -114,37 +130,74 @@ fn create_or_open(session: &Session, name: &str, wanted: &TableOptions) -> anyho
         Err(error) if matches!(error.kind(), ErrorKind::TableExists { .. }) => {
             let table = session.open_table(name).context("nothing was loaded")?;
             if table.info().options == *wanted {
-                return Ok(Target::existing(table));
+                return Ok(Target::existing(AnyTable::One(table)));
             }
             let hint = "nothing was loaded; leave out --create to load into the table as it is";
             Err(anyhow::Error::new(error).context(hint))
         }
         created => {
-            let table = created.context("nothing was loaded")?;
+            let table = AnyTable::One(created.context("nothing was loaded")?);
             let is_new = true;
             Ok(Target { table, is_new })
         }
     }
 }
 
+/// The same over several pools; without `--bounds`, each part of a new table gets as many of the
+/// records.
+fn create_or_open_parts(
+    session: &PartitionedSession,
+    name: &str,
+    (wanted, first_keys): (&TableOptions, Option<&[u64]>),
+    records: &[Record],
+) -> anyhow::Result<Target> {
+    match session.open_table(name) {
+        Ok(table) => {
+            let info = table.info();
+            let has_bounds = first_keys.is_none_or(|keys| info.bounds.first_keys() == keys);
+            if info.options == *wanted && has_bounds {
+                return Ok(Target::existing(AnyTable::Parts(table)));
+            }
+            return Err(anyhow::anyhow!(
+                "nothing was loaded; leave out --create to load into the table as it is: there is \
+                 a table '{name}' already, made with other options, or with other bounds than {}",
+                bounds_text(&info.bounds)
+            ));
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::TableNotFound { .. }) => {}
+        Err(error) => return Err(anyhow::Error::new(error).context("nothing was loaded")),
+    }
+    let bounds = if let Some(keys) = first_keys {
+        Bounds::new(keys.to_vec())
+    } else {
+        let keys = records.iter().map(|record| record.key);
+        Bounds::of_sample(keys.collect(), session.sessions().len())
+    };
+    let bounds = bounds.context("nothing was loaded")?;
+    let created = session.create_table(name, wanted, &bounds);
+    let table = AnyTable::Parts(created.context("nothing was loaded")?);
+    let is_new = true;
+    Ok(Target { table, is_new })
+}
+
 fn load(
     source: &Source,
-    session: &Session,
+    sessions: &Sessions,
     target: &Target,
     records: &[Record],
 ) -> anyhow::Result<()> {
     let table = &target.table;
-    let name = &table.info().name;
-    let first = table.scan(0, 1).next().transpose();
+    let name = table.name();
+    let first = table.range(0..=u64::MAX).next().transpose();
     let is_empty = first.with_context(|| target.nothing_loaded())?.is_none();
-    if is_empty && load_at_once(source, session, target, records)? {
+    if is_empty && load_at_once(source, sessions, target, records)? {
         return Ok(());
     }
     let bar = count_bar("writing", records.len() as u64);
     let written = write_each(source, table, records, &bar);
     bar.finish_and_clear();
     match written {
-        Ok(updated_count) => check_served(session).and_then(|()| print(format_args!(
+        Ok(updated_count) => check_served(sessions).and_then(|()| print(format_args!(
             "wrote {} records of {source} into table '{name}', which had records: {} inserted, {} \
              updated\n",
             count(records.len() as u64),
@@ -158,7 +211,7 @@ fn load(
 /// `false` if the table cannot be loaded at once, because it had records once.
 fn load_at_once(
     source: &Source,
-    session: &Session,
+    sessions: &Sessions,
     target: &Target,
     records: &[Record],
 ) -> anyhow::Result<bool> {
@@ -169,11 +222,11 @@ fn load_at_once(
     bar.finish_and_clear();
     let error = match loaded {
         Ok(summary) => {
-            check_served(session)?;
+            check_served(sessions)?;
             print(format_args!(
                 "loaded {} records of {source} into table '{}' (leaves {}, models {})\n",
                 count(summary.record_count),
-                table.info().name,
+                table.name(),
                 count(summary.leaf_count),
                 count(summary.model_count)
             ))?;
@@ -181,8 +234,20 @@ fn load_at_once(
         }
         Err(error) => error,
     };
-    let told = match error.kind() {
+    if matches!(
+        error.kind(),
+        ErrorKind::Partition(PartitionError::PartlyLoaded { .. })
+    ) {
+        // It says which parts are loaded.
+        return Err(error.into());
+    }
+    let told = match error.kind_in_pool() {
         ErrorKind::Load(LoadError::TableNotEmpty) => return Ok(false),
+        ErrorKind::Fabric(_) if matches!(table, AnyTable::Parts(_)) => {
+            "the load was cut off: of that part, all records are in the table or none, and those \
+             behind it are as they were; `farleaf stats` tells which"
+                .to_owned()
+        }
         ErrorKind::Fabric(_) => {
             "the load was cut off: all records are in the table, or none; `farleaf stats` tells which"
                 .to_owned()
@@ -195,8 +260,13 @@ fn load_at_once(
 
 /// A process that has mapped a pool's memory can go on writing to it when its node has ended; but
 /// nobody will ever see that.
-fn check_served(session: &Session) -> anyhow::Result<()> {
-    match session.pool().session() {
+fn check_served(sessions: &Sessions) -> anyhow::Result<()> {
+    let mut pools = sessions.pools().into_iter();
+    pools.try_for_each(check_pool_served)
+}
+
+fn check_pool_served(pool: &Pool) -> anyhow::Result<()> {
+    match pool.session() {
         Err(error)
             if matches!(
                 error.kind(),
@@ -216,11 +286,11 @@ fn check_served(session: &Session) -> anyhow::Result<()> {
 /// stop it between two records, or while it waits for another client.
 fn write_each(
     source: &Source,
-    table: &Table,
+    table: &AnyTable,
     records: &[Record],
     bar: &ProgressBar,
 ) -> Result<usize, Stopped> {
-    let name = &table.info().name;
+    let name = table.name();
     let watched = Watched::new().map_err(|error| Stopped {
         written_count: 0,
         why: error.into(),

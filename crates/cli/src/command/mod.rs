@@ -22,6 +22,8 @@ mod sim_network;
 mod sim_seeds;
 pub(crate) mod stats;
 pub(crate) mod table;
+mod table_list;
+mod target;
 
 use clap::Subcommand;
 

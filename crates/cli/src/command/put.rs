@@ -25,12 +25,12 @@ pub(crate) struct PutArguments {
 
 /// Sets the value and tells what was there before.
 pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Result<Ending> {
-    let (session, table) = open_table(pool, &arguments.table.table)?;
+    let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let PutArguments { key, value, .. } = arguments;
     match table.put(*key, *value)? {
         Some(previous) => print(format_args!("updated {key}, value {previous} before\n"))?,
         None => print(format_args!("inserted {key}\n"))?,
     }
-    log_costs(&session);
+    log_costs(&sessions);
     Ok(Ending::Done)
 }

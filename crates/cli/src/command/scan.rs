@@ -54,7 +54,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Re
         let message = format!("--from {from} is above --to {to}: there is no key between them");
         return Err(BadArgument(message).into());
     }
-    let (session, table) = open_table(pool, &arguments.table.table)?;
+    let (sessions, table) = open_table(pool, &arguments.table.table)?;
     let mut lines = Lines::new(arguments.output.output);
     let mut is_cut = false;
     for (index, record) in table.range(from..=to).enumerate() {
@@ -72,6 +72,6 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &ScanArguments) -> anyhow::Re
             "there are more than {limit} records; --limit 0 prints all"
         ));
     }
-    log_costs(&session);
+    log_costs(&sessions);
     Ok(Ending::Done)
 }

@@ -2,11 +2,13 @@
 
 use clap::Args;
 use comfy_table::CellAlignment;
-use farleaf::{OperationKind, PoolUsage, RetrainingReport, Session, TableStats};
+use farleaf::{OperationKind, PartRecord, PoolUsage, RetrainingReport, Session, TableStats};
 use serde::Serialize;
 
 use crate::arguments::{OutputArgument, PoolArguments};
-use crate::command::connection::open_session;
+use crate::command::connection::open_sessions;
+use crate::command::table_list::{PartListed, part_text};
+use crate::command::target::Sessions;
 use crate::failure::Ending;
 use crate::output::{Lines, OutputFormat, grid, print};
 use crate::quantity::{count, size};
@@ -65,6 +67,11 @@ struct TableReport {
     name: String,
     id: u32,
     index: &'static str,
+    /// Which part of a table over several pools it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<PartListed>,
+    #[serde(skip)]
+    part_record: Option<PartRecord>,
     /// Only models are trained: a tree has none.
     #[serde(skip)]
     has_models: bool,
@@ -107,11 +114,43 @@ struct CounterReport {
     links: u64,
 }
 
-/// Walks over all leaves of the tables.
+/// Walks over all leaves of the tables. Of several pools, each is told of by itself.
 pub(crate) fn run(pool: &PoolArguments, arguments: &StatsArguments) -> anyhow::Result<Ending> {
-    let session = open_session(pool)?;
-    let mut names: Vec<String> = match &arguments.table {
-        Some(name) => vec![name.clone()],
+    let table = arguments.table.as_deref();
+    let reports = match &open_sessions(pool)? {
+        Sessions::One(session) => vec![report(session, table)?],
+        Sessions::Parts(session) => {
+            if let Some(name) = table {
+                // Parts that do not agree are told before anything is walked over.
+                session.open_table(name)?;
+            }
+            let reports = session
+                .sessions()
+                .iter()
+                .map(|session| report(session, table));
+            reports.collect::<anyhow::Result<Vec<_>>>()?
+        }
+    };
+    match arguments.output.output {
+        OutputFormat::Text => {
+            let texts: Vec<String> = reports.iter().map(text).collect();
+            print(texts.join("\n"))?;
+        }
+        OutputFormat::Json => {
+            let mut lines = Lines::new(OutputFormat::Json);
+            for report in &reports {
+                lines.line("", report)?;
+            }
+            lines.finish()?;
+        }
+    }
+    Ok(Ending::Done)
+}
+
+/// What there is to tell of one pool, and of this table of it, or of all.
+fn report(session: &Session, table: Option<&str>) -> anyhow::Result<Report> {
+    let mut names: Vec<String> = match table {
+        Some(name) => vec![name.to_owned()],
         None => session
             .list_tables()?
             .into_iter()
@@ -121,7 +160,7 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &StatsArguments) -> anyhow::R
     names.sort();
     let mut tables = Vec::new();
     for name in names {
-        let table = session.open_table(&name)?;
+        let table = session.open_part(&name)?;
         tables.push(table_report(&table.info().clone(), &table.stats()?));
     }
     let usage = session.pool().usage()?;
@@ -131,21 +170,12 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &StatsArguments) -> anyhow::R
         usage,
     );
     let retraining = retraining_line(session.pool().retraining()?);
-    let report = Report {
+    Ok(Report {
         pool,
         retraining,
         tables,
-        counters: counter_reports(&session),
-    };
-    match arguments.output.output {
-        OutputFormat::Text => print(text(&report))?,
-        OutputFormat::Json => {
-            let mut lines = Lines::new(OutputFormat::Json);
-            lines.line("", &report)?;
-            lines.finish()?;
-        }
-    }
-    Ok(Ending::Done)
+        counters: counter_reports(session),
+    })
 }
 
 fn pool_report(address: String, region_bytes: u64, usage: PoolUsage) -> PoolReport {
@@ -186,6 +216,8 @@ fn table_report(table: &farleaf::TableInfo, stats: &TableStats) -> TableReport {
         name: table.name.clone(),
         id: table.id,
         index: table.options.layer.name(),
+        part: table.part.as_ref().map(Into::into),
+        part_record: table.part,
         has_models: !table.options.layer.has_tree(),
         slots: table.options.slots,
         records: stats.records,
@@ -247,6 +279,10 @@ fn text(report: &Report) -> String {
     if !report.tables.is_empty() {
         text.push_str(&tables_text(&report.tables));
     }
+    text.extend(report.tables.iter().filter_map(|table| {
+        let part = table.part_record.as_ref()?;
+        Some(part_text(&table.name, part))
+    }));
     let damaged = report.tables.iter().filter(|table| !table.sound);
     text.extend(damaged.map(|table| {
         format!(

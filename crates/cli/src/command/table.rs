@@ -1,14 +1,14 @@
 //! `farleaf table`: create, list and drop tables.
 
 use clap::{Args, Subcommand};
-use comfy_table::CellAlignment;
-use farleaf::TableInfo;
-use serde::Serialize;
+use farleaf::Bounds;
 
-use crate::arguments::{OutputArgument, PoolArguments, TableOptionArguments};
-use crate::command::connection::open_session;
-use crate::failure::Ending;
-use crate::output::{Lines, OutputFormat, grid, print};
+use super::table_list::list;
+use super::target::Sessions;
+use crate::arguments::{BoundsArgument, OutputArgument, PoolArguments, TableOptionArguments};
+use crate::command::connection::{open_pool, open_sessions};
+use crate::failure::{BadArgument, Ending};
+use crate::output::print;
 
 /// What to do with tables.
 #[derive(Debug, Args)]
@@ -26,6 +26,8 @@ pub(crate) enum TableCommand {
         name: String,
         #[command(flatten)]
         options: TableOptionArguments,
+        #[command(flatten)]
+        bounds: BoundsArgument,
     },
     /// Show which tables there are
     List {
@@ -36,79 +38,80 @@ pub(crate) enum TableCommand {
     Drop {
         /// Its name
         name: String,
+        /// Drop the part that this pool has of a table over several pools, when the others are gone
+        /// for good
+        #[arg(long)]
+        part: bool,
     },
-}
-
-/// A table as JSON.
-#[derive(Serialize)]
-struct Listed<'a> {
-    name: &'a str,
-    id: u32,
-    slots: u64,
-    index: &'static str,
-    fill_percent: u8,
-    epsilon_keys: f64,
 }
 
 /// Does it.
 pub(crate) fn run(pool: &PoolArguments, arguments: &TableArguments) -> anyhow::Result<Ending> {
     match &arguments.command {
-        TableCommand::Create { name, options } => {
-            let table = open_session(pool)?.create_table(name, &(*options).into())?;
-            print(format_args!("created table '{}'\n", table.info().name))?;
-        }
+        TableCommand::Create {
+            name,
+            options,
+            bounds,
+        } => create(pool, (name, *options), bounds)?,
         TableCommand::List { output } => list(pool, output.output)?,
-        TableCommand::Drop { name } => {
-            open_session(pool)?.drop_table(name)?;
+        TableCommand::Drop { name, part: true } => {
+            open_pool(pool)?.session()?.drop_part(name)?;
+            print(format_args!(
+                "dropped the part that {pool} had of table '{name}'\n"
+            ))?;
+        }
+        TableCommand::Drop { name, part: false } => {
+            match open_sessions(pool)? {
+                Sessions::One(session) => session.drop_table(name)?,
+                Sessions::Parts(session) => session.drop_table(name)?,
+            }
             print(format_args!("dropped table '{name}'\n"))?;
         }
     }
     Ok(Ending::Done)
 }
 
-fn list(pool: &PoolArguments, format: OutputFormat) -> anyhow::Result<()> {
-    let mut tables = open_session(pool)?.list_tables()?;
-    tables.sort_by(|a, b| a.name.cmp(&b.name));
-    match format {
-        OutputFormat::Text if tables.is_empty() => print(format_args!(
-            "{pool} has no tables; `farleaf table create NAME` makes one\n"
-        )),
-        OutputFormat::Text => print(text(&tables)),
-        OutputFormat::Json => {
-            let mut lines = Lines::new(format);
-            for table in &tables {
-                lines.line("", &listed(table))?;
-            }
-            lines.finish()
+fn create(
+    pool: &PoolArguments,
+    (name, options): (&str, TableOptionArguments),
+    bounds: &BoundsArgument,
+) -> anyhow::Result<()> {
+    check_bounds(pool, bounds)?;
+    match open_sessions(pool)? {
+        Sessions::One(session) => {
+            let table = session.create_table(name, &options.into())?;
+            print(format_args!("created table '{}'\n", table.info().name))
+        }
+        Sessions::Parts(session) => {
+            let bounds = match &bounds.bounds {
+                Some(first_keys) => Bounds::new(first_keys.clone())?,
+                None => Bounds::even(session.sessions().len())?,
+            };
+            let table = session.create_table(name, &options.into(), &bounds)?;
+            print(format_args!(
+                "created table '{}' of {} parts, bounds {}\n",
+                table.info().name,
+                bounds.part_count(),
+                bounds_text(&bounds)
+            ))
         }
     }
 }
 
-fn text(tables: &[TableInfo]) -> String {
-    let rows = tables.iter().map(|table| {
-        let options = &table.options;
-        [
-            table.name.clone(),
-            options.layer.to_string(),
-            options.slots.to_string(),
-            format!("{} %", options.fill_percent),
-            options.epsilon_keys.to_string(),
-            table.id.to_string(),
-        ]
-    });
-    let header = ["table", "index", "slots", "fill", "epsilon", "id"];
-    let (left, right) = (CellAlignment::Left, CellAlignment::Right);
-    grid(header, [left, left, right, right, right, right], rows)
+/// Bounds are for several pools.
+pub(super) fn check_bounds(pool: &PoolArguments, bounds: &BoundsArgument) -> anyhow::Result<()> {
+    if bounds.bounds.is_some() && pool.addresses().len() == 1 {
+        let message = format!(
+            "--bounds cannot be used with one pool, {pool}: it tells where the parts of a table \
+             over several pools meet"
+        );
+        return Err(BadArgument(message).into());
+    }
+    Ok(())
 }
 
-fn listed(table: &TableInfo) -> Listed<'_> {
-    let options = &table.options;
-    Listed {
-        name: &table.name,
-        id: table.id,
-        slots: options.slots,
-        index: options.layer.name(),
-        fill_percent: options.fill_percent,
-        epsilon_keys: options.epsilon_keys,
-    }
+/// The bounds as `--bounds` takes them.
+pub(super) fn bounds_text(bounds: &Bounds) -> String {
+    let keys: Vec<String> = bounds.first_keys().iter().map(u64::to_string).collect();
+    keys.join(",")
 }

@@ -7,6 +7,7 @@ use flate2::{Compression, write::GzEncoder};
 
 use crate::network_inputs::NETWORK;
 use crate::node_inputs::NODES;
+use crate::partition_inputs::PARTITIONS;
 use crate::pool::{Place, Ran};
 
 /// What a bad command must say on stderr, all of it, and with which status it must end.
@@ -290,11 +291,10 @@ const DOCUMENT: &str = include_str!("../../../../docs/bad-inputs.md");
 /// Promise: every command that is tried here is in the document.
 #[test]
 fn the_document_has_every_command() {
-    for case in [
+    let cases = [
         ARGUMENTS, BENCH, BUDGETS, TIMELINE, NETWORK, NODES, FIGURES, FILES, TABLES,
-    ]
-    .concat()
-    {
+    ];
+    for case in cases.into_iter().chain(PARTITIONS).flatten() {
         let quoted = case.arguments.iter().map(|argument| match *argument {
             "" => "''".to_owned(),
             other => other.replace('\n', "\\n"),

@@ -6,6 +6,8 @@ mod morton;
 mod network;
 mod network_inputs;
 mod node_inputs;
+mod partition_inputs;
+mod partitions;
 mod pool;
 mod pool_nodes;
 mod records;

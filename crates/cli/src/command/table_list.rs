@@ -1,0 +1,202 @@
+//! `farleaf table list`: which tables there are in a pool, or over several.
+
+use comfy_table::CellAlignment;
+use farleaf::{ListedPartition, PartRecord, PartitionedInfo, TableInfo, TableOptions};
+use serde::Serialize;
+
+use super::connection::open_sessions;
+use super::table::bounds_text;
+use super::target::Sessions;
+use crate::arguments::PoolArguments;
+use crate::output::{Lines, OutputFormat, grid, print};
+
+/// A table as JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    #[serde(flatten)]
+    options: OptionsListed,
+    /// Which part of a table over several pools it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<PartListed>,
+    /// Where the parts of a table over several pools meet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bounds: Option<&'a [u64]>,
+}
+
+#[derive(Serialize)]
+struct OptionsListed {
+    slots: u64,
+    index: &'static str,
+    fill_percent: u8,
+    epsilon_keys: f64,
+}
+
+/// A part of a table over several pools as JSON.
+#[derive(Serialize)]
+pub(super) struct PartListed {
+    number: u16,
+    count: u16,
+    from: u64,
+    to: u64,
+}
+
+/// A table over several pools that these cannot open, as JSON.
+#[derive(Serialize)]
+struct Faulty<'a> {
+    name: &'a str,
+    fault: String,
+}
+
+impl From<&TableOptions> for OptionsListed {
+    fn from(options: &TableOptions) -> Self {
+        Self {
+            slots: options.slots,
+            index: options.layer.name(),
+            fill_percent: options.fill_percent,
+            epsilon_keys: options.epsilon_keys,
+        }
+    }
+}
+
+impl From<&PartRecord> for PartListed {
+    fn from(part: &PartRecord) -> Self {
+        Self {
+            number: part.number,
+            count: part.count,
+            from: part.low,
+            to: part.high,
+        }
+    }
+}
+
+/// Prints the tables of the pool, or those over all of several.
+pub(super) fn list(pool: &PoolArguments, format: OutputFormat) -> anyhow::Result<()> {
+    match open_sessions(pool)? {
+        Sessions::One(session) => list_one(pool, session.list_tables()?, format),
+        Sessions::Parts(session) => list_parts(pool, &session.list_tables()?, format),
+    }
+}
+
+fn list_one(
+    pool: &PoolArguments,
+    mut tables: Vec<TableInfo>,
+    format: OutputFormat,
+) -> anyhow::Result<()> {
+    tables.sort_by(|a, b| a.name.cmp(&b.name));
+    match format {
+        OutputFormat::Text if tables.is_empty() => print(format_args!(
+            "{pool} has no tables; `farleaf table create NAME` makes one\n"
+        )),
+        OutputFormat::Text => print(text(&tables)),
+        OutputFormat::Json => {
+            let mut lines = Lines::new(format);
+            for table in &tables {
+                let listed = Listed {
+                    name: &table.name,
+                    id: Some(table.id),
+                    options: (&table.options).into(),
+                    part: table.part.as_ref().map(Into::into),
+                    bounds: None,
+                };
+                lines.line("", &listed)?;
+            }
+            lines.finish()
+        }
+    }
+}
+
+fn text(tables: &[TableInfo]) -> String {
+    let rows = tables.iter().map(|table| {
+        let [index, slots, fill, epsilon] = option_cells(&table.options);
+        let name = table.name.clone();
+        [name, index, slots, fill, epsilon, table.id.to_string()]
+    });
+    let header = ["table", "index", "slots", "fill", "epsilon", "id"];
+    let (left, right) = (CellAlignment::Left, CellAlignment::Right);
+    let mut text = grid(header, [left, left, right, right, right, right], rows);
+    text.extend(tables.iter().filter_map(|table| {
+        let part = table.part.as_ref()?;
+        Some(part_text(&table.name, part))
+    }));
+    text
+}
+
+/// A line on a part of a table over several pools.
+pub(super) fn part_text(name: &str, part: &PartRecord) -> String {
+    format!(
+        "table '{name}' is part {} of {} of a table over several pools: keys {} to {}\n",
+        part.number, part.count, part.low, part.high
+    )
+}
+
+fn option_cells(options: &TableOptions) -> [String; 4] {
+    [
+        options.layer.to_string(),
+        options.slots.to_string(),
+        format!("{} %", options.fill_percent),
+        options.epsilon_keys.to_string(),
+    ]
+}
+
+fn list_parts(
+    pool: &PoolArguments,
+    tables: &[ListedPartition],
+    format: OutputFormat,
+) -> anyhow::Result<()> {
+    match format {
+        OutputFormat::Text if tables.is_empty() => print(format_args!(
+            "there are no tables over {pool}; `farleaf table create NAME` makes one\n"
+        )),
+        OutputFormat::Text => print(parts_text(tables)),
+        OutputFormat::Json => {
+            let mut lines = Lines::new(format);
+            for table in tables {
+                match &table.found {
+                    Ok(info) => lines.line("", &partition_listed(info))?,
+                    Err(error) => {
+                        let (name, fault) = (&table.name, error.to_string());
+                        lines.line("", &Faulty { name, fault })?;
+                    }
+                }
+            }
+            lines.finish()
+        }
+    }
+}
+
+fn partition_listed(info: &PartitionedInfo) -> Listed<'_> {
+    Listed {
+        name: &info.name,
+        id: None,
+        options: (&info.options).into(),
+        part: None,
+        bounds: Some(info.bounds.first_keys()),
+    }
+}
+
+fn parts_text(tables: &[ListedPartition]) -> String {
+    let whole = tables.iter().filter_map(|table| table.found.as_ref().ok());
+    let rows: Vec<_> = whole
+        .map(|info| {
+            let [index, slots, fill, epsilon] = option_cells(&info.options);
+            let (name, parts) = (info.name.clone(), info.bounds.part_count().to_string());
+            let bounds = bounds_text(&info.bounds);
+            [name, index, slots, fill, epsilon, parts, bounds]
+        })
+        .collect();
+    let mut text = String::new();
+    if !rows.is_empty() {
+        let header = [
+            "table", "index", "slots", "fill", "epsilon", "parts", "bounds",
+        ];
+        let (left, right) = (CellAlignment::Left, CellAlignment::Right);
+        let alignments = [left, left, right, right, right, right, left];
+        text = grid(header, alignments, rows);
+    }
+    let faults = tables.iter().filter_map(|table| table.found.as_ref().err());
+    text.extend(faults.map(|error| format!("{error}\n")));
+    text
+}
