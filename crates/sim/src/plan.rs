@@ -136,19 +136,9 @@ impl Plan {
         if matches!(profile, Profile::Trees | Profile::Compaction) {
             draw_tree(seed, &mut table, &mut clients);
         }
-        let mut of_nodes = Random::new(seed ^ OF_NODES);
-        let node_count = draw_node_count(&mut of_nodes, profile);
         let mut faults = draw_profile_faults(&mut random, profile, clients.len());
-        let is_drained = match profile {
-            Profile::Retraining => table.layer == LayerKind::Learned,
-            Profile::Compaction => true,
-            _ => false,
-        };
-        let befalling = (clients.len(), is_drained);
-        faults.extend(draw_node_faults(&mut of_nodes, node_count, befalling));
-        if profile == Profile::Xstore {
-            faults.extend(draw_worker_faults(&mut of_nodes));
-        }
+        let (node_count, of_nodes) = draw_nodes(seed, profile, (table.layer, clients.len()));
+        faults.extend(of_nodes);
         Self {
             seed: random.bits(),
             freedoms,
@@ -357,6 +347,26 @@ fn draw_models(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
             }
         }
     }
+}
+
+/// How many nodes there are, and what befalls them and the sessions of their own.
+fn draw_nodes(
+    seed: u64,
+    profile: Profile,
+    (layer, client_count): (LayerKind, usize),
+) -> (u8, Vec<Fault>) {
+    let mut random = Random::new(seed ^ OF_NODES);
+    let node_count = draw_node_count(&mut random, profile);
+    let is_drained = match profile {
+        Profile::Retraining => layer == LayerKind::Learned,
+        Profile::Compaction => true,
+        _ => false,
+    };
+    let mut faults = draw_node_faults(&mut random, node_count, (client_count, is_drained));
+    if profile == Profile::Xstore {
+        faults.extend(draw_worker_faults(&mut random));
+    }
+    (node_count, faults)
 }
 
 /// Where mishaps are drawn that nodes have a part in, half of the pools have several.

@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn heads_and_lines_are_golden() {
         let lines = [[5, 1.0_f64.to_bits(), 0, 0], [9, 0, 0, 3], [70, 0, 0, 4]];
-        let lines = lines.iter().map(|it| TopLine::from_words(it));
+        let lines = lines.iter().map(TopLine::from_words);
         let lines: Option<Vec<_>> = lines.collect();
         let top = TopModel::from_lines(lines.expect("lines"), 6).expect("a top model");
         let head = ModelHead {

@@ -219,9 +219,10 @@ impl Cut<'_> {
         let mut builder = SegmentBuilder::new(level.epsilon, u32::MAX);
         // The first low of all is 0, or else nobody's, wherever the keys are.
         let has_others = whole.first == 0 && whole.next > 1;
-        let mut first = if has_others { 1 } else { whole.first };
+        let begin = if has_others { 1 } else { whole.first };
+        let mut first = begin;
         let mut drafts = Vec::new();
-        for index in first..=whole.next {
+        for index in begin..=whole.next {
             let is_end = index == whole.next;
             let closed = if is_end {
                 builder.finish()

@@ -151,28 +151,26 @@ pub(super) async fn strike(stage: &Rc<Stage>, crew: &Tasks<'_>, fault: Fault) {
                 stage.has_lost_member.set(true);
             }
         }
-        Mishap::AgentDeath { fenced_after } => {
-            // Of two of these at once, the other one starts the next agent.
-            let Some(task) = stage.agent.take() else {
-                return;
-            };
-            stage.note_agent_death();
-            crew.kill(task);
-            sleep(world, fenced_after).await;
-            stage.node.fence_agent();
-            start_agent(stage, crew);
-        }
-        Mishap::WorkerBreak { number } => {
-            if let Some(client) = stage.node.worker_client(number) {
-                stage.has_broken_worker.set(true);
-                world.borrow_mut().break_connection(client);
-            }
-        }
+        Mishap::AgentDeath { fenced_after } => kill_agent(stage, crew, fenced_after).await,
+        Mishap::WorkerBreak { number } => stage.break_worker(number),
         Mishap::AgentPause { duration } => {
             let until = world.borrow().now() + duration;
             crew.pause(stage.agent.get().as_slice(), until);
         }
     }
+}
+
+/// The agent dies, is fenced, and has a successor.
+async fn kill_agent(stage: &Rc<Stage>, crew: &Tasks<'_>, fenced_after: Nanos) {
+    // Of two of these at once, the other one starts the next agent.
+    let Some(task) = stage.agent.take() else {
+        return;
+    };
+    stage.note_agent_death();
+    crew.kill(task);
+    sleep(&stage.node.world, fenced_after).await;
+    stage.node.fence_agent();
+    start_agent(stage, crew);
 }
 
 /// Drops the task that closes a client's session where it stands, in the middle of a batch or
@@ -202,6 +200,13 @@ async fn cut_closing(stage: &Stage, crew: &Tasks<'_>, number: usize) {
 }
 
 impl Stage {
+    fn break_worker(&self, number: usize) {
+        if let Some(client) = self.node.worker_client(number) {
+            self.has_broken_worker.set(true);
+            self.node.world.borrow_mut().break_connection(client);
+        }
+    }
+
     /// The only node, or the home, restarts empty.
     fn lose_the_node(&self) {
         let actor_count = self.actors.borrow().len();
