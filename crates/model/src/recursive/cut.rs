@@ -28,6 +28,8 @@ const RANGE_LENGTH_MAX: u32 = 64;
 const CROWD: usize = 4;
 /// A sub-model is not made for fewer lows because others are wrong.
 const LOWS_PER_SUB_MODEL_MIN: usize = 8;
+/// And not for more: bounds of so many sub-models are some that the regression takes.
+const LOWS_PER_SUB_MODEL_MAX: usize = 1 << 20;
 /// Sub-models that tell how wrong all of a line are.
 const SAMPLE_COUNT: u32 = 256;
 /// Bounds of the first lines, in sub-models.
@@ -65,6 +67,9 @@ impl TopModel {
     pub fn fit(lows: &[u64], lows_per_sub_model: usize) -> Self {
         assert!(!lows.is_empty() && lows_per_sub_model > 0);
         debug_assert!(lows.is_sorted_by(|left, right| left < right));
+        let lows_per_sub_model = lows_per_sub_model
+            .min(lows.len())
+            .min(LOWS_PER_SUB_MODEL_MAX);
         let levels = levels(lows_per_sub_model);
         let line_count_max = LINE_COUNT_FREE + lows.len() / LOWS_PER_LINE_MIN;
         // Too many lines: the last bound is left out, and then the one before.
@@ -220,8 +225,7 @@ impl Cut<'_> {
         // The first low of all is 0, or else nobody's, wherever the keys are.
         let has_others = whole.first == 0 && whole.next > 1;
         let begin = if has_others { 1 } else { whole.first };
-        let mut first = begin;
-        let mut drafts = Vec::new();
+        let (mut first, mut drafts) = (begin, Vec::new());
         for index in begin..=whole.next {
             let is_end = index == whole.next;
             let closed = if is_end {

@@ -230,6 +230,7 @@ fn the_least_there_is_works() {
     check(&[0], 1, [0, 5, u64::MAX]);
     check(&[0], 64, [0, 5, u64::MAX]);
     check(&[0, u64::MAX], 1, [0, 1, u64::MAX - 1, u64::MAX]);
+    check(&clustered(9, 40), usize::MAX, [0, 5, u64::MAX]);
     let model = SubModel::fit(&[3], &(10..=20));
     assert_eq!(model.range(15), 0..=0);
 }
