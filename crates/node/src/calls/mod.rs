@@ -6,6 +6,7 @@
 //! | [`receptionist`] | the agent's part: gives rings to sessions, and takes them back |
 //! | [`dispatcher`] | reads all mailboxes |
 //! | [`server`] | the tables that the node holds in memory of its own |
+//! | `records` | the records of one of them |
 //! | `to_caller` | the way of replies, into the region or into windows (F10) |
 //! | [`threads`] | the spinning thread, and workers with private queues (Talos, section 3.6) |
 //!
@@ -20,15 +21,17 @@
 //!   Without workers the thread that reads them answers them.
 //! - **J4.** An agent may die between claiming a chunk and putting it on the desk. The next one
 //!   puts what the session was told there, and frees rings that nobody was told of.
-//! - **J5.** Writes to one key of a table are in order, by a lock for each of so many groups of
-//!   keys. Reads wait for none of them: a record's value is one word that is changed in place, so a
-//!   key that is present is found at every moment.
+//! - **J5.** A table's records have one lock. Who reads, or changes the value of a key that is
+//!   present, shares it: a value is one word, and is changed in place by a compare-and-swap from the
+//!   value that the change was decided on. Who adds a key or removes one has it alone, and decides
+//!   again.
 //! - **J6.** A table is made when the first request for it comes and the catalog says that it is
 //!   there; it is forgotten when the catalog says that it is not.
 
 pub mod desk;
 pub mod dispatcher;
 pub mod receptionist;
+mod records;
 pub mod server;
 pub mod threads;
 

@@ -1,29 +1,21 @@
 //! The tables that the node holds in memory of its own (J5, J6).
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem;
-use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use crossbeam_skiplist::SkipMap;
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
-use farleaf_index::operation::Decision;
-use farleaf_index::rpc::{Change, Failure, Looked, ModelNews, Reply, Request};
+use farleaf_index::rpc::{Failure, Looked, ModelNews, Reply, Request};
 use farleaf_region::PoolLayout;
 use farleaf_region::RegionError;
 use farleaf_region::catalog::{EntryState, live_word};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
+use super::records::{Records, Room, TableRecords};
 use crate::catalog::read_catalog;
 use crate::sweep::Keeper;
 use crate::xstore::{Employer, LeafTable, LeafTables, Worker};
-
-/// Groups of keys that have a lock each (J5). A power of two.
-const STRIPE_COUNT: usize = 256;
-/// What a record takes of the node's memory, about: a node of the skip list and its links.
-const RECORD_SIZE_BYTES: u64 = 64;
 
 /// Loads that a session may have under way.
 const LOAD_COUNT_MAX: usize = 4;
@@ -36,8 +28,12 @@ enum Served {
     Leaves(Arc<LeafTable>),
 }
 
-/// A record's value is changed in place (J5).
-type Records = SkipMap<u64, AtomicU64>;
+/// A table, and its entry in the catalog.
+#[derive(Debug)]
+struct ServedTable {
+    entry: u64,
+    records: TableRecords,
+}
 
 /// All tables.
 #[derive(Debug)]
@@ -47,22 +43,6 @@ pub struct TableServer {
     leaves: Arc<LeafTables>,
     /// By session, and its number of the load.
     loads: Mutex<Loads>,
-    room: Arc<Room>,
-}
-
-/// How many records there may be, and how many there are.
-#[derive(Debug)]
-struct Room {
-    count: AtomicU64,
-    count_max: u64,
-}
-
-#[derive(Debug)]
-struct ServedTable {
-    /// Its entry in the catalog.
-    entry: u64,
-    records: RwLock<Records>,
-    stripes: [Mutex<()>; STRIPE_COUNT],
     room: Arc<Room>,
 }
 
@@ -85,10 +65,7 @@ impl TableServer {
             tables: RwLock::default(),
             leaves: Arc::default(),
             loads: Mutex::default(),
-            room: Arc::new(Room {
-                count: AtomicU64::new(0),
-                count_max: size_bytes_max / RECORD_SIZE_BYTES,
-            }),
+            room: Arc::new(Room::new(size_bytes_max)),
         }
     }
 
@@ -115,7 +92,7 @@ impl TableServer {
             self.drop_load((session, load));
         }
         let reply = match self.table(way, id).await {
-            Ok(Ok(Served::Own(table))) => self.execute(&table, (session, id), request),
+            Ok(Ok(Served::Own(table))) => self.execute(&table.records, (session, id), request),
             Ok(Ok(Served::Leaves(table))) => worker.execute(&table, request).await?,
             Ok(Err(failure)) => Reply::Failed(failure),
             Err(error) => return Err(format!("the memory node cannot read its catalog: {error}")),
@@ -156,9 +133,7 @@ impl TableServer {
         let table = tables.entry(id).or_insert_with(|| {
             Arc::new(ServedTable {
                 entry: entry.index,
-                records: RwLock::default(),
-                stripes: std::array::from_fn(|_| Mutex::default()),
-                room: Arc::clone(&self.room),
+                records: TableRecords::new(Arc::clone(&self.room)),
             })
         });
         Ok(Ok(Served::Own(Arc::clone(table))))
@@ -174,33 +149,23 @@ impl TableServer {
 
     fn execute(
         &self,
-        table: &ServedTable,
+        records: &TableRecords,
         (session, id): (OwnerWord, TableId),
         request: Request,
     ) -> Reply {
         match request {
-            Request::Get(key) => Reply::Found(found(&table.records(), key)),
-            Request::MultiGet(keys) => {
-                let records = table.records();
-                Reply::Several(keys.into_iter().map(|key| found(&records, key)).collect())
-            }
+            Request::Get(key) => Reply::Found(records.find(key)),
+            Request::MultiGet(keys) => Reply::Several(records.find_several(&keys)),
             Request::Change(key, change) | Request::ChangeAt(key, change, _) => {
-                table.change(key, change)
+                records.change(key, change)
             }
             Request::LookUp(key, _) => Reply::Looked(Box::new(Looked {
-                found: found(&table.records(), key),
+                found: records.find(key),
                 leaf: RemoteAddr::NULL,
                 news: ModelNews::None,
             })),
-            Request::Scan { from, limit } => {
-                let records = table.records();
-                let range = records.range((Bound::Included(from), Bound::Unbounded));
-                let record = |entry: crossbeam_skiplist::map::Entry<'_, u64, AtomicU64>| {
-                    (*entry.key(), entry.value().load(Ordering::Acquire))
-                };
-                Reply::Records(range.take(limit as usize).map(record).collect())
-            }
-            Request::Count => Reply::Count(table.records().len() as u64),
+            Request::Scan { from, limit } => Reply::Records(records.scan(from, limit as usize)),
+            Request::Count => Reply::Count(records.count()),
             Request::LoadPart { load, records } => self.take_part((session, load), id, &records),
             Request::LoadCommit { load, record_count } => {
                 let load = self.loads().remove(&(session, load));
@@ -210,7 +175,7 @@ impl TableServer {
                 let is_whole =
                     |load: &Load| load.table == id && load.records.len() as u64 == record_count;
                 match load.filter(is_whole) {
-                    Some(load) => table.take_over(load),
+                    Some(mut load) => records.take_over(&mut load.records),
                     None => Reply::Failed(Failure::Unsound),
                 }
             }
@@ -321,7 +286,7 @@ impl TableServer {
                 tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
             };
             if let Some(table) = dropped {
-                let records = table.records().len();
+                let records = table.records.count();
                 tracing::info!(table = %id, records, "forgot a dropped table's records");
             }
         }
@@ -329,84 +294,8 @@ impl TableServer {
     }
 }
 
-impl Room {
-    /// Whether there is room for so many records more; then they have it.
-    fn take(&self, count: u64) -> bool {
-        let before = self.count.fetch_add(count, Ordering::Relaxed);
-        let has_room = before + count <= self.count_max;
-        if !has_room {
-            self.give(count);
-        }
-        has_room
-    }
-
-    fn give(&self, count: u64) {
-        self.count.fetch_sub(count, Ordering::Relaxed);
-    }
-}
-
 impl Drop for Load {
     fn drop(&mut self) {
         self.room.give(self.records.len() as u64);
     }
-}
-
-impl Drop for ServedTable {
-    fn drop(&mut self) {
-        self.room.give(self.records().len() as u64);
-    }
-}
-
-impl ServedTable {
-    /// J5.
-    fn change(&self, key: u64, change: Change) -> Reply {
-        let _in_order = self.stripe(key);
-        let records = self.records();
-        let entry = records.get(&key);
-        let previous = entry
-            .as_ref()
-            .map(|entry| entry.value().load(Ordering::Acquire));
-        match (change.decide(previous), entry) {
-            (Decision::Keep, _) | (Decision::Remove, None) => {}
-            (Decision::Set(value), Some(entry)) => entry.value().store(value, Ordering::Release),
-            (Decision::Set(value), None) => {
-                if !self.room.take(1) {
-                    return Reply::Failed(Failure::Full);
-                }
-                records.insert(key, AtomicU64::new(value));
-            }
-            (Decision::Remove, Some(entry)) => {
-                entry.remove();
-                self.room.give(1);
-            }
-        }
-        Reply::Found(previous)
-    }
-
-    /// What a load brought is the table's, if that is empty.
-    fn take_over(&self, mut load: Load) -> Reply {
-        let records = self.records.write();
-        let mut records = records.unwrap_or_else(PoisonError::into_inner);
-        if !records.is_empty() {
-            return Reply::Failed(Failure::NotEmpty);
-        }
-        *records = mem::take(&mut load.records);
-        Reply::Count(records.len() as u64)
-    }
-
-    fn records(&self) -> RwLockReadGuard<'_, Records> {
-        self.records.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// J5.
-    fn stripe(&self, key: u64) -> MutexGuard<'_, ()> {
-        let mixed = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-        let stripe = &self.stripes[mixed as usize % STRIPE_COUNT];
-        stripe.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn found(records: &Records, key: u64) -> Option<u64> {
-    let entry = records.get(&key);
-    entry.map(|entry| entry.value().load(Ordering::Acquire))
 }

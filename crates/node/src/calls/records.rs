@@ -1,0 +1,251 @@
+//! The records of one table that the node holds (J5).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use farleaf_index::operation::Decision;
+use farleaf_index::rpc::{Change, Failure, Reply};
+
+/// What a record takes of the node's memory at the most: a share of a node of the tree, of which
+/// half may be empty, and of those above it.
+const RECORD_SIZE_BYTES: u64 = 64;
+
+/// Keys that are looked up under one lock.
+const PART_COUNT: usize = 64;
+
+/// A record's value is changed in place (J5).
+pub(super) type Records = BTreeMap<u64, AtomicU64>;
+
+/// How many records there may be, and how many there are.
+#[derive(Debug)]
+pub(super) struct Room {
+    count: AtomicU64,
+    count_max: u64,
+}
+
+/// A table's records.
+#[derive(Debug)]
+pub(super) struct TableRecords {
+    records: RwLock<Records>,
+    room: Arc<Room>,
+}
+
+impl Room {
+    /// Room for records that take about so many bytes in all.
+    pub(super) fn new(size_bytes_max: u64) -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            count_max: size_bytes_max / RECORD_SIZE_BYTES,
+        }
+    }
+
+    /// Whether there is room for so many records more; then they have it.
+    pub(super) fn take(&self, count: u64) -> bool {
+        let before = self.count.fetch_add(count, Ordering::Relaxed);
+        let has_room = before + count <= self.count_max;
+        if !has_room {
+            self.give(count);
+        }
+        has_room
+    }
+
+    /// So many records are gone.
+    pub(super) fn give(&self, count: u64) {
+        self.count.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+impl Drop for TableRecords {
+    fn drop(&mut self) {
+        self.room.give(self.records().len() as u64);
+    }
+}
+
+impl TableRecords {
+    /// None yet.
+    pub(super) fn new(room: Arc<Room>) -> Self {
+        Self {
+            records: RwLock::default(),
+            room,
+        }
+    }
+
+    /// The value of a key.
+    pub(super) fn find(&self, key: u64) -> Option<u64> {
+        found(&self.records(), key)
+    }
+
+    /// The values of keys, in their order.
+    pub(super) fn find_several(&self, keys: &[u64]) -> Vec<Option<u64>> {
+        // Part by part: who waits to add a record does not wait for all of them.
+        let values = keys.chunks(PART_COUNT).flat_map(|part| {
+            let records = self.records();
+            let values = part.iter().map(|key| found(&records, *key));
+            values.collect::<Vec<_>>()
+        });
+        values.collect()
+    }
+
+    /// The first records from a key on, so many at the most.
+    pub(super) fn scan(&self, from: u64, count_max: usize) -> Vec<(u64, u64)> {
+        let records = self.records();
+        let range = records.range(from..).take(count_max);
+        let range = range.map(|(key, value)| (*key, value.load(Ordering::Acquire)));
+        range.collect()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.records().len() as u64
+    }
+
+    /// J5.
+    pub(super) fn change(&self, key: u64, change: Change) -> Reply {
+        if let Some(previous) = self.change_in_place(key, change) {
+            return Reply::Found(previous);
+        }
+        let records = self.records.write();
+        let mut records = records.unwrap_or_else(PoisonError::into_inner);
+        let entry = records.entry(key);
+        // It may have come, or gone, since it was looked for.
+        let previous = match &entry {
+            Entry::Occupied(record) => Some(record.get().load(Ordering::Acquire)),
+            Entry::Vacant(_) => None,
+        };
+        match (change.decide(previous), entry) {
+            (Decision::Keep, _) | (Decision::Remove, Entry::Vacant(_)) => {}
+            (Decision::Set(value), Entry::Occupied(record)) => {
+                record.get().store(value, Ordering::Release);
+            }
+            (Decision::Set(value), Entry::Vacant(place)) => {
+                if !self.room.take(1) {
+                    return Reply::Failed(Failure::Full);
+                }
+                place.insert(AtomicU64::new(value));
+            }
+            (Decision::Remove, Entry::Occupied(record)) => {
+                record.remove();
+                self.room.give(1);
+            }
+        }
+        Reply::Found(previous)
+    }
+
+    /// J5: what was there before a change that changes a value, or nothing; `None`: it is another.
+    fn change_in_place(&self, key: u64, change: Change) -> Option<Option<u64>> {
+        let records = self.records();
+        let Some(record) = records.get(&key) else {
+            return matches!(change.decide(None), Decision::Keep | Decision::Remove)
+                .then_some(None);
+        };
+        let mut previous = record.load(Ordering::Acquire);
+        loop {
+            let value = match change.decide(Some(previous)) {
+                Decision::Keep => return Some(Some(previous)),
+                Decision::Remove => return None,
+                Decision::Set(value) => value,
+            };
+            // What is decided depends on the value alone, so an equal one is as good as the same.
+            let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+            match record.compare_exchange_weak(previous, value, set, fetch) {
+                Ok(_) => return Some(Some(previous)),
+                Err(now) => previous = now,
+            }
+        }
+    }
+
+    /// What a load brought is the table's, if that is empty.
+    pub(super) fn take_over(&self, loaded: &mut Records) -> Reply {
+        let records = self.records.write();
+        let mut records = records.unwrap_or_else(PoisonError::into_inner);
+        if !records.is_empty() {
+            return Reply::Failed(Failure::NotEmpty);
+        }
+        *records = mem::take(loaded);
+        Reply::Count(records.len() as u64)
+    }
+
+    fn records(&self) -> RwLockReadGuard<'_, Records> {
+        self.records.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn found(records: &Records, key: u64) -> Option<u64> {
+    let record = records.get(&key);
+    record.map(|value| value.load(Ordering::Acquire))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add_one(records: &TableRecords, key: u64) {
+        loop {
+            let expected = records.find(key);
+            let new = Some(expected.unwrap_or(0) + 1);
+            let change = Change::CompareSwap { expected, new };
+            match records.change(key, change) {
+                Reply::Found(found) if found == expected => break,
+                Reply::Found(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Promise (J5): threads that change the same keys, by compare-and-swap and by writes that only
+    /// one of them can win, lose nothing, while others come and go beside these.
+    #[test]
+    fn threads_lose_nothing() {
+        const THREAD_COUNT: u64 = 4;
+        const TURN_COUNT: u64 = 20_000;
+        let records = TableRecords::new(Arc::new(Room::new(1 << 20)));
+        let won = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREAD_COUNT {
+                let (records, won) = (&records, &won);
+                scope.spawn(move || {
+                    for turn in 0..TURN_COUNT {
+                        add_one(records, (thread + turn) % 3);
+                        if records.change(7, Change::Insert(thread)) == Reply::Found(None) {
+                            won.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if matches!(records.change(7, Change::Delete), Reply::Found(Some(_))) {
+                            won.fetch_sub(1, Ordering::Relaxed);
+                        }
+                        let scanned = records.scan(0, 10);
+                        assert!(scanned.is_sorted_by(|left, right| left.0 < right.0));
+                    }
+                });
+            }
+        });
+        assert_eq!(records.change(7, Change::Delete), Reply::Found(None));
+        assert_eq!(won.into_inner(), 0, "what was inserted was deleted once");
+        let sum: u64 = records.scan(0, 10).iter().map(|(_, value)| value).sum();
+        assert_eq!(sum, THREAD_COUNT * TURN_COUNT);
+        assert_eq!(records.room.count.load(Ordering::Relaxed), records.count());
+    }
+
+    /// Promise: there are never more records than there is room for, and one that is gone makes
+    /// room.
+    #[test]
+    fn room_is_kept() {
+        let room = Arc::new(Room::new(2 * RECORD_SIZE_BYTES));
+        let records = TableRecords::new(Arc::clone(&room));
+        for key in 0..2 {
+            assert_eq!(records.change(key, Change::Put(key)), Reply::Found(None));
+        }
+        assert_eq!(
+            records.change(2, Change::Put(2)),
+            Reply::Failed(Failure::Full)
+        );
+        assert_eq!(records.change(1, Change::Put(5)), Reply::Found(Some(1)));
+        assert_eq!(records.change(0, Change::Delete), Reply::Found(Some(0)));
+        assert_eq!(records.change(2, Change::Put(2)), Reply::Found(None));
+        assert_eq!(records.find_several(&[0, 1, 2]), [None, Some(5), Some(2)]);
+        drop(records);
+        assert!(room.take(2), "a table that is gone makes room");
+    }
+}
