@@ -104,8 +104,8 @@ impl TableRecords {
 
     /// J5.
     pub(super) fn change(&self, key: u64, change: Change) -> Reply {
-        if let Some(previous) = self.change_in_place(key, change) {
-            return Reply::Found(previous);
+        if let Some(reply) = self.change_in_place(key, change) {
+            return reply;
         }
         let records = self.records.write();
         let mut records = records.unwrap_or_else(PoisonError::into_inner);
@@ -134,24 +134,24 @@ impl TableRecords {
         Reply::Found(previous)
     }
 
-    /// J5: what was there before a change that changes a value, or nothing; `None`: it is another.
-    fn change_in_place(&self, key: u64, change: Change) -> Option<Option<u64>> {
+    /// J5: a change that changes a value, or nothing; `None`: it is another.
+    fn change_in_place(&self, key: u64, change: Change) -> Option<Reply> {
         let records = self.records();
         let Some(record) = records.get(&key) else {
             return matches!(change.decide(None), Decision::Keep | Decision::Remove)
-                .then_some(None);
+                .then_some(Reply::Found(None));
         };
         let mut previous = record.load(Ordering::Acquire);
         loop {
             let value = match change.decide(Some(previous)) {
-                Decision::Keep => return Some(Some(previous)),
+                Decision::Keep => return Some(Reply::Found(Some(previous))),
                 Decision::Remove => return None,
                 Decision::Set(value) => value,
             };
             // What is decided depends on the value alone, so an equal one is as good as the same.
             let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
             match record.compare_exchange_weak(previous, value, set, fetch) {
-                Ok(_) => return Some(Some(previous)),
+                Ok(_) => return Some(Reply::Found(Some(previous))),
                 Err(now) => previous = now,
             }
         }
