@@ -94,6 +94,8 @@ struct Stage {
     has_lost_member: Cell<bool>,
     /// A session of the node's own has lost its connection.
     has_broken_worker: Cell<bool>,
+    /// How often, less those calls that were refused for it.
+    unmet_break_count: Cell<u32>,
 }
 
 /// One client, as mishaps find it.
@@ -138,6 +140,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         is_lost: Cell::default(),
         has_lost_member: Cell::default(),
         has_broken_worker: Cell::default(),
+        unmet_break_count: Cell::default(),
     });
     let tasks = Tasks::new(&world);
     for (number, client) in plan.clients.iter().enumerate() {

@@ -39,10 +39,17 @@ impl<H: Host> AsyncTable<H> {
     async fn look_up(&self, batch: &mut Batch, key: u64) -> Result<Looked, Error> {
         let index = &self.state.index;
         index.note_fallback();
-        let request = Request::LookUp(key, index.model_version_for(key));
+        let known = index.model_version_for(key);
+        let request = Request::LookUp(key, known);
         match self.exchange(batch, &request, LOOKED_SIZE_BYTES).await? {
             Reply::Looked(looked) => {
-                self.take_news(batch, &looked.news).await?;
+                // Another call of this session may have brought newer models meanwhile: what is told
+                // of a sub-model of the older ones is of no use.
+                let is_older = matches!(looked.news, ModelNews::SubModel { .. })
+                    && index.model_version_for(key).generation != known.generation;
+                if !is_older {
+                    self.take_news(batch, &looked.news).await?;
+                }
                 Ok(*looked)
             }
             _ => Err(other_reply()),

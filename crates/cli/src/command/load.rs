@@ -151,21 +151,9 @@ fn create_or_open_parts(
     (wanted, first_keys): (&TableOptions, Option<&[u64]>),
     records: &[Record],
 ) -> anyhow::Result<Target> {
-    match session.open_table(name) {
-        Ok(table) => {
-            let info = table.info();
-            let has_bounds = first_keys.is_none_or(|keys| info.bounds.first_keys() == keys);
-            if info.options == *wanted && has_bounds {
-                return Ok(Target::existing(AnyTable::Parts(table)));
-            }
-            return Err(anyhow::anyhow!(
-                "nothing was loaded; leave out --create to load into the table as it is: there is \
-                 a table '{name}' already, made with other options, or with other bounds than {}",
-                bounds_text(&info.bounds)
-            ));
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::TableNotFound { .. }) => {}
-        Err(error) => return Err(anyhow::Error::new(error).context("nothing was loaded")),
+    let open = || open_parts_as(session, name, (wanted, first_keys));
+    if let Some(target) = open()? {
+        return Ok(target);
     }
     let bounds = if let Some(keys) = first_keys {
         Bounds::new(keys.to_vec())
@@ -175,9 +163,40 @@ fn create_or_open_parts(
     };
     let bounds = bounds.context("nothing was loaded")?;
     let created = session.create_table(name, wanted, &bounds);
+    if let Err(error) = &created
+        && matches!(error.kind_in_pool(), ErrorKind::TableExists { .. })
+        && let Some(target) = open()?
+    {
+        // Somebody has made it meanwhile.
+        return Ok(target);
+    }
     let table = AnyTable::Parts(created.context("nothing was loaded")?);
     let is_new = true;
     Ok(Target { table, is_new })
+}
+
+/// The table over several pools that is there, if it is as it would have been made; `None`: there
+/// is none.
+fn open_parts_as(
+    session: &PartitionedSession,
+    name: &str,
+    (wanted, first_keys): (&TableOptions, Option<&[u64]>),
+) -> anyhow::Result<Option<Target>> {
+    let table = match session.open_table(name) {
+        Ok(table) => table,
+        Err(error) if matches!(error.kind(), ErrorKind::TableNotFound { .. }) => return Ok(None),
+        Err(error) => return Err(anyhow::Error::new(error).context("nothing was loaded")),
+    };
+    let info = table.info();
+    let has_bounds = first_keys.is_none_or(|keys| info.bounds.first_keys() == keys);
+    if info.options == *wanted && has_bounds {
+        return Ok(Some(Target::existing(AnyTable::Parts(table))));
+    }
+    Err(anyhow::anyhow!(
+        "nothing was loaded; leave out --create to load into the table as it is: there is a table \
+         '{name}' already, made with other options, or with other bounds than {}",
+        bounds_text(&info.bounds)
+    ))
 }
 
 fn load(
@@ -234,10 +253,15 @@ fn load_at_once(
         }
         Err(error) => error,
     };
+    let is_untouched = !matches!(
+        error.kind_in_pool(),
+        ErrorKind::Load(LoadError::TableNotEmpty)
+    );
     if matches!(
         error.kind(),
         ErrorKind::Partition(PartitionError::PartlyLoaded { .. })
-    ) {
+    ) && is_untouched
+    {
         // It says which parts are loaded.
         return Err(error.into());
     }

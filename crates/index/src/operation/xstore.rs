@@ -20,6 +20,7 @@ use crate::xstore::{Generation, ModelHead, ModelVersion, Place, SubModelRecord};
 
 /// Words of a top model that go over the fabric with one verb.
 const TRANSFER_SIZE_WORDS: usize = 64 << 10;
+const _: () = assert!(TRANSFER_SIZE_WORDS.is_multiple_of(RECORD_SIZE_WORDS));
 
 /// Torn records are read again so often: the node writes one at a time.
 const TORN_COUNT_MAX: u32 = 4;
@@ -225,16 +226,25 @@ impl<E: Endpoint> Index<'_, E> {
         if is_known {
             return Ok(());
         }
+        // Each block says whose it is: who tells of more lines than there are has this session read
+        // one transfer in vain.
         let size_words = head.lines_size_words();
-        let mut words = Vec::new();
-        while words.len() < size_words {
-            let count = (size_words - words.len()).min(TRANSFER_SIZE_WORDS);
+        let mut lines = Vec::new();
+        for from in (0..size_words).step_by(TRANSFER_SIZE_WORDS) {
+            let count = (size_words - from).min(TRANSFER_SIZE_WORDS);
             batch.clear();
-            let read = batch.read(head.records.word_at(words.len() as u64), count);
+            let read = batch.read(head.records.word_at(from as u64), count);
             self.access.endpoint.execute(batch).await?;
-            words.extend_from_slice(batch.words(read));
+            let first_block = (from / RECORD_SIZE_WORDS) as u64;
+            let blocks = (first_block, batch.words(read));
+            if head
+                .take_lines(blocks, self.access.table, &mut lines)
+                .is_none()
+            {
+                return Ok(());
+            }
         }
-        let top = head.decode_lines(&words, self.access.table);
+        let top = head.top_of(lines);
         if let (Some(top), Some(layer)) = (top, self.state.layer.borrow_mut().as_xstore_mut()) {
             layer.take_generation(Generation { head, top });
         }

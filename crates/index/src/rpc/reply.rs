@@ -34,8 +34,8 @@ pub enum Reply {
     Looked(Box<Looked>),
     /// Nothing has changed, and why.
     Failed(Failure),
-    /// What was asked needs this node of the pool, which is lost (U4). As for who changes leaves by
-    /// itself: whether a change was done is of no use to anybody any more.
+    /// What was asked needs this node of the pool, which is lost (U4). Nobody knows whether a change
+    /// was done.
     NodeLost(NodeId),
 }
 

@@ -134,12 +134,16 @@ impl ModelHead {
         blocks.flatten().collect()
     }
 
-    /// The top model, given all words of its lines; `None`: these are not, or not all, the ones of
-    /// this generation of the table.
-    pub fn decode_lines(&self, words: &[u64], table: TableId) -> Option<TopModel> {
+    /// Adds the lines in some blocks, the first of which has this number, to those in the blocks
+    /// before; `None`: they are not of this generation of the table, or more than it has.
+    pub fn take_lines(
+        &self,
+        (first_block, words): (u64, &[u64]),
+        table: TableId,
+        lines: &mut Vec<TopLine>,
+    ) -> Option<()> {
         let (blocks, _) = words.as_chunks::<RECORD_SIZE_WORDS>();
-        let mut lines = Vec::with_capacity(blocks.len() * LINES_PER_BLOCK);
-        for (block, index) in blocks.iter().zip(0..) {
+        for (block, index) in blocks.iter().zip(first_block..) {
             let is_same = (block[0] >> 32) as u32 == self.generation;
             let is_whole = block[0] as u32 == self.lines_checksum(block, index, table);
             (is_same && is_whole).then_some(())?;
@@ -151,6 +155,11 @@ impl ModelHead {
                 lines.push(TopLine::from_words(&line)?);
             }
         }
+        Some(())
+    }
+
+    /// The top model, given all its lines; `None`: these are not all, or make none.
+    pub fn top_of(&self, lines: Vec<TopLine>) -> Option<TopModel> {
         let is_all = lines.len() == self.line_count as usize;
         let top = TopModel::from_lines(lines, self.sub_model_count);
         top.filter(|_| is_all)
@@ -348,12 +357,12 @@ mod tests {
         let Generation { head, top } = generation();
         let words = head.encode_lines(&top, TableId(9));
         assert!(head.line_count > 2, "there is more than one block");
-        assert_eq!(head.decode_lines(&words, TableId(9)), Some(top));
-        assert_eq!(head.decode_lines(&words, TableId(8)), None);
-        assert_eq!(head.decode_lines(&words[8..], TableId(9)), None);
+        assert_eq!(decode_lines(&head, &words, TableId(9)), Some(top));
+        assert_eq!(decode_lines(&head, &words, TableId(8)), None);
+        assert_eq!(decode_lines(&head, &words[8..], TableId(9)), None);
         let mut twice = words.clone();
         twice.extend_from_slice(&words);
-        assert_eq!(head.decode_lines(&twice, TableId(9)), None);
+        assert_eq!(decode_lines(&head, &twice, TableId(9)), None);
         for wrong in [
             ModelHead {
                 generation: 6,
@@ -372,17 +381,30 @@ mod tests {
                 ..head
             },
         ] {
-            assert_eq!(wrong.decode_lines(&words, TableId(9)), None, "{wrong:?}");
+            assert_eq!(decode_lines(&wrong, &words, TableId(9)), None, "{wrong:?}");
         }
         for index in 0..words.len() {
             let mut words = words.clone();
             words[index] ^= 1 << 40;
-            assert_eq!(head.decode_lines(&words, TableId(9)), None, "word {index}");
+            assert_eq!(
+                decode_lines(&head, &words, TableId(9)),
+                None,
+                "word {index}"
+            );
         }
         for (block, index) in words.as_chunks().0.iter().zip(0..) {
             let place = PLACE.offset_blocks(index);
             assert_eq!(SubModelRecord::decode(block, place, TableId(9)), None);
         }
+    }
+
+    fn decode_lines(head: &ModelHead, words: &[u64], table: TableId) -> Option<TopModel> {
+        let mut lines = Vec::new();
+        // In two transfers.
+        let (first, second) = words.split_at(RECORD_SIZE_WORDS.min(words.len()));
+        head.take_lines((0, first), table, &mut lines)?;
+        head.take_lines((1, second), table, &mut lines)?;
+        head.top_of(lines)
     }
 
     proptest! {

@@ -146,32 +146,43 @@ impl Draft {
         (line, first_number.saturating_add(count))
     }
 
-    /// Whether it sends about equally many lows to each sub-model, and these are right enough: some
-    /// of them tell.
+    /// Whether it sends about equally many lows to each sub-model, and these are right enough: each
+    /// at the worst, and in the mean, of which some of them tell.
     fn is_good(&self, lows: &[u64]) -> bool {
         let (line, count) = self.line(lows, 0);
         let own_lows = &lows[self.first..self.next];
         let sharing = own_lows.chunk_by(|left, right| {
             line.sub_model_of(*left, count) == line.sub_model_of(*right, count)
         });
-        // Those that are looked at below may be anywhere but there.
-        if sharing.map(<[u64]>::len).max() > Some(CROWD * self.per_sub_model) {
-            return false;
+        let mut long = Vec::new();
+        for share in sharing {
+            if share.len() > CROWD * self.per_sub_model {
+                return false;
+            }
+            // With fewer lows, and the one before them, it cannot be wrong by so many.
+            if share.len() >= RANGE_LENGTH_MAX as usize {
+                long.push(line.sub_model_of(share[0], count));
+            }
         }
         // What is before the first line's is its own, too.
         let first = if self.first <= 1 { 0 } else { lows[self.first] };
         let own = first..=lows.get(self.next).map_or(u64::MAX, |next| next - 1);
+        let fitted = |number| {
+            let span = line.span(number, count, &own)?;
+            Some(SubModel::fit(&lows[pieces_of(lows, &span)], &span))
+        };
+        let is_too_wrong = |model: &SubModel| model.range_length_max() > RANGE_LENGTH_MAX;
+        if long
+            .into_iter()
+            .filter_map(fitted)
+            .any(|model| is_too_wrong(&model))
+        {
+            return false;
+        }
         let step = (count / SAMPLE_COUNT).max(1) as usize;
         let (mut lengths, mut low_count) = (0.0, 0.0);
-        for number in (0..count).step_by(step) {
-            let Some(span) = line.span(number, count, &own) else {
-                continue;
-            };
-            let model = SubModel::fit(&lows[pieces_of(lows, &span)], &span);
+        for model in (0..count).step_by(step).filter_map(fitted) {
             let length = model.range_length_max();
-            if length > RANGE_LENGTH_MAX {
-                return false;
-            }
             let weight = f64::from(model.piece_count());
             lengths += weight * f64::from(length);
             low_count += weight;

@@ -9,12 +9,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, Failure, Reply};
 
-/// What a record takes of the node's memory at the most: a share of a node of the tree, of which
+/// What a record of a large table takes of the node's memory at the most: a share of a node of the tree, of which
 /// half may be empty, and of those above it.
 const RECORD_SIZE_BYTES: u64 = 64;
 
 /// Keys that are looked up under one lock.
-const PART_COUNT: usize = 64;
+const KEYS_PER_LOCK: usize = 64;
 
 /// A record's value is changed in place (J5).
 pub(super) type Records = BTreeMap<u64, AtomicU64>;
@@ -81,7 +81,7 @@ impl TableRecords {
     /// The values of keys, in their order.
     pub(super) fn find_several(&self, keys: &[u64]) -> Vec<Option<u64>> {
         // Part by part: who waits to add a record does not wait for all of them.
-        let values = keys.chunks(PART_COUNT).flat_map(|part| {
+        let values = keys.chunks(KEYS_PER_LOCK).flat_map(|part| {
             let records = self.records();
             let values = part.iter().map(|key| found(&records, *key));
             values.collect::<Vec<_>>()
@@ -202,10 +202,10 @@ mod tests {
         const THREAD_COUNT: u64 = 4;
         const TURN_COUNT: u64 = 20_000;
         let records = TableRecords::new(Arc::new(Room::new(1 << 20)));
-        let won = AtomicU64::new(0);
+        let (won, came) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..THREAD_COUNT {
-                let (records, won) = (&records, &won);
+                let (records, won, came) = (&records, &won, &came);
                 scope.spawn(move || {
                     for turn in 0..TURN_COUNT {
                         add_one(records, (thread + turn) % 3);
@@ -215,6 +215,15 @@ mod tests {
                         if matches!(records.change(7, Change::Delete), Reply::Found(Some(_))) {
                             won.fetch_sub(1, Ordering::Relaxed);
                         }
+                        // A key that is changed in place while it goes and comes again.
+                        if records.change(8, Change::Put(1)) == Reply::Found(None) {
+                            came.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if turn % 3 == thread % 3
+                            && matches!(records.change(8, Change::Delete), Reply::Found(Some(_)))
+                        {
+                            came.fetch_sub(1, Ordering::Relaxed);
+                        }
                         let scanned = records.scan(0, 10);
                         assert!(scanned.is_sorted_by(|left, right| left.0 < right.0));
                     }
@@ -222,6 +231,12 @@ mod tests {
             }
         });
         assert_eq!(records.change(7, Change::Delete), Reply::Found(None));
+        let is_left = matches!(records.change(8, Change::Delete), Reply::Found(Some(_)));
+        assert_eq!(
+            came.into_inner(),
+            u64::from(is_left),
+            "it came as often as it went"
+        );
         assert_eq!(won.into_inner(), 0, "what was inserted was deleted once");
         let sum: u64 = records.scan(0, 10).iter().map(|(_, value)| value).sum();
         assert_eq!(sum, THREAD_COUNT * TURN_COUNT);

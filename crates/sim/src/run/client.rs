@@ -187,7 +187,12 @@ async fn perform(
     let answered = session.perform(&operation, expected).await;
     let answer = answered.unwrap_or_else(|error| {
         // Whoever meets an empty node may say so in any words.
-        let is_met = matches!(error, Unexpected::Refused(_)) && stage.has_broken_worker.get();
+        // A session of the node's own that has lost its connection refuses one call at the most.
+        let unmet_count = stage.unmet_break_count.get();
+        let is_met = matches!(error, Unexpected::Refused(_)) && unmet_count > 0;
+        if is_met {
+            stage.unmet_break_count.set(unmet_count - 1);
+        }
         if !stage.is_lost.get() && !is_met {
             let how = format!("{operation:x?} failed: {error}");
             stage.complain(Violation::new("errors", how));

@@ -203,6 +203,7 @@ impl Stage {
     fn break_worker(&self, number: usize) {
         if let Some(client) = self.node.worker_client(number) {
             self.has_broken_worker.set(true);
+            self.unmet_break_count.update(|count| count + 1);
             self.node.world.borrow_mut().break_connection(client);
         }
     }

@@ -146,6 +146,17 @@ impl Found<'_> {
                 first_keys.push(part.low);
             }
         }
+        if expected.is_some() {
+            let last = self.tables.last().and_then(Option::as_ref);
+            return Err(PartitionError::EndsEarly {
+                name: self.name(),
+                pool: self.pool(self.tables.len() - 1),
+                high: last
+                    .and_then(|table| table.part)
+                    .map_or(0, |part| part.high),
+            }
+            .into());
+        }
         let options = options.expect("there is one part at least");
         Ok(PartitionedInfo {
             name: self.name(),
@@ -243,6 +254,10 @@ mod tests {
             gap.contains("shm:b has keys from 11 on, where 10 should be"),
             "{gap}"
         );
+        let mut short = whole();
+        short[2] = Some(part(7, 2, 20, 99));
+        let short = told(&POOLS, short);
+        assert!(short.contains("end at key 99, in shm:c"), "{short}");
         let mut by_itself = whole();
         by_itself[2].as_mut().expect("there").part = None;
         assert!(told(&POOLS, by_itself).contains("'t' in shm:c is no part of a table over"));

@@ -141,7 +141,11 @@ impl AsyncPartitionedTable {
         self.sessions.last_cost.set(cost);
         match failed {
             None => Ok(()),
-            Some((number, error)) => Err(self.in_part(number, error)),
+            Some((number, error)) => {
+                // What is `None` here is not absent.
+                values.clear();
+                Err(self.in_part(number, error))
+            }
         }
     }
 
@@ -226,12 +230,13 @@ impl AsyncPartitionedTable {
             }
             let (low, high) = bounds.range(number).into_inner();
             let scanned = self.part(number).scan_into(low, left, &mut more).await;
-            self.ended(number, scanned)?;
+            let scanned = self.ended(number, scanned);
             cost += self.cost_of(number);
+            self.sessions.last_cost.set(cost);
+            scanned?;
             keep_up_to(high, &mut more);
             records.append(&mut more);
         }
-        self.sessions.last_cost.set(cost);
         Ok(())
     }
 
@@ -242,9 +247,13 @@ impl AsyncPartitionedTable {
     pub async fn len_estimate(&self) -> Result<u64, Error> {
         let parts = self.opened.parts.iter();
         let estimates = parts.map(|part| part.asynchronous().len_estimate());
+        let estimates = together(estimates).await;
+        let mut cost = Cost::default();
+        (0..estimates.len()).for_each(|number| cost += self.cost_of(number));
+        self.sessions.last_cost.set(cost);
         let mut sum = 0;
-        for (number, estimate) in together(estimates).await.into_iter().enumerate() {
-            sum += self.ended(number, estimate)?;
+        for (number, estimate) in estimates.into_iter().enumerate() {
+            sum += estimate.map_err(|error| self.in_part(number, error))?;
         }
         Ok(sum)
     }

@@ -108,6 +108,27 @@ pub enum PartitionError {
         /// Where it should.
         expected: u64,
     },
+    /// No part has the largest keys: somebody has damaged the catalogs.
+    #[error(
+        "the parts of table '{name}' end at key {high}, in {pool}, and not at the largest one; \
+         drop the table, and load it again"
+    )]
+    EndsEarly {
+        /// The table.
+        name: String,
+        /// The pool of the last part.
+        pool: String,
+        /// Where that ends.
+        high: u64,
+    },
+    /// A pool cannot be looked at.
+    #[error("in {pool}: {source}")]
+    Pool {
+        /// The pool.
+        pool: String,
+        /// What went wrong there.
+        source: Error,
+    },
     /// Some pools have their part and some do not.
     #[error(
         "table '{name}' is half there: in {present}, but not in {missing}. It is being made or \

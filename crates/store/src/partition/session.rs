@@ -116,9 +116,10 @@ impl PartitionedSession {
         sum
     }
 
-    /// What the operation that ended last has cost, in all pools together: round trips to several
-    /// pools at once are counted each. With several operations under way, it is the right one
-    /// directly after the await that ended it.
+    /// What the get, `multi_get`, write, `scan_into` or estimate that ended last has cost, in all
+    /// pools together: round trips to several pools at once are counted each. With several under
+    /// way, it is the right one directly after the await that ended it. Of iterators, loads and
+    /// statistics [`counters`](Self::counters) tell.
     pub fn last_cost(&self) -> Cost {
         self.0.last_cost.get()
     }
@@ -321,8 +322,14 @@ impl PartitionedSession {
     async fn list(&self) -> Result<Vec<ListedPartition>, Error> {
         let sessions = self.0.all.iter();
         let lists = sessions.map(|session| session.asynchronous().list_tables());
-        let lists: Result<Vec<Vec<TableInfo>>, Error> = together(lists).await.into_iter().collect();
-        let lists = lists?;
+        let lists = together(lists).await.into_iter().enumerate();
+        let lists = lists.map(|(number, list)| {
+            list.map_err(|source| {
+                let pool = self.0.address(number).to_owned();
+                Error::from(PartitionError::Pool { pool, source })
+            })
+        });
+        let lists: Vec<Vec<TableInfo>> = lists.collect::<Result<_, Error>>()?;
         let parts = lists.iter().flatten().filter(|table| table.part.is_some());
         let names: BTreeSet<&str> = parts.map(|table| table.name.as_str()).collect();
         let listed = names.into_iter().map(|name| {
