@@ -32,8 +32,9 @@
 //! - **Y7.** Where there are too many leaves for each sub-model, and after a load, the node trains
 //!   a new top model and all sub-models, as a new generation, whose lines and records are written
 //!   before anybody is told of it. A line's place is read as a sub-model's is: a checksum over its
-//!   place, its generation and the table says that it is the one that was meant. A position that a client sends with a
-//!   write counts for the generation that it names, and is a position of a table, never an address.
+//!   place, its generation and the table says that it is the one that was meant. A position that a
+//!   client sends with a write counts for the generation that it names, and is a position of a
+//!   table, never an address.
 //!
 //! X. Wei, R. Chen, H. Chen, *Fast RDMA-based Ordered Key-Value Store using Remote Learned Cache*,
 //! OSDI 2020. Here a model learns the lows of leaves instead of keys, so absent keys need no care;

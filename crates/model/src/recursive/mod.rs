@@ -48,8 +48,8 @@ fn clamp(value: f64, count: u32) -> u32 {
     (value as u32).min(count - 1)
 }
 
-/// The line through the points (x, its position, from `first_y` on) that has the least squared error, relative to
-/// `first_x`: slope and intercept, both finite, the slope not negative.
+/// The line through the points (x, its position, from `first_y` on) that has the least squared
+/// error, relative to `first_x`: slope and intercept, both finite, the slope not negative.
 fn least_squares(
     first_x: u64,
     first_y: u32,

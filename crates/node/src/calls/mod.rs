@@ -22,9 +22,9 @@
 //! - **J4.** An agent may die between claiming a chunk and putting it on the desk. The next one
 //!   puts what the session was told there, and frees rings that nobody was told of.
 //! - **J5.** A table's records have one lock. Who reads, or changes the value of a key that is
-//!   present, shares it: a value is one word, and is changed in place by a compare-and-swap from the
-//!   value that the change was decided on. Who adds a key or removes one has it alone, and decides
-//!   again.
+//!   present, shares it: a value is one word, and is changed in place by a compare-and-swap from
+//!   the value that the change was decided on. Who adds a key or removes one has it alone, and
+//!   decides again.
 //! - **J6.** A table is made when the first request for it comes and the catalog says that it is
 //!   there; it is forgotten when the catalog says that it is not.
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, Failure, Reply};
 
-/// What a record of a large table takes of the node's memory at the most: a share of a node of the tree, of which
-/// half may be empty, and of those above it.
+/// What a record of a large table takes of the node's memory at the most: a share of a node of the
+/// tree, of which half may be empty, and of those above it.
 const RECORD_SIZE_BYTES: u64 = 64;
 
 /// Keys that are looked up under one lock.
