@@ -2,12 +2,14 @@
 //! missing.
 
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use farleaf::{
-    Bounds, ControlError, Error, ErrorKind, LoadError, PartitionError, PartitionedSession, Pool,
-    Session, TableOptions,
+    Bounds, ControlError, Error, ErrorKind, LoadError, PartitionError, PartitionedSession,
+    PartitionedTable, Pool, Session, TableOptions,
 };
 use indicatif::ProgressBar;
 
@@ -24,6 +26,10 @@ use crate::watch::Watched;
 
 /// Records between two looks at the clock and the signals.
 const PROGRESS_RECORD_COUNT: usize = 256;
+
+/// How often a table over several pools is looked at that is half there, and how long between.
+const HALF_THERE_LOOK_COUNT: u32 = 10;
+const HALF_THERE_WAIT: Duration = Duration::from_millis(50);
 
 /// What to load, and where to.
 #[derive(Debug, Args)]
@@ -175,6 +181,25 @@ fn create_or_open_parts(
     Ok(Target { table, is_new })
 }
 
+/// Opens a table over several pools; one that is half there for a moment, as somebody makes it just
+/// now, when that is over.
+fn open_when_whole(session: &PartitionedSession, name: &str) -> Result<PartitionedTable, Error> {
+    for _ in 0..HALF_THERE_LOOK_COUNT {
+        let opened = session.open_table(name);
+        let is_half = |error: &Error| {
+            matches!(
+                error.kind(),
+                ErrorKind::Partition(PartitionError::HalfThere { .. })
+            )
+        };
+        if !opened.as_ref().is_err_and(is_half) {
+            return opened;
+        }
+        thread::sleep(HALF_THERE_WAIT);
+    }
+    session.open_table(name)
+}
+
 /// The table over several pools that is there, if it is as it would have been made; `None`: there
 /// is none.
 fn open_parts_as(
@@ -182,7 +207,7 @@ fn open_parts_as(
     name: &str,
     (wanted, first_keys): (&TableOptions, Option<&[u64]>),
 ) -> anyhow::Result<Option<Target>> {
-    let table = match session.open_table(name) {
+    let table = match open_when_whole(session, name) {
         Ok(table) => table,
         Err(error) if matches!(error.kind(), ErrorKind::TableNotFound { .. }) => return Ok(None),
         Err(error) => return Err(anyhow::Error::new(error).context("nothing was loaded")),
@@ -194,7 +219,7 @@ fn open_parts_as(
     }
     Err(anyhow::anyhow!(
         "nothing was loaded; leave out --create to load into the table as it is: there is a table \
-         '{name}' already, made with other options, or with other bounds than {}",
+         '{name}' already, with other options, or other bounds: its own are {}",
         bounds_text(&info.bounds)
     ))
 }
@@ -216,7 +241,7 @@ fn load(
     let written = write_each(source, table, records, &bar);
     bar.finish_and_clear();
     match written {
-        Ok(updated_count) => check_served(sessions).and_then(|()| print(format_args!(
+        Ok(updated_count) => check_served(sessions, target, records).and_then(|()| print(format_args!(
             "wrote {} records of {source} into table '{name}', which had records: {} inserted, {} \
              updated\n",
             count(records.len() as u64),
@@ -241,7 +266,7 @@ fn load_at_once(
     bar.finish_and_clear();
     let error = match loaded {
         Ok(summary) => {
-            check_served(sessions)?;
+            check_served(sessions, target, records)?;
             print(format_args!(
                 "loaded {} records of {source} into table '{}' (leaves {}, models {})\n",
                 count(summary.record_count),
@@ -284,9 +309,18 @@ fn load_at_once(
 
 /// A process that has mapped a pool's memory can go on writing to it when its node has ended; but
 /// nobody will ever see that.
-fn check_served(sessions: &Sessions) -> anyhow::Result<()> {
-    let mut pools = sessions.pools().into_iter();
-    pools.try_for_each(check_pool_served)
+fn check_served(sessions: &Sessions, target: &Target, records: &[Record]) -> anyhow::Result<()> {
+    let pools = sessions.pools().into_iter().enumerate();
+    // What has got none of them may end as it likes (O7).
+    let has_some = |number: usize| match &target.table {
+        AnyTable::One(_) => true,
+        AnyTable::Parts(table) => {
+            let range = table.info().bounds.range(number);
+            records.iter().any(|record| range.contains(&record.key))
+        }
+    };
+    let mut pools = pools.filter(|(number, _)| has_some(*number));
+    pools.try_for_each(|(_, pool)| check_pool_served(pool))
 }
 
 fn check_pool_served(pool: &Pool) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! `farleaf table`: create, list and drop tables.
 
 use clap::{Args, Subcommand};
-use farleaf::Bounds;
+use farleaf::{Bounds, ErrorKind};
 
 use super::table_list::list;
 use super::target::Sessions;
@@ -87,7 +87,14 @@ fn create(
                 Some(first_keys) => Bounds::new(first_keys.clone())?,
                 None => Bounds::even(session.sessions().len())?,
             };
-            let table = session.create_table(name, &options.into(), &bounds)?;
+            let created = session.create_table(name, &options.into(), &bounds);
+            if let Err(error) = &created
+                && matches!(error.kind_in_pool(), ErrorKind::TableExists { .. })
+            {
+                // Where it cannot be opened, it says so, and what to do.
+                session.open_table(name)?;
+            }
+            let table = created?;
             print(format_args!(
                 "created table '{}' of {} parts, bounds {}\n",
                 table.info().name,

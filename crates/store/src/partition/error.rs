@@ -38,8 +38,8 @@ pub enum PartitionError {
     },
     /// A table by itself was to be used as a part.
     #[error(
-        "table '{name}' in {pool} is no part of a table over several pools: name {pool} alone, or \
-         another table"
+        "table '{name}' in {pool} is no part of a table over several pools: name {pool} alone, \
+         without --part, or another table"
     )]
     NotPart {
         /// The table.
