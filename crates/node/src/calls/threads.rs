@@ -286,7 +286,7 @@ fn train(shared: &Shared, employer: NodeEmployer) {
             Ok(true) => {}
             Ok(false) => {
                 if tables.due_count() > 0 {
-                    // Of tables that other threads train, or there is no session to be had.
+                    // Others train it, or there is no session to be had.
                     thread::sleep(SLEEP_MAX);
                 } else {
                     tables.wait(FOLLOW_INTERVAL);

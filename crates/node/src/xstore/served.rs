@@ -19,6 +19,9 @@ use super::tables::{Due, LeafTables};
 /// All are trained anew when there are so many times more leaves than when they were last (Y7).
 const GROWTH: u64 = 2;
 
+/// One thread trains all of a table's models.
+const TRAINS_ALL: u32 = u32::MAX;
+
 /// A split that makes more sub-models due makes all due.
 const DUE_COUNT_MAX: u32 = 64;
 /// Entries of a translation table that a reply brings at the most: half a ring. A longer one the
@@ -35,8 +38,8 @@ pub struct LeafTable {
     /// Z2: somebody makes the tree.
     is_building: AtomicBool,
     built: RwLock<Option<Arc<Built>>>,
-    /// Z3: somebody trains.
-    is_training: AtomicBool,
+    /// Z3: how many threads train a sub-model each, or [`TRAINS_ALL`].
+    training_count: AtomicU32,
     /// All of it is due, or being trained.
     is_all_due: AtomicBool,
     area: Mutex<ModelArea>,
@@ -59,6 +62,31 @@ impl Building<'_> {
 impl Drop for Building<'_> {
     fn drop(&mut self) {
         self.table.is_building.store(false, Ordering::Release);
+    }
+}
+
+/// While it lives, nobody else trains what it is of (Z3).
+#[derive(Debug)]
+pub struct Training {
+    table: Arc<LeafTable>,
+    /// The sub-model, of the models that it was one of when this began; `None`: all, or one of
+    /// models that are no more.
+    one: Option<(Arc<Models>, u32)>,
+    is_of_all: bool,
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        if let Some((models, number)) = &self.one {
+            let served = &models.served[*number as usize];
+            served.is_training.store(false, Ordering::Release);
+        }
+        let count = &self.table.training_count;
+        if self.is_of_all {
+            count.store(0, Ordering::Release);
+        } else {
+            count.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -89,6 +117,8 @@ pub struct Models {
 struct Served {
     trained: RwLock<Arc<Trained>>,
     is_due: AtomicBool,
+    /// Z3: somebody trains it.
+    is_training: AtomicBool,
 }
 
 /// A sub-model.
@@ -110,7 +140,7 @@ impl LeafTable {
             geometry,
             is_building: AtomicBool::new(false),
             built: RwLock::default(),
-            is_training: AtomicBool::new(false),
+            training_count: AtomicU32::new(0),
             is_all_due: AtomicBool::new(false),
             last_generation: AtomicU32::new(0),
         })
@@ -134,13 +164,38 @@ impl LeafTable {
         is_first.then(|| Building { table: self })
     }
 
-    /// Z3: false: somebody else is training the table.
-    pub(super) fn begin_training(&self) -> bool {
-        !self.is_training.swap(true, Ordering::AcqRel)
-    }
-
-    pub(super) fn end_training(&self) {
-        self.is_training.store(false, Ordering::Release);
+    /// Z3: `None`: somebody trains the sub-model, of this generation, or all of them; or something,
+    /// where all of them are asked for.
+    pub(super) fn begin_training(
+        self: &Arc<Self>,
+        sub_model: Option<(u32, u32)>,
+    ) -> Option<Training> {
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        let begun = self
+            .training_count
+            .fetch_update(set, fetch, |count| match sub_model {
+                None => (count == 0).then_some(TRAINS_ALL),
+                Some(_) => (count < TRAINS_ALL - 1).then(|| count + 1),
+            });
+        begun.ok()?;
+        let mut training = Training {
+            table: Arc::clone(self),
+            one: None,
+            is_of_all: sub_model.is_none(),
+        };
+        // Nobody replaces the models of this root meanwhile.
+        let models = self.built().and_then(|built| built.models());
+        let one = models.zip(sub_model);
+        if let Some((models, (generation, number))) = one
+            && models.head.generation == generation
+        {
+            let served = &models.served[number as usize];
+            if served.is_training.swap(true, Ordering::AcqRel) {
+                return None;
+            }
+            training.one = Some((models, number));
+        }
+        Some(training)
     }
 
     pub(super) fn area(&self) -> MutexGuard<'_, ModelArea> {
@@ -294,6 +349,7 @@ impl Models {
         let served = |trained| Served {
             trained: RwLock::new(Arc::new(trained)),
             is_due: AtomicBool::new(false),
+            is_training: AtomicBool::new(false),
         };
         Self {
             table,

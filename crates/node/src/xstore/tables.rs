@@ -9,7 +9,7 @@ use farleaf_index::rpc::Failure;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_types::TableId;
 
-use super::served::LeafTable;
+use super::served::{LeafTable, Training};
 
 /// Leaves that a sub-model gets when all are trained.
 const LEAVES_PER_SUB_MODEL: u64 = 64;
@@ -102,11 +102,24 @@ impl LeafTables {
         self.has_due.notify_one();
     }
 
-    /// What has been due for longest, of a table that nobody trains (Z3).
-    pub fn pop(&self) -> Option<Due> {
+    /// What has been due for longest and nobody keeps from being trained (Z3).
+    pub fn pop(&self) -> Option<(Due, Training)> {
         let mut queue = self.queue();
-        let index = queue.iter().position(|due| due.table.begin_training())?;
-        queue.remove(index)
+        let mut waiting: Vec<TableId> = Vec::new();
+        let begun = queue.iter().enumerate().find_map(|(index, due)| {
+            let id = due.table.id();
+            if waiting.contains(&id) {
+                return None;
+            }
+            let training = due.table.begin_training(due.sub_model);
+            if training.is_none() && due.sub_model.is_none() {
+                // All of a table wait for those who train some of it, not for those who come later.
+                waiting.push(id);
+            }
+            Some((index, training?))
+        });
+        let (index, training) = begun?;
+        Some((queue.remove(index)?, training))
     }
 
     /// Waits until something may be due, or for so long.
@@ -126,5 +139,115 @@ impl LeafTables {
     /// Whoever waits looks again.
     pub fn wake_all(&self) {
         self.has_due.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_index::xstore::{Generation, InnerTree, ModelHead, SubModelRecord};
+    use farleaf_model::recursive::{SubModel, TopModel};
+    use farleaf_region::catalog::{EntryState, TableRecord};
+    use farleaf_types::{NodeId, RemoteAddr, SequenceNumber};
+
+    use crate::xstore::served::{Built, Models, Trained};
+
+    fn at(block: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId(0), block)
+    }
+
+    fn entry() -> CatalogEntry {
+        CatalogEntry {
+            index: 0,
+            state: EntryState::Live,
+            record: TableRecord {
+                id: TableId(1),
+                name: "t".to_owned(),
+                slots: 8,
+                search_layer: 0,
+                fill_percent: 50,
+                epsilon_milli: 1000,
+                first_leaf: at(1),
+                part: None,
+            },
+            dropped_at: SequenceNumber::default(),
+            root: at(2),
+            underfull_count: 0,
+            pending_root: RemoteAddr::NULL,
+        }
+    }
+
+    /// A table with so many sub-models, of generation 1.
+    fn table(tables: &LeafTables, sub_model_count: u32) -> Arc<LeafTable> {
+        let table = tables.add(entry()).expect("sound");
+        let lows: Vec<u64> = (0..64).map(|low| low * 100).collect();
+        let top = TopModel::fit(&lows, lows.len() / sub_model_count as usize);
+        assert_eq!(top.sub_model_count(), sub_model_count);
+        let head = ModelHead {
+            generation: 1,
+            sub_model_count,
+            line_count: top.lines().len() as u32,
+            records: at(10),
+            leaf_count: 64,
+            record_count: 256,
+        };
+        let trained = (0..sub_model_count).map(|_| Trained {
+            record: SubModelRecord {
+                version: 1,
+                generation: 1,
+                model: SubModel::fit(&lows, &(0..=6400)),
+                table: at(20),
+            },
+            table: vec![at(1); 64],
+        });
+        let newest = Generation { head, top };
+        let models = Models::new(table.id(), newest, trained.collect());
+        let built = Arc::new(Built::new(at(2), InnerTree::new(at(1)), 256));
+        built.set_models(Arc::new(models));
+        let building = table.begin_building().expect("nobody else does");
+        building.end(built);
+        table
+    }
+
+    /// Promise (Z3): sub-models of a table are trained at once, one of them by one thread; all are
+    /// trained alone, and come before what was due later.
+    #[test]
+    fn who_may_train_at_once() {
+        let tables = LeafTables::default();
+        let table = table(&tables, 4);
+        let push = |sub_model: Option<(u32, u32)>| {
+            tables.push(Due {
+                table: Arc::clone(&table),
+                sub_model,
+            });
+        };
+        let pop = || {
+            tables
+                .pop()
+                .map(|(due, training)| (due.sub_model, training))
+        };
+        push(Some((1, 0)));
+        push(Some((1, 0)));
+        push(Some((1, 1)));
+        let (first, first_training) = pop().expect("due");
+        assert_eq!(first, Some((1, 0)));
+        let (second, second_training) = pop().expect("the same is passed over");
+        assert_eq!(second, Some((1, 1)));
+        assert!(pop().is_none(), "it is being trained");
+        push(None);
+        push(Some((1, 2)));
+        drop(first_training);
+        let (again, again_training) = pop().expect("it is trained no more");
+        assert_eq!(again, Some((1, 0)));
+        assert!(pop().is_none(), "all wait for two, and the last for all");
+        drop(again_training);
+        drop(second_training);
+        let (all, all_training) = pop().expect("nobody trains");
+        assert_eq!(all, None);
+        assert!(pop().is_none(), "all are being trained");
+        drop(all_training);
+        let (last, _training) = pop().expect("nobody trains");
+        assert_eq!(last, Some((1, 2)));
+        assert_eq!(tables.due_count(), 0);
     }
 }

@@ -25,16 +25,8 @@ const BATCH_SIZE_WORDS: usize = 1 << 15;
 #[derive(Debug)]
 pub struct Trainer<B: Employer> {
     worker: Worker<B>,
+    sub_model_count: Cell<u64>,
     point_count: Cell<u64>,
-}
-
-/// While it lives, nobody else trains the table (Z3).
-struct Training(Arc<LeafTable>);
-
-impl Drop for Training {
-    fn drop(&mut self) {
-        self.0.end_training();
-    }
 }
 
 impl<B: Employer> Trainer<B> {
@@ -42,8 +34,14 @@ impl<B: Employer> Trainer<B> {
     pub fn new(worker: Worker<B>) -> Self {
         Self {
             worker,
+            sub_model_count: Cell::new(0),
             point_count: Cell::new(0),
         }
+    }
+
+    /// Sub-models that have been trained.
+    pub fn sub_model_count(&self) -> u64 {
+        self.sub_model_count.get()
     }
 
     /// Points that sub-models have been fitted to, one for each leaf of each.
@@ -63,11 +61,11 @@ impl<B: Employer> Trainer<B> {
     /// # Errors
     /// There is no room for models, or the fabric failed.
     pub async fn train_next(&self) -> Result<bool, IndexError> {
-        let Some(due) = self.worker.tables().pop() else {
+        let Some((due, training)) = self.worker.tables().pop() else {
             return Ok(false);
         };
-        let training = Training(Arc::clone(&due.table));
         let Ok(hired) = self.worker.hired() else {
+            drop(training);
             self.worker.tables().push(due);
             return Ok(false);
         };
@@ -149,6 +147,9 @@ impl<B: Employer> Trainer<B> {
         let per_sub_model = self.worker.tables().leaves_per_sub_model();
         let per_sub_model = usize::try_from(per_sub_model).unwrap_or(usize::MAX);
         let top = TopModel::fit(&lows, per_sub_model);
+        // It is fitted to all of them.
+        let low_count = lows.len() as u64;
+        hired.endpoint.note_training(low_count, low_count);
         let mut head = ModelHead {
             generation: table.next_generation(),
             sub_model_count: top.sub_model_count(),
@@ -235,7 +236,11 @@ impl<B: Employer> Trainer<B> {
             (lows, leaves) = (&lows[1..], &leaves[1..]);
         }
         let model = SubModel::fit(lows, span);
-        self.point_count.update(|count| count + lows.len() as u64);
+        let point_count = lows.len() as u64;
+        self.sub_model_count.update(|count| count + 1);
+        self.point_count.update(|count| count + point_count);
+        // A point a leaf: records are not looked at.
+        hired.endpoint.note_training(point_count, point_count);
         let place = (PlaceKind::Table, leaves.len());
         let record = SubModelRecord {
             version,

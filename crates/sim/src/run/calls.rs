@@ -30,7 +30,7 @@ const TASK_COUNT_MAX: usize = 6;
 const FOLLOW_LOOK_COUNT: u64 = 16;
 /// Until a trainer begins with what is due, at the most.
 const TRAINER_DELAY_MAX: Nanos = 10_000;
-/// Trainers: tables may be trained at once, a table may not (Z3).
+/// Trainers: sub-models may be trained at once, one of them may not (Z3).
 const TRAINER_COUNT: usize = 2;
 
 type IdleWorkers = Rc<RefCell<VecDeque<Worker<SimEmployer>>>>;
