@@ -214,9 +214,11 @@ impl Node {
     pub fn windows(&self, writer: ClientId, is_still: bool) -> impl Windows {
         SimWindows {
             world: &self.world,
-            writer,
             is_still,
-            client_of: |owner: OwnerWord| self.clients.borrow().get(&owner.word()).copied(),
+            ends_of: move |owner: OwnerWord| {
+                let client = self.clients.borrow().get(&owner.word()).copied();
+                client.map(|client| (client, writer))
+            },
         }
     }
 

@@ -154,6 +154,16 @@ impl Request {
         }
     }
 
+    /// How many records the node looks at for it, at the most: what it costs beside being a call.
+    pub fn record_count_max(&self) -> u64 {
+        match self {
+            Self::MultiGet(keys) => keys.len() as u64,
+            Self::Scan { limit, .. } => *limit,
+            Self::LoadPart { records, .. } => records.len() as u64,
+            _ => 1,
+        }
+    }
+
     /// The bytes.
     pub fn encode(&self, table: TableId, bytes: &mut Vec<u8>) {
         bytes.clear();

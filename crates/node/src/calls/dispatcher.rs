@@ -24,6 +24,12 @@ pub struct Task {
 }
 
 impl Task {
+    /// How many records the node looks at for it, at the most; 1 if it is no request about any.
+    pub fn record_count_max(&self) -> u64 {
+        let decoded = farleaf_index::rpc::Request::decode(&self.request.payload);
+        decoded.map_or(1, |(_, request)| request.record_count_max().max(1))
+    }
+
     /// Does what is asked, and writes the reply. One batch of two WRITEs.
     ///
     /// # Errors

@@ -25,6 +25,7 @@
 //! | `client` | one of its threads |
 //! | `agent` | a memory node's thread, which retrains |
 //! | `server` | a memory node that answers calls, and trains models for clients |
+//! | [`training`] | its threads that train, in time |
 //! | [`time`] | where the time of operations went |
 //! | [`run`](mod@run) | an experiment, run to its end |
 
@@ -33,6 +34,7 @@ pub mod keys;
 pub mod plan;
 pub mod run;
 pub mod time;
+pub mod training;
 
 mod agent;
 mod client;

@@ -20,6 +20,7 @@ use super::machine::{Machine, Registry};
 use super::plan::{WorkPlan, mixed};
 use super::server::Server;
 use super::time::{TimeParts, TimeRecorder};
+use super::training::Training;
 use crate::fabric::executor::{Ended, Tasks};
 use crate::fabric::world::{Nanos, SharedWorld, World};
 use crate::nic::model::{NetworkModel, THREADS_PER_NODE_MAX};
@@ -50,6 +51,8 @@ pub struct Measurement {
     pub retraining: Option<Retraining>,
     /// Keys that the memory nodes were asked for, as models did not lead to them.
     pub fallback_count: u64,
+    /// What the memory nodes trained for clients; none: they train nothing for them.
+    pub training: Option<Training>,
 }
 
 /// What all memory nodes retrained in a window.
@@ -106,11 +109,21 @@ pub(super) struct Shared<'a> {
     /// The edge from which on clients only read.
     rest_edge: usize,
     windows: RefCell<Vec<Window>>,
-    opened: RefCell<Option<(Nanos, NetworkMark, Retraining)>>,
+    opened: RefCell<Option<Opened>>,
     failure: RefCell<Option<String>>,
     retrainers: RefCell<Vec<Rc<Retrainer>>>,
+    /// Memory nodes that train models for clients.
+    trainers: RefCell<Vec<Rc<Server>>>,
     /// Tells the memory nodes that the experiment is over.
     pub(super) stop: AtomicBool,
+}
+
+/// What there had been when a window began.
+struct Opened {
+    at: Nanos,
+    mark: NetworkMark,
+    retraining: Retraining,
+    training: Training,
 }
 
 /// One window's measures.
@@ -123,6 +136,7 @@ struct Window {
     metadata_bytes: u64,
     retraining: Option<Retraining>,
     fallback_count: u64,
+    training: Option<Training>,
 }
 
 impl Shared<'_> {
@@ -199,22 +213,30 @@ impl Shared<'_> {
         let world = self.world.borrow();
         let (recorder, times) = (self.recorder.take(), self.times.take());
         let fallback_count = self.fallback_count.take();
-        let retrained = self.retrained(world.trained());
+        let retraining = self.retrained(world.trained());
         let retrains = !self.retrainers.borrow().is_empty();
-        if let Some((opened_at, mark, before)) = self.opened.take() {
+        let trainers = self.trainers.borrow();
+        let trained = trainers.iter().map(|server| server.training());
+        let training = trained.fold(Training::default(), Training::and);
+        if let Some(opened) = self.opened.take() {
             self.windows.borrow_mut().push(Window {
-                duration_ns: world.now() - opened_at,
+                duration_ns: world.now() - opened.at,
                 recorder,
                 times,
-                utilisation: world.utilisation_since(&mark),
+                utilisation: world.utilisation_since(&opened.mark),
                 key_count: self.ledger.loaded_count() + self.inserted_count.get(),
                 metadata_bytes,
                 fallback_count,
-                retraining: retrains.then(|| retrained.since(before)),
+                retraining: retrains.then(|| retraining.since(opened.retraining)),
+                training: (!trainers.is_empty()).then(|| training.since(opened.training)),
             });
         }
-        let opened = (world.now(), world.network_mark(), retrained);
-        self.opened.replace(Some(opened));
+        self.opened.replace(Some(Opened {
+            at: world.now(),
+            mark: world.network_mark(),
+            retraining,
+            training,
+        }));
         self.stop.store(self.is_over(), Ordering::Relaxed);
     }
 }
@@ -286,6 +308,9 @@ pub fn run(
     }
     spawn_background(&tasks, &shared, work, (&nodes, &machines))?;
     for server in nodes.iter().filter_map(|node| node.server.as_ref()) {
+        if image.plan.layer.has_node_writes() {
+            shared.trainers.borrow_mut().push(Rc::clone(server));
+        }
         server.start(&tasks, &shared, work.models);
     }
     finish(&tasks, &shared)?;
@@ -362,6 +387,7 @@ fn shared<'a>(
         opened: RefCell::default(),
         failure: RefCell::default(),
         retrainers: RefCell::default(),
+        trainers: RefCell::default(),
         stop: AtomicBool::new(false),
     }
 }
@@ -440,6 +466,7 @@ impl Window {
             metadata_bytes_per_key: self.metadata_bytes as f64 / self.key_count.max(1) as f64,
             retraining: self.retraining,
             fallback_count: self.fallback_count,
+            training: self.training,
         }
     }
 }

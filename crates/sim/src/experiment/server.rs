@@ -1,12 +1,12 @@
 //! A memory node that answers calls, and trains models for clients: the library's own dispatcher,
 //! tables, worker and trainer.
 //!
-//! Requests are taken in turns of the reading thread, and each has a core for `memory.call_ns`, the
-//! one that is free first, less those that train; where there are no more cores than these, they
-//! share them. What it does takes effect at the end of that, at
-//! once: the time of the node's own verbs is in it. Replies go through the node's NICs into the
-//! windows of clients. A thread that trains takes `memory.retrain_ns_per_key` for each point, of a
-//! sub-model of usual size before its models are there.
+//! Requests are taken in turns of the reading thread, and each has a core for `memory.call_ns`, and
+//! `memory.call_record_ns` for each record beyond the first that it asks for: the core that is free
+//! first, less those that train; where there are no more cores than these, they share them. What it
+//! does takes effect at the end of that, at once: the time of the node's own verbs is in it. Replies
+//! go into the windows of clients, by the NICs that these use. A thread that trains takes
+//! `memory.retrain_ns_per_key` for each leaf, before its models are there.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,10 +25,12 @@ use super::image::{Image, TABLE};
 use super::machine::Registry;
 use super::plan::ModelPlan;
 use super::run::Shared;
+use super::training::{Cores, TrainTime, Training, TrainingEmployer, TrainingTally};
 use crate::fabric::endpoint::{SimWindows, StillEndpoint};
 use crate::fabric::executor::{Tasks, sleep};
 use crate::fabric::world::{ClientId, Nanos, SharedWorld};
 use crate::nic::model::NetworkModel;
+use crate::nic::network::NicEnds;
 
 /// Between two looks of the reading thread at all mailboxes.
 const LOOK_INTERVAL_NS: Nanos = 200;
@@ -46,13 +48,13 @@ pub(super) struct Server {
     keeper: Keeper<StillEndpoint>,
     dispatcher: RefCell<Dispatcher>,
     worker: Worker<StillEmployer>,
-    /// In whose names replies are written, by NIC.
-    writers: Vec<ClientId>,
-    next_writer: Cell<usize>,
-    /// When each core has done what it has been given.
-    cores: RefCell<Vec<Nanos>>,
-    call_ns: Nanos,
-    train_ns_per_point: f64,
+    /// In whose names replies are written: one for each pair of NICs that clients use.
+    writers: Vec<(NicEnds, ClientId)>,
+    cores: Rc<Cores>,
+    call_ns: f64,
+    call_record_ns: f64,
+    train_ns_per_leaf: f64,
+    tally: TrainingTally,
     is_loaded: Cell<bool>,
 }
 
@@ -93,14 +95,7 @@ impl Server {
             layout: layout.clone(),
             owner: OwnerWord::FREE,
         };
-        let node = usize::from(layout.node.0);
-        let nic_count = model.memory.nics_per_node.value as usize;
-        let writers = (0..nic_count).map(|nic| {
-            let writer = StillEndpoint::new(world).client();
-            world.borrow_mut().place_server(writer, node, nic);
-            writer
-        });
-        let writers = writers.collect();
+        let writers = writers(world, usize::from(layout.node.0), model);
         let worker = worker(world, (layout, registry), &tables);
         Rc::new(Self {
             world: SharedWorld::clone(world),
@@ -112,10 +107,11 @@ impl Server {
             worker,
             tables,
             writers,
-            next_writer: Cell::new(0),
-            cores: RefCell::new(vec![0; model.memory.cores_per_node.value as usize]),
-            call_ns: model.memory.call_ns.value as Nanos,
-            train_ns_per_point: model.memory.retrain_ns_per_key.value,
+            cores: Cores::new(world, model.memory.cores_per_node.value as usize),
+            call_ns: model.memory.call_ns.value,
+            call_record_ns: model.memory.call_record_ns.value,
+            train_ns_per_leaf: model.memory.retrain_ns_per_key.value,
+            tally: TrainingTally::default(),
             is_loaded: Cell::new(false),
         })
     }
@@ -137,12 +133,24 @@ impl Server {
 
     /// Trains all that is due, at once.
     pub(super) fn train_still(&self) {
-        let trainer = self.trainer();
+        let way = (&self.layout, &self.registry);
+        let trainer = Trainer::new(worker(&self.world, way, &self.tables));
         while self.tables.leaves().due_count() > 0 {
             let trained = block_on(trainer.train_next(), || 0);
             trained.expect("there is room for models");
         }
         block_on(trainer.worker().close(), || 0).expect("inside the region");
+    }
+
+    /// What it has trained in time until now.
+    pub(super) fn training(&self) -> Training {
+        self.note_due();
+        self.tally.done()
+    }
+
+    fn note_due(&self) {
+        let now = self.world.borrow().now();
+        self.tally.note_due(now, self.tables.leaves().due_count());
     }
 
     /// A key of each sub-model.
@@ -170,15 +178,16 @@ impl Server {
         } else {
             0
         };
-        let core_count = self.cores.borrow().len();
-        let has_own_cores = core_count > train_count;
-        if has_own_cores {
-            self.cores.borrow_mut().truncate(core_count - train_count);
-        }
+        let has_own_cores = train_count == 0 || self.cores.give_away(train_count);
+        let time = Rc::new(TrainTime {
+            ns_per_leaf: self.train_ns_per_leaf,
+            cores: (!has_own_cores).then(|| Rc::clone(&self.cores)),
+        });
+        self.note_due();
         tasks.spawn(async move { own.serve(shared, &crew).await });
         for _ in 0..train_count {
-            let own = Rc::clone(self);
-            tasks.spawn(async move { own.train(shared, has_own_cores).await });
+            let (own, time) = (Rc::clone(self), Rc::clone(&time));
+            tasks.spawn(async move { own.train(shared, time).await });
         }
     }
 
@@ -187,51 +196,53 @@ impl Server {
         while shared.is_working() {
             for task in self.take(false) {
                 let own = Rc::clone(self);
-                let after = self.take_core(self.call_ns);
-                crew.spawn_after(after, async move { own.answer(task, false) });
+                let after = self.cores.take(self.call_time(&task));
+                crew.spawn_after(after, async move {
+                    own.answer(task, false);
+                    own.note_due();
+                });
             }
             sleep(&self.world, LOOK_INTERVAL_NS).await;
         }
     }
 
-    /// How long it takes until something that is to be done now has had its time of a core.
-    fn take_core(&self, duration_ns: Nanos) -> Nanos {
-        let now = self.world.borrow().now();
-        let mut cores = self.cores.borrow_mut();
-        let first = cores.iter_mut().min().expect("there is a core");
-        *first = (*first).max(now) + duration_ns;
-        *first - now
+    fn call_time(&self, task: &Task) -> Nanos {
+        let more_count = task.record_count_max() - 1;
+        (self.call_ns + more_count as f64 * self.call_record_ns) as Nanos
     }
 
-    async fn train(&self, shared: &Shared<'_>, has_own_core: bool) {
-        let rest = |duration_ns: Nanos| {
-            let taken_ns = if has_own_core {
-                duration_ns
-            } else {
-                self.take_core(duration_ns)
-            };
-            sleep(&self.world, taken_ns)
+    async fn train(&self, shared: &Shared<'_>, time: Rc<TrainTime>) {
+        let employer = TrainingEmployer {
+            world: SharedWorld::clone(&self.world),
+            registry: Rc::clone(&self.registry),
+            time,
         };
-        let trainer = self.trainer();
+        let leaves = Arc::clone(self.tables.leaves());
+        let trainer = Trainer::new(Worker::new(employer, self.layout.clone(), leaves));
+        let counts = || (trainer.sub_model_count(), trainer.point_count());
         while !shared.is_over() {
-            if self.tables.leaves().due_count() == 0 {
-                sleep(&self.world, TRAINER_REST_NS).await;
-                continue;
+            let before = counts();
+            self.tally.begin();
+            let trained = trainer.train_next().await;
+            self.note_due();
+            let has_trained = matches!(trained, Ok(true));
+            let after = counts();
+            self.tally.end(Training {
+                done_count: has_trained.into(),
+                sub_model_count: after.0 - before.0,
+                leaf_count: after.1 - before.1,
+                waited_ns: 0,
+            });
+            self.note_due();
+            match trained {
+                Ok(true) => {}
+                // Nothing is due, or others train it.
+                Ok(false) => sleep(&self.world, TRAINER_REST_NS).await,
+                Err(error) => {
+                    return shared.fail(format!("a memory node cannot train models: {error}"));
+                }
             }
-            let usual_count = self.tables.leaves().leaves_per_sub_model();
-            let usual_ns = self.train_time(usual_count);
-            rest(usual_ns).await;
-            let before = trainer.point_count();
-            if let Err(error) = block_on(trainer.train_next(), || 0) {
-                return shared.fail(format!("a memory node cannot train models: {error}"));
-            }
-            let duration_ns = self.train_time(trainer.point_count() - before);
-            rest(duration_ns.saturating_sub(usual_ns)).await;
         }
-    }
-
-    fn train_time(&self, point_count: u64) -> Nanos {
-        ((point_count as f64 * self.train_ns_per_point) as Nanos).max(1)
     }
 
     /// What can be read of all mailboxes.
@@ -256,21 +267,40 @@ impl Server {
         block_on(answered, || 0).expect("inside the region");
     }
 
+    /// A reply leaves by the NIC that its session's requests come by, and comes by the one that they
+    /// leave by.
     fn windows(&self, is_still: bool) -> impl farleaf_fabric::Windows {
-        let turn = self.next_writer.get();
-        self.next_writer.set((turn + 1) % self.writers.len());
         SimWindows {
             world: &self.world,
-            writer: self.writers[turn],
             is_still,
-            client_of: |owner| self.registry.client_of(owner),
+            ends_of: |owner| {
+                let client = self.registry.client_of(owner)?;
+                let ends = self.world.borrow().ends_of(client);
+                let mut writers = self.writers.iter();
+                let writer = writers.find(|(of, _)| *of == ends);
+                let (_, writer) = writer.expect("one for each pair of NICs");
+                Some((client, *writer))
+            },
         }
     }
+}
 
-    fn trainer(&self) -> Trainer<StillEmployer> {
-        let way = (&self.layout, &self.registry);
-        Trainer::new(worker(&self.world, way, &self.tables))
-    }
+/// Somebody on a memory node for each pair of NICs that clients use.
+fn writers(world: &SharedWorld, node: usize, model: &NetworkModel) -> Vec<(NicEnds, ClientId)> {
+    let counts = [&model.memory.nics_per_node, &model.compute.nics_per_node];
+    let [memory_count, compute_count] = counts.map(|it| it.value as usize);
+    let pairs = (0..memory_count).flat_map(|memory_nic| {
+        (0..compute_count).map(move |compute_nic| NicEnds {
+            memory_nic,
+            compute_nic,
+        })
+    });
+    let writers = pairs.map(|ends| {
+        let writer = StillEndpoint::new(world).client();
+        world.borrow_mut().place_server(writer, node, ends);
+        (ends, writer)
+    });
+    writers.collect()
 }
 
 fn worker(

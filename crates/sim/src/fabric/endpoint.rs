@@ -228,19 +228,17 @@ impl StillEndpoint {
 pub struct SimWindows<'a, F> {
     /// The world.
     pub world: &'a SharedWorld,
-    /// In whose name.
-    pub writer: ClientId,
     /// Whether the world stands still for it.
     pub is_still: bool,
-    /// Which client has a session.
-    pub client_of: F,
+    /// Which client has a session, and in whose name it is written to.
+    pub ends_of: F,
 }
 
-impl<F: Fn(OwnerWord) -> Option<ClientId>> Windows for SimWindows<'_, F> {
+impl<F: Fn(OwnerWord) -> Option<(ClientId, ClientId)>> Windows for SimWindows<'_, F> {
     fn write(&self, owner: OwnerWord, batch: &mut Batch) {
-        if let Some(client) = (self.client_of)(owner) {
+        if let Some((client, writer)) = (self.ends_of)(owner) {
             let mut world = self.world.borrow_mut();
-            world.write_window((self.writer, self.is_still), client, batch);
+            world.write_window((writer, self.is_still), client, batch);
         }
     }
 }

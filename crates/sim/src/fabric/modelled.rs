@@ -13,7 +13,7 @@ use std::rc::Rc;
 use farleaf_fabric::{Cost, Verb, VerbKind};
 
 use super::world::{ClientId, Due, Landed, Nanos, SharedWorld, Step, TaskId, World, execute};
-use crate::nic::network::{Network, NetworkMark, TrainedCount, Utilisation};
+use crate::nic::network::{Network, NetworkMark, NicEnds, TrainedCount, Utilisation};
 use crate::nic::parts::Parts;
 use crate::nic::queue::{from_nanos, picos};
 use crate::random::Random;
@@ -116,9 +116,18 @@ impl World {
     ///
     /// # Panics
     /// The world is not modelled.
-    pub fn place_server(&mut self, client: ClientId, memory_node: usize, nic: usize) {
+    pub fn place_server(&mut self, client: ClientId, memory_node: usize, ends: NicEnds) {
         let modelled = self.modelled.as_mut().expect("a modelled world");
-        modelled.network.place_server(client, memory_node, nic);
+        modelled.network.place_server(client, memory_node, ends);
+    }
+
+    /// The NICs that a client's batches go through.
+    ///
+    /// # Panics
+    /// The world is not modelled.
+    pub fn ends_of(&self, client: ClientId) -> NicEnds {
+        let modelled = self.modelled.as_ref().expect("a modelled world");
+        modelled.network.ends_of(client)
     }
 
     /// A client has trained models: what it posts next waits until its core has done that. In a

@@ -1,5 +1,6 @@
 //! The page: one HTML file that needs no other.
 
+use farleaf_index::LayerKind;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::glossary::GLOSSARY;
@@ -223,9 +224,14 @@ fn experiment_parameters(suite: &Suite) -> Markup {
 fn is_used(suite: &Suite, key: &str) -> bool {
     let experiments = suite.experiments();
     let figures = experiments.figure.iter();
-    let mut layers = figures.flat_map(|figure| figure.layers_or(&experiments.layers));
-    let is_of_calls = matches!(key, "memory.cores_per_node" | "memory.call_ns");
-    !is_of_calls || layers.any(|layer| layer.has_calls())
+    let layers = figures.flat_map(|figure| figure.layers_or(&experiments.layers));
+    let mut layers = layers.copied();
+    match key {
+        "memory.cores_per_node" | "memory.call_ns" => layers.any(LayerKind::has_calls),
+        // Clients read leaves by themselves, where there are any.
+        "memory.call_record_ns" => layers.any(|layer| !layer.has_leaves()),
+        _ => true,
+    }
 }
 
 fn network_parameters(suite: &Suite) -> Markup {

@@ -59,8 +59,12 @@ pub struct MemoryNodes {
     /// tables no get, scan or put does, and the node's one thread for background work takes one,
     /// however many there are.
     pub cores_per_node: Parameter,
-    /// A core's time for one call, from the look at the request to the reply that is posted.
+    /// A core's time for one call about one record, from the look at the request to the reply that
+    /// is posted.
     pub call_ns: Parameter,
+    /// A core's time for each record more that a call asks for: the next one of the node's map, and
+    /// its copy into the reply.
+    pub call_record_ns: Parameter,
     /// A core's time to train models on one key.
     pub retrain_ns_per_key: Parameter,
     /// From a NIC back to itself: what the node's own verbs take in the place of `one_way_ns`.

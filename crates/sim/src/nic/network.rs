@@ -33,8 +33,22 @@ enum Place {
     /// NIC, from which it comes back without having been on a link.
     Memory { node: usize },
     /// On a memory node, where it answers calls: it has a core, and what that takes for one is
-    /// known (`memory.call_ns`). It posts to this NIC of the node, and into memory of clients.
-    Server { node: usize, nic: usize },
+    /// known (`memory.call_ns`). It posts to this NIC of the node, and into memory of clients by
+    /// that NIC of their machines.
+    Server {
+        node: usize,
+        nic: usize,
+        compute_nic: usize,
+    },
+}
+
+/// Which NICs of its machine and of each memory node a client's batches go through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NicEnds {
+    /// Of the NICs of a memory node, from 0.
+    pub memory_nic: usize,
+    /// Of those of the client's machine.
+    pub compute_nic: usize,
 }
 
 /// What stages had done at some moment.
@@ -158,17 +172,38 @@ impl Network {
         self.put(client, Place::Memory { node });
     }
 
-    /// Puts a client onto a memory node, where it answers calls by the node's `nic`-th NIC.
+    /// Puts a client onto a memory node, where it answers the calls of those that use the same NICs
+    /// at both ends.
     ///
     /// # Panics
     /// There is no such memory node.
-    pub fn place_server(&mut self, client: ClientId, memory_node: usize, nic: usize) {
+    pub fn place_server(&mut self, client: ClientId, memory_node: usize, ends: NicEnds) {
         assert!(memory_node < self.cores.len(), "memory node {memory_node}");
         let place = Place::Server {
             node: memory_node,
-            nic: nic % self.memory_nic_count,
+            nic: ends.memory_nic % self.memory_nic_count,
+            compute_nic: ends.compute_nic % self.compute_nic_count,
         };
         self.put(client, place);
+    }
+
+    /// The NICs that a client's batches go through.
+    pub fn ends_of(&self, client: ClientId) -> NicEnds {
+        match self.place_of(client) {
+            Place::Compute {
+                nic, memory_nic, ..
+            } => NicEnds {
+                memory_nic,
+                compute_nic: (nic - self.compute_nic_first) % self.compute_nic_count,
+            },
+            Place::Memory { .. } => NicEnds::default(),
+            Place::Server {
+                nic, compute_nic, ..
+            } => NicEnds {
+                memory_nic: nic,
+                compute_nic,
+            },
+        }
     }
 
     fn put(&mut self, client: ClientId, place: Place) {
@@ -210,17 +245,13 @@ impl Network {
 
     /// The NIC at which a client's verbs to a node take effect.
     fn memory_nic(&self, client: ClientId, node: u8) -> usize {
-        let nic = match self.place_of(client) {
-            Place::Compute { memory_nic, .. } => memory_nic,
-            Place::Memory { .. } => 0,
-            Place::Server { nic, .. } => nic,
-        };
+        let ends = self.ends_of(client);
         if let Some(machine) = usize::from(node).checked_sub(self.memory_node_count) {
             // Behind the memory nodes' memories come those of the compute nodes (F10).
-            let nic = nic % self.compute_nic_count;
-            return self.compute_nic_first + machine * self.compute_nic_count + nic;
+            let first = self.compute_nic_first + machine * self.compute_nic_count;
+            return first + ends.compute_nic;
         }
-        usize::from(node) * self.memory_nic_count + nic
+        usize::from(node) * self.memory_nic_count + ends.memory_nic
     }
 
     /// The NIC that a client posts to.
@@ -228,7 +259,7 @@ impl Network {
         match self.place_of(client) {
             Place::Compute { nic, .. } => nic,
             Place::Memory { node } => node * self.memory_nic_count,
-            Place::Server { node, nic } => node * self.memory_nic_count + nic,
+            Place::Server { node, nic, .. } => node * self.memory_nic_count + nic,
         }
     }
 

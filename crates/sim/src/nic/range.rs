@@ -67,7 +67,7 @@ impl ComputeNodes {
 }
 
 impl MemoryNodes {
-    fn ranges(&self) -> [Ranged<'_>; 6] {
+    fn ranges(&self) -> [Ranged<'_>; 7] {
         [
             ("memory.node_count", &self.node_count, MACHINES),
             ("memory.nics_per_node", &self.nics_per_node, NICS),
@@ -77,6 +77,7 @@ impl MemoryNodes {
                 Range::Count(1.0, 256.0),
             ),
             ("memory.call_ns", &self.call_ns, NANOS),
+            ("memory.call_record_ns", &self.call_record_ns, NANOS),
             ("memory.retrain_ns_per_key", &self.retrain_ns_per_key, NANOS),
             ("memory.loopback_ns", &self.loopback_ns, NANOS),
         ]
