@@ -3,9 +3,9 @@
 //!
 //! Requests are taken in turns of the reading thread, and each has a core for `memory.call_ns`, and
 //! `memory.call_record_ns` for each record beyond the first that it asks for: the core that is free
-//! first, less those that train; where there are no more cores than these, they share them. What it
-//! does takes effect at the end of that, at once: the time of the node's own verbs is in it. Replies
-//! go into the windows of clients, by the NICs that these use. A thread that trains takes
+//! first, less those that train; where there are no more cores than these, they share them. What
+//! it does takes effect at the end of that, at once: the time of the node's own verbs is in it.
+//! Replies go into the windows of clients, by the NICs that these use. A thread that trains takes
 //! `memory.retrain_ns_per_key` for each leaf, before its models are there.
 
 use core::cell::{Cell, RefCell};
@@ -267,8 +267,8 @@ impl Server {
         block_on(answered, || 0).expect("inside the region");
     }
 
-    /// A reply leaves by the NIC that its session's requests come by, and comes by the one that they
-    /// leave by.
+    /// A reply leaves by the NIC that its session's requests come by, and comes by the one that
+    /// they leave by.
     fn windows(&self, is_still: bool) -> impl farleaf_fabric::Windows {
         SimWindows {
             world: &self.world,

@@ -151,6 +151,19 @@ fn comparable(result: &PointResult, measure: Comparable) -> Option<(u64, f64)> {
             let window = result.windows.last()?;
             Some((window.operation_count, fallback_percent(window)))
         }
+        Comparable::TrainUsPerSubModel => {
+            let (work, window) = (result.point.work.as_ref()?, result.windows.last()?);
+            let training = window.training.filter(|it| it.sub_model_count > 0)?;
+            let thread_count = work.models.train_thread_count as u64;
+            let time_us = (window.duration_ns * thread_count) as f64 / 1000.0;
+            let count = training.sub_model_count;
+            Some((count, time_us / count as f64))
+        }
+        Comparable::DueUs => {
+            let training = result.windows.last()?.training?;
+            let due_ns = training.waited_ns_mean()?;
+            Some((training.done_count, due_ns / 1000.0))
+        }
         Comparable::RetrainUsPer128Leaves
         | Comparable::RetrainNsPerKey
         | Comparable::SlowestWindowPercent

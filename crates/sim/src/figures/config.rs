@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::checks::{distinct, slots, sourced, within};
 use super::figure::check_figure_keys;
-pub use super::figure::{Comparable, Figure, FigureKind, PaperValue};
+pub use super::figure::{Comparable, Figure, FigureKind, PaperValue, Servers, TrainingMeasure};
 use crate::experiment::keys::KeySource;
 use crate::experiment::plan::{ModelPlan, RetrainPlan};
 use crate::nic::profile::is_embedded;

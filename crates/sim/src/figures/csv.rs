@@ -4,7 +4,7 @@ use farleaf_bench::report::KindReport;
 use farleaf_bench::workload::OperationKind;
 use farleaf_chart::csv::{maybe, quoted};
 
-use super::config::{Figure, FigureKind};
+use super::config::{Figure, FigureKind, Servers};
 use super::measure::{PointResult, Suite};
 use super::points::Place;
 use super::report::metadata_per_key;
@@ -14,7 +14,7 @@ use crate::experiment::run::Measurement;
 use crate::nic::network::Utilisation;
 
 /// Columns before those of the stages.
-const HEAD: [&str; 18] = [
+const HEAD: [&str; 21] = [
     "modelled_testbed",
     "chart",
     "quantity",
@@ -26,8 +26,11 @@ const HEAD: [&str; 18] = [
     "slots",
     "fill_percent",
     "epsilon_keys",
+    "memory_node_count",
+    "memory_nics_per_node",
     "threads_per_node",
     "in_flight_count",
+    "train_thread_count",
     "retraining",
     "window",
     "operation_count",
@@ -35,7 +38,7 @@ const HEAD: [&str; 18] = [
     "operations_per_s",
 ];
 /// Columns after them.
-const TAIL: [&str; 24] = [
+const TAIL: [&str; 28] = [
     "key_count",
     "metadata_bytes_per_key",
     "retraining_count",
@@ -45,6 +48,10 @@ const TAIL: [&str; 24] = [
     "leaf_count",
     "model_count",
     "fallback_count",
+    "trained_count",
+    "trained_sub_model_count",
+    "trained_leaf_count",
+    "due_ns_sum",
     "kind",
     "kind_count",
     "latency_ns_p50",
@@ -98,6 +105,8 @@ fn quantity(kind: &FigureKind) -> &'static str {
         FigureKind::ModelCaches { .. } => "model_cache",
         FigureKind::Speculation { .. } => "speculation",
         FigureKind::Mixes { .. } => "mix",
+        FigureKind::Training { .. } => "train_thread_count",
+        FigureKind::Servers { .. } => "memory_nic_count",
         FigureKind::Epsilon { .. } => "epsilon_keys",
         FigureKind::Slots { .. } => "slots",
         FigureKind::Metadata { .. } => "record_count",
@@ -140,7 +149,6 @@ fn line(
         work.distribution.unwrap_or(own).name().to_owned()
     });
     let window = of.map(|(_, window, ..)| window);
-    let report = of.map(|(_, _, kind, report)| (kind, report));
     let stages = Utilisation::default().stages();
     let stages = window.map_or_else(
         || vec![String::new(); stages.len()],
@@ -151,9 +159,8 @@ fn line(
                 .to_vec()
         },
     );
-    let retraining = window.and_then(|it| it.retraining);
-    let keys = window.map_or(table.record_count as u64, |it| it.key_count);
-    let metadata = window.map_or_else(|| metadata_per_key(result), |it| it.metadata_bytes_per_key);
+    let training = window.and_then(|it| it.training);
+    let servers = point.servers.unwrap_or_else(|| Servers::of(suite.model()));
     let head = [
         quoted(&suite.profile().label()),
         quoted(&point.chart),
@@ -166,15 +173,34 @@ fn line(
         table.slots.to_string(),
         table.fill_percent.to_string(),
         table.epsilon_keys.to_string(),
+        servers.node_count.to_string(),
+        servers.nics_per_node.to_string(),
         maybe(work.map(|it| it.threads_per_node)),
         maybe(work.map(|it| it.in_flight_count)),
+        maybe(training.and(work.map(|it| it.models.train_thread_count))),
         maybe(work.map(WorkPlan::retrains)),
         maybe(of.map(|(index, ..)| index)),
         maybe(window.map(|it| it.operation_count)),
         maybe(window.map(|it| it.duration_ns)),
         maybe(window.map(|it| it.operations_per_s)),
     ];
-    let tail = [
+    let times = of.and_then(|(_, window, kind, _)| window.times.get(&kind));
+    let named = times.copied().unwrap_or_default().named();
+    let times = named.map(|(.., nanos)| maybe(times.map(|_| nanos)));
+    let line = head.into_iter().chain(stages).chain(tail(result, of));
+    line.chain(times).collect()
+}
+
+/// What stands behind the stages, but for times.
+fn tail(result: &PointResult, of: Option<OfWindow<'_>>) -> [String; 22] {
+    let window = of.map(|(_, window, ..)| window);
+    let report = of.map(|(_, _, kind, report)| (kind, report));
+    let retraining = window.and_then(|it| it.retraining);
+    let training = window.and_then(|it| it.training);
+    let record_count = result.point.table.record_count as u64;
+    let keys = window.map_or(record_count, |it| it.key_count);
+    let metadata = window.map_or_else(|| metadata_per_key(result), |it| it.metadata_bytes_per_key);
+    [
         keys.to_string(),
         metadata.to_string(),
         maybe(retraining.map(|it| it.retraining_count)),
@@ -184,6 +210,10 @@ fn line(
         result.leaf_count.to_string(),
         result.model_count.to_string(),
         maybe(window.map(|it| it.fallback_count)),
+        maybe(training.map(|it| it.done_count)),
+        maybe(training.map(|it| it.sub_model_count)),
+        maybe(training.map(|it| it.leaf_count)),
+        maybe(training.map(|it| it.waited_ns)),
         maybe(report.map(|(kind, _)| kind.name())),
         maybe(report.map(|(_, it)| it.count)),
         maybe(report.map(|(_, it)| it.latency_ns.p50)),
@@ -193,10 +223,5 @@ fn line(
         maybe(report.map(|(_, it)| it.bytes_written_mean)),
         maybe(report.map(|(_, it)| it.leaves_read_mean)),
         maybe(report.map(|(_, it)| it.one_leaf_fraction)),
-    ];
-    let times = of.and_then(|(_, window, kind, _)| window.times.get(&kind));
-    let named = times.copied().unwrap_or_default().named();
-    let times = named.map(|(.., nanos)| maybe(times.map(|_| nanos)));
-    let line = head.into_iter().chain(stages).chain(tail);
-    line.chain(times).collect()
+    ]
 }

@@ -1,174 +1,13 @@
 //! One figure of a page: what it varies, and which numbers of the paper stand beside it.
 
-use farleaf::ModelCache;
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::WorkloadLetter;
 use farleaf_index::LayerKind;
 use serde::{Deserialize, Deserializer};
 
 use super::checks::{distinct, slots, within};
-use super::clients::Workload;
-use crate::experiment::keys::KeySource;
+pub use super::kinds::{FigureKind, Servers, TrainingMeasure};
 use crate::shown;
-
-/// What a figure varies.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum FigureKind {
-    /// Workloads, under each distribution in a chart of its own.
-    Workloads {
-        /// Which.
-        workloads: Vec<WorkloadLetter>,
-        /// Under which distributions.
-        distributions: Vec<Distribution>,
-    },
-    /// How many records have been inserted.
-    Growth {
-        /// In percent of those loaded, in the end.
-        insert_percent: u64,
-        /// Measures on the way.
-        window_count: u64,
-    },
-    /// A growing table over time, with retraining and, dashed, without.
-    Timeline {
-        /// Records inserted in the end, in percent of those loaded.
-        insert_percent: u64,
-        /// The share of inserts among the operations meanwhile; the others are reads.
-        write_percent: u8,
-        /// Measures while it grows.
-        window_count: u64,
-        /// Measures afterwards, each of as many reads as each before is of operations.
-        rest_window_count: u64,
-        /// Threads of each compute node; a chart each.
-        threads_per_node: Vec<usize>,
-    },
-    /// The share of reads; the others are updates.
-    Ratios {
-        /// In percent.
-        read_percents: Vec<u8>,
-    },
-    /// Where keys come from.
-    Keys {
-        /// Which.
-        keys: Vec<KeySource>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// Threads of each compute node.
-    Threads {
-        /// How many.
-        threads_per_node: Vec<usize>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// The models' error bound.
-    Epsilon {
-        /// In keys for `learned`, in slots for `rolex`.
-        epsilon_keys: Vec<f64>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// Slots of a leaf.
-    Slots {
-        /// How many.
-        slots: Vec<u64>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// Threads of each compute node, a chart each workload.
-    Clients {
-        /// Which.
-        workloads: Vec<Workload>,
-        /// Which records are asked for.
-        distribution: Distribution,
-        /// How many threads.
-        threads_per_node: Vec<usize>,
-    },
-    /// The 99th percentile of each kind of operation.
-    Latencies {
-        /// Of these workloads.
-        workloads: Vec<Workload>,
-        /// Which records are asked for.
-        distribution: Distribution,
-    },
-    /// Where the time of operations goes, a chart each workload and number of threads.
-    TimeParts {
-        /// Which.
-        workloads: Vec<Workload>,
-        /// Which records are asked for.
-        distribution: Distribution,
-        /// Threads of each compute node.
-        threads_per_node: Vec<usize>,
-    },
-    /// What clients keep of models that memory nodes train.
-    ModelCaches {
-        /// Which parts.
-        #[serde(deserialize_with = "caches")]
-        caches: Vec<ModelCache>,
-        /// A chart each.
-        workloads: Vec<WorkloadLetter>,
-    },
-    /// Whether one link is followed before the memory node is asked, a chart each distribution.
-    Speculation {
-        /// Of this workload.
-        workload: WorkloadLetter,
-        /// How full the load makes leaves, in percent: the fuller, the sooner they split.
-        fill_percent: u8,
-        /// Which records are asked for, also of D.
-        distributions: Vec<Distribution>,
-    },
-    /// Shares of reads, updates and inserts.
-    Mixes {
-        /// In percent, 100 together.
-        shares: Vec<[u8; 3]>,
-        /// A chart each.
-        distributions: Vec<Distribution>,
-    },
-    /// How many records there are; nothing is run.
-    Metadata {
-        /// In thousandths of the size's record count.
-        record_per_mille: Vec<u64>,
-        /// How full leaves are, in percent; a chart each.
-        fill_percents: Vec<u8>,
-    },
-    /// Keys of each model, by how full leaves are; nothing is run.
-    Models {
-        /// How full, in percent.
-        fill_percents: Vec<u8>,
-        /// The models' error bounds; a chart each.
-        epsilon_keys: Vec<f64>,
-    },
-}
-
-impl FigureKind {
-    /// The keys of this kind, beside those that every figure has.
-    fn keys(kind: &str) -> &'static [&'static str] {
-        match kind {
-            "workloads" => &["workloads", "distributions"],
-            "growth" => &["insert_percent", "window_count"],
-            "timeline" => &[
-                "insert_percent",
-                "write_percent",
-                "window_count",
-                "rest_window_count",
-                "threads_per_node",
-            ],
-            "ratios" => &["read_percents"],
-            "keys" => &["keys", "workloads"],
-            "threads" => &["threads_per_node", "workloads"],
-            "epsilon" => &["epsilon_keys", "workloads"],
-            "slots" => &["slots", "workloads"],
-            "clients" | "time_parts" => &["workloads", "distribution", "threads_per_node"],
-            "latencies" => &["workloads", "distribution"],
-            "model_caches" => &["caches", "workloads"],
-            "speculation" => &["workload", "fill_percent", "distributions"],
-            "mixes" => &["shares", "distributions"],
-            "metadata" => &["record_per_mille", "fill_percents"],
-            "models" => &["fill_percents", "epsilon_keys"],
-            _ => &[],
-        }
-    }
-}
 
 /// What of ours stands beside a number of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -205,6 +44,10 @@ pub enum Comparable {
     /// Keys that the memory node was asked for because models did not lead there, in percent of
     /// reads and scans.
     FallbackPercent,
+    /// Time of all threads that train, over the sub-models that they trained.
+    TrainUsPerSubModel,
+    /// How long a sub-model is due until it is trained, in the mean.
+    DueUs,
 }
 
 /// A number that the paper prints.
@@ -298,6 +141,32 @@ impl Figure {
                 let rest = *rest_window_count as f64;
                 within(&key("rest_window_count"), rest, 0.0, 100.0)
             }
+            FigureKind::Metadata { .. } | FigureKind::Models { .. } => self.check_counted(),
+            FigureKind::Mixes { .. }
+            | FigureKind::Speculation { .. }
+            | FigureKind::Training { .. }
+            | FigureKind::Servers { .. } => self.check_called(),
+            // These have no numbers but threads, which are checked above.
+            FigureKind::Workloads { .. }
+            | FigureKind::Keys { .. }
+            | FigureKind::Threads { .. }
+            | FigureKind::Clients { .. }
+            | FigureKind::Latencies { .. }
+            | FigureKind::TimeParts { .. }
+            | FigureKind::ModelCaches { .. } => Ok(()),
+        }
+    }
+
+    /// The same of figures that nothing is run for.
+    fn check_counted(&self) -> Result<(), String> {
+        let key = |what: &str| format!("{what} of figure '{}'", self.id);
+        let each = |what: &str, values: &mut dyn Iterator<Item = f64>, from: f64, to: f64| {
+            for value in values {
+                within(&key(what), value, from, to)?;
+            }
+            Ok(())
+        };
+        match &self.kind {
             FigureKind::Metadata {
                 record_per_mille,
                 fill_percents,
@@ -316,7 +185,7 @@ impl Figure {
                 let mut fills = fill_percents.iter().map(|it| f64::from(*it));
                 each("fill_percents", &mut fills, 25.0, 100.0)
             }
-            _ => self.check_called(),
+            _ => unreachable!("the caller names the kinds"),
         }
     }
 
@@ -355,7 +224,9 @@ impl Figure {
             }
             FigureKind::ModelCaches { .. }
             | FigureKind::Speculation { .. }
-            | FigureKind::Mixes { .. } => self.check_called_distinct(),
+            | FigureKind::Mixes { .. }
+            | FigureKind::Training { .. }
+            | FigureKind::Servers { .. } => self.check_called_distinct(),
             FigureKind::Threads {
                 workloads: list, ..
             } => workloads(list),
@@ -390,23 +261,46 @@ impl Figure {
         }
     }
 
-    /// The same of figures of models that memory nodes train, and of mixes.
+    /// The same of figures of what memory nodes do for clients, and of mixes.
     fn check_called(&self) -> Result<(), String> {
         let key = |what: &str| format!("{what} of figure '{}'", self.id);
         match &self.kind {
-            FigureKind::Mixes { shares, .. } => {
-                let sums = shares
-                    .iter()
-                    .map(|it| it.iter().map(|it| f64::from(*it)).sum());
-                let mut sums = sums;
-                sums.try_for_each(|sum| within(&key("shares"), sum, 100.0, 100.0))
-            }
+            FigureKind::Mixes { shares, .. } => shares.iter().try_for_each(|shares| {
+                let sum: f64 = shares.iter().map(|it| f64::from(*it)).sum();
+                within(&key("shares"), sum, 100.0, 100.0)
+            }),
             FigureKind::Speculation { fill_percent, .. } => {
                 let fill_percent = f64::from(*fill_percent);
                 within(&key("fill_percent"), fill_percent, 25.0, 100.0)
             }
-            // The others have no numbers of their own.
-            _ => Ok(()),
+            FigureKind::Training {
+                train_thread_counts,
+                fill_percent,
+                insert_percent,
+                ..
+            } => {
+                within(&key("fill_percent"), (*fill_percent).into(), 25.0, 100.0)?;
+                within(&key("insert_percent"), *insert_percent as f64, 1.0, 400.0)?;
+                train_thread_counts.iter().try_for_each(|count| {
+                    within(&key("train_thread_counts"), *count as f64, 0.0, 64.0)
+                })
+            }
+            FigureKind::Servers { servers, .. } => servers.iter().try_for_each(|of| {
+                let key = key("servers");
+                within(
+                    &format!("{key}: node_count"),
+                    of.node_count.into(),
+                    1.0,
+                    64.0,
+                )?;
+                within(
+                    &format!("{key}: nics_per_node"),
+                    of.nics_per_node.into(),
+                    1.0,
+                    8.0,
+                )
+            }),
+            _ => unreachable!("the caller names the kinds"),
         }
     }
 
@@ -429,7 +323,23 @@ impl Figure {
                 distinct(&of("shares"), shares)?;
                 names(distributions)
             }
-            _ => Ok(()),
+            FigureKind::Training {
+                train_thread_counts,
+                distributions,
+                speculation,
+                ..
+            } => {
+                distinct(&of("train_thread_counts"), train_thread_counts)?;
+                distinct(&of("speculation"), speculation)?;
+                names(distributions)
+            }
+            FigureKind::Servers { servers, workloads } => {
+                distinct(&of("workloads"), workloads)?;
+                // They stand over how many NICs they have.
+                let counts = servers.iter().map(|it| it.nic_count());
+                distinct(&of("servers"), &counts.collect::<Vec<_>>())
+            }
+            _ => unreachable!("the caller names the kinds"),
         }
     }
 
@@ -512,10 +422,4 @@ fn layer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LayerKind>, D::Err
 
 fn layers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<LayerKind>>, D::Error> {
     super::config::layers(from).map(Some)
-}
-
-fn caches<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ModelCache>, D::Error> {
-    let names: Vec<String> = Deserialize::deserialize(from)?;
-    let known: Result<Vec<ModelCache>, _> = names.iter().map(|name| name.parse()).collect();
-    known.map_err(serde::de::Error::custom)
 }

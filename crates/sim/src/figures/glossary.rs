@@ -1,7 +1,7 @@
 //! What the page's words mean.
 
 /// Each word, and what it means on the page.
-pub(super) const GLOSSARY: [(&str, &str); 26] = [
+pub(super) const GLOSSARY: [(&str, &str); 27] = [
     (
         "rolex",
         "The search layer of ROLEX's paper: models predict a range of leaves from a leaf table, \
@@ -93,6 +93,13 @@ pub(super) const GLOSSARY: [(&str, &str); 26] = [
         "Each memory node's background thread, on one core, trains new models on leaves that \
          splits have added, and clients take them up while they work: learned moves leaves into \
          new runs, rolex makes new leaf tables of leaves where they are.",
+    ),
+    (
+        "sub-model, due, trained",
+        "Of xstore: a line over some 64 leaves, fitted by a thread of the memory node. A split makes \
+         it due; it is due until it is trained anew, and until then models of clients may lead to \
+         the wrong leaf. How long that is, is told in the mean, from what is due at any time and \
+         what is trained in so long.",
     ),
     (
         "by one leaf",

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::config::{Experiments, RunSize};
+use super::config::{Experiments, FigureKind, RunSize, Servers};
 use super::points::{Point, points};
 use super::write::{PAGE_NAME, chart_name, csv_name};
 use crate::experiment::ExperimentError;
@@ -78,6 +78,17 @@ pub enum SuiteError {
         /// What is wrong with that.
         what: String,
     },
+    /// A figure of other memory nodes, on a testbed whose machines are both.
+    #[error(
+        "servers of figure '{figure}': the compute nodes of profile '{profile}' are its memory \
+         nodes (shared_machines), and there are as many of either; take another profile"
+    )]
+    SharedServers {
+        /// Which figure.
+        figure: String,
+        /// On which testbed.
+        profile: String,
+    },
     /// Two charts would be one file.
     #[error(
         "figures '{}': two of their files would be called {name}; rename one",
@@ -135,6 +146,7 @@ impl Measured {
 /// Points that use the same tables.
 struct Group {
     table: TablePlan,
+    servers: Option<Servers>,
     left: AtomicUsize,
     image: Mutex<Option<Arc<Image>>>,
 }
@@ -156,6 +168,13 @@ impl Suite {
         let threads_per_node = compute.threads_per_node.value as usize;
         let name = || profile.model.name.clone();
         for figure in &experiments.figure {
+            let has_servers = matches!(figure.kind, FigureKind::Servers { .. });
+            if has_servers && profile.model.shared_machines.is_some() {
+                return Err(SuiteError::SharedServers {
+                    figure: figure.id.clone(),
+                    profile: name(),
+                });
+            }
             let asked = figure.threads_max();
             if asked > threads_per_node {
                 return Err(SuiteError::MoreThreadsThanThere {
@@ -266,6 +285,15 @@ impl Suite {
         &self.profile.model
     }
 
+    /// The same with other memory nodes.
+    fn model_of(&self, servers: Option<Servers>) -> NetworkModel {
+        let mut model = self.model().clone();
+        if let Some(servers) = servers {
+            servers.put_into(&mut model);
+        }
+        model
+    }
+
     /// The network, and where it was read from.
     pub fn profile(&self) -> &Profile {
         &self.profile
@@ -300,7 +328,8 @@ impl Suite {
         let points = self.points.iter().enumerate();
         let first = points.map(|(index, point)| {
             let mut before = self.points[..index].iter();
-            let same = before.position(|it| (&it.table, &it.work) == (&point.table, &point.work));
+            let of = |point: &Point| (point.table.clone(), point.work.clone(), point.servers);
+            let same = before.position(|it| of(it) == of(point));
             same.unwrap_or(index)
         });
         first.collect()
@@ -323,10 +352,13 @@ impl Suite {
             if to_run[point_index] != point_index {
                 continue;
             }
-            let known = groups.iter().position(|group| group.table == point.table);
+            let known = groups
+                .iter()
+                .position(|group| (&group.table, group.servers) == (&point.table, point.servers));
             let group_index = known.unwrap_or_else(|| {
                 groups.push(Group {
                     table: point.table.clone(),
+                    servers: point.servers,
                     left: AtomicUsize::new(0),
                     image: Mutex::default(),
                 });
@@ -379,7 +411,7 @@ impl Suite {
         };
         let image = self.image(group).map_err(failed)?;
         let windows = match &point.work {
-            Some(work) => run(&image, work, self.model()).map_err(failed)?,
+            Some(work) => run(&image, work, &self.model_of(point.servers)).map_err(failed)?,
             None => Vec::new(),
         };
         let result = PointResult {
@@ -401,7 +433,8 @@ impl Suite {
         if let Some(image) = &*image {
             return Ok(Arc::clone(image));
         }
-        let memory_count = self.model().memory.node_count.value as usize;
+        let model = self.model_of(group.servers);
+        let memory_count = model.memory.node_count.value as usize;
         let loaded = Image::load(&group.table, memory_count, self.thread_count)?;
         Ok(Arc::clone(image.insert(Arc::new(loaded))))
     }

@@ -10,7 +10,9 @@
 //! |---|---|
 //! | [`config`] | which experiments, of which size, from TOML |
 //! | `figure` | one figure of them |
+//! | `kinds` | what figures vary |
 //! | [`clients`] | figures of how clients fare |
+//! | `called` | figures of what memory nodes do for clients |
 //! | `checks` | what experiments are refused for |
 //! | `points` | all experiments of the figures, each as a value |
 //! | [`measure`](mod@measure) | they are run, on several threads |
@@ -30,10 +32,12 @@ pub mod measure;
 pub mod write;
 
 mod beside;
+mod called;
 mod checks;
 mod csv;
 mod figure;
 mod glossary;
+mod kinds;
 mod page;
 mod points;
 mod report;

@@ -4,7 +4,7 @@ use farleaf_bench::distribution::Distribution;
 use farleaf_bench::workload::{WorkloadLetter, WorkloadSpec};
 use farleaf_index::LayerKind;
 
-use super::config::{Experiments, Figure, FigureKind, RunSize};
+use super::config::{Experiments, Figure, FigureKind, RunSize, Servers};
 use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
 use crate::nic::model::NetworkModel;
 
@@ -31,6 +31,8 @@ pub(super) struct Point {
     pub(super) chart: String,
     pub(super) layer: LayerKind,
     pub(super) place: Place,
+    /// In the place of the testbed's memory nodes, if they are others.
+    pub(super) servers: Option<Servers>,
     pub(super) table: TablePlan,
     /// None: only the tables are made.
     pub(super) work: Option<WorkPlan>,
@@ -39,10 +41,12 @@ pub(super) struct Point {
 /// What all points are made from.
 pub(super) struct Maker<'a> {
     experiments: &'a Experiments,
-    size: RunSize,
-    points: Vec<Point>,
+    pub(super) size: RunSize,
+    pub(super) points: Vec<Point>,
     machine_count: usize,
     threads_per_node: usize,
+    /// The testbed's.
+    pub(super) servers: Servers,
 }
 
 /// All points, figure by figure.
@@ -53,6 +57,7 @@ pub(super) fn points(experiments: &Experiments, size: RunSize, model: &NetworkMo
         points: Vec::new(),
         machine_count: model.compute.node_count.value as usize,
         threads_per_node: model.compute.threads_per_node.value as usize,
+        servers: Servers::of(model),
     };
     for (index, figure) in experiments.figure.iter().enumerate() {
         for layer in figure.layers_or(&experiments.layers) {
@@ -113,7 +118,7 @@ impl Maker<'_> {
         }
     }
 
-    fn letter(&self, letter: WorkloadLetter) -> WorkPlan {
+    pub(super) fn letter(&self, letter: WorkloadLetter) -> WorkPlan {
         let distribution = self.experiments.defaults.distribution.value;
         self.work(WorkloadSpec::of(letter), distribution)
     }
@@ -133,6 +138,7 @@ impl Maker<'_> {
             chart: chart.to_owned(),
             layer: table.layer,
             place,
+            servers: None,
             table: TablePlan {
                 insert_count,
                 ..table
@@ -195,62 +201,14 @@ impl Maker<'_> {
             | FigureKind::TimeParts { .. } => self.add_clients(index, &figure.kind, &table),
             FigureKind::ModelCaches { .. }
             | FigureKind::Speculation { .. }
-            | FigureKind::Mixes { .. } => self.add_called(index, &figure.kind, &table),
+            | FigureKind::Mixes { .. }
+            | FigureKind::Training { .. } => self.add_called(index, &figure.kind, &table),
+            FigureKind::Servers { servers, workloads } => {
+                self.add_servers(index, workloads, servers, &table);
+            }
             FigureKind::Metadata { .. } | FigureKind::Models { .. } => {
                 self.add_counted(index, &figure.kind, &table);
             }
-        }
-    }
-
-    /// Figures of how models of memory nodes are used, and of production-like mixes.
-    fn add_called(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
-        match kind {
-            FigureKind::ModelCaches { caches, workloads } => {
-                for letter in workloads {
-                    for cache in caches {
-                        let mut work = self.letter(*letter);
-                        work.models.cache = *cache;
-                        let place = Place::Category(cache.to_string());
-                        self.push(index, &ycsb(*letter), place, table.clone(), work);
-                    }
-                }
-            }
-            FigureKind::Speculation {
-                workload,
-                fill_percent,
-                distributions,
-            } => {
-                let table = TablePlan {
-                    fill_percent: *fill_percent,
-                    ..table.clone()
-                };
-                for distribution in distributions {
-                    for (name, is_speculative) in
-                        [("one link first", true), ("asked at once", false)]
-                    {
-                        let mut work = self.letter(*workload);
-                        work.distribution = Some(*distribution);
-                        work.models.is_speculative = is_speculative;
-                        let place = Place::Category(name.to_owned());
-                        self.push(index, distribution.name(), place, table.clone(), work);
-                    }
-                }
-            }
-            FigureKind::Mixes {
-                shares,
-                distributions,
-            } => {
-                for distribution in distributions {
-                    for share in shares {
-                        let [read, update, insert] = share.map(|it| f64::from(it) / 100.0);
-                        let work = self.work(mixed(read, update, insert), *distribution);
-                        let [read, update, insert] = share;
-                        let place = Place::Category(format!("{read}:{update}:{insert}"));
-                        self.push(index, distribution.name(), place, table.clone(), work);
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
@@ -318,6 +276,7 @@ impl Maker<'_> {
             chart,
             layer: table.layer,
             place: Place::Category(place),
+            servers: None,
             table,
             work: None,
         });
@@ -415,7 +374,7 @@ fn varied(kind: &FigureKind, table: &TablePlan) -> Vec<(String, TablePlan)> {
     }
 }
 
-fn ycsb(letter: WorkloadLetter) -> String {
+pub(super) fn ycsb(letter: WorkloadLetter) -> String {
     format!("YCSB {letter}")
 }
 

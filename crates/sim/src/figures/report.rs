@@ -6,7 +6,7 @@ use farleaf_index::LayerKind;
 
 use super::beside::{Beside, beside};
 use super::clients::{parts, parts_cell, tails};
-use super::config::{Figure, FigureKind};
+use super::config::{Figure, FigureKind, TrainingMeasure};
 use super::csv::csv;
 use super::measure::{Measured, PointResult, Suite};
 use super::points::Place;
@@ -86,7 +86,7 @@ pub(super) fn line_name(result: &PointResult) -> String {
 
 /// Where the windows of a result stand, and what they measured.
 fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
-    let rates = result.windows.iter().map(|it| it.operations_per_s / 1e6);
+    let rates = result.windows.iter().map(|it| rate(&figure.kind, it));
     match &result.point.place {
         Place::Category(name) if result.point.work.is_none() => {
             let counted = match figure.kind {
@@ -121,6 +121,22 @@ fn places(figure: &Figure, result: &PointResult) -> Vec<(String, f64, f64)> {
                 (format!("{end_ms:.2} ms"), end_ms, rate)
             })
             .collect(),
+    }
+}
+
+/// What is drawn of a window over a place.
+fn rate(kind: &FigureKind, window: &Measurement) -> f64 {
+    match training_measure(kind) {
+        Some(TrainingMeasure::Speed) => thousand_trained_per_s(window),
+        Some(TrainingMeasure::FallBacks) => fallback_percent(window),
+        Some(TrainingMeasure::Throughput) | None => window.operations_per_s / 1e6,
+    }
+}
+
+fn training_measure(kind: &FigureKind) -> Option<TrainingMeasure> {
+    match kind {
+        FigureKind::Training { shows, .. } => Some(*shows),
+        _ => None,
     }
 }
 
@@ -208,6 +224,8 @@ fn x_label(kind: &FigureKind) -> &'static str {
         FigureKind::ModelCaches { .. } => "what clients keep of the models",
         FigureKind::Speculation { .. } => "where a model has led to the wrong leaf",
         FigureKind::Mixes { .. } => "reads, updates and inserts, in percent",
+        FigureKind::Training { .. } => "threads of the memory node that train",
+        FigureKind::Servers { .. } => "NICs of all memory nodes",
         FigureKind::Metadata { .. } => "records loaded",
         FigureKind::Models { .. } => "share of its slots that the load fills in each leaf",
     }
@@ -219,6 +237,11 @@ fn y_label(kind: &FigureKind) -> &'static str {
         FigureKind::Models { .. } => "keys a model",
         FigureKind::Latencies { .. } => "99th percentile (us)",
         FigureKind::TimeParts { .. } => "mean time (us)",
+        FigureKind::Training { shows, .. } => match shows {
+            TrainingMeasure::Speed => "thousand sub-models trained a second",
+            TrainingMeasure::Throughput => "million operations a second",
+            TrainingMeasure::FallBacks => "reads that were calls, in percent",
+        },
         _ => "million operations a second",
     }
 }
@@ -229,6 +252,10 @@ fn header(kind: &FigureKind) -> Vec<&'static str> {
         FigureKind::Models { .. } => MODELS_HEADER.to_vec(),
         FigureKind::Timeline { .. } => [&WINDOW_HEADER[..], &TIMELINE_HEADER].concat(),
         FigureKind::TimeParts { .. } => [&WINDOW_HEADER[..], &["mean time by part"]].concat(),
+        FigureKind::Training { .. } => {
+            let more = [&TRAINING_HEADER[..], &[FALLBACK_HEADER]].concat();
+            [&WINDOW_HEADER[..], &more].concat()
+        }
         kind if tells_fallbacks(kind) => [&WINDOW_HEADER[..], &[FALLBACK_HEADER]].concat(),
         _ => WINDOW_HEADER.to_vec(),
     }
@@ -245,13 +272,20 @@ const TIMELINE_HEADER: [&str; 3] = [
     "leaves read by a get",
     "leaves retrained",
 ];
+const TRAINING_HEADER: [&str; 3] = [
+    "thousand sub-models trained a second",
+    "leaves of one",
+    "us from due to trained",
+];
 const FALLBACK_HEADER: &str = "reads that were calls, as models did not lead there";
 
 /// Whether it is about models of memory nodes.
 fn tells_fallbacks(kind: &FigureKind) -> bool {
     matches!(
         kind,
-        FigureKind::ModelCaches { .. } | FigureKind::Speculation { .. }
+        FigureKind::ModelCaches { .. }
+            | FigureKind::Speculation { .. }
+            | FigureKind::Training { .. }
     )
 }
 
@@ -303,6 +337,9 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
             if matches!(point.place, Place::Time { .. }) {
                 cells.extend(timeline::cells(window));
             }
+            if matches!(figure.kind, FigureKind::Training { .. }) {
+                cells.extend(trained(window));
+            }
             if tells_fallbacks(&figure.kind) {
                 cells.push(format!("{:.2} %", fallback_percent(window)));
             }
@@ -312,6 +349,24 @@ fn rows(figure: &Figure, result: &PointResult) -> Vec<Row> {
             row(place, cells)
         })
         .collect()
+}
+
+fn thousand_trained_per_s(window: &Measurement) -> f64 {
+    let training = window.training.unwrap_or_default();
+    training.sub_model_count as f64 * 1e6 / window.duration_ns.max(1) as f64
+}
+
+/// What was trained of models for clients.
+fn trained(window: &Measurement) -> [String; 3] {
+    let of = window.training.unwrap_or_default();
+    let none = || "-".to_owned();
+    let leaves = of.leaf_count as f64 / of.sub_model_count.max(1) as f64;
+    let due_ns = of.waited_ns_mean();
+    [
+        format!("{:.1}", thousand_trained_per_s(window)),
+        due_ns.map_or_else(none, |_| format!("{leaves:.1}")),
+        due_ns.map_or_else(none, |ns| format!("{:.1}", ns / 1000.0)),
+    ]
 }
 
 /// The cells of tables that nothing was run on.

@@ -13,6 +13,7 @@
 //! | `retraining` | retrainers die in every phase, steps come to all that they may |
 //! | `sessions` | what was found in the sessions, each by hand |
 //! | `stages` | each stage of the modelled network: what it holds up, and what it does not |
+//! | `training` | what a memory node trains for clients takes its time, and is worth it |
 //! | `tree_figures` | the figures in which layers with a tree stand |
 //! | `xstore_figures` | memory nodes that answer calls, modelled, and XStore's figures |
 
@@ -29,5 +30,6 @@ mod network;
 mod retraining;
 mod sessions;
 mod stages;
+mod training;
 mod tree_figures;
 mod xstore_figures;

@@ -15,7 +15,7 @@ use farleaf_sim::nic::profile::load_profile;
 use crate::figures::{TINY, few_threads_of, written};
 
 /// XStore's testbed with so many compute nodes, of so many threads, and cores of the server.
-fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> NetworkModel {
+pub(crate) fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> NetworkModel {
     let mut model = load_profile("xstore").expect("embedded").model;
     model.compute.node_count.value = node_count;
     model.compute.threads_per_node.value = thread_count;
@@ -24,7 +24,7 @@ fn testbed(node_count: f64, thread_count: f64, core_count: f64) -> NetworkModel 
 }
 
 /// A window of a workload over such a testbed.
-fn window(
+pub(crate) fn window(
     model: &NetworkModel,
     (layer, letter): (LayerKind, WorkloadLetter),
     (fill_percent, models): (u8, ModelPlan),
@@ -51,7 +51,8 @@ fn window(
         insert_count: work.insert_count(model.thread_count()) as usize,
         seed: 3,
     };
-    let image = Image::load(&table, 1, model.thread_count()).expect("loaded");
+    let node_count = model.memory.node_count.value as usize;
+    let image = Image::load(&table, node_count, model.thread_count()).expect("loaded");
     let mut windows = run(&image, &work, model).expect("it runs");
     windows.pop().expect("one window")
 }
@@ -82,6 +83,52 @@ fn calls_take_cores_of_the_server() {
     let read = &xstore.kinds[&OperationKind::Read];
     assert!(read.round_trips_mean < 1.01 && read.leaves_read_mean < 1.01);
     assert_eq!(xstore.fallback_count, 0, "nothing has split");
+}
+
+/// Promise: a scan that the server executes takes a core longer for each record beyond the first,
+/// and nothing else does.
+#[test]
+fn scanned_records_take_cores_of_the_server() {
+    let mut model = testbed(4.0, 4.0, 4.0);
+    let of = (50, ModelPlan::default());
+    let gets = |model: &NetworkModel| window(model, (LayerKind::Rpc, WorkloadLetter::C), of);
+    let few = gets(&model);
+    model.memory.call_record_ns.value = 200.0;
+    assert_eq!(gets(&model), few);
+    let scans = window(&model, (LayerKind::Rpc, WorkloadLetter::E), of);
+    // 95 % are scans of 50.5 records in the mean.
+    let call_ns = model.memory.call_ns.value + 0.95 * 49.5 * 200.0;
+    let ratio = scans.operations_per_s / (4.0 * 1e9 / call_ns);
+    assert!((0.9..1.1).contains(&ratio), "{ratio} of what four cores do");
+}
+
+/// Promise: a reply leaves by the NIC that its session's machine uses: where all sessions use the
+/// first NIC, that sends as much as it receives.
+#[test]
+fn replies_leave_by_the_nic_of_the_request() {
+    let mut model = testbed(4.0, 1.0, 24.0);
+    // Nothing but links bounds it.
+    model.nic.bandwidth_gbit_per_s.value = 0.5;
+    let of = (50, ModelPlan::default());
+    let found = window(&model, (LayerKind::Rpc, WorkloadLetter::C), of);
+    let (sent, received) = (
+        found.utilisation.memory_transmit,
+        found.utilisation.memory_receive,
+    );
+    assert!(sent > 0.9 && received > 0.9, "{:?}", found.utilisation);
+}
+
+/// Promise: where nothing splits, models lead to every key, on each of several servers, though a
+/// server's first leaf begins far before its first key.
+#[test]
+fn nothing_falls_back_on_several_servers() {
+    let mut model = testbed(2.0, 2.0, 24.0);
+    model.memory.node_count.value = 3.0;
+    let of = (LayerKind::Xstore, WorkloadLetter::C);
+    let found = window(&model, of, (50, ModelPlan::default()));
+    assert_eq!(found.fallback_count, 0);
+    let read = &found.kinds[&OperationKind::Read];
+    assert!(read.leaves_read_mean < 1.01, "{read:?}");
 }
 
 /// Promise: what clients keep of the models decides round trips and bytes kept; what splits while
@@ -152,6 +199,11 @@ fn the_figures_of_xstore_are_drawn() {
         assert!(page.contains(told), "{told}");
     }
     assert!(!page.contains(": not measured"), "every number has ours");
+    assert!(text("figure-13b.csv").contains(",memory_nic_count,6,"));
+    assert!(text("figure-14a.csv").contains(",train_thread_count,4,"));
+    assert!(text("figure-14a-uniform-one-link-first.svg").contains("thousand sub-models"));
+    assert!(text("figure-14b-latest-asked-at-once.svg").contains("million operations"));
+    assert!(text("figure-14b-fallbacks-latest-asked-at-once.svg").contains("were calls"));
     assert!(text("figure-13a.csv").contains(",mix,57:41:2,"));
     assert!(text("figure-15abc.csv").contains(",model_cache,top,"));
     assert!(text("figure-15de-ycsb-c.svg").contains("noised"));

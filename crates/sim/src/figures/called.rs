@@ -1,0 +1,128 @@
+//! Figures of what memory nodes do for clients: models that they train, calls that they answer, and
+//! how many of them there are.
+
+use farleaf_bench::workload::{OperationKind, WorkloadLetter};
+
+use super::config::{FigureKind, Servers};
+use super::points::{Maker, Place, ycsb};
+use crate::experiment::plan::{TablePlan, WorkPlan, mixed};
+
+impl Maker<'_> {
+    /// Figures of how models of memory nodes are used, and of production-like mixes.
+    pub(super) fn add_called(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+        match kind {
+            FigureKind::ModelCaches { caches, workloads } => {
+                for letter in workloads {
+                    for cache in caches {
+                        let mut work = self.letter(*letter);
+                        work.models.cache = *cache;
+                        let place = Place::Category(cache.to_string());
+                        self.push(index, &ycsb(*letter), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Speculation {
+                workload,
+                fill_percent,
+                distributions,
+            } => {
+                let table = TablePlan {
+                    fill_percent: *fill_percent,
+                    ..table.clone()
+                };
+                for distribution in distributions {
+                    for is_speculative in [true, false] {
+                        let mut work = self.letter(*workload);
+                        work.distribution = Some(*distribution);
+                        work.models.is_speculative = is_speculative;
+                        let place = Place::Category(way(is_speculative).to_owned());
+                        self.push(index, distribution.name(), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Mixes {
+                shares,
+                distributions,
+            } => {
+                for distribution in distributions {
+                    for share in shares {
+                        let [read, update, insert] = share.map(|it| f64::from(it) / 100.0);
+                        let work = self.work(mixed(read, update, insert), *distribution);
+                        let [read, update, insert] = share;
+                        let place = Place::Category(format!("{read}:{update}:{insert}"));
+                        self.push(index, distribution.name(), place, table.clone(), work);
+                    }
+                }
+            }
+            FigureKind::Training { .. } => self.add_training(index, kind, table),
+            _ => {}
+        }
+    }
+
+    /// Figures of how models are trained while leaves split.
+    fn add_training(&mut self, index: usize, kind: &FigureKind, table: &TablePlan) {
+        let FigureKind::Training {
+            train_thread_counts,
+            fill_percent,
+            insert_percent,
+            distributions,
+            speculation,
+            ..
+        } = kind
+        else {
+            return;
+        };
+        let table = TablePlan {
+            fill_percent: *fill_percent,
+            ..table.clone()
+        };
+        let base = self.letter(WorkloadLetter::D);
+        let share = base.workload.mix.share(OperationKind::Insert);
+        let inserts = self.size.record_count as f64 * *insert_percent as f64 / 100.0;
+        let half = (inserts / share / 2.0).ceil().max(1.0) as u64;
+        for distribution in distributions {
+            for is_speculative in speculation {
+                let chart = format!("{}, {}", distribution.name(), way(*is_speculative));
+                for train_thread_count in train_thread_counts {
+                    let mut work = WorkPlan {
+                        distribution: Some(*distribution),
+                        warm_up_count: half,
+                        window_counts: vec![half],
+                        ..base.clone()
+                    };
+                    work.models.is_speculative = *is_speculative;
+                    work.models.train_thread_count = *train_thread_count;
+                    let place = Place::Number(*train_thread_count as f64);
+                    self.push(index, &chart, place, table.clone(), work);
+                }
+            }
+        }
+    }
+
+    /// The same work on other memory nodes.
+    pub(super) fn add_servers(
+        &mut self,
+        index: usize,
+        workloads: &[WorkloadLetter],
+        servers: &[Servers],
+        table: &TablePlan,
+    ) {
+        for letter in workloads {
+            for of in servers {
+                let (place, work) = (Place::Number(of.nic_count().into()), self.letter(*letter));
+                self.push(index, &ycsb(*letter), place, table.clone(), work);
+                let point = self.points.last_mut().expect("pushed");
+                point.servers = Some(*of).filter(|of| *of != self.servers);
+            }
+        }
+    }
+}
+
+/// How a wrong model is dealt with.
+fn way(is_speculative: bool) -> &'static str {
+    if is_speculative {
+        "one link first"
+    } else {
+        "asked at once"
+    }
+}
