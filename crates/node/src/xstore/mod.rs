@@ -16,10 +16,10 @@
 //! - **Z2.** A table's tree is made by one thread, which walks along the links from the table's
 //!   first leaf, when the first request for it comes, and when a leaf is met that is retired: a
 //!   load alone does that (B3).
-//! - **Z3.** One thread at a time trains a sub-model, and several train those of a table. Who trains
-//!   all of a table does so alone, and comes before those whose sub-models were due later. What is
-//!   trained is written into chunks of the table that nobody owns and that are noted as models, so
-//!   that they are free when it is dropped (G2).
+//! - **Z3.** One thread at a time trains a sub-model, and several train those of a table. Who
+//!   trains all of a table does so alone, and comes before those whose sub-models were due later.
+//!   What is trained is written into chunks of the table that nobody owns and that are noted as
+//!   models, so that they are free when it is dropped (G2).
 
 pub mod area;
 pub mod execute;
