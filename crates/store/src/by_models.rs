@@ -43,8 +43,8 @@ impl<H: Host> AsyncTable<H> {
         let request = Request::LookUp(key, known);
         match self.exchange(batch, &request, LOOKED_SIZE_BYTES).await? {
             Reply::Looked(looked) => {
-                // Another call of this session may have brought newer models meanwhile: what is told
-                // of a sub-model of the older ones is of no use.
+                // Another call of this session may have brought newer models meanwhile: what is
+                // told of a sub-model of the older ones is of no use.
                 let is_older = matches!(looked.news, ModelNews::SubModel { .. })
                     && index.model_version_for(key).generation != known.generation;
                 if !is_older {

@@ -195,7 +195,8 @@ impl Error {
     }
 
     /// Which failure it is in its pool: that of the part, if an operation on a table over several
-    /// pools failed in one ([`PartitionError::Part`] and its like); else the same as [`kind`](Self::kind).
+    /// pools failed in one ([`PartitionError::Part`] and its like); else the same as
+    /// [`kind`](Self::kind).
     pub fn kind_in_pool(&self) -> &ErrorKind {
         match self.kind() {
             ErrorKind::Partition(

@@ -240,16 +240,15 @@ fn load(
     let bar = count_bar("writing", records.len() as u64);
     let written = write_each(source, table, records, &bar);
     bar.finish_and_clear();
-    match written {
-        Ok(updated_count) => check_served(sessions, target, records).and_then(|()| print(format_args!(
-            "wrote {} records of {source} into table '{name}', which had records: {} inserted, {} \
-             updated\n",
-            count(records.len() as u64),
-            count((records.len() - updated_count) as u64),
-            count(updated_count as u64),
-        ))),
-        Err(stopped) => Err(partly_loaded(source, name, records, stopped)),
-    }
+    let updated_count = written.map_err(|stopped| partly_loaded(source, name, records, stopped))?;
+    check_served(sessions, target, records)?;
+    print(format_args!(
+        "wrote {} records of {source} into table '{name}', which had records: {} inserted, {} \
+         updated\n",
+        count(records.len() as u64),
+        count((records.len() - updated_count) as u64),
+        count(updated_count as u64),
+    ))
 }
 
 /// `false` if the table cannot be loaded at once, because it had records once.

@@ -207,10 +207,10 @@ impl<E: Endpoint> Index<'_, E> {
         found.map(Some).ok_or_else(fall_back)
     }
 
-    /// The node has told of newer models: reads the top model, unless another session of the process
-    /// has, and goes by it from then on. One round trip for 16,384 lines. If what is there is not
-    /// what was told of, there is something newer still, which the node tells of when it is asked
-    /// the next time.
+    /// The node has told of newer models: reads the top model, unless another session of the
+    /// process has, and goes by it from then on. One round trip for 16,384 lines. If what is there
+    /// is not what was told of, there is something newer still, which the node tells of when it is
+    /// asked the next time.
     ///
     /// # Errors
     /// The fabric failed.

@@ -34,8 +34,8 @@ pub enum Reply {
     Looked(Box<Looked>),
     /// Nothing has changed, and why.
     Failed(Failure),
-    /// What was asked needs this node of the pool, which is lost (U4). Nobody knows whether a change
-    /// was done.
+    /// What was asked needs this node of the pool, which is lost (U4). Nobody knows whether a
+    /// change was done.
     NodeLost(NodeId),
 }
 
