@@ -51,7 +51,7 @@ const PARTS: &[Case] = &[
     case(&["--pool", "shm:a,shm:b", "del", "1", "-t", "other"], 1, &["no table 'other' in shm:a, shm:b"]),
     case(&["--pool", "shm:a,shm:b", "load", "two.txt", "-t", "other"], 1, &["nothing was loaded (--create makes table 'other')"]),
     case(&["--pool", "shm:a,shm:b", "table", "create", "t"], 1, &["part 0 of table 't', in shm:a: there is a table 't' already"]),
-    case(&["--pool", "shm:a,shm:b", "load", "two.txt", "--create", "-t", "t", "--bounds", "9"], 1, &["leave out --create", "already", "bounds than 1000"]),
+    case(&["--pool", "shm:a,shm:b", "load", "two.txt", "--create", "-t", "t", "--bounds", "9"], 1, &["leave out --create", "already", "its own are 1000"]),
     case(&["--pool", "shm:a,shm:b", "load", "two.txt", "--create", "-t", "t", "--slots", "16"], 1, &["leave out --create", "other options"]),
 ];
 
