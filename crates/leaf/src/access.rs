@@ -11,8 +11,9 @@ use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 use crate::Critical;
 use crate::LeafError;
 use crate::change::LeafChange;
+use crate::format::LeafFormat;
 use crate::geometry::LeafGeometry;
-use crate::image::{Glance, LeafBuffer, LeafImage, Placement, glance_size_words};
+use crate::image::{Glance, LeafImage, Placement, glance_size_words};
 
 /// D4: so many torn reads before the lock is looked at.
 const TORN_READ_COUNT_MAX: u32 = 8;
@@ -23,25 +24,25 @@ const DAMAGED_LOOK_COUNT: u32 = 16;
 
 /// Everything needed to work on the leaves of one table in the name of one session.
 #[derive(Debug)]
-pub struct LeafAccess<'a, E> {
+pub struct LeafAccess<'a, E, F = LeafGeometry> {
     /// The session's endpoint.
     pub endpoint: &'a E,
     /// The region that the leaves are in.
     pub layout: &'a PoolLayout,
     /// The leaves' shape.
-    pub geometry: LeafGeometry,
+    pub geometry: F,
     /// Whose leaves they are.
     pub table: TableId,
     /// In whose name locks are taken.
     pub owner: OwnerWord,
 }
 
-impl<E> Clone for LeafAccess<'_, E> {
+impl<E, F: Copy> Clone for LeafAccess<'_, E, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<E> Copy for LeafAccess<'_, E> {}
+impl<E, F: Copy> Copy for LeafAccess<'_, E, F> {}
 
 /// What became of one attempt at a lock.
 enum Attempt {
@@ -86,16 +87,10 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
     }
 
-    /// D4.
-    #[inline]
-    pub(crate) fn is_intact(&self, image: LeafImage<'_>, addr: RemoteAddr) -> bool {
-        image.is_intact(addr, self.table) || self.endpoint.leaves_out(ProtocolCheck::LeafIsIntact)
-    }
-
     /// D4: what an image that was just read tells about a key.
     #[inline]
     pub fn look(&self, image: LeafImage<'_>, addr: RemoteAddr, key: u64) -> Look {
-        if self.is_intact(image, addr) {
+        if self.is_intact(image.words(), addr) {
             self.look_intact(image, key)
         } else {
             Look::Torn
@@ -138,6 +133,15 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let is_read = self.endpoint.read_at_once(state, glance.image_mut());
         is_read.then(|| glance.get(addr, self.table, key))
     }
+}
+
+impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
+    /// D4.
+    #[inline]
+    pub fn is_intact(&self, image: &[u64], addr: RemoteAddr) -> bool {
+        self.geometry.is_intact(image, addr, self.table)
+            || self.endpoint.leaves_out(ProtocolCheck::LeafIsIntact)
+    }
 
     /// Reads one leaf and returns an intact copy, retired or not. One round trip when nobody
     /// writes it. `broken` is as for [`lock`](Self::lock).
@@ -149,16 +153,19 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         broken: &Cell<bool>,
-    ) -> Result<LeafBuffer, LeafError> {
+    ) -> Result<F::Buffer, LeafError> {
         let mut attempt = 0;
         loop {
             batch.clear();
-            let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+            let read = batch.read(
+                self.geometry.state_addr(addr),
+                self.geometry.image_size_words(),
+            );
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
-            let image = LeafImage::new(self.geometry, batch.words(read));
+            let image = batch.words(read);
             if self.is_intact(image, addr) {
-                return Ok(LeafBuffer::copy_of(image));
+                return Ok(self.copy_of(image));
             }
             let after_torn = self.after_torn(batch, addr, &mut attempt, broken);
             if let Some(leaf) = after_torn.await? {
@@ -180,7 +187,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         addr: RemoteAddr,
         attempt: &mut u32,
         broken: &Cell<bool>,
-    ) -> Result<Option<LeafBuffer>, LeafError> {
+    ) -> Result<Option<F::Buffer>, LeafError> {
         batch.cost_mut().retries += 1;
         *attempt += 1;
         if *attempt < TORN_READ_COUNT_MAX {
@@ -207,23 +214,25 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
-    ) -> Result<LeafBuffer, LeafError> {
+    ) -> Result<F::Buffer, LeafError> {
         let mut last = Vec::new();
         let mut still_count = 0;
         for attempt in 0.. {
             backoff(attempt).await;
             batch.clear();
-            let lock = self.geometry.lock(addr);
+            let lock = self.geometry.lock_addr(addr);
             let before = batch.read(lock, 1);
-            let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+            let read = batch.read(
+                self.geometry.state_addr(addr),
+                self.geometry.image_size_words(),
+            );
             let after = batch.read(lock, 1);
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
             batch.cost_mut().retries += 1;
             let words = batch.words(read);
-            let image = LeafImage::new(self.geometry, words);
-            if self.is_intact(image, addr) {
-                return Ok(LeafBuffer::copy_of(image));
+            if self.is_intact(words, addr) {
+                return Ok(self.copy_of(words));
             }
             let is_free = batch.words(before)[0] == 0 && batch.words(after)[0] == 0;
             if is_free && last == words {
@@ -243,6 +252,12 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         })
     }
 
+    /// Adds the WRITE that gives a lock back.
+    #[inline]
+    pub fn post_unlock(&self, batch: &mut Batch, addr: RemoteAddr) {
+        batch.write_word(self.geometry.lock_addr(addr), OwnerWord::FREE.word());
+    }
+
     /// Gives a lock back that this session holds. One round trip.
     ///
     /// # Errors
@@ -255,7 +270,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     ) -> Result<(), LeafError> {
         let critical = Critical::enter(broken);
         batch.clear();
-        self.change(addr).unlock(batch);
+        self.post_unlock(batch, addr);
         let unlocked = self.endpoint.execute(batch).await;
         if is_over(&unlocked, addr) {
             critical.passed();
@@ -265,8 +280,15 @@ impl<E: Endpoint> LeafAccess<'_, E> {
 
     /// A leaf to be read into.
     #[inline]
-    pub fn blank(&self) -> LeafBuffer {
-        LeafBuffer::new(self.geometry, 0, 0, RemoteAddr::NULL)
+    pub fn blank(&self) -> F::Buffer {
+        self.geometry.blank()
+    }
+
+    /// A copy of an image.
+    pub(crate) fn copy_of(&self, image: &[u64]) -> F::Buffer {
+        let mut leaf = self.blank();
+        self.geometry.assign(&mut leaf, image);
+        leaf
     }
 
     /// D5: takes the lock of a leaf and reads it in the same batch, and gives the lock `release`
@@ -288,13 +310,13 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         release: Option<RemoteAddr>,
-        leaf: &mut LeafBuffer,
+        leaf: &mut F::Buffer,
         broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         batch.clear();
         if let Some(release) = release {
             if release.node() == addr.node() {
-                self.change(release).unlock(batch);
+                self.post_unlock(batch, release);
             } else {
                 // One of the two nodes may be lost, and the other's verb would count all the same.
                 self.release_elsewhere(batch, release, broken).await?;
@@ -335,7 +357,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
+        leaf: &mut F::Buffer,
         broken: &Cell<bool>,
     ) -> Result<bool, LeafError> {
         batch.clear();
@@ -356,13 +378,16 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
+        leaf: &mut F::Buffer,
         broken: &Cell<bool>,
     ) -> Result<Attempt, LeafError> {
         let is_alone = batch.is_empty();
         let critical = Critical::enter(broken);
-        let swap = batch.compare_swap(self.geometry.lock(addr), 0, self.owner.word());
-        let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+        let swap = batch.compare_swap(self.geometry.lock_addr(addr), 0, self.owner.word());
+        let read = batch.read(
+            self.geometry.state_addr(addr),
+            self.geometry.image_size_words(),
+        );
         if let Err(error) = self.endpoint.execute(batch).await {
             // F7: the swap was the first verb, and nothing of it took effect. U4: what this
             // session holds on a node that is lost is in nobody's way; what it gave back with the
@@ -376,9 +401,9 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         critical.passed();
         batch.cost_mut().leaves_read += 1;
         let previous = OwnerWord::from_word(batch.previous(swap));
-        let image = LeafImage::new(self.geometry, batch.words(read));
+        let image = batch.words(read);
         if previous.is_free() && self.is_intact(image, addr) {
-            leaf.assign(image);
+            self.geometry.assign(leaf, image);
             return Ok(Attempt::Locked);
         }
         Ok(Attempt::Failed(previous))
@@ -390,7 +415,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         batch: &mut Batch,
         addr: RemoteAddr,
         first_owner: OwnerWord,
-        leaf: &mut LeafBuffer,
+        leaf: &mut F::Buffer,
         broken: &Cell<bool>,
     ) -> Result<(), LeafError> {
         let mut owner = first_owner;

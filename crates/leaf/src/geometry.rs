@@ -11,10 +11,10 @@ pub const SLOT_COUNT_MAX: usize = 16;
 /// Words of the largest image, which is a leaf without its lock.
 pub const IMAGE_SIZE_WORDS_MAX: usize = HEADER_SIZE_WORDS - 1 + 2 * SLOT_COUNT_MAX;
 
-const LOCK_WORD: u64 = 0;
-const STATE_WORD: u64 = 1;
-const HIGH_WORD: u64 = 3;
-const LINK_WORD: u64 = 4;
+pub(crate) const LOCK_WORD: u64 = 0;
+pub(crate) const STATE_WORD: u64 = 1;
+pub(crate) const HIGH_WORD: u64 = 3;
+pub(crate) const LINK_WORD: u64 = 4;
 const KEYS_WORD: u64 = HEADER_SIZE_WORDS as u64;
 
 /// The shape of all leaves of a table.

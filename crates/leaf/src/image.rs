@@ -12,10 +12,10 @@ pub(crate) use glance::{Glance, glance_size_words};
 
 use crate::geometry::{IMAGE_SIZE_WORDS_MAX, LeafGeometry};
 
-const STATE: usize = 0;
+pub(crate) const STATE: usize = 0;
 const LOW: usize = 1;
 const HIGH: usize = 2;
-const LINK: usize = 3;
+pub(crate) const LINK: usize = 3;
 const KEYS: usize = 4;
 /// Words of the checksum's input before the slots: address, table with version and bitmap, fences,
 /// link.

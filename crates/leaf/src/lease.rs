@@ -86,7 +86,12 @@ impl LeafLease {
     }
 
     /// Adds the free leaves of a chunk that was just leased (`ChunkAllocator::lease_pieces`).
-    pub fn add<E>(&mut self, access: &LeafAccess<'_, E>, chunk: ChunkIndex, free: FreeLeaves) {
+    pub fn add<E, F>(
+        &mut self,
+        access: &LeafAccess<'_, E, F>,
+        chunk: ChunkIndex,
+        free: FreeLeaves,
+    ) {
         let start = access.layout.chunk_start(chunk);
         let LeaseShape {
             piece_count,
@@ -117,8 +122,8 @@ impl LeafLease {
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn give_exhausted<E: Endpoint>(
-        access: &LeafAccess<'_, E>,
+    pub async fn give_exhausted<E: Endpoint, F>(
+        access: &LeafAccess<'_, E, F>,
         shape: LeaseShape,
         chunks: Vec<ChunkIndex>,
     ) -> Result<(), RegionError> {
@@ -134,9 +139,9 @@ impl LeafLease {
     ///
     /// # Errors
     /// The fabric failed.
-    pub async fn give_back<E: Endpoint>(
+    pub async fn give_back<E: Endpoint, F>(
         &mut self,
-        access: &LeafAccess<'_, E>,
+        access: &LeafAccess<'_, E, F>,
     ) -> Result<(), RegionError> {
         let mut free: BTreeMap<ChunkIndex, FreeLeaves> = self
             .chunks

@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`format`] | what reading, locking and recovering need to know of a leaf's layout |
 //! | [`geometry`] | how many words a leaf has and where they are |
 //! | [`image`] | the codec: the one place that knows the record layout and the checksum |
 //! | [`change`] | changes of a locked leaf as batches (D2, D3) |
@@ -18,6 +19,7 @@
 
 pub mod access;
 pub mod change;
+pub mod format;
 pub mod geometry;
 pub mod image;
 pub mod lease;
@@ -31,6 +33,7 @@ mod promised;
 pub use access::{LeafAccess, Look};
 pub use error::{Contradiction, LeafError};
 pub use farleaf_fabric::Critical;
+pub use format::LeafFormat;
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
 pub use lease::{LeafLease, LeaseShape};

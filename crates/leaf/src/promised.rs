@@ -113,7 +113,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let image = LeafImage::new(self.geometry, batch.words(read));
         leaf.assign(image);
         let owner = OwnerWord::from_word(batch.previous(swap));
-        Ok((owner, self.is_intact(image, addr)))
+        Ok((owner, self.is_intact(image.words(), addr)))
     }
 }
 

@@ -14,7 +14,7 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::Critical;
 use crate::access::LeafAccess;
-use crate::image::{LeafBuffer, LeafImage};
+use crate::format::{LeafFormat, link_of, was_never_written};
 use crate::{Contradiction, LeafError};
 
 /// So many looks at a leaf that nobody holds and that is not intact before it is called damaged.
@@ -24,13 +24,13 @@ const DAMAGED_LOOK_COUNT: u32 = 16;
 pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
 
 /// What recovery needs of a leaf that it does not hold.
-#[derive(Clone, Copy, Debug)]
-struct Neighbour {
-    low: u64,
+#[derive(Debug)]
+struct Neighbour<L> {
+    low: L,
     link: RemoteAddr,
 }
 
-impl<E: Endpoint> LeafAccess<'_, E> {
+impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
     /// D8: takes the lock over from `dead`, whose session is fenced, repairs the leaf and unlocks
     /// it. Returns false when somebody else was faster. Costs about four round trips, and waits for
     /// no lock. Memory that was never a leaf is unlocked and stays as it is. `broken` is as for
@@ -49,9 +49,12 @@ impl<E: Endpoint> LeafAccess<'_, E> {
     ) -> Result<bool, LeafError> {
         let critical = Critical::enter(broken);
         batch.clear();
-        let lock = self.geometry.lock(addr);
+        let lock = self.geometry.lock_addr(addr);
         let swap = batch.compare_swap(lock, dead.word(), self.owner.word());
-        let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+        let read = batch.read(
+            self.geometry.state_addr(addr),
+            self.geometry.image_size_words(),
+        );
         let swapped = self.endpoint.execute(batch).await;
         if let Err(error) = swapped {
             if error.lost_node() == Some(addr.node()) {
@@ -64,13 +67,13 @@ impl<E: Endpoint> LeafAccess<'_, E> {
             return Ok(false);
         }
         batch.cost_mut().leaves_read += 1;
-        let image = LeafImage::new(self.geometry, batch.words(read));
-        let intact = image.is_intact(addr, self.table);
-        let mut leaf = LeafBuffer::copy_of(image);
-        let recovered = if image.was_never_written() {
+        let mut leaf = self.copy_of(batch.words(read));
+        let image = F::words(&leaf);
+        let intact = self.geometry.is_intact(image, addr, self.table);
+        let recovered = if was_never_written(image) {
             // Nothing that could be made of it would be a leaf.
             batch.clear();
-            self.change(addr).unlock(batch);
+            self.post_unlock(batch, addr);
             self.endpoint.execute(batch).await.map_err(LeafError::from)
         } else if intact {
             self.finish_takeover(batch, addr, &mut leaf).await
@@ -101,12 +104,13 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
+        leaf: &mut F::Buffer,
     ) -> Result<(), LeafError> {
-        let low = leaf.image().low();
+        let link = link_of(F::words(leaf));
         let mut successor = None;
-        if !leaf.image().is_retired() {
-            let (mut from, mut next) = (addr, leaf.image().link().place());
+        if !link.is_retired() {
+            let low = F::low(self, batch, F::words(leaf)).await?;
+            let (mut from, mut next) = (addr, link.place());
             let mut hop_count = 0;
             while !next.is_null() {
                 let right = match self.read_neighbour(batch, (from, next)).await {
@@ -128,8 +132,8 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         }
         batch.clear();
         match successor {
-            Some(successor) => self.change(addr).retire(batch, leaf, successor),
-            None => self.change(addr).unlock(batch),
+            Some(successor) => self.post_retire(batch, addr, leaf, successor),
+            None => self.post_unlock(batch, addr),
         }
         Ok(self.endpoint.execute(batch).await?)
     }
@@ -140,14 +144,14 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
-        leaf: &mut LeafBuffer,
+        leaf: &mut F::Buffer,
     ) -> Result<(), LeafError> {
-        let link = leaf.image().link();
-        let mut shrunk = None;
+        let link = link_of(F::words(leaf));
+        let mut sibling_low = None;
         if !link.is_retired() && !link.is_null() {
             // Whether the link is old or names a new sibling, the sibling's low tells where this
             // leaf ends (the second consequence in the rules).
-            let low = leaf.image().low();
+            let low = F::low(self, batch, F::words(leaf)).await?;
             match self.read_neighbour(batch, (addr, link.place())).await {
                 // U4: what it covers is lost; where it began nobody knows, so this one ends where
                 // it says itself.
@@ -156,26 +160,37 @@ impl<E: Endpoint> LeafAccess<'_, E> {
                 Ok(sibling) if sibling.low <= low => {
                     return Err(self.contradiction(addr, Contradiction::LinkToTheLeft));
                 }
-                Ok(sibling) => {
-                    let end = sibling.low - 1;
-                    shrunk = (end < leaf.image().high()).then_some(end);
-                }
+                Ok(sibling) => sibling_low = Some(sibling.low),
             }
         }
+        let writes = self.geometry.finish(leaf, sibling_low.as_ref());
         batch.clear();
-        if let Some(high) = shrunk {
-            leaf.set_high(high);
-            batch.write_word(self.geometry.high(addr), high);
+        for (word, value) in writes {
+            batch.write_word(addr.word_at(word), value);
         }
-        let image = leaf.image();
-        let fences = image.low()..=image.high();
-        let kept = image
-            .live_slots()
-            .filter(|slot| fences.contains(&image.key(*slot)));
-        let kept = kept.fold(0, |kept, slot| kept | 1 << slot);
-        leaf.set_bitmap(kept);
-        self.change(addr).commit(batch, leaf);
+        self.post_commit(batch, addr, leaf);
         Ok(self.endpoint.execute(batch).await?)
+    }
+
+    /// Retires a leaf in favour of `successor`: link, then state, then unlock.
+    fn post_retire(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        leaf: &mut F::Buffer,
+        successor: RemoteAddr,
+    ) {
+        let link = successor.place().retired();
+        self.geometry.set_link(leaf, link);
+        batch.write_word(self.geometry.link_addr(addr), link.word());
+        self.post_commit(batch, addr, leaf);
+    }
+
+    /// State, then unlock.
+    fn post_commit(&self, batch: &mut Batch, addr: RemoteAddr, leaf: &mut F::Buffer) {
+        let state = self.geometry.seal(leaf, addr, self.table);
+        batch.write_word(self.geometry.state_addr(addr), state);
+        self.post_unlock(batch, addr);
     }
 
     /// Reads what never changes of a leaf that another one links to. It need not be intact as long
@@ -185,7 +200,7 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         &self,
         batch: &mut Batch,
         (from, addr): (RemoteAddr, RemoteAddr),
-    ) -> Result<Neighbour, LeafError> {
+    ) -> Result<Neighbour<F::Low>, LeafError> {
         if self.layout.chunk_of(addr).is_none() {
             // The node may have joined since this process looked last.
             let members = self.layout.members();
@@ -197,18 +212,21 @@ impl<E: Endpoint> LeafAccess<'_, E> {
         let mut previous: Option<Vec<u64>> = None;
         for attempt in 0.. {
             batch.clear();
-            let lock = batch.read(self.geometry.lock(addr), 1);
-            let read = batch.read(self.geometry.state(addr), self.geometry.image_size_words());
+            let lock = batch.read(self.geometry.lock_addr(addr), 1);
+            let read = batch.read(
+                self.geometry.state_addr(addr),
+                self.geometry.image_size_words(),
+            );
             self.endpoint.execute(batch).await?;
             batch.cost_mut().leaves_read += 1;
             let owner = OwnerWord::from_word(batch.words(lock)[0]);
-            let image = LeafImage::new(self.geometry, batch.words(read));
-            if image.is_intact(addr, self.table) || !owner.is_free() {
-                let (low, link) = (image.low(), image.link());
+            let seen = batch.words(read).to_vec();
+            if self.geometry.is_intact(&seen, addr, self.table) || !owner.is_free() {
+                let link = link_of(&seen);
+                let low = F::low(self, batch, &seen).await?;
                 return Ok(Neighbour { low, link });
             }
             // F2 orders neither READ: beside a living writer both may have been unlucky.
-            let seen = batch.words(read).to_vec();
             if attempt >= DAMAGED_LOOK_COUNT && previous.as_ref() == Some(&seen) {
                 return Err(LeafError::Damaged {
                     addr,
