@@ -127,7 +127,7 @@ impl<E: Endpoint> Keeper<E> {
         Some(LeafAccess {
             endpoint: &self.endpoint,
             layout: &self.layout,
-            geometry: LeafGeometry::new(entry.record.slots.into()).ok()?,
+            geometry: LeafGeometry::new(entry.record.kind.slots()?.into()).ok()?,
             table: entry.record.id,
             owner: self.owner,
         })

@@ -5,15 +5,16 @@
 //! | word | meaning |
 //! |---|---|
 //! | 0 | state (8: 0 free, 1 live, 2 dropped), table id (32): the commit word |
-//! | 1 | slots (8), search layer (8), fill in percent (8), epsilon in thousandths of a key (32) |
+//! | 1 | slots, or blocks of a page (8), search layer (8), fill in percent (8), kind (8: 0 words, 1 bytes), epsilon in thousandths of a key (32) |
 //! | 2 | first leaf that the table ever had |
 //! | 3 | size of the name in bytes |
 //! | 4..12 | name, UTF-8 |
-//! | 12 | checksum of words 1 to 11, 18 to 21 and the table id |
+//! | 12 | checksum of words 1 to 11, 18 to 22 and the table id |
 //! | 13 | sequence number of the drop (D7) |
 //! | 16 | root: the search layer's snapshot; its spare bits number the load. CAS |
 //! | 17 | with a tree: leaves made underfull by deletes that no compaction has seen (C7). FAA |
 //! | 18..22 | which part of a table over several pools it is, or 0 ([`PartRecord`]) |
+//! | 22 | of a table of bytes: the largest value that lies in a page, in bytes |
 //! | 24 | the root that a bulk load is about to install, or 0 |
 //!
 //! - **C1.** Entries are made and dropped only under the catalog lock, whose owner word is
@@ -68,11 +69,13 @@ const ROOT_WORD: u64 = 16;
 const UNDERFULL_COUNT_WORD: u64 = 17;
 const PART_WORD: usize = 18;
 const PENDING_ROOT_WORD: u64 = 24;
-/// The table id, words 1 to 11, and the part's.
-const CHECKED_SIZE_WORDS: usize = CHECKSUM_WORD + PART_SIZE_WORDS;
+const INLINE_VALUE_WORD: usize = 22;
+/// The table id, words 1 to 11, the part's, and that of the kind.
+const CHECKED_SIZE_WORDS: usize = CHECKSUM_WORD + PART_SIZE_WORDS + 1;
 
 const _: () = assert!(PART_WORD as u64 > UNDERFULL_COUNT_WORD);
-const _: () = assert!(((PART_WORD + PART_SIZE_WORDS) as u64) <= PENDING_ROOT_WORD);
+const _: () = assert!(PART_WORD + PART_SIZE_WORDS == INLINE_VALUE_WORD);
+const _: () = assert!((INLINE_VALUE_WORD as u64) < PENDING_ROOT_WORD);
 const _: () = assert!(NAME_WORD + NAME_SIZE_WORDS == CHECKSUM_WORD);
 const _: () = assert!(ENTRY_SIZE_WORDS as u64 == ENTRY_SIZE_BLOCKS * 8);
 
@@ -87,6 +90,74 @@ pub enum EntryState {
     Dropped,
 }
 
+/// What a table's keys and values are, and so what its leaves look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// Words of 64 bits, in leaves of so many slots.
+    Words {
+        /// Slots per leaf.
+        slots: u8,
+    },
+    /// Byte strings, in pages.
+    Bytes {
+        /// Blocks per page.
+        page_size_blocks: u8,
+        /// Largest value that lies in a page, in bytes.
+        inline_value_size_bytes: u16,
+    },
+}
+
+const KIND_WORDS: u64 = 0;
+const KIND_BYTES: u64 = 1;
+/// In a chunk's block, added to the blocks of a page.
+const PAGE_SHAPE: u8 = 128;
+
+impl TableKind {
+    /// How the block of a chunk with leaves of such a table names their shape.
+    pub const fn leaf_shape(self) -> u8 {
+        match self {
+            Self::Words { slots } => slots,
+            Self::Bytes {
+                page_size_blocks, ..
+            } => PAGE_SHAPE | page_size_blocks,
+        }
+    }
+
+    /// Slots per leaf, if it has leaves of words.
+    pub const fn slots(self) -> Option<u8> {
+        match self {
+            Self::Words { slots } => Some(slots),
+            Self::Bytes { .. } => None,
+        }
+    }
+
+    /// What words 1 and 22 say of it.
+    fn encode(self) -> (u64, u64) {
+        match self {
+            Self::Words { slots } => (u64::from(slots) | KIND_WORDS << 24, 0),
+            Self::Bytes {
+                page_size_blocks,
+                inline_value_size_bytes,
+            } => (
+                u64::from(page_size_blocks) | KIND_BYTES << 24,
+                inline_value_size_bytes.into(),
+            ),
+        }
+    }
+
+    /// The kind that words 1 and 22 name; `None`: a later version's.
+    fn decode(word: u64, inline_value_word: u64) -> Option<Self> {
+        match (word >> 24 & 0xFF, inline_value_word) {
+            (KIND_WORDS, 0) => Some(Self::Words { slots: word as u8 }),
+            (KIND_BYTES, size) => Some(Self::Bytes {
+                page_size_blocks: word as u8,
+                inline_value_size_bytes: u16::try_from(size).ok()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// What never changes in a table's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRecord {
@@ -94,8 +165,8 @@ pub struct TableRecord {
     pub id: TableId,
     /// Its name, 1 to 64 bytes.
     pub name: String,
-    /// Slots per leaf.
-    pub slots: u8,
+    /// What its keys and values are.
+    pub kind: TableKind,
     /// Which search layer clients use, as `farleaf-index` numbers them.
     pub search_layer: u8,
     /// How full a bulk load makes leaves, in percent.
@@ -166,7 +237,8 @@ impl TableRecord {
             "names are checked where they come in"
         );
         let mut words = [0; ENTRY_SIZE_WORDS];
-        words[1] = u64::from(self.slots)
+        let (kind, inline_value_size) = self.kind.encode();
+        words[1] = kind
             | u64::from(self.search_layer) << 8
             | u64::from(self.fill_percent) << 16
             | u64::from(self.epsilon_milli) << 32;
@@ -177,6 +249,7 @@ impl TableRecord {
         }
         let part = PartRecord::encode(self.part.as_ref());
         words[PART_WORD..][..PART_SIZE_WORDS].copy_from_slice(&part);
+        words[INLINE_VALUE_WORD] = inline_value_size;
         words[CHECKSUM_WORD] = checksum(&words, self.id);
         words[ROOT_WORD as usize] = root.word();
         let mut body = [0; ENTRY_SIZE_WORDS - 1];
@@ -189,7 +262,7 @@ fn checksum(words: &[u64], id: TableId) -> u64 {
     let mut input = [0; CHECKED_SIZE_WORDS];
     input[0] = u64::from(id.0);
     input[1..CHECKSUM_WORD].copy_from_slice(&words[1..CHECKSUM_WORD]);
-    input[CHECKSUM_WORD..].copy_from_slice(&words[PART_WORD..][..PART_SIZE_WORDS]);
+    input[CHECKSUM_WORD..].copy_from_slice(&words[PART_WORD..=INLINE_VALUE_WORD]);
     u64::from(crc32c(&input))
 }
 
@@ -221,10 +294,13 @@ impl CatalogEntry {
         let Some(part) = PartRecord::decode(&words[PART_WORD..][..PART_SIZE_WORDS]) else {
             return Err(damaged);
         };
+        let Some(kind) = TableKind::decode(words[1], words[INLINE_VALUE_WORD]) else {
+            return Err(damaged);
+        };
         let record = TableRecord {
             id,
             name,
-            slots: words[1] as u8,
+            kind,
             search_layer: (words[1] >> 8) as u8,
             fill_percent: (words[1] >> 16) as u8,
             epsilon_milli: (words[1] >> 32) as u32,
@@ -257,7 +333,7 @@ mod tests {
         TableRecord {
             id: TableId(0x77),
             name: "cities-äöü".to_owned(),
-            slots: 12,
+            kind: TableKind::Words { slots: 12 },
             search_layer: 1,
             fill_percent: 75,
             epsilon_milli: 16_000,
@@ -348,10 +424,30 @@ mod tests {
         assert_eq!(entry.expect("not free").record, record);
     }
 
+    /// Promise: a table of bytes comes back with its pages' size and its values' limit, at their
+    /// places; a kind that this version does not know is not guessed at.
+    #[test]
+    fn kinds_survive_the_way() {
+        let kind = TableKind::Bytes {
+            page_size_blocks: 16,
+            inline_value_size_bytes: 300,
+        };
+        let record = TableRecord { kind, ..record() };
+        let mut words = vec![live_word(record.id)];
+        words.extend(record.encode_body(RemoteAddr::new(NodeId(0), 0x99)));
+        assert_eq!((words[1] as u32, words[22]), (0x014B_0110, 300));
+        assert_eq!(kind.leaf_shape(), 0x90);
+        let entry = CatalogEntry::decode(3, &words).expect("good");
+        assert_eq!(entry.expect("not free").record, record);
+        words[1] ^= 3 << 24;
+        words[CHECKSUM_WORD] = checksum(&words, record.id);
+        assert!(CatalogEntry::decode(3, &words).is_err());
+    }
+
     #[test]
     fn any_damage_is_seen() {
-        let of_part = PART_WORD..PART_WORD + PART_SIZE_WORDS;
-        for word in (1..=CHECKSUM_WORD).chain(of_part).chain([0]) {
+        let of_part_and_kind = PART_WORD..=INLINE_VALUE_WORD;
+        for word in (1..=CHECKSUM_WORD).chain(of_part_and_kind).chain([0]) {
             for bit in [0, 13, 63] {
                 let mut words = entry_words();
                 words[word] ^= 1 << bit;

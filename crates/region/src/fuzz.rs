@@ -5,7 +5,9 @@
 use farleaf_fabric::fuzzing::{Random, run};
 use farleaf_types::{NodeId, RemoteAddr, TableId, crc32c};
 
-use crate::catalog::{CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TableRecord, live_word};
+use crate::catalog::{
+    CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TableKind, TableRecord, live_word,
+};
 use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry};
 use crate::layout::SUPERBLOCK_SIZE_WORDS;
 use crate::members::{MEMBER_SIZE_WORDS, Member, MemberState};
@@ -94,6 +96,18 @@ fn part(random: &mut Random) -> Option<PartRecord> {
     })
 }
 
+fn kind(random: &mut Random) -> TableKind {
+    match random.below(2) {
+        0 => TableKind::Words {
+            slots: random.next() as u8,
+        },
+        _ => TableKind::Bytes {
+            page_size_blocks: random.next() as u8,
+            inline_value_size_bytes: random.next() as u16,
+        },
+    }
+}
+
 /// Promise: whatever stands in the catalog, an entry is read, free or damaged; blocks of sessions
 /// and chunks are read, whatever they say, and no more leaves are free than a chunk can have.
 #[test]
@@ -103,7 +117,7 @@ fn fuzz_catalogs() {
         let record = TableRecord {
             id,
             name: format!("t{}", text(random, 63)),
-            slots: random.next() as u8,
+            kind: kind(random),
             search_layer: random.next() as u8,
             fill_percent: random.next() as u8,
             epsilon_milli: random.next() as u32,

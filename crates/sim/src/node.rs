@@ -18,7 +18,7 @@ use farleaf_node::members::Draining;
 use farleaf_node::retrain::{RetrainPolicy, Retrainer};
 use farleaf_node::sessions::{AgentEvent, Sessions};
 use farleaf_node::sweep::Keeper;
-use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
+use farleaf_region::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::{Member, MemberState, write_member};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
@@ -262,7 +262,9 @@ impl Node {
         let record = TableRecord {
             id,
             name: TABLE_NAME.to_owned(),
-            slots: access.geometry.slots(),
+            kind: TableKind::Words {
+                slots: access.geometry.slots(),
+            },
             search_layer: kind.number(),
             fill_percent,
             epsilon_milli: (EPSILON_KEYS * 1000.0) as u32,

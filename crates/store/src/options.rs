@@ -9,8 +9,9 @@ use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
-use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableRecord};
+use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableKind as RecordKind, TableRecord};
 use farleaf_region::part::PartRecord;
+use farleaf_types::BLOCK_SIZE_BYTES;
 
 use crate::{Error, ErrorKind};
 
@@ -134,11 +135,53 @@ impl Default for PoolOptions {
     }
 }
 
+/// What a table's keys and values are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TableKind {
+    /// Words of 64 bits.
+    #[default]
+    Words,
+    /// Byte strings: keys of 0 to 4,096 bytes, values of 0 to 64 MiB.
+    Bytes(PageOptions),
+}
+
+impl TableKind {
+    /// The name for users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Words => "words",
+            Self::Bytes(_) => "bytes",
+        }
+    }
+}
+
+/// What the pages of a table of byte strings are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOptions {
+    /// Size of a page: 512, 1,024 or 2,048 bytes. Smaller ones make reads smaller, larger ones make
+    /// metadata smaller.
+    pub page_size_bytes: u64,
+    /// The largest value that lies in a page, and so comes with the key, in bytes; a larger one
+    /// costs a round trip of its own. From 0 to what there is room for in a page.
+    pub inline_value_size_bytes: u64,
+}
+
+impl Default for PageOptions {
+    fn default() -> Self {
+        Self {
+            page_size_bytes: 1024,
+            inline_value_size_bytes: 128,
+        }
+    }
+}
+
 /// How a table is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableOptions {
-    /// Records that a leaf can hold: 8, 12 or 16. Fewer make reads smaller, more make metadata
-    /// smaller.
+    /// What its keys and values are.
+    pub kind: TableKind,
+    /// Records that a leaf can hold, of a table of words: 8, 12 or 16. Fewer make reads smaller,
+    /// more make metadata smaller.
     pub slots: u64,
     /// The search layer.
     pub layer: LayerKind,
@@ -151,6 +194,7 @@ pub struct TableOptions {
 impl Default for TableOptions {
     fn default() -> Self {
         Self {
+            kind: TableKind::Words,
             slots: 8,
             layer: LayerKind::Learned,
             fill_percent: 75,
@@ -287,8 +331,22 @@ impl TableInfo {
         };
         let layer = LayerKind::from_number(record.search_layer)
             .ok_or_else(|| unknown(format!("search layer {}", record.search_layer)))?;
+        let (kind, slots) = match record.kind {
+            RecordKind::Words { slots } => (TableKind::Words, u64::from(slots)),
+            RecordKind::Bytes {
+                page_size_blocks,
+                inline_value_size_bytes,
+            } => {
+                let pages = PageOptions {
+                    page_size_bytes: u64::from(page_size_blocks) * BLOCK_SIZE_BYTES,
+                    inline_value_size_bytes: inline_value_size_bytes.into(),
+                };
+                (TableKind::Bytes(pages), TableOptions::default().slots)
+            }
+        };
         let options = TableOptions {
-            slots: record.slots.into(),
+            kind,
+            slots,
             layer,
             fill_percent: record.fill_percent,
             epsilon_keys: f64::from(record.epsilon_milli) / 1000.0,

@@ -135,7 +135,10 @@ impl<E: Endpoint> Auditor<'_, E> {
         let live = catalog.iter().filter(|it| it.state == EntryState::Live);
         let mut tables = Vec::new();
         for entry in live {
-            let (table, slots) = (entry.record.id, entry.record.slots);
+            let table = entry.record.id;
+            let Some(slots) = entry.record.kind.slots() else {
+                continue;
+            };
             let Ok(geometry) = LeafGeometry::new(slots.into()) else {
                 self.findings.push(Finding::SlotsUnknown { table, slots });
                 continue;

@@ -133,7 +133,7 @@ pub struct Trained {
 impl LeafTable {
     /// Nothing is known of its leaves.
     pub(super) fn new(entry: CatalogEntry) -> Result<Self, GeometryError> {
-        let geometry = LeafGeometry::new(entry.record.slots.into())?;
+        let geometry = LeafGeometry::new(entry.record.kind.slots().unwrap_or(0).into())?;
         Ok(Self {
             area: Mutex::default(),
             entry,

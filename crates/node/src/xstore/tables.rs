@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use farleaf_index::xstore::{Generation, InnerTree, ModelHead, SubModelRecord};
     use farleaf_model::recursive::{SubModel, TopModel};
-    use farleaf_region::catalog::{EntryState, TableRecord};
+    use farleaf_region::catalog::{EntryState, TableKind, TableRecord};
     use farleaf_types::{NodeId, RemoteAddr, SequenceNumber};
 
     use crate::xstore::served::{Built, Models, Trained};
@@ -163,7 +163,7 @@ mod tests {
             record: TableRecord {
                 id: TableId(1),
                 name: "t".to_owned(),
-                slots: 8,
+                kind: TableKind::Words { slots: 8 },
                 search_layer: 0,
                 fill_percent: 50,
                 epsilon_milli: 1000,

@@ -8,7 +8,7 @@ use farleaf_index::load::{LoadPlan, create_table};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_region::PoolLayout;
 use farleaf_region::catalog::{
-    CatalogEntry, TABLE_COUNT_MAX, TableRecord, dropped_word, live_word,
+    CatalogEntry, TABLE_COUNT_MAX, TableKind, TableRecord, dropped_word, live_word,
 };
 use farleaf_region::session;
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
@@ -90,7 +90,9 @@ pub(crate) fn create<E: Endpoint>(
         let record = TableRecord {
             id,
             name: name.to_owned(),
-            slots: access.geometry.slots(),
+            kind: TableKind::Words {
+                slots: access.geometry.slots(),
+            },
             search_layer: shape.kind.number(),
             fill_percent: shape.fill_percent,
             epsilon_milli: 16_000,

@@ -13,7 +13,7 @@ use farleaf_index::IndexError;
 use farleaf_index::load::{LoadPlan, bulk_load, create_table, finish_root};
 use farleaf_leaf::{LeafAccess, LeafGeometry};
 use farleaf_node::sessions::Sessions;
-use farleaf_region::catalog::{CatalogEntry, EntryState, TableRecord, live_word};
+use farleaf_region::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, RemoteAddr, SequenceNumber, TableId};
@@ -322,7 +322,9 @@ fn make_table(
     let record = TableRecord {
         id: TABLE,
         name: TABLE_NAME.to_owned(),
-        slots: access.geometry.slots(),
+        kind: TableKind::Words {
+            slots: access.geometry.slots(),
+        },
         search_layer: plan.kind.number(),
         fill_percent: plan.fill_percent,
         epsilon_milli: (plan.epsilon_keys * 1000.0) as u32,

@@ -5,8 +5,8 @@ use farleaf_fabric::{Batch, Endpoint, OperationKind, ReadSlot};
 use farleaf_index::load::create_table;
 use farleaf_leaf::{Critical, LeafAccess};
 use farleaf_region::catalog::{
-    CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
-    live_word,
+    CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableKind, TableRecord,
+    dropped_word, live_word,
 };
 use farleaf_region::part::PartRecord;
 use farleaf_region::session::{self, alive_word};
@@ -220,7 +220,9 @@ impl<H: Host> SessionCore<H> {
         let record = TableRecord {
             id,
             name: name.to_owned(),
-            slots: access.geometry.slots(),
+            kind: TableKind::Words {
+                slots: access.geometry.slots(),
+            },
             search_layer: options.layer.number(),
             fill_percent: options.fill_percent,
             epsilon_milli: options.epsilon_milli(),
