@@ -37,6 +37,9 @@ pub trait LeafFormat: Copy + Debug {
     /// D4: whether an image is what a leaf of this table at this address would have.
     fn is_intact(self, image: &[u64], addr: RemoteAddr, table: TableId) -> bool;
 
+    /// Whether an intact image lists no record.
+    fn is_empty(self, image: &[u64]) -> bool;
+
     /// Changes the link in a buffer.
     fn set_link(self, buffer: &mut Self::Buffer, link: RemoteAddr);
 
@@ -120,6 +123,10 @@ impl LeafFormat for LeafGeometry {
     #[inline]
     fn is_intact(self, image: &[u64], addr: RemoteAddr, table: TableId) -> bool {
         LeafImage::new(self, image).is_intact(addr, table)
+    }
+
+    fn is_empty(self, image: &[u64]) -> bool {
+        LeafImage::new(self, image).record_count() == 0
     }
 
     fn set_link(self, buffer: &mut LeafBuffer, link: RemoteAddr) {

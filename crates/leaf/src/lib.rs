@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`course`] | which way an operation has gone, so that it ends in a damaged table, too |
 //! | [`format`] | what reading, locking and recovering need to know of a leaf's layout |
 //! | [`geometry`] | how many words a leaf has and where they are |
 //! | [`image`] | the codec: the one place that knows the record layout and the checksum |
@@ -10,6 +11,7 @@
 //! | [`moving`] | moving leaves to another place (L4) |
 //! | [`recovery`] | leaves of fenced owners (D8) |
 //! | [`lease`] | leaves that splits will need, leased ahead |
+//! | [`leases`] | the same of all memory nodes, for one session and table |
 //! | [`local_locks`] | waiting for a lock within a process, and handing it over (H1 to H5) |
 //!
 //! What it is not: it does not know how a leaf is found. Search layers (`farleaf-index`) do, and
@@ -19,10 +21,12 @@
 
 pub mod access;
 pub mod change;
+pub mod course;
 pub mod format;
 pub mod geometry;
 pub mod image;
 pub mod lease;
+pub mod leases;
 pub mod local_locks;
 pub mod moving;
 pub mod recovery;
@@ -31,10 +35,12 @@ mod error;
 mod promised;
 
 pub use access::{LeafAccess, Look};
+pub use course::Course;
 pub use error::{Contradiction, LeafError};
 pub use farleaf_fabric::Critical;
 pub use format::LeafFormat;
 pub use geometry::{GeometryError, LeafGeometry};
 pub use image::{LeafBuffer, LeafImage, Placement, record_count_of};
 pub use lease::{LeafLease, LeaseShape};
+pub use leases::LeafLeases;
 pub use local_locks::LocalLocks;

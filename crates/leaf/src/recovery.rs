@@ -172,8 +172,8 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         Ok(self.endpoint.execute(batch).await?)
     }
 
-    /// Retires a leaf in favour of `successor`: link, then state, then unlock.
-    fn post_retire(
+    /// Retires a locked leaf in favour of `successor`: link, then state, then unlock.
+    pub fn post_retire(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,

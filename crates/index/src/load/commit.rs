@@ -3,7 +3,8 @@
 use core::cell::Cell;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{Critical, LeafAccess, LeafError, LeafImage};
+use farleaf_leaf::format::link_of;
+use farleaf_leaf::{Critical, LeafAccess, LeafError, LeafFormat};
 use farleaf_region::PoolLayout;
 use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_types::{RemoteAddr, WordAddr};
@@ -11,25 +12,33 @@ use farleaf_types::{RemoteAddr, WordAddr};
 use crate::LoadError;
 
 /// B2's condition: nobody has written a record, and nobody has split or replaced the first leaf.
-fn may_be_replaced(image: LeafImage<'_>) -> bool {
-    !image.is_retired() && image.link().is_null() && image.record_count() == 0
+fn may_be_replaced<F: LeafFormat>(format: F, leaf: &F::Buffer) -> bool {
+    let image = F::words(leaf);
+    let link = link_of(image);
+    !link.is_retired() && link.is_null() && format.is_empty(image)
 }
 
 /// Whether a load would find the table empty now; the commit asks again, under the lock.
-pub(super) async fn is_untouched<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
+///
+/// # Errors
+/// The first leaf is damaged, or the fabric failed.
+pub async fn is_untouched<E: Endpoint, F: LeafFormat>(
+    access: &LeafAccess<'_, E, F>,
     batch: &mut Batch,
     entry: &CatalogEntry,
     broken: &Cell<bool>,
 ) -> Result<bool, LeafError> {
     let first_leaf = entry.record.first_leaf;
     let leaf = access.read_intact(batch, first_leaf, broken).await?;
-    Ok(may_be_replaced(leaf.image()))
+    Ok(may_be_replaced(access.geometry, &leaf))
 }
 
 /// A number for the load that no load at the same time has: 1 to 65535.
-pub(crate) async fn draw_generation<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
+///
+/// # Errors
+/// The fabric failed.
+pub async fn draw_generation<E: Endpoint, F>(
+    access: &LeafAccess<'_, E, F>,
     batch: &mut Batch,
 ) -> Result<u16, LeafError> {
     loop {
@@ -48,8 +57,8 @@ pub(crate) async fn draw_generation<E: Endpoint>(
 ///
 /// # Errors
 /// The table is not empty, or was dropped; or the fabric failed.
-pub(super) async fn commit<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
+pub async fn commit<E: Endpoint, F: LeafFormat>(
+    access: &LeafAccess<'_, E, F>,
     entry: &CatalogEntry,
     first_new_leaf: RemoteAddr,
     (root, compacted): (RemoteAddr, Option<WordAddr>),
@@ -62,7 +71,7 @@ pub(super) async fn commit<E: Endpoint>(
         .lock(&mut batch, first_leaf, None, &mut leaf, broken)
         .await?;
     let critical = Critical::enter(broken);
-    let untouched = may_be_replaced(leaf.image());
+    let untouched = may_be_replaced(access.geometry, &leaf);
     // R1: under this lock nobody else swaps the root of a table that is empty.
     let root_addr = catalog::root_addr(access.layout, entry.index);
     batch.clear();
@@ -73,14 +82,13 @@ pub(super) async fn commit<E: Endpoint>(
     if let Some(compacted) = compacted.filter(|_| untouched && before != entry.root.word()) {
         batch.write_word(compacted, 1);
     }
-    let change = access.change(first_leaf);
     let is_there = before != 0;
     if untouched && is_there {
         install_root(&mut batch, access.layout, entry, root);
-        change.retire(&mut batch, &mut leaf, first_new_leaf);
+        access.post_retire(&mut batch, first_leaf, &mut leaf, first_new_leaf);
         batch.compare_swap(root_addr, before, root.word());
     } else {
-        change.unlock(&mut batch);
+        access.post_unlock(&mut batch, first_leaf);
     }
     access.endpoint.execute(&mut batch).await?;
     critical.passed();
@@ -110,8 +118,8 @@ fn install_root(batch: &mut Batch, layout: &PoolLayout, entry: &CatalogEntry, ro
 ///
 /// # Errors
 /// The first leaf is damaged, or the fabric failed.
-pub async fn finish_root<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
+pub async fn finish_root<E: Endpoint, F: LeafFormat>(
+    access: &LeafAccess<'_, E, F>,
     entry: &CatalogEntry,
     broken: &Cell<bool>,
 ) -> Result<RemoteAddr, LeafError> {
@@ -138,7 +146,7 @@ pub async fn finish_root<E: Endpoint>(
         counters.record(OperationKind::Control, &batch.take_cost());
         return Ok(RemoteAddr::NULL);
     }
-    let unfinished = leaf.image().is_retired() && pending != 0 && pending != root;
+    let unfinished = link_of(F::words(&leaf)).is_retired() && pending != 0 && pending != root;
     if unfinished {
         batch.clear();
         batch.compare_swap(root_addr, root, pending);

@@ -14,7 +14,7 @@ const AHEAD_CHUNK_COUNT: u64 = 64;
 
 /// The chunks of one load.
 #[derive(Debug)]
-pub(super) struct RunExtents {
+pub struct RunExtents {
     purpose: ChunkPurpose,
     table: TableId,
     ranges: Vec<ChunkRange>,
@@ -26,7 +26,7 @@ pub(super) struct RunExtents {
 
 impl RunExtents {
     /// No chunks yet.
-    pub(super) fn new(purpose: ChunkPurpose, table: TableId) -> Self {
+    pub fn new(purpose: ChunkPurpose, table: TableId) -> Self {
         Self {
             purpose,
             table,
@@ -41,7 +41,7 @@ impl RunExtents {
     ///
     /// # Errors
     /// The pool is full, or the fabric failed.
-    pub(super) async fn place<E: Endpoint>(
+    pub async fn place<E: Endpoint>(
         &mut self,
         allocator: &ChunkAllocator<'_, E>,
         layout: &PoolLayout,
@@ -113,7 +113,7 @@ impl RunExtents {
     ///
     /// # Errors
     /// The fabric failed.
-    pub(super) async fn return_unused<E: Endpoint>(
+    pub async fn return_unused<E: Endpoint>(
         &mut self,
         allocator: &ChunkAllocator<'_, E>,
     ) -> Result<(), RegionError> {
@@ -136,7 +136,7 @@ impl RunExtents {
     ///
     /// # Errors
     /// The fabric failed.
-    pub(super) async fn release<E: Endpoint>(
+    pub async fn release<E: Endpoint>(
         self,
         allocator: &ChunkAllocator<'_, E>,
         committed: bool,

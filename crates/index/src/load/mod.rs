@@ -23,10 +23,10 @@ mod run;
 mod train;
 mod under_tree;
 
-pub(crate) use commit::draw_generation;
-pub use commit::finish_root;
+pub use commit::{commit, draw_generation, finish_root, is_untouched};
 pub use create::{NewTable, create_table};
 pub use cut::{Cutter, FillTarget};
+pub use extent::RunExtents;
 pub(crate) use run::{error_max, leaf_count_max, synonym_capacity};
 pub(crate) use train::{Fence, Gap, epsilon_leaves_max, residuals_of};
 
@@ -41,7 +41,6 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use crate::LoadError;
 use crate::layer::LayerKind;
 use crate::load::cut::cut_into;
-use crate::load::extent::RunExtents;
 use crate::load::run::RunBuilder;
 use crate::snapshot::{SnapshotContents, write_snapshot};
 
@@ -157,10 +156,10 @@ async fn begin<E: Endpoint>(
     entry: &CatalogEntry,
     broken: &Cell<bool>,
 ) -> Result<u16, LoadError> {
-    if !commit::is_untouched(access, batch, entry, broken).await? {
+    if !is_untouched(access, batch, entry, broken).await? {
         return Err(LoadError::TableNotEmpty);
     }
-    Ok(commit::draw_generation(access, batch).await?)
+    Ok(draw_generation(access, batch).await?)
 }
 
 async fn load_into<E: Endpoint>(
@@ -197,7 +196,7 @@ async fn load_into<E: Endpoint>(
     let (root, range) =
         write_snapshot(access.endpoint, &allocator, access.layout, contents).await?;
     *snapshot_range = Some(range);
-    commit::commit(access, entry, first_leaf, (root, None), broken).await?;
+    commit(access, entry, first_leaf, (root, None), broken).await?;
     progress(record_count);
     Ok(summary)
 }

@@ -6,7 +6,6 @@
 //! session can be under way.
 
 mod at_once;
-mod course;
 mod in_turn;
 mod leases;
 mod pages;
@@ -32,8 +31,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ReadSlot};
-use farleaf_leaf::{LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, LocalLocks, Look};
-use farleaf_types::{NodeId, RemoteAddr, WordAddr};
+use farleaf_leaf::{
+    Course, LeafAccess, LeafBuffer, LeafError, LeafImage, LeafLease, LeafLeases, LocalLocks, Look,
+};
+use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::IndexError;
 use crate::directory::Directory;
@@ -42,7 +43,6 @@ use crate::layer::Layer;
 use crate::partial::{Budget, PartialCounts, PartialLayer};
 use crate::snapshot::PagedSnapshot;
 use crate::tree::node::Entry;
-use course::Course;
 
 /// So many unread announcements of a model make it worth two round trips to read them.
 const CATCH_UP_COUNT: u32 = 4;
@@ -135,16 +135,12 @@ impl AddAssign for HintCounters {
 #[derive(Debug)]
 pub struct IndexState {
     layer: RefCell<Layer>,
-    /// One for each node that splits have taken leaves on.
-    leases: RefCell<Vec<(NodeId, LeafLease)>>,
-    /// Nodes that had no room for a split, and where there was some.
-    stand_ins: RefCell<Vec<(NodeId, NodeId)>>,
+    /// Leaves for splits, and how many leaves and inner nodes were taken that nothing links to yet.
+    leases: LeafLeases,
     /// Inner nodes for splits in the tree.
     inner_lease: RefCell<Option<LeafLease>>,
     /// Inner nodes that were leased for trees that the session searches by no more.
     old_leases: RefCell<Vec<LeafLease>>,
-    /// Leaves and inner nodes taken from the leases that nothing links to yet.
-    unlinked_count: Cell<u32>,
     /// Buffers for asking for many keys at once, kept for the next time.
     scratch: RefCell<Scratch>,
     /// How often the layer was replaced: an operation that began before must not teach the new one
@@ -183,11 +179,9 @@ impl IndexState {
     pub fn new(layer: Layer, broken: Rc<Cell<bool>>) -> Self {
         Self {
             layer: RefCell::new(layer),
-            leases: RefCell::default(),
+            leases: LeafLeases::default(),
             inner_lease: RefCell::default(),
             old_leases: RefCell::default(),
-            stand_ins: RefCell::default(),
-            unlinked_count: Cell::new(0),
             scratch: RefCell::default(),
             layer_version: Cell::new(0),
             hint_counters: Cell::default(),
@@ -357,7 +351,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
         (hint, low): (Hint, Option<u64>),
         look: Look,
     ) -> Result<Hint, IndexError> {
-        if let Err(what) = course.leave(hint, low, look) {
+        if let Err(what) = course.leave(hint.parent, low, look) {
             return Err(self.access.contradiction(hint.addr, what).into());
         }
         self.check_way(course, key, look)?;

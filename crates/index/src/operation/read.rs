@@ -1,10 +1,9 @@
 //! Reading keys: one leaf per key when the hint is right.
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck, ReadSlot};
-use farleaf_leaf::{LeafBuffer, LeafImage, Look};
+use farleaf_leaf::{Course, LeafBuffer, LeafImage, Look};
 use farleaf_types::RemoteAddr;
 
-use super::course::Course;
 use super::pages::post_pages;
 use super::{Announced, CATCH_UP_COUNT, Index, Scratch};
 use crate::IndexError;

@@ -3,13 +3,12 @@
 //! posts anything.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_leaf::{Critical, LeafError, LeafLease};
+use farleaf_leaf::{Course, Critical, LeafError, LeafLease};
 use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, Placement};
 use farleaf_types::RemoteAddr;
 
 use super::Index;
-use super::course::Course;
 use crate::IndexError;
 use crate::hint::Hint;
 use crate::layer::Layer;
@@ -360,7 +359,7 @@ impl<E: Endpoint> Index<'_, E> {
                 };
                 if tree.grow(batch, head, (root, entry), spare).await? {
                     room.spare = None;
-                    self.state.note_linked();
+                    self.state.leases.note_linked();
                     return Ok(true);
                 }
                 continue;
@@ -381,13 +380,13 @@ impl<E: Endpoint> Index<'_, E> {
                     return Ok(true);
                 }
                 Listed::Split(sibling) => {
-                    self.state.note_linked();
+                    self.state.leases.note_linked();
                     self.note_split_node(level, entry.low, sibling);
                     (level, entry, attempt) = (level + 1, sibling, 0);
                     room.counter = None;
                 }
                 Listed::SpareLost(node) => {
-                    self.state.note_linked();
+                    self.state.leases.note_linked();
                     self.state.forget_leases(node);
                     known = at;
                 }

@@ -2,13 +2,10 @@
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_leaf::change::{LeafChange, SplitRequest};
-use farleaf_leaf::{Critical, LeafBuffer, LeafLease, LeaseShape, Look};
-use farleaf_region::allocation::{ChunkAllocator, Placement};
-use farleaf_region::members::MemberState;
+use farleaf_leaf::{Course, Critical, LeafBuffer, LeaseShape, Look};
 use farleaf_region::{RegionError, queue};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_types::RemoteAddr;
 
-use super::course::Course;
 use super::in_turn::Queue;
 use super::read::one_leaf_of;
 use super::{Index, Rare};
@@ -248,18 +245,20 @@ impl<E: Endpoint> Index<'_, E> {
         (key, value): (u64, u64),
     ) -> Result<Room, IndexError> {
         let node = hint.addr.node();
-        let sibling = self.state.take_leaf_for(node);
+        let sibling = self.state.leases.take_for(node);
         let Some(sibling) = sibling else {
             self.unlock(batch, hint.addr).await?;
             return Ok(self
-                .lease_more(node)
+                .state
+                .leases
+                .lease_more(&self.access, LeaseShape::leaves(self.access.geometry), node)
                 .await
                 .map_or_else(Room::None, |()| Room::Leased));
         };
         let made = self.split_into(batch, leaf, (hint, sibling), (key, value));
         let made = made.await;
         // Linked to, or lost, or the session is broken: nobody waits for it any more.
-        self.state.note_linked();
+        self.state.leases.note_linked();
         made
     }
 
@@ -384,52 +383,6 @@ impl<E: Endpoint> Index<'_, E> {
         if let Some(counter) = self.state.underfull_counter.or_else(of_model) {
             batch.fetch_add(counter, 1);
         }
-    }
-
-    /// Leases another chunk of leaves: on the node of the leaf that is split, so that a split is
-    /// one batch; where there is no room, on the emptiest of the others. If it is cut off, or the
-    /// fabric fails, the session may own a chunk that its lease does not know of; the caller is in
-    /// a critical time because of that.
-    #[cold]
-    async fn lease_more(&self, node: NodeId) -> Result<(), RegionError> {
-        let access = &self.access;
-        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-        let geometry = access.geometry;
-        let lease_on = async |node| {
-            let leaf_count = geometry.chunk_leaf_count();
-            let allocator = allocator.on(node);
-            let leased = allocator.lease_leaves(access.table, geometry.slots(), leaf_count);
-            leased.await
-        };
-        // U5: a node that is draining takes no more.
-        let is_open = access.layout.members().state(node) == Some(MemberState::Active);
-        let mut leased = None;
-        if is_open {
-            leased = Some(lease_on(node).await);
-        }
-        if !matches!(leased, Some(Ok(_) | Err(RegionError::Fabric(_)))) {
-            let mut placement = Placement::read(&allocator, access.layout).await?;
-            let mut has_more = !is_open || placement.rule_out(node);
-            while has_more {
-                let other = placement.emptiest();
-                let claimed = lease_on(other).await;
-                let is_full = matches!(claimed, Err(RegionError::Full { .. }));
-                // U4: that one is gone says nothing of the leaf, nor of the others.
-                let error = claimed.as_ref().err();
-                let is_lost = error.and_then(RegionError::lost_node) == Some(other);
-                has_more = (is_full || is_lost) && placement.rule_out(other);
-                if !is_lost {
-                    leased = Some(claimed);
-                }
-            }
-        }
-        let leased = leased.expect("the home takes chunks as long as there is a pool");
-        let leased = leased?;
-        self.state.stand_in(node, leased.0.node());
-        let exhausted = self.state.extend_lease(access, leased);
-        // Nobody else can free what is retired in a chunk that is leased.
-        let shape = LeaseShape::leaves(geometry);
-        LeafLease::give_exhausted(access, shape, exhausted).await
     }
 }
 

@@ -5,11 +5,10 @@ use core::cell::Cell;
 use std::sync::Arc;
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::Look;
+use farleaf_leaf::{Course, Look};
 use farleaf_region::PoolLayout;
 use farleaf_types::RemoteAddr;
 
-use super::course::Course;
 use super::{Index, IndexState};
 use crate::IndexError;
 use crate::hint::Candidates;

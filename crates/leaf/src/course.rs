@@ -15,42 +15,48 @@
 //! trained leaves left of the first hint, and hops from retired leaves by how often leaves are
 //! retired.
 
-use farleaf_leaf::recovery::RETIRED_HOP_COUNT_MAX;
-use farleaf_leaf::{Contradiction, Look};
+use crate::recovery::RETIRED_HOP_COUNT_MAX;
+use crate::{Contradiction, Look};
 
-use crate::hint::Hint;
-
-/// What has to be known of the way so far.
-#[derive(Debug, Default)]
-pub(super) struct Course {
+/// What has to be known of the way so far; `L` is a lower fence.
+#[derive(Debug)]
+pub struct Course<L = u64> {
     /// Lower fence of the leaf that the last link to the right came from; `None`: there was none
     /// yet, it is not known, or a retired leaf came after it.
-    low: Option<u64>,
+    low: Option<L>,
     /// A leaf was met that begins before the key and ends before it.
     went_right: bool,
     /// How often.
-    pub(super) link_count: u32,
+    pub link_count: u32,
     /// Hops to the left that are left, once there was one.
     left_hop_count: Option<u32>,
     /// Retired leaves since the last hop to the left.
     retired_hop_count: u32,
 }
 
-impl Course {
+impl<L> Default for Course<L> {
+    fn default() -> Self {
+        Self {
+            low: None,
+            went_right: false,
+            link_count: 0,
+            left_hop_count: None,
+            retired_hop_count: 0,
+        }
+    }
+}
+
+impl<L: Ord> Course<L> {
     /// Goes on from a leaf that does not cover the key, as its look (neither [`Look::Here`] nor
-    /// [`Look::Torn`]) says. `low` is its lower fence, if known.
+    /// [`Look::Torn`]) says. `low` is its lower fence, if known; `parent` the number of the trained
+    /// leaf that led there.
     ///
     /// # Errors
     /// The leaves contradict each other.
-    pub(super) fn leave(
-        &mut self,
-        hint: Hint,
-        low: Option<u64>,
-        look: Look,
-    ) -> Result<(), Contradiction> {
+    pub fn leave(&mut self, parent: u32, low: Option<L>, look: Look) -> Result<(), Contradiction> {
         match look {
             Look::Right(_) => {
-                if let (Some(before), Some(low)) = (self.low, low)
+                if let (Some(before), Some(low)) = (&self.low, &low)
                     && low <= before
                 {
                     return Err(Contradiction::LinkToTheLeft);
@@ -71,7 +77,7 @@ impl Course {
                     return Err(Contradiction::KeyPassed);
                 }
                 // From the first trained leaf's synonyms one more leads to that leaf itself.
-                let left = self.left_hop_count.unwrap_or(hint.parent.saturating_add(1));
+                let left = self.left_hop_count.unwrap_or(parent.saturating_add(1));
                 let Some(left) = left.checked_sub(1) else {
                     return Err(Contradiction::NothingFurtherLeft);
                 };
@@ -86,66 +92,59 @@ impl Course {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farleaf_types::{NodeId, RemoteAddr};
-
-    fn at(parent: u32) -> Hint {
-        Hint {
-            addr: RemoteAddr::new(NodeId(0), 1000),
-            parent,
-        }
-    }
+    use farleaf_types::RemoteAddr;
 
     const LINK: RemoteAddr = RemoteAddr::NULL;
 
     #[test]
     fn links_to_the_right_must_lead_to_higher_fences() {
-        let mut course = Course::default();
+        let mut course = Course::<u64>::default();
         for low in [None, Some(0), Some(1), Some(7)] {
-            assert_eq!(course.leave(at(0), low, Look::Right(LINK)), Ok(()));
+            assert_eq!(course.leave(0, low, Look::Right(LINK)), Ok(()));
         }
         for low in [7, 3] {
-            let left = course.leave(at(0), Some(low), Look::Right(LINK));
+            let left = course.leave(0, Some(low), Look::Right(LINK));
             assert_eq!(left, Err(Contradiction::LinkToTheLeft));
         }
     }
 
     #[test]
     fn a_successor_of_a_retired_leaf_may_begin_further_left() {
-        let mut course = Course::default();
-        assert_eq!(course.leave(at(0), Some(50), Look::Right(LINK)), Ok(()));
-        assert_eq!(course.leave(at(0), Some(60), Look::Retired(LINK)), Ok(()));
-        assert_eq!(course.leave(at(0), Some(40), Look::Right(LINK)), Ok(()));
+        let mut course = Course::<u64>::default();
+        assert_eq!(course.leave(0, Some(50), Look::Right(LINK)), Ok(()));
+        assert_eq!(course.leave(0, Some(60), Look::Retired(LINK)), Ok(()));
+        assert_eq!(course.leave(0, Some(40), Look::Right(LINK)), Ok(()));
     }
 
     #[test]
     fn there_is_no_way_back_once_a_leaf_began_before_the_key() {
-        let mut course = Course::default();
-        assert_eq!(course.leave(at(9), Some(90), Look::Left), Ok(()));
-        assert_eq!(course.leave(at(8), Some(10), Look::Right(LINK)), Ok(()));
-        let back = course.leave(at(8), Some(90), Look::Left);
+        let mut course = Course::<u64>::default();
+        assert_eq!(course.leave(9, Some(90), Look::Left), Ok(()));
+        assert_eq!(course.leave(8, Some(10), Look::Right(LINK)), Ok(()));
+        let back = course.leave(8, Some(90), Look::Left);
         assert_eq!(back, Err(Contradiction::KeyPassed));
     }
 
     #[test]
     fn hops_to_the_left_end_at_the_first_trained_leaf() {
         for parent in [0, 3] {
-            let mut course = Course::default();
+            let mut course = Course::<u64>::default();
             for hop in 0..=parent {
-                let left = course.leave(at(parent - hop), None, Look::Left);
+                let left = course.leave(parent - hop, None, Look::Left);
                 assert_eq!(left, Ok(()), "{hop} hops from trained leaf {parent}");
             }
-            let left = course.leave(at(0), None, Look::Left);
+            let left = course.leave(0, None, Look::Left);
             assert_eq!(left, Err(Contradiction::NothingFurtherLeft));
         }
     }
 
     #[test]
     fn retired_leaves_are_followed_as_far_as_there_can_be_loads() {
-        let mut course = Course::default();
+        let mut course = Course::<u64>::default();
         for _ in 0..RETIRED_HOP_COUNT_MAX {
-            assert_eq!(course.leave(at(0), None, Look::Retired(LINK)), Ok(()));
+            assert_eq!(course.leave(0, None, Look::Retired(LINK)), Ok(()));
         }
-        let next = course.leave(at(0), None, Look::Retired(LINK));
+        let next = course.leave(0, None, Look::Retired(LINK));
         assert_eq!(next, Err(Contradiction::RetiredInCircles));
     }
 }
