@@ -428,6 +428,7 @@ impl From<TableOptionArguments> for TableOptions {
             layer: arguments.index,
             fill_percent: arguments.fill,
             epsilon_keys: arguments.epsilon,
+            ..Self::default()
         }
     }
 }

@@ -232,6 +232,7 @@ fn load_into(
         layer: config.layer,
         fill_percent: config.fill_percent,
         epsilon_keys: config.epsilon_keys,
+        ..TableOptions::default()
     };
     let advance = |done| progress.advance(done);
     pools.load(&options, keys.loaded(), loaded_value, advance)

@@ -49,6 +49,7 @@ pub(super) fn fill(
             layer: config.layer,
             fill_percent: config.fill_percent,
             epsilon_keys: config.epsilon_keys,
+            ..TableOptions::default()
         };
         let table = session.create_table(TABLE_NAME, &options)?;
         if load_count > 0 {

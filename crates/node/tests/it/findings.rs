@@ -3,7 +3,7 @@
 
 use farleaf_leaf::LeafBuffer;
 use farleaf_node::audit::Finding;
-use farleaf_region::catalog::{self, ENTRY_SIZE_WORDS};
+use farleaf_region::catalog::{self, ENTRY_SIZE_WORDS, TableKind};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
@@ -201,7 +201,7 @@ fn a_chunk_that_nobody_needs_is_found() {
     let place = scene.pool.layout.chunk_entry(chunk);
     let generation = scene.entry.root.spare();
     let other = generation + 1;
-    let slots = scene.entry.record.slots;
+    let slots = scene.entry.record.kind.slots().expect("of words");
     let unnamed = |generation| Finding::ChunkOfNoLoad {
         chunk,
         table,
@@ -425,7 +425,7 @@ fn a_catalog_that_is_damaged_is_found() {
     scene.write(copy, &[0]);
 
     let mut record = scene.entry.record.clone();
-    record.slots = 9;
+    record.kind = TableKind::Words { slots: 9 };
     scene.write(entry.offset(1), &record.encode_body(scene.entry.root));
     let found = scene.findings();
     assert_eq!(found[0], Finding::SlotsUnknown { table, slots: 9 });

@@ -145,7 +145,8 @@ pub(crate) fn access<'a, E>(
     LeafAccess {
         endpoint,
         layout,
-        geometry: LeafGeometry::new(entry.record.slots.into()).expect("made here"),
+        geometry: LeafGeometry::new(entry.record.kind.slots().expect("of words").into())
+            .expect("made here"),
         table: entry.record.id,
         owner,
     }
@@ -159,7 +160,8 @@ impl<'a, E: Endpoint> Client<'a, E> {
         owner: OwnerWord,
         entry: &CatalogEntry,
     ) -> Result<Self, IndexError> {
-        let geometry = LeafGeometry::new(entry.record.slots.into()).expect("made here");
+        let geometry = LeafGeometry::new(entry.record.kind.slots().expect("of words").into())
+            .expect("made here");
         let directory = read_snapshot(endpoint, layout, geometry, entry.record.id, entry.root);
         let directory = block_on(directory, || 0)?;
         let layer = Layer::new(layer_kind(entry), directory.into());

@@ -80,7 +80,8 @@ impl Scene {
     }
 
     pub(crate) fn geometry(&self) -> LeafGeometry {
-        LeafGeometry::new(self.entry.record.slots.into()).expect("made here")
+        LeafGeometry::new(self.entry.record.kind.slots().expect("of words").into())
+            .expect("made here")
     }
 
     /// A leaf's image, to change.

@@ -179,7 +179,8 @@ fn lease<E: farleaf_fabric::Endpoint>(
     owner: farleaf_types::OwnerWord,
 ) -> bool {
     let entry = find(pool, "records").expect("it is there");
-    let geometry = LeafGeometry::new(entry.record.slots.into()).expect("made here");
+    let geometry =
+        LeafGeometry::new(entry.record.kind.slots().expect("of words").into()).expect("made here");
     let allocator = ChunkAllocator::new(endpoint, &pool.layout, owner);
     let leaf_count = geometry.chunk_leaf_count();
     let leased = allocator.lease_leaves(entry.record.id, geometry.slots(), leaf_count);

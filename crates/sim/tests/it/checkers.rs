@@ -81,7 +81,8 @@ impl Scene {
         LeafAccess {
             endpoint: &self.endpoint,
             layout: &self.node.layout,
-            geometry: LeafGeometry::new(self.entry.record.slots.into()).expect("made here"),
+            geometry: LeafGeometry::new(self.entry.record.kind.slots().expect("of words").into())
+                .expect("made here"),
             table: self.entry.record.id,
             owner: self.owner,
         }
