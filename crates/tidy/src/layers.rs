@@ -29,6 +29,7 @@ pub const LAYERS: &[Layer] = &[
     layer("types", &[]),
     layer("executor", &[]),
     layer("model", &[]),
+    layer("key", &[]),
     layer("tidy", &[]),
     layer("chart", &[]),
     layer("fabric", &["types", "executor"]),
