@@ -85,6 +85,12 @@ impl SegmentBuilder {
         Some(segment)
     }
 
+    /// Forgets all pending points. The builder then is ready for new input, which may begin at any
+    /// x.
+    pub(crate) fn abandon(&mut self) {
+        self.xs_relative.clear();
+    }
+
     /// Number of points in the segment that is not closed yet.
     pub fn pending_count(&self) -> u32 {
         self.xs_relative.len() as u32

@@ -1,0 +1,214 @@
+//! Where one leaf ends and the next begins, and a byte that says it.
+
+use crate::strings::segment::{StringLine, StringSegment};
+
+/// The boundary before a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Boundary<'a> {
+    /// The last key of the leaf before, below the fence; `None` if it is not known, or there is
+    /// none.
+    pub last: Option<&'a [u8]>,
+    /// The leaf's lower fence.
+    pub fence: &'a [u8],
+    /// The leaf's first key, not below the fence; the fence if it is not known.
+    pub first: &'a [u8],
+}
+
+impl<'a> Boundary<'a> {
+    /// Nothing is known of the keys on both sides.
+    pub fn alone(fence: &'a [u8]) -> Self {
+        Self {
+            last: None,
+            fence,
+            first: fence,
+        }
+    }
+}
+
+/// A boundary in positions. A threshold in `last + 1..=first` parts the keys on both sides; if that
+/// is empty, none does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    pub(super) last: i64,
+    pub(super) fence: i64,
+    pub(super) first: i64,
+}
+
+impl Interval {
+    pub(super) fn of(segment: &StringSegment, boundary: Boundary<'_>, shift: u32) -> Self {
+        let fence = segment.position(boundary.fence, shift);
+        let position = |key| segment.position(key, shift);
+        Self {
+            last: boundary.last.map_or(fence - 1, position).min(fence),
+            fence,
+            first: position(boundary.first).max(fence),
+        }
+    }
+}
+
+/// Grid points that a residual can be off: a threshold is at most one beyond the predicted fence.
+const RESIDUAL_ROOM: f64 = i8::MAX as f64 - 1.0;
+
+/// How finely positions are counted for residuals of a byte: as finely as one can still hold errors
+/// of `epsilon` leaves. Beyond 126 leaves residuals saturate, and leaves are predicted wrong.
+pub fn byte_shift(epsilon: f64) -> u32 {
+    let shift = (RESIDUAL_ROOM / epsilon.max(0.5)).log2().floor();
+    shift.clamp(0.0, 8.0) as u32
+}
+
+/// The residuals of a segment's leaves: for leaf i the threshold on positions, in units of
+/// 2^-`shift` leaves (at most 8, asserted), from which on a key belongs to it or to a later leaf,
+/// minus i. That of the first does not count.
+///
+/// Needs a boundary for each leaf, in order (asserted). A threshold lies as near to the prediction
+/// of the fence as the keys on both sides allow: so these are predicted right, and of what is not
+/// there yet as little wrong as can be. Where the predictions of both sides are one, the left side's
+/// keys cost one more leaf.
+pub fn byte_residuals<'a>(
+    segment: &StringSegment,
+    boundaries: impl IntoIterator<Item = Boundary<'a>>,
+    shift: u32,
+) -> Vec<i8> {
+    let mut residuals = Vec::with_capacity(segment.parts().leaf_count as usize);
+    let mut threshold_before = i64::MIN;
+    for (index, boundary) in boundaries.into_iter().enumerate() {
+        if index == 0 {
+            residuals.push(i8::MIN);
+            continue;
+        }
+        let interval = Interval::of(segment, boundary, shift);
+        let threshold = interval.fence.max(interval.last + 1).min(interval.first);
+        let base = (index as i64) << shift;
+        let threshold = (base + i64::from(residual(threshold, base))).max(threshold_before);
+        residuals.push(residual(threshold, base));
+        threshold_before = threshold;
+    }
+    let leaf_count = segment.parts().leaf_count as usize;
+    assert_eq!(residuals.len(), leaf_count, "one boundary per leaf");
+    residuals
+}
+
+/// What a byte holds of a threshold. Held back by the threshold before it, one may be out of its
+/// reach: then the leaf is predicted wrong, which its fences tell.
+fn residual(threshold: i64, base: i64) -> i8 {
+    (threshold - base).clamp(i8::MIN.into(), i8::MAX.into()) as i8
+}
+
+/// The leaf that a coordinate belongs to by residuals, of which there is at least one.
+#[inline]
+pub(super) fn find_by_bytes(
+    line: &StringLine,
+    coordinate: u64,
+    residuals: &[i8],
+    shift: u32,
+) -> u32 {
+    let position = line.position(coordinate, shift);
+    let last = residuals.len() as i64 - 1;
+    let threshold = |leaf: i64| (leaf << shift) + i64::from(residuals[leaf as usize]);
+    let pointed = (position >> shift).clamp(0, last);
+    // The residual of the leaf that the line points to tells how far the line is off near it.
+    let corrected = position.saturating_sub(i64::from(residuals[pointed as usize]));
+    let mut leaf = (corrected >> shift).clamp(0, last);
+    while leaf > 0 && position < threshold(leaf) {
+        leaf -= 1;
+    }
+    while leaf < last && position >= threshold(leaf + 1) {
+        leaf += 1;
+    }
+    leaf as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strings::Alphabet;
+    use crate::strings::segment::StringSegmentParts;
+
+    /// Decimal numbers of 19 digits behind `k`, 1000 a leaf.
+    fn segment(leaf_count: u32) -> StringSegment {
+        let parts = StringSegmentParts {
+            first_fence: b"k0000000000000000000".to_vec(),
+            prefix_size: 1,
+            alphabet: Alphabet::Decimal,
+            slope: 1e-3,
+            intercept: 0.0,
+            leaf_count,
+            error_max: 1.0,
+        };
+        StringSegment::from_parts(parts).expect("a segment")
+    }
+
+    fn key(number: u64) -> Vec<u8> {
+        format!("k{number:019}").into_bytes()
+    }
+
+    /// Promise: the keys on both sides of a fence are predicted right, wherever in the gap the fence
+    /// is, as long as the grid has a point between them; and what is not there yet is predicted wrong
+    /// only between the fence and the nearest of these.
+    #[test]
+    fn residuals_part_the_keys_on_both_sides() {
+        let (shift, unit) = (5, 1000 / 32);
+        let segment = segment(4);
+        for fence_in_gap in [1, unit - 1, unit, 2 * unit, 90] {
+            let keys: Vec<[Vec<u8>; 3]> = (0..4)
+                .map(|leaf| {
+                    let (last, first) = (leaf * 1000 + 40, leaf * 1000 + 130);
+                    [last, last + fence_in_gap, first].map(key)
+                })
+                .collect();
+            let boundaries = keys.iter().map(|[last, fence, first]| Boundary {
+                last: Some(last),
+                fence,
+                first,
+            });
+            let residuals = byte_residuals(&segment, boundaries, shift);
+            let find = |key: &[u8]| {
+                find_by_bytes(&segment.line(), segment.coordinate(key), &residuals, shift)
+            };
+            for ([last, fence, first], leaf) in keys.iter().zip(0_u32..).skip(1) {
+                assert_eq!((find(last), find(first)), (leaf - 1, leaf));
+                let threshold = (i64::from(leaf) << shift) + i64::from(residuals[leaf as usize]);
+                assert!((segment.position(fence, shift) - threshold).abs() <= 1);
+            }
+        }
+    }
+
+    /// Promise: where no grid point lies in the gap, the leaf's own keys are predicted right.
+    #[test]
+    fn a_gap_that_is_too_narrow_costs_the_left_side() {
+        let segment = segment(2);
+        let (last, fence, first) = (key(1002), key(1003), key(1004));
+        let boundary = Boundary {
+            last: Some(&last),
+            fence: &fence,
+            first: &first,
+        };
+        let residuals = byte_residuals(&segment, [Boundary::alone(b"k"), boundary], 5);
+        let find =
+            |key: &[u8]| find_by_bytes(&segment.line(), segment.coordinate(key), &residuals, 5);
+        assert_eq!(find(&first), 1);
+        assert_eq!(find(&last), 1);
+        assert_eq!(find(&key(990)), 0);
+    }
+
+    /// Any residuals give a leaf that is there.
+    #[test]
+    fn any_residuals_end_the_search() {
+        let line = segment(3).line();
+        for residuals in [[i8::MIN; 3], [i8::MAX; 3], [127, -128, 127], [0, 127, -128]] {
+            for coordinate in [0, 1, 1000, 2000, u64::MAX] {
+                for shift in [0, 8] {
+                    assert!(find_by_bytes(&line, coordinate, &residuals, shift) < 3);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_grid_is_as_fine_as_a_byte_allows() {
+        assert_eq!(
+            [2.67, 4.0, 1.33, 15.0, 1e9].map(byte_shift),
+            [5, 4, 6, 3, 0]
+        );
+    }
+}

@@ -1,0 +1,70 @@
+//! Coordinates and positions are monotone.
+
+use farleaf_model::strings::{Alphabet, StringModelError, StringSegment, StringSegmentParts};
+use proptest::prelude::*;
+
+use crate::strings::samples::{string, strings};
+
+proptest! {
+    /// Of two strings, the greater one has no smaller coordinate, in any alphabet.
+    #[test]
+    fn coordinates_are_monotone(strings in strings(60)) {
+        for alphabet in Alphabet::ALL {
+            let coordinates = strings.iter().map(|string| alphabet.coordinate(string));
+            prop_assert!(coordinates.is_sorted(), "{alphabet:?}");
+        }
+    }
+
+    /// Nor has it behind a prefix, or a smaller position, whatever the line: with any parts that are
+    /// not refused, any strings, and any unit.
+    #[test]
+    fn positions_are_monotone(
+        strings in strings(40),
+        fence in string(),
+        prefix_size in 0_u16..20,
+        code in 0_u8..9,
+        slope in prop_oneof![0.0..1e-12, 0.0..1.0, any::<f64>()],
+        intercept in prop_oneof![-70.0_f32..70.0, any::<f32>()],
+        shift in 0_u32..=8,
+    ) {
+        let (Ok(alphabet), true) = (Alphabet::from_code(code), usize::from(prefix_size) <= fence.len())
+        else {
+            return Ok(());
+        };
+        let parts = StringSegmentParts {
+            first_fence: fence,
+            prefix_size,
+            alphabet,
+            slope,
+            intercept,
+            leaf_count: 7,
+            error_max: 1.0,
+        };
+        let segment = match StringSegment::from_parts(parts) {
+            Ok(segment) => segment,
+            Err(error) => {
+                prop_assert!(matches!(error, StringModelError::Number { .. }), "{error}");
+                return Ok(());
+            }
+        };
+        prop_assert!(strings.iter().map(|key| segment.coordinate(key)).is_sorted());
+        prop_assert!(strings.iter().map(|key| segment.position(key, shift)).is_sorted());
+        for key in &strings {
+            let (from, to) = segment.predicted_range(key);
+            prop_assert!(from <= to && to < 7);
+        }
+    }
+
+    /// Strings of an alphabet's own bytes, as many as fit, each have a coordinate of their own, in
+    /// their order.
+    #[test]
+    fn listed_bytes_are_told_apart(
+        left in prop::collection::vec(b'0'..=b'9', 8),
+        right in prop::collection::vec(b'0'..=b'9', 8),
+    ) {
+        for alphabet in Alphabet::ALL {
+            let coordinates = [&left, &right].map(|string| alphabet.coordinate(string));
+            prop_assert_eq!(coordinates[0].cmp(&coordinates[1]), left.cmp(&right), "{:?}", alphabet);
+        }
+    }
+}

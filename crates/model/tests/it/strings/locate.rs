@@ -1,0 +1,233 @@
+//! Leaves are found, and never further off than the bound.
+
+use farleaf_model::strings::{
+    PackedBlock, Residuals, StringDirectory, StringModelError, StringSegment,
+};
+use proptest::prelude::*;
+
+use crate::strings::samples::{Sample, all_shapes, string, strings};
+
+/// What became of lookups of keys that are there.
+#[derive(Debug, Default)]
+struct Tally {
+    single: usize,
+    pair: usize,
+    wrong: usize,
+}
+
+/// Locates every key and those besides: all within the predicted range, which has the leaf, give or
+/// take a leaf at each end.
+fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> Tally {
+    let mut tally = Tally::default();
+    let leaf_of = |key: &Vec<u8>| sample.fences.partition_point(|fence| fence <= key) as u32 - 1;
+    for (index, key) in sample.keys.iter().chain(others).enumerate() {
+        let leaf = leaf_of(key);
+        let located = directory.locate(key);
+        let (from, to) = directory.predicted_range(key);
+        assert!(
+            (from..=to).contains(&leaf),
+            "{key:?}: {leaf} not in {from} to {to}"
+        );
+        let leaves = directory.leaves_of(directory.segment_of(key));
+        let last = located.also.unwrap_or(located.leaf);
+        assert!(leaves.contains(&located.leaf) && leaves.contains(&last));
+        assert!(last - located.leaf <= 1);
+        assert!(
+            located.leaf + 1 >= from && located.leaf <= to + 1,
+            "{key:?}: {located:?} against {from} to {to}"
+        );
+        if index < sample.keys.len() {
+            match (located.leaf == leaf, located.also) {
+                (true, None) => tally.single += 1,
+                (_, Some(also)) if located.leaf == leaf || also == leaf => tally.pair += 1,
+                _ => tally.wrong += 1,
+            }
+        }
+    }
+    tally
+}
+
+/// Directories of each kind.
+fn directories(sample: &Sample, epsilon: f64) -> [StringDirectory; 3] {
+    let segments = sample.segments(epsilon, 4096);
+    let residuals = [
+        Residuals::None,
+        sample.bytes(&segments, epsilon),
+        sample.blocks(&segments),
+    ];
+    residuals.map(|residuals| StringDirectory::build(&segments, residuals).expect("trained"))
+}
+
+/// Keys of every shape are located within the bound, by every kind of residuals.
+#[test]
+fn locate_keeps_the_bound_on_all_shapes() {
+    for (_, keys) in all_shapes(2000) {
+        for record_count in [1, 2, 6, 30] {
+            let sample = Sample::new(&keys, record_count);
+            for epsilon in [0.5, 2.67, 30.0] {
+                for directory in directories(&sample, epsilon) {
+                    check(&sample, &directory, &[]);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// So are random strings, present or not.
+    #[test]
+    fn locate_keeps_the_bound_on_random_strings(
+        keys in strings(120),
+        others in prop::collection::vec(string(), 0..60),
+        record_count in 1_usize..5,
+        epsilon in 0.0..8.0,
+    ) {
+        let sample = Sample::new(&keys, record_count);
+        for directory in directories(&sample, epsilon) {
+            check(&sample, &directory, &others);
+        }
+    }
+
+    /// Keys on both sides of a fence are located on their side by residual bytes, wherever positions
+    /// tell them apart.
+    #[test]
+    fn bytes_are_exact_where_positions_differ(keys in strings(120), record_count in 1_usize..5) {
+        let sample = Sample::new(&keys, record_count);
+        let segments = sample.segments(2.67, 4096);
+        let residuals = sample.bytes(&segments, 2.67);
+        let Residuals::Bytes { shift, .. } = residuals else {
+            unreachable!("bytes were asked for");
+        };
+        let directory = StringDirectory::build(&segments, residuals).expect("trained");
+        for leaf in 1..sample.fences.len() {
+            let (last, first) = (&keys[leaf * record_count - 1], &keys[leaf * record_count]);
+            let segment = directory.segment_of(first);
+            let position = |key| segments[segment].position(key, shift);
+            if directory.segment_of(last) != segment || position(last) < position(first) {
+                prop_assert!(directory.locate(first).leaf as usize >= leaf);
+                prop_assert!((directory.locate(last).leaf as usize) < leaf);
+            }
+        }
+    }
+
+    /// Any words are blocks: whatever they are, a leaf of the segment is located.
+    #[test]
+    fn any_blocks_and_residuals_locate_some_leaf(
+        keys in strings(100),
+        words in prop::collection::vec(any::<[u64; 2]>(), 100),
+        bytes in prop::collection::vec(any::<i8>(), 100),
+        shift in 0_u32..=8,
+    ) {
+        let sample = Sample::new(&keys, 1);
+        let segments = sample.segments(30.0, 4096);
+        let counts = segments.iter().map(|segment| segment.parts().leaf_count);
+        let block_count = counts.map(PackedBlock::count_for).sum();
+        let blocks = words.into_iter().take(block_count).map(PackedBlock::from_words).collect();
+        let residuals = bytes.into_iter().take(sample.fences.len()).collect();
+        for residuals in [Residuals::Packed { blocks }, Residuals::Bytes { shift, residuals }] {
+            let directory = StringDirectory::build(&segments, residuals).expect("as many");
+            for key in &keys {
+                let leaves = directory.leaves_of(directory.segment_of(key));
+                let located = directory.locate(key);
+                prop_assert!(leaves.contains(&located.leaf));
+                prop_assert!(located.also.is_none_or(|also| also == located.leaf + 1));
+                prop_assert!(located.also.is_none_or(|also| leaves.contains(&also)));
+            }
+        }
+    }
+}
+
+/// One record a leaf, keys of YCSB: at most 0.6 bytes of metadata for each, all counted; of 1000
+/// gets, 40 read a second leaf, and 2 are predicted wrong, at the most.
+#[test]
+fn single_records_take_half_a_byte() {
+    let shapes = all_shapes(200_000);
+    for name in ["ycsb", "hex", "binary", "sequential", "identifiers"] {
+        let (_, keys) = shapes
+            .iter()
+            .find(|shape| shape.0 == name)
+            .expect("a shape");
+        let sample = Sample::new(keys, 1);
+        let segments = sample.segments(30.0, 4096);
+        let blocks = sample.blocks(&segments);
+        let directory = StringDirectory::build(&segments, blocks).expect("trained");
+        let size_bytes = directory.size_bytes() as f64 / keys.len() as f64;
+        assert!(size_bytes <= 0.6, "{name}: {size_bytes} B/key");
+        let tally = check(&sample, &directory, &[]);
+        assert!(tally.pair * 25 <= keys.len(), "{name}: {tally:?}");
+        assert!(tally.wrong * 500 <= keys.len(), "{name}: {tally:?}");
+    }
+}
+
+/// Six records a leaf, a byte for each leaf: at least 98 % of keys are located right.
+#[test]
+fn six_records_take_a_third_of_a_byte() {
+    let (name, keys) = &all_shapes(100_000)[0];
+    let sample = Sample::new(keys, 6);
+    let segments = sample.segments(2.67, 4096);
+    let residuals = sample.bytes(&segments, 2.67);
+    let directory = StringDirectory::build(&segments, residuals).expect("trained");
+    let size_bytes = directory.size_bytes() as f64 / keys.len() as f64;
+    assert!(size_bytes <= 0.34, "{name}: {size_bytes} B/key");
+    let tally = check(&sample, &directory, &[]);
+    assert!(tally.single * 50 >= keys.len() * 49, "{name}: {tally:?}");
+}
+
+/// What does not fit together is refused, and says what was expected.
+#[test]
+fn directories_are_checked() {
+    let sample = Sample::new(&all_shapes(100)[0].1, 1);
+    let segments = sample.segments(0.5, 20);
+    let build = |segments: &[StringSegment], residuals: Residuals| {
+        StringDirectory::build(segments, residuals).map(|directory| directory.leaf_count())
+    };
+    let bytes = |shift, count| Residuals::Bytes {
+        shift,
+        residuals: vec![0; count],
+    };
+    assert_eq!(build(&segments, bytes(5, 100)), Ok(100));
+    assert_eq!(
+        build(&[], Residuals::None),
+        Err(StringModelError::NoSegment)
+    );
+    assert_eq!(
+        build(&segments, bytes(9, 100)),
+        Err(StringModelError::Shift { shift: 9 })
+    );
+    assert!(matches!(
+        build(&segments, bytes(5, 99)),
+        Err(StringModelError::Residuals {
+            expected: 100,
+            actual: 99,
+            ..
+        })
+    ));
+    assert!(matches!(
+        build(&segments, Residuals::Packed { blocks: Vec::new() }),
+        Err(StringModelError::Residuals { actual: 0, .. })
+    ));
+    let twice = [&segments[..1], &segments].concat();
+    assert_eq!(
+        build(&twice, Residuals::None),
+        Err(StringModelError::Order { segment: 1 })
+    );
+}
+
+/// The numbers of segments and leaves lead to each other.
+#[test]
+fn segments_and_leaves_are_numbered() {
+    let sample = Sample::new(&all_shapes(2000)[0].1, 1);
+    let segments = sample.segments(2.67, 100);
+    let directory = StringDirectory::build(&segments, Residuals::None).expect("trained");
+    assert_eq!(directory.segment_count(), segments.len());
+    let mut leaf = 0;
+    for (index, segment) in segments.iter().enumerate() {
+        let leaves = directory.leaves_of(index);
+        assert_eq!(leaves, leaf..leaf + segment.parts().leaf_count);
+        assert_eq!(directory.segment_of(&segment.parts().first_fence), index);
+        assert_eq!(directory.segment_of_leaf(leaves.start), index);
+        assert_eq!(directory.segment_of_leaf(leaves.end - 1), index);
+        leaf = leaves.end;
+    }
+    assert_eq!(directory.leaf_count(), leaf);
+}
