@@ -37,8 +37,8 @@
 //! `segment` is one line and its prediction; `region` the set of all lines that fit the points so
 //! far, in exact arithmetic; `builder` the stream that closes segments; `upper` the search for a
 //! segment. [`recursive`] has XStore's two-level models, which the memory node trains: a top model
-//! of one line or several, and under it lines of their own kind. [`strings`] has the same lines over
-//! byte strings: what makes numbers of them, and what finds a leaf by them.
+//! of one line or several, and under it lines of their own kind. [`strings`] has the same lines
+//! over byte strings: what makes numbers of them, and what finds a leaf by them.
 //!
 //! # Papers, and where we deviate
 //!

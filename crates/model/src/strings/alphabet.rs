@@ -1,11 +1,11 @@
 //! Alphabets: how the bytes behind a prefix become one number.
 //!
 //! A coordinate reads a string as the digits of a number, most significant first, and stops when 64
-//! bits are full. Digits of base 256 take any byte, but of keys like `user:0012345` each uses ten of
-//! 256 values: between 9 and the next decade's 0 lie 246 values that never come, on every level, and
-//! what is a straight line to people is stairs to the model. So an alphabet lists the bytes that
-//! count, and a byte's digit is its rank among them; fewer values a digit are more digits a number,
-//! too.
+//! bits are full. Digits of base 256 take any byte, but of keys like `user:0012345` each uses ten
+//! of 256 values: between 9 and the next decade's 0 lie 246 values that never come, on every level,
+//! and what is a straight line to people is stairs to the model. So an alphabet lists the bytes
+//! that count, and a byte's digit is its rank among them; fewer values a digit are more digits a
+//! number, too.
 
 use crate::strings::error::StringModelError;
 

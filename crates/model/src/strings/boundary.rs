@@ -62,8 +62,8 @@ pub fn byte_shift(epsilon: f64) -> u32 {
 ///
 /// Needs a boundary for each leaf, in order (asserted). A threshold lies as near to the prediction
 /// of the fence as the keys on both sides allow: so these are predicted right, and of what is not
-/// there yet as little wrong as can be. Where the predictions of both sides are one, the left side's
-/// keys cost one more leaf.
+/// there yet as little wrong as can be. Where the predictions of both sides are one, the left
+/// side's keys cost one more leaf.
 pub fn byte_residuals<'a>(
     segment: &StringSegment,
     boundaries: impl IntoIterator<Item = Boundary<'a>>,
@@ -142,9 +142,9 @@ mod tests {
         format!("k{number:019}").into_bytes()
     }
 
-    /// Promise: the keys on both sides of a fence are predicted right, wherever in the gap the fence
-    /// is, as long as the grid has a point between them; and what is not there yet is predicted wrong
-    /// only between the fence and the nearest of these.
+    /// Promise: the keys on both sides of a fence are predicted right, wherever in the gap the
+    /// fence is, as long as the grid has a point between them; and what is not there yet is
+    /// predicted wrong only between the fence and the nearest of these.
     #[test]
     fn residuals_part_the_keys_on_both_sides() {
         let (shift, unit) = (5, 1000 / 32);

@@ -6,10 +6,10 @@
 //! # What a shorter prefix costs
 //!
 //! A fence that does not share the prefix shortens it, and all coordinates change: the pending
-//! leaves are fitted anew. That is never often. An alphabet looks at `symbol_count_max` bytes behind
-//! the prefix, 8 to 19; when the prefix has become shorter by as many since the second leaf, the
-//! first two fences, which had that much more in common, have one coordinate, and the alphabet has
-//! failed. So a segment of n leaves costs an alphabet at most n * (1 + `symbol_count_max`)
+//! leaves are fitted anew. That is never often. An alphabet looks at `symbol_count_max` bytes
+//! behind the prefix, 8 to 19; when the prefix has become shorter by as many since the second leaf,
+//! the first two fences, which had that much more in common, have one coordinate, and the alphabet
+//! has failed. So a segment of n leaves costs an alphabet at most n * (1 + `symbol_count_max`)
 //! admissions, each of constant time, amortized, and all of them 107 a leaf: the whole is linear in
 //! the number of fences, and in their bytes. That is the worst; of what came out of a radix tree
 //! (numbers, hashes) a prefix becomes shorter after some 10, 100, 1,000 leaves, and all refits
@@ -98,8 +98,8 @@ impl StringSegmentBuilder {
 
     /// Adds the next leaf's lower fence, which must be greater than the one before it (asserted).
     ///
-    /// Returns the closed segment when the fence does not fit into it, or when it is full: the fence
-    /// then is the first of the next one.
+    /// Returns the closed segment when the fence does not fit into it, or when it is full: the
+    /// fence then is the first of the next one.
     pub fn push(&mut self, fence: &[u8]) -> Option<StringSegment> {
         if self.windows.is_empty() {
             self.start(fence);
@@ -148,8 +148,8 @@ impl StringSegmentBuilder {
         }
     }
 
-    /// Takes the fence in if a candidate can; those that cannot are out. If none can, all that could
-    /// until now are left closed.
+    /// Takes the fence in if a candidate can; those that cannot are out. If none can, all that
+    /// could until now are left closed.
     fn admit(&mut self, fence: &[u8]) -> bool {
         if self.pending_count() == self.leaf_count_max {
             return false;
@@ -195,16 +195,12 @@ impl StringSegmentBuilder {
             candidate.close();
         }
         let best = self.candidates.iter().filter_map(Candidate::measure);
-        let best = best.min_by(|(_, left), (_, right)| left.total_cmp(right));
-        let (line, error) = best.expect("some alphabet held all pending leaves");
-        let leaf_count = self
-            .candidates
-            .iter()
-            .find_map(|candidate| match &candidate.state {
-                State::Closed(segment) => Some(segment.point_count),
-                State::Running | State::Out => None,
-            });
-        let leaf_count = leaf_count.expect("some alphabet held all pending leaves");
+        let best = best.min_by(|left, right| left.error.total_cmp(&right.error));
+        let Measured {
+            line,
+            error,
+            leaf_count,
+        } = best.expect("some alphabet held all pending leaves");
         // The intercept was rounded to 24 bits.
         let tolerance = rounding_tolerance(self.epsilon, leaf_count) + self.epsilon * 1e-7;
         assert!(
@@ -283,13 +279,11 @@ impl Fit {
         } else {
             self.lines.finish()
         };
-        match closed {
-            Some(segment) => Err(segment),
-            None => {
-                self.coordinates.push(coordinate);
-                Ok(())
-            }
+        if let Some(segment) = closed {
+            return Err(segment);
         }
+        self.coordinates.push(coordinate);
+        Ok(())
     }
 
     fn clear(&mut self) {
@@ -358,7 +352,7 @@ impl Candidate {
     }
 
     /// The line as it will be stored, and its error; `None` if it was out before.
-    fn measure(&self) -> Option<(StringLine, f64)> {
+    fn measure(&self) -> Option<Measured> {
         let State::Closed(segment) = &self.state else {
             return None;
         };
@@ -368,8 +362,20 @@ impl Candidate {
             intercept: segment.intercept as f32,
             alphabet: self.alphabet,
         };
-        Some((line, line.measure_error_max(&self.fit.coordinates)))
+        Some(Measured {
+            line,
+            error: line.measure_error_max(&self.fit.coordinates),
+            leaf_count: segment.point_count,
+        })
     }
+}
+
+/// A line over all pending leaves.
+#[derive(Debug)]
+struct Measured {
+    line: StringLine,
+    error: f64,
+    leaf_count: u32,
 }
 
 #[cfg(test)]

@@ -157,8 +157,8 @@ impl StringDirectory {
         }
     }
 
-    /// Every leaf that a key may be in given its segment's error, first and last number: L3, without
-    /// residuals.
+    /// Every leaf that a key may be in given its segment's error, first and last number: L3,
+    /// without residuals.
     pub fn predicted_range(&self, key: &[u8]) -> (u32, u32) {
         let segment = self.routes.find(key);
         let entry = &self.entries[segment];

@@ -3,22 +3,23 @@
 //! A residual has to be as wide as the model's error, so that four bits would leave a grid of two
 //! leaves, or models with so little error that they took more room than residuals. The *step* from
 //! one threshold to the next does not depend on the error at all: it is one leaf on average. So 30
-//! leaves are a block of 16 bytes: the first one's threshold in full (12 bits), then for each of the
-//! others which of 16 steps leads to it.
+//! leaves are a block of 16 bytes: the first one's threshold in full (12 bits), then for each of
+//! the others which of 16 steps leads to it.
 //!
 //! A threshold may be anywhere in its gap, between the last key before it and the first behind. So
-//! steps are chosen together: all thresholds that some choice of steps reaches are carried from leaf
-//! to leaf, and at the block's end one is walked back from. Of random keys, one a leaf, nearly
+//! steps are chosen together: all thresholds that some choice of steps reaches are carried from
+//! leaf to leaf, and at the block's end one is walked back from. Of random keys, one a leaf, nearly
 //! every gap is hit that contains a grid point at all.
 //!
-//! Step 0 is no step: the leaf has no threshold of its own, and is a *pair* with the one before. A key
-//! that is predicted between their neighbours' thresholds may be in either, and who looks for it
-//! reads both, which lie side by side. Of random keys, one a leaf, 0.9 % of leaves are joined so. A
-//! second one in a row is not, unless nothing tells it apart: its threshold is taken as near to the
-//! gap as a step leads, so that no leaf is far off.
+//! Step 0 is no step: the leaf has no threshold of its own, and is a *pair* with the one before. A
+//! key that is predicted between their neighbours' thresholds may be in either, and who looks for
+//! it reads both, which lie side by side. Of random keys, one a leaf, 0.9 % of leaves are joined
+//! so. A second one in a row is not, unless nothing tells it apart: its threshold is taken as near
+//! to the gap as a step leads, so that no leaf is far off.
 //!
-//! Cost of encoding: 15 tests for each unit of each gap, so at most 15 * 2^`SHIFT` a leaf and the
-//! model's error, over a segment.
+//! Cost of encoding: 15 tests for each unit of each gap, so on average at most 15 * 2^`SHIFT` a
+//! leaf and the model's error, over a segment; where leaves are not hit, as many again for each,
+//! over the last gap of the block that was.
 
 use crate::strings::boundary::{Boundary, Interval};
 use crate::strings::segment::{StringLine, StringSegment};
@@ -32,8 +33,8 @@ const ANCHOR_MAX: i64 = (1 << (ANCHOR_BITS - 1)) - 1;
 const ANCHOR_MIN: i64 = -ANCHOR_MAX - 1;
 /// Bits of a step's number.
 const STEP_BITS: u32 = 4;
-/// Units of each step: geometric, up to six leaves. The sequence was chosen among some twenty by how
-/// many gaps of exponentially distributed width it hits.
+/// Units of each step: geometric, up to six leaves. The sequence was chosen among some twenty by
+/// how many gaps of exponentially distributed width it hits.
 const STEPS: [i64; 1 << STEP_BITS] = [0, 2, 3, 4, 6, 9, 13, 19, 28, 40, 59, 85, 124, 181, 264, 384];
 const STEP_MIN: i64 = STEPS[1];
 const STEP_MAX: i64 = STEPS[STEPS.len() - 1];
@@ -96,8 +97,8 @@ impl PackedBlock {
     }
 
     /// Walks from threshold to threshold, of `leaf_count` leaves from 1 on, as long as `rest`, the
-    /// distance of a position from the first one, reaches them: the last leaf reached, and whether it
-    /// is a pair with the one before.
+    /// distance of a position from the first one, reaches them: the last leaf reached, and whether
+    /// it is a pair with the one before.
     #[inline]
     fn walk(self, mut rest: i64, leaf_count: usize) -> (usize, bool) {
         let mut steps = u128::from(self.words[0]) | u128::from(self.words[1]) << u64::BITS;
@@ -278,8 +279,8 @@ impl Encoder {
             && self.is_reached[layer.offset + (threshold - layer.start) as usize]
     }
 
-    /// From the last leaf to the first, of the thresholds that lead on, takes the one nearest to the
-    /// fence, so that keys that are not there yet are predicted right, too.
+    /// From the last leaf to the first, of the thresholds that lead on, takes the one nearest to
+    /// the fence, so that keys that are not there yet are predicted right, too.
     fn walk_back(&self, intervals: &[Interval], base: i64) -> PackedBlock {
         let last = self.layers.len() - 1;
         let layer = self.layers[last];
@@ -325,8 +326,8 @@ mod tests {
         let mut threshold = block.anchor();
         for leaf in 1..count {
             // The distance at which the walk reaches the leaf.
-            let reached =
-                (threshold..).find(|value| block.walk(value - block.anchor(), count).0 >= leaf);
+            let reached = (threshold..=threshold + STEP_MAX)
+                .find(|value| block.walk(value - block.anchor(), count).0 >= leaf);
             threshold = reached.expect("steps end");
             let (at, is_pair) = block.walk(threshold - block.anchor(), leaf + 1);
             assert_eq!(at, leaf);
@@ -375,8 +376,8 @@ mod tests {
         assert_eq!(block.walk(i64::MAX, 1), (0, false));
     }
 
-    /// Steps into gaps of one grid point are found if there are any, though only one first threshold
-    /// of forty leads there, and not the one next to the fence.
+    /// Steps into gaps of one grid point are found if there are any, though only one first
+    /// threshold of forty leads there, and not the one next to the fence.
     #[test]
     fn narrow_gaps_are_hit() {
         let steps = [10, 12, 4, 8, 6, 1, 15, 1];

@@ -131,7 +131,8 @@ impl StringRoutes {
             + upper
     }
 
-    /// How many fences, but for the first, have smaller heads than the distinct one with this index.
+    /// How many fences, but for the first, have smaller heads than the distinct one with this
+    /// index.
     #[inline]
     fn start(&self, distinct: usize) -> usize {
         if self.starts.is_empty() {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use crate::strings::samples::{Sample, all_shapes, segments_of, strings};
 
 /// Each segment stands for the next leaves, all are covered, fences begin with its prefix, ascend
-/// strictly in coordinates and are predicted within `error_max`, which keeps the bound; stored parts
-/// make the same segment.
+/// strictly in coordinates and are predicted within `error_max`, which keeps the bound; stored
+/// parts make the same segment.
 fn check(name: &str, fences: &[Vec<u8>], epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
     let segments = segments_of(fences, epsilon, leaf_count_max);
     let context = format!("{name}, epsilon {epsilon}, at most {leaf_count_max} leaves");

@@ -1,6 +1,9 @@
 //! Coordinates and positions are monotone.
 
-use farleaf_model::strings::{Alphabet, StringModelError, StringSegment, StringSegmentParts};
+use farleaf_model::strings::{
+    Alphabet, PackedBlock, Residuals, StringDirectory, StringModelError, StringSegment,
+    StringSegmentParts,
+};
 use proptest::prelude::*;
 
 use crate::strings::samples::{string, strings};
@@ -15,8 +18,9 @@ proptest! {
         }
     }
 
-    /// Nor has it behind a prefix, or a smaller position, whatever the line: with any parts that are
-    /// not refused, any strings, and any unit.
+    /// Nor has it behind a prefix, or a smaller position, whatever the line: with any parts that
+    /// are not refused, any strings, and any unit; and whatever the line and its residuals are, a
+    /// leaf of it is located.
     #[test]
     fn positions_are_monotone(
         strings in strings(40),
@@ -27,10 +31,11 @@ proptest! {
         intercept in prop_oneof![-70.0_f32..70.0, any::<f32>()],
         shift in 0_u32..=8,
     ) {
-        let (Ok(alphabet), true) = (Alphabet::from_code(code), usize::from(prefix_size) <= fence.len())
-        else {
+        let Ok(alphabet) = Alphabet::from_code(code) else {
+            prop_assert_eq!(code, 8);
             return Ok(());
         };
+        let prefix_size = prefix_size.min(fence.len() as u16);
         let parts = StringSegmentParts {
             first_fence: fence,
             prefix_size,
@@ -49,9 +54,20 @@ proptest! {
         };
         prop_assert!(strings.iter().map(|key| segment.coordinate(key)).is_sorted());
         prop_assert!(strings.iter().map(|key| segment.position(key, shift)).is_sorted());
-        for key in &strings {
-            let (from, to) = segment.predicted_range(key);
-            prop_assert!(from <= to && to < 7);
+        let bytes = Residuals::Bytes {
+            shift,
+            residuals: vec![1, -2, 3, -128, 127, 0, 5],
+        };
+        let blocks = vec![PackedBlock::from_words([0x1234_5678_9abc_def0, u64::MAX])];
+        for residuals in [Residuals::None, bytes, Residuals::Packed { blocks }] {
+            let directory = StringDirectory::build(&[segment.clone()], residuals)?;
+            for key in &strings {
+                let (from, to) = directory.predicted_range(key);
+                prop_assert!(from <= to && to < 7);
+                prop_assert_eq!((from, to), segment.predicted_range(key));
+                let located = directory.locate(key);
+                prop_assert!(located.leaf < 7 && located.also.is_none_or(|also| also < 7));
+            }
         }
     }
 
@@ -64,7 +80,8 @@ proptest! {
     ) {
         for alphabet in Alphabet::ALL {
             let coordinates = [&left, &right].map(|string| alphabet.coordinate(string));
-            prop_assert_eq!(coordinates[0].cmp(&coordinates[1]), left.cmp(&right), "{:?}", alphabet);
+            let orders = (coordinates[0].cmp(&coordinates[1]), left.cmp(&right));
+            prop_assert_eq!(orders.0, orders.1, "{:?}", alphabet);
         }
     }
 }

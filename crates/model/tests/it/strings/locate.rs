@@ -1,7 +1,8 @@
 //! Leaves are found, and never further off than the bound.
 
 use farleaf_model::strings::{
-    PackedBlock, Residuals, StringDirectory, StringModelError, StringSegment,
+    Boundary, PackedBlock, Residuals, StringDirectory, StringModelError, StringSegment,
+    byte_residuals, byte_shift, packed_blocks,
 };
 use proptest::prelude::*;
 
@@ -88,8 +89,8 @@ proptest! {
         }
     }
 
-    /// Keys on both sides of a fence are located on their side by residual bytes, wherever positions
-    /// tell them apart.
+    /// Keys on both sides of a fence are located on their side by residual bytes, wherever
+    /// positions tell them apart.
     #[test]
     fn bytes_are_exact_where_positions_differ(keys in strings(120), record_count in 1_usize..5) {
         let sample = Sample::new(&keys, record_count);
@@ -132,6 +133,37 @@ proptest! {
                 prop_assert!(leaves.contains(&located.leaf));
                 prop_assert!(located.also.is_none_or(|also| also == located.leaf + 1));
                 prop_assert!(located.also.is_none_or(|also| leaves.contains(&also)));
+            }
+        }
+    }
+}
+
+/// Of fences alone, with no key known on either side, residuals of both kinds keep the bound, and
+/// fences are located in their own leaves by bytes wherever positions tell them apart.
+#[test]
+fn fences_alone_are_enough() {
+    for (name, keys) in all_shapes(2000) {
+        let sample = Sample::new(&keys, 6);
+        let segments = sample.segments(2.67, 4096);
+        let shift = byte_shift(3.0);
+        let (mut residuals, mut blocks, mut fences) = (Vec::new(), Vec::new(), &*sample.fences);
+        for segment in &segments {
+            let leaves;
+            (leaves, fences) = fences.split_at(segment.parts().leaf_count as usize);
+            let boundaries = || leaves.iter().map(|fence| Boundary::alone(fence));
+            residuals.extend(byte_residuals(segment, boundaries(), shift));
+            blocks.extend(packed_blocks(segment, boundaries()));
+        }
+        let packed = StringDirectory::build(&segments, Residuals::Packed { blocks });
+        check(&sample, &packed.expect("trained"), &[]);
+        let bytes = StringDirectory::build(&segments, Residuals::Bytes { shift, residuals });
+        let bytes = bytes.expect("trained");
+        check(&sample, &bytes, &[]);
+        for (leaf, pair) in sample.fences.windows(2).enumerate() {
+            let segment = &segments[bytes.segment_of(&pair[0])];
+            let [left, right] = [&pair[0], &pair[1]].map(|fence| segment.position(fence, shift));
+            if left < right || bytes.segment_of_leaf(leaf as u32 + 1) > bytes.segment_of(&pair[0]) {
+                assert_eq!(bytes.locate(&pair[0]).leaf as usize, leaf, "{name}");
             }
         }
     }

@@ -109,7 +109,8 @@ fn identifier(random: u64) -> Vec<u8> {
 pub(super) struct Sample {
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) record_count: usize,
-    /// The lower fence of each leaf: the empty string, then the shortest that tells the leaves apart.
+    /// The lower fence of each leaf: the empty string, then the shortest that tells the leaves
+    /// apart.
     pub(super) fences: Vec<Vec<u8>>,
 }
 
@@ -139,8 +140,8 @@ impl Sample {
             let first = leaf * self.record_count;
             Boundary {
                 last: first.checked_sub(1).map(|last| &*self.keys[last]),
-                fence: &*self.fences[leaf],
-                first: &*self.keys[first],
+                fence: &self.fences[leaf],
+                first: &self.keys[first],
             }
         };
         leaves.map(boundary).collect()
