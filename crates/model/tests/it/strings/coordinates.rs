@@ -60,7 +60,7 @@ proptest! {
         };
         let blocks = vec![PackedBlock::from_words([0x1234_5678_9abc_def0, u64::MAX])];
         for residuals in [Residuals::None, bytes, Residuals::Packed { blocks }] {
-            let directory = StringDirectory::build(&[segment.clone()], residuals)?;
+            let directory = StringDirectory::build(std::slice::from_ref(&segment), residuals)?;
             for key in &strings {
                 let (from, to) = directory.predicted_range(key);
                 prop_assert!(from <= to && to < 7);
