@@ -6,6 +6,10 @@
 //! | 1 | purpose (8), slots per leaf (8), generation (16), table id (32) |
 //! | 2..8 | free leaves, one bit each; holds only while nobody leases the chunk |
 //!
+//! A chunk of value blocks has their size class in the place of slots, and its bits, one for each
+//! piece, hold at all times: what is marked is free (A8). A chunk of an extent has its position in
+//! that extent in the place of the generation.
+//!
 //! Words 1 to 7 are written only by who holds word 0.
 
 use farleaf_types::{OwnerWord, TableId};
@@ -53,6 +57,30 @@ pub enum ChunkPurpose {
     Rings,
     /// Models of a table that the node trains, and their translation tables.
     Models,
+    /// Value blocks of a table of byte strings, one by one.
+    Blocks {
+        /// Into how many pieces it is cut, as a number of `farleaf-block`.
+        class: u8,
+    },
+    /// Part of a value block that takes whole chunks side by side.
+    Extent {
+        /// How many chunks of that block lie before it.
+        position: u16,
+    },
+}
+
+impl ChunkPurpose {
+    /// Of the chunk that lies so many behind the first of those that are claimed together for this.
+    #[must_use]
+    pub fn behind_first(self, offset: u64) -> Self {
+        match self {
+            Self::Extent { .. } => {
+                let position = u16::try_from(offset).expect("a value block has less chunks");
+                Self::Extent { position }
+            }
+            same => same,
+        }
+    }
 }
 
 /// What a chunk's block says.
@@ -89,6 +117,17 @@ impl FreeLeaves {
         self.0[(index / 64) as usize] |= 1 << (index % 64);
     }
 
+    /// Marks a leaf as in use.
+    pub fn remove(&mut self, index: u64) {
+        self.0[(index / 64) as usize] &= !(1 << (index % 64));
+    }
+
+    /// Whether a leaf is marked as free; one that a chunk cannot have is not.
+    pub fn contains(&self, index: u64) -> bool {
+        let word = self.0.get((index / 64) as usize);
+        word.is_some_and(|word| word >> (index % 64) & 1 != 0)
+    }
+
     /// How many are free.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
@@ -112,6 +151,8 @@ pub fn purpose_word(purpose: ChunkPurpose, table: TableId) -> u64 {
         ChunkPurpose::Inner { generation } => (4, 0, generation),
         ChunkPurpose::Rings => (5, 0, 0),
         ChunkPurpose::Models => (6, 0, 0),
+        ChunkPurpose::Blocks { class } => (7, class, 0),
+        ChunkPurpose::Extent { position } => (8, 0, position),
     };
     number << 56 | u64::from(slots) << 48 | u64::from(generation) << 32 | u64::from(table.0)
 }
@@ -129,6 +170,10 @@ impl ChunkEntry {
             4 => Some(ChunkPurpose::Inner { generation }),
             5 => Some(ChunkPurpose::Rings),
             6 => Some(ChunkPurpose::Models),
+            7 => Some(ChunkPurpose::Blocks { class: slots }),
+            8 => Some(ChunkPurpose::Extent {
+                position: generation,
+            }),
             _ => None,
         };
         let mut free = FreeLeaves::default();
@@ -167,6 +212,12 @@ mod tests {
         };
         let body = ChunkEntry::encode_body(purpose, TableId(0x12_3456), FreeLeaves::first(65));
         assert_eq!(body, [0x0210_ABCD_0012_3456, u64::MAX, 1, 0, 0, 0, 0]);
+        let word = |purpose| purpose_word(purpose, TableId(0x12_3456));
+        let blocks = ChunkPurpose::Blocks { class: 23 };
+        assert_eq!(word(blocks), 0x0717_0000_0012_3456);
+        let extent = ChunkPurpose::Extent { position: 0 };
+        assert_eq!(word(extent.behind_first(0x0400)), 0x0800_0400_0012_3456);
+        assert_eq!(blocks.behind_first(3), blocks);
     }
 
     #[test]
@@ -182,6 +233,8 @@ mod tests {
             ChunkPurpose::Inner { generation: 5 },
             ChunkPurpose::Rings,
             ChunkPurpose::Models,
+            ChunkPurpose::Blocks { class: 3 },
+            ChunkPurpose::Extent { position: 1024 },
         ];
         for purpose in purposes {
             let mut words = [0; CHUNK_ENTRY_SIZE_WORDS];
@@ -206,5 +259,10 @@ mod tests {
         }
         assert_eq!(free.iter(341).collect::<Vec<_>>(), [0, 63, 64, 340]);
         assert_eq!(free.count(), 5);
+        free.remove(63);
+        assert_eq!(
+            [62, 63, 64, 383, 384].map(|index| free.contains(index)),
+            [false, false, true, true, false]
+        );
     }
 }

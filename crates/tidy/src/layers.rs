@@ -36,6 +36,7 @@ pub const LAYERS: &[Layer] = &[
     layer("message", &["types", "executor", "fabric"]),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
+    layer("block", &["types", "executor", "fabric", "region"]),
     layer(
         "index",
         &["types", "executor", "model", "fabric", "region", "leaf"],

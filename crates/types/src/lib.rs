@@ -15,7 +15,7 @@ mod identity;
 pub use address::{
     BLOCK_SIZE_BYTES, BLOCK_SIZE_WORDS, NodeId, RemoteAddr, WORD_SIZE_BYTES, WordAddr,
 };
-pub use checksum::crc32c;
+pub use checksum::{crc32c, crc32c_bytes};
 pub use identity::{Incarnation, OwnerWord, SequenceNumber, SessionId, TableId};
 
 // Layouts are written as native words and read back as bytes by the checksum; both sides of a pool

@@ -141,6 +141,8 @@ impl<E: Endpoint> Auditor<'_, E> {
             }
             // Z3. Which of them are in use only the node's process knows.
             Some(ChunkPurpose::Models) if table.has_node_writes() => {}
+            // BV6: what of them is in use, holders and pages tell, which are not looked at here.
+            Some(ChunkPurpose::Blocks { .. } | ChunkPurpose::Extent { .. }) => {}
             Some(ChunkPurpose::Free | ChunkPurpose::Rings | ChunkPurpose::Models) | None => {
                 self.findings.push(Finding::PurposeUnknown { chunk: index });
             }

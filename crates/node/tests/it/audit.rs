@@ -38,6 +38,9 @@ pub(crate) fn usage(pool: &Pool) -> Usage {
             ChunkPurpose::Snapshot { .. } => usage.snapshots += 1,
             ChunkPurpose::Inner { .. } => usage.inner += 1,
             ChunkPurpose::Rings | ChunkPurpose::Models => unreachable!("nobody makes calls"),
+            ChunkPurpose::Blocks { .. } | ChunkPurpose::Extent { .. } => {
+                unreachable!("keys and values are words")
+            }
         }
     }
     usage

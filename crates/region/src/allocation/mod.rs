@@ -16,7 +16,12 @@
 //!   smaller, it is read as their number.
 //! - **A7.** Each node has a chunk table of its own, and chunks side by side are of one node. Who
 //!   spreads chunks over the nodes chooses for each claim ([`Placement`]).
+//! - **A8.** The free bits of a chunk of value blocks hold at all times, from its claim on: a piece
+//!   that is marked is free. Chunks of one extent are claimed from the first on, and become free
+//!   from the last on (those of one batch by posting order, F2): whatever a crash leaves of it is
+//!   its first chunks, but for what one batch had begun.
 
+mod extents;
 mod free_space;
 mod placement;
 mod table;
@@ -33,10 +38,12 @@ use crate::RegionError;
 use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
 use crate::members::MemberState;
+pub use extents::Freed;
 pub use free_space::{ChunkRange, Others};
 use free_space::{FreeSpace, Source};
 pub use placement::Placement;
 pub use table::ChunkTable;
+use words::Claimed;
 
 /// Verbs after which a batch that gives chunks back is posted.
 const GIVE_BACK_VERB_COUNT: u64 = 48;
@@ -137,7 +144,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         let choose = |space: &FreeSpace| space.most(wanted, others, self.source);
         let least = others.piece_count + others.single_count + 1;
         let result = self
-            .claim_chosen(&mut batch, choose, least, (purpose, table), None)
+            .claim_chosen(&mut batch, choose, least, (purpose, table).into(), None)
             .await;
         self.count(&mut batch);
         result
@@ -161,7 +168,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             Ok(None) => {
                 let choose = |space: &FreeSpace| space.whole(count, others, self.source);
                 let least = others.piece_count + others.single_count + count;
-                self.claim_chosen(&mut batch, choose, least, (purpose, table), None)
+                self.claim_chosen(&mut batch, choose, least, (purpose, table).into(), None)
                     .await
             }
             Ok(Some(range)) => Ok(range),
@@ -184,7 +191,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         }
         while let Some(first) = self.grow(batch, count, None).await? {
             let range = ChunkRange { first, count };
-            if self.take(batch, range, purpose, table).await? {
+            if self.take(batch, range, (purpose, table).into()).await? {
                 return Ok(Some(range));
             }
         }
@@ -198,7 +205,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         batch: &mut Batch,
         choose: impl Fn(&FreeSpace) -> Option<ChunkRange>,
         wanted: u64,
-        (purpose, table): (ChunkPurpose, TableId),
+        claimed: Claimed,
         mut known: Option<Vec<ChunkEntry>>,
     ) -> Result<ChunkRange, RegionError> {
         let mut attempt = 0;
@@ -214,7 +221,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             let untouched_count = space.untouched_count(range);
             let range = range.of(self.region.node);
             if self.reach(batch, range, untouched_count).await?
-                && self.take(batch, range, purpose, table).await?
+                && self.take(batch, range, claimed).await?
             {
                 return Ok(range);
             }
@@ -276,8 +283,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         let mut batch = Batch::new();
         let result = match self.grow(&mut batch, count, Some(range.end())).await {
             Ok(Some(first)) => {
-                self.take(&mut batch, ChunkRange { first, count }, purpose, table)
-                    .await
+                let range = ChunkRange { first, count };
+                self.take(&mut batch, range, (purpose, table).into()).await
             }
             Ok(None) => Ok(false),
             Err(error) => Err(error),
@@ -344,8 +351,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             }
         }
         let choose = |space: &FreeSpace| space.whole(1, Others::default(), self.source);
+        let claimed = Claimed::pieces(purpose, table, piece_count);
         let range = self
-            .claim_chosen(batch, choose, 1, (purpose, table), Some(entries))
+            .claim_chosen(batch, choose, 1, claimed, Some(entries))
             .await?;
         Ok((range.first, FreeLeaves::first(piece_count)))
     }

@@ -10,7 +10,37 @@ use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves}
 use crate::layout::ChunkIndex;
 
 /// Chunk blocks that are read or swapped with one batch.
-const BATCH_CHUNK_COUNT: u64 = 512;
+pub(super) const BATCH_CHUNK_COUNT: u64 = 512;
+
+/// What chunks are claimed for, and what their blocks say from then on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claimed {
+    pub(super) purpose: ChunkPurpose,
+    pub(super) table: TableId,
+    pub(super) free: FreeLeaves,
+}
+
+impl From<(ChunkPurpose, TableId)> for Claimed {
+    fn from((purpose, table): (ChunkPurpose, TableId)) -> Self {
+        Self {
+            purpose,
+            table,
+            free: FreeLeaves::default(),
+        }
+    }
+}
+
+impl Claimed {
+    /// A chunk of so many pieces. A8: value blocks are free until they are taken one by one; of
+    /// what else there is, who leases the chunk knows.
+    pub(super) fn pieces(purpose: ChunkPurpose, table: TableId, piece_count: u64) -> Self {
+        let mut claimed = Self::from((purpose, table));
+        if matches!(purpose, ChunkPurpose::Blocks { .. }) {
+            claimed.free = FreeLeaves::first(piece_count);
+        }
+        claimed
+    }
+}
 
 impl<E: Endpoint> ChunkAllocator<'_, E> {
     pub(super) async fn alloc_num(&self, batch: &mut Batch) -> Result<u64, RegionError> {
@@ -53,10 +83,8 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         &self,
         batch: &mut Batch,
         range: ChunkRange,
-        purpose: ChunkPurpose,
-        table: TableId,
+        claimed: Claimed,
     ) -> Result<bool, RegionError> {
-        let body = ChunkEntry::encode_body(purpose, table, FreeLeaves::default());
         let mut taken: Vec<ChunkIndex> = Vec::new();
         let chunks: Vec<ChunkIndex> = range.iter().collect();
         for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
@@ -91,6 +119,8 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         for part in chunks.chunks(BATCH_CHUNK_COUNT as usize) {
             batch.clear();
             for chunk in part {
+                let purpose = claimed.purpose.behind_first(chunk.0 - range.first.0);
+                let body = ChunkEntry::encode_body(purpose, claimed.table, claimed.free);
                 batch.write(self.layout.chunk_entry(*chunk).offset(1), &body);
             }
             self.endpoint.execute(batch).await?;

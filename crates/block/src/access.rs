@@ -1,0 +1,182 @@
+//! A table's value blocks in the name of one session: the verbs on one block.
+
+use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_region::PoolLayout;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
+
+use crate::content::Content;
+use crate::error::BlockError;
+use crate::header::{BODY_WORD, HEADER_SIZE_WORDS, HOLDER_WORD, Shape, checked_locator};
+use crate::list::{self, CHUNK_SIZE_WORDS, ListPart};
+use crate::pointer::{FatPointer, Form, Site};
+use crate::words::word_count;
+
+/// What one session needs to work on the value blocks of one table.
+#[derive(Debug)]
+pub struct BlockAccess<'a, E> {
+    /// Its way to the pool.
+    pub endpoint: &'a E,
+    /// Where things are.
+    pub layout: &'a PoolLayout,
+    /// Whose blocks.
+    pub table: TableId,
+    /// The session.
+    pub owner: OwnerWord,
+}
+
+impl<E> Clone for BlockAccess<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for BlockAccess<'_, E> {}
+
+/// What a block says of itself, if its words are those that it was written with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    pub(crate) shape: Shape,
+    pub(crate) locator: Vec<u8>,
+    /// Of a list.
+    pub(crate) parts: Vec<ListPart>,
+}
+
+impl<'a, E: Endpoint> BlockAccess<'a, E> {
+    /// Where a pointer leads.
+    ///
+    /// # Errors
+    /// No block can be there, or none with a string of this size.
+    pub(crate) fn site(&self, pointer: FatPointer, size_bytes: u32) -> Result<Site, BlockError> {
+        let word_count = HEADER_SIZE_WORDS + word_count(size_bytes as usize);
+        let has_room = match pointer.form() {
+            Form::Piece(class) => word_count as u64 <= class.size_words(),
+            Form::List(_) => size_bytes as usize <= crate::STRING_SIZE_BYTES_MAX,
+            Form::Extent => {
+                let chunk_count = (word_count as u64).div_ceil(CHUNK_SIZE_WORDS);
+                u16::try_from(chunk_count).is_ok_and(|chunk_count| {
+                    let place = pointer.place();
+                    ListPart { place, chunk_count }.is_possible(self.layout)
+                })
+            }
+        };
+        let site = Site::of(self.layout, pointer);
+        site.filter(|_| has_room).ok_or(BlockError::Impossible {
+            table: self.table,
+            pointer,
+            size_bytes,
+        })
+    }
+
+    /// BV1: posts the WRITE of a block into a piece that this session holds
+    /// ([`BlockStore::take`](crate::BlockStore::take)); before what refers to it, in the same batch
+    /// if that is on the same node. One verb, the block's words but the holder.
+    ///
+    /// Panics if the pointer's form is not the one that the content takes.
+    pub fn post_write(&self, batch: &mut Batch, pointer: FatPointer, content: &Content<'_>) {
+        let Form::Piece(class) = pointer.form() else {
+            panic!("{pointer} is no piece: what takes more is written ahead");
+        };
+        assert!(
+            content.block_word_count() <= class.size_words(),
+            "a block of {} words does not fit at {pointer}",
+            content.block_word_count()
+        );
+        let (at, words) = content.encode(pointer, self.table, None);
+        batch.write(at, &words);
+    }
+
+    /// BV3: posts the WRITE of this session's owner word into a block that is about to be unlinked;
+    /// before the page's switching word, in the same batch if that is on the same node. One verb of
+    /// one word, whatever the block's form.
+    ///
+    /// # Errors
+    /// No block can be there; nothing has been posted.
+    pub fn post_unlink(&self, batch: &mut Batch, pointer: FatPointer) -> Result<(), BlockError> {
+        self.site(pointer, 0)?;
+        batch.write_word(pointer.place().word_at(HOLDER_WORD), self.owner.word());
+        Ok(())
+    }
+
+    pub(crate) fn allocator(&self, node: NodeId) -> ChunkAllocator<'a, E> {
+        ChunkAllocator::new(self.endpoint, self.layout, self.owner).on(node)
+    }
+
+    /// What the block at a place says of itself, which has room for so many words; `None`: it is
+    /// not whole. Two round trips: header, then list and locator.
+    pub(crate) async fn look(
+        &self,
+        batch: &mut Batch,
+        place: RemoteAddr,
+        room_word_count: u64,
+    ) -> Result<Option<Looked>, BatchError> {
+        batch.clear();
+        let read = batch.read(place.word_at(0), HEADER_SIZE_WORDS + 1);
+        self.endpoint.execute(batch).await?;
+        let words = batch.words(read);
+        let (header, first) = ([words[1], words[2]], words[HEADER_SIZE_WORDS]);
+        let Some(shape) = Shape::decode(header[0]) else {
+            return Ok(None);
+        };
+        let body_word_count = if shape.is_list {
+            list::body_word_count(first)
+        } else {
+            Some(word_count(shape.string_size_bytes))
+        };
+        let Some(body_word_count) = body_word_count else {
+            return Ok(None);
+        };
+        let (start, size_bytes) = shape.locator_place(body_word_count);
+        let end = (start + word_count(size_bytes) as u64).max(BODY_WORD + body_word_count as u64);
+        if end > room_word_count {
+            return Ok(None);
+        }
+        batch.clear();
+        let listed = if shape.is_list { body_word_count } else { 0 };
+        let body = batch.read(place.word_at(BODY_WORD), listed);
+        let locator = batch.read(place.word_at(start), word_count(size_bytes));
+        self.endpoint.execute(batch).await?;
+        let body = batch.words(body);
+        let at = (place, self.table);
+        let Some(locator) = checked_locator(at, header, body, batch.words(locator)) else {
+            return Ok(None);
+        };
+        let parts = if shape.is_list {
+            list::decode(body, shape.string_size_bytes)
+        } else {
+            Some(Vec::new())
+        };
+        Ok(parts.map(|parts| Looked {
+            shape,
+            locator,
+            parts,
+        }))
+    }
+
+    /// The parts of the list at a pointer, if that is what is there.
+    pub(crate) async fn list_parts(
+        &self,
+        batch: &mut Batch,
+        pointer: FatPointer,
+    ) -> Result<Option<Vec<ListPart>>, BatchError> {
+        let Form::List(class) = pointer.form() else {
+            return Ok(None);
+        };
+        if Site::of(self.layout, pointer).is_none() {
+            return Ok(None);
+        }
+        let looked = self
+            .look(batch, pointer.place(), class.size_words())
+            .await?;
+        Ok(looked.and_then(|looked| {
+            let is_it = looked.shape.is_list && looked.shape.generation == pointer.generation();
+            is_it.then_some(looked.parts)
+        }))
+    }
+
+    /// The chunk that an extent begins with.
+    pub(crate) fn first_chunk(&self, place: RemoteAddr) -> Option<ChunkIndex> {
+        let chunk = self.layout.chunk_of(place)?;
+        (self.layout.chunk_start(chunk) == place).then_some(chunk)
+    }
+}

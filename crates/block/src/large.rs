@@ -1,0 +1,278 @@
+//! Strings that take whole chunks: extents, and lists of them (BV9).
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkRange, Others};
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
+use farleaf_types::NodeId;
+
+use crate::access::BlockAccess;
+use crate::class::SizeClass;
+use crate::content::{Content, Room};
+use crate::error::BlockError;
+use crate::header::{
+    BODY_WORD, HEADER_SIZE_WORDS, HOLDER_WORD, Role, SHAPE_WORD, Shape, checked_locator,
+};
+use crate::list::{self, ListPart, part_chunk_count};
+use crate::pointer::{FatPointer, Form, Generation};
+use crate::store::BlockStore;
+use crate::words::{extend_words, word_count};
+
+/// Words of a string that are read or written with one batch, 256,000 bytes: with a header and a
+/// locator that is one verb's worth on the wire, and what a network card's buffers are cut for.
+pub(crate) const TRANSFER_SIZE_WORDS: usize = 32_000;
+pub(crate) const TRANSFER_SIZE_BYTES: usize = TRANSFER_SIZE_WORDS * 8;
+
+/// What every extent is claimed as (A8).
+const EXTENT: ChunkPurpose = ChunkPurpose::Extent { position: 0 };
+
+impl BlockStore {
+    /// BV1, for what lies on another node than the page, or takes whole chunks: leases or claims
+    /// room on a node, writes the block, and waits until it is there. Nothing refers to it yet;
+    /// [`put_back`](Self::put_back) if nothing will.
+    ///
+    /// A piece: one round trip, and what [`lease_more`](Self::lease_more) costs if there is none.
+    /// Whole chunks: some 6 round trips, 3 for each 512 chunks, and one for each 256,000 bytes; with
+    /// every piece in which free chunks lie, the chunk table is read once more.
+    ///
+    /// # Errors
+    /// [`BlockError::Full`], with nothing claimed; or the fabric failed: then the session may own
+    /// chunks that it does not know of, and counts as broken.
+    pub async fn write_ahead<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        batch: &mut Batch,
+        node: NodeId,
+        content: &Content<'_>,
+    ) -> Result<FatPointer, BlockError> {
+        match content.room() {
+            Room::Piece(class) => {
+                let pointer = self.take_or_lease(access, node, class).await?;
+                batch.clear();
+                access.post_write(batch, pointer, content);
+                access.endpoint.execute(batch).await?;
+                Ok(pointer)
+            }
+            Room::Chunks(count) => {
+                self.write_large(access, batch, (node, count), content)
+                    .await
+            }
+        }
+    }
+
+    async fn take_or_lease<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        node: NodeId,
+        class: SizeClass,
+    ) -> Result<FatPointer, BlockError> {
+        loop {
+            if let Some(pointer) = self.take(node, class) {
+                return Ok(pointer);
+            }
+            self.lease_more(access, node, class).await?;
+        }
+    }
+
+    async fn write_large<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        batch: &mut Batch,
+        (node, count): (NodeId, u64),
+        content: &Content<'_>,
+    ) -> Result<FatPointer, BlockError> {
+        let spare = self.state.borrow_mut().take_spare(node, count);
+        if let Some(pointer) = spare {
+            access.write_extent(batch, pointer, content).await?;
+            return Ok(pointer);
+        }
+        let allocator = access.allocator(node);
+        let mut claimed = allocator.claim(count, EXTENT, access.table).await;
+        if matches!(claimed, Err(RegionError::Full { .. })) && self.free_spares(access).await? {
+            claimed = allocator.claim(count, EXTENT, access.table).await;
+        }
+        match claimed {
+            Ok(range) => access.fill(batch, range, content).await,
+            Err(RegionError::Full { .. }) => {
+                self.write_list(access, batch, (node, count), content).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn write_list<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        batch: &mut Batch,
+        (node, count): (NodeId, u64),
+        content: &Content<'_>,
+    ) -> Result<FatPointer, BlockError> {
+        let asked_bytes = count.saturating_mul(CHUNK_SIZE_BYTES);
+        let ranges = access.claim_in_pieces(node, content.string().len()).await;
+        let ranges = ranges.map_err(|error| BlockError::of_claim(error, node, asked_bytes))?;
+        let body_word_count = 1 + ranges.len();
+        let words = HEADER_SIZE_WORDS + body_word_count + word_count(content.locator().len());
+        let class = SizeClass::fitting(words as u64).expect("the longest list fits into a chunk");
+        let piece = match self.take_or_lease(access, node, class).await {
+            Ok(piece) => piece,
+            Err(error) => {
+                if error.is_full() {
+                    access.give_back_untouched(&ranges).await?;
+                }
+                return Err(error.asking_for(asked_bytes));
+            }
+        };
+        let list = FatPointer::new(piece.place(), Form::List(class), piece.generation());
+        let locator = list.word().to_le_bytes();
+        let mut rest = content.string();
+        let mut parts = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let place = access.layout.chunk_start(range.first);
+            let chunk_count = u16::try_from(range.count).expect("no more than were wanted");
+            let part = ListPart { place, chunk_count };
+            let (string, after) = rest.split_at(rest.len().min(part.capacity_bytes()));
+            rest = after;
+            let string = Content::new(Role::Part, &locator, string)?;
+            access.fill(batch, range, &string).await?;
+            parts.push(part);
+        }
+        assert!(rest.is_empty(), "{} bytes were left over", rest.len());
+        let (at, words) = content.encode(list, access.table, Some(&list::encode(&parts)));
+        batch.clear();
+        batch.write(at, &words);
+        access.endpoint.execute(batch).await?;
+        Ok(list)
+    }
+}
+
+impl<E: Endpoint> BlockAccess<'_, E> {
+    /// Claims chunks for a string of which no run has enough, the longest runs first; gives back
+    /// what it has got if they are not enough together.
+    async fn claim_in_pieces(
+        &self,
+        node: NodeId,
+        size_bytes: usize,
+    ) -> Result<Vec<ChunkRange>, RegionError> {
+        let allocator = self.allocator(node);
+        let mut ranges = Vec::new();
+        let mut left = size_bytes;
+        while left > 0 {
+            let wanted = part_chunk_count(left);
+            let claimed = allocator.claim_beside(wanted, Others::default(), EXTENT, self.table);
+            match claimed.await {
+                Ok(range) => {
+                    left = left.saturating_sub(list::part_capacity_bytes(range.count));
+                    ranges.push(range);
+                }
+                Err(error) => {
+                    if matches!(error, RegionError::Full { .. }) {
+                        self.give_back_untouched(&ranges).await?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(ranges)
+    }
+
+    async fn give_back_untouched(&self, ranges: &[ChunkRange]) -> Result<(), RegionError> {
+        for range in ranges {
+            let allocator = self.allocator(range.first.node());
+            allocator.give_back_untouched(*range).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the first block into chunks that this session has just claimed, and lets go of them:
+    /// from then on it holds the block, not the chunks (BV6).
+    async fn fill(
+        &self,
+        batch: &mut Batch,
+        range: ChunkRange,
+        content: &Content<'_>,
+    ) -> Result<FatPointer, BlockError> {
+        let place = self.layout.chunk_start(range.first);
+        let first = Generation::default().next();
+        let pointer = FatPointer::new(place, Form::Extent, first);
+        self.write_extent(batch, pointer, content).await?;
+        let allocator = self.allocator(range.first.node());
+        allocator.let_go_of(range).await?;
+        Ok(pointer)
+    }
+
+    /// Writes a block into an extent that this session holds, or whose chunks it has claimed.
+    async fn write_extent(
+        &self,
+        batch: &mut Batch,
+        pointer: FatPointer,
+        content: &Content<'_>,
+    ) -> Result<(), BlockError> {
+        let [shape, check] = content.header(pointer, self.table, None);
+        let mut words = vec![self.owner.word(), shape, check];
+        batch.clear();
+        batch.write(pointer.place().word_at(HOLDER_WORD), &words);
+        words.clear();
+        extend_words(&mut words, content.locator());
+        let behind = BODY_WORD + word_count(content.string().len()) as u64;
+        batch.write(pointer.place().word_at(behind), &words);
+        let mut at = BODY_WORD;
+        for part in content.string().chunks(TRANSFER_SIZE_BYTES) {
+            words.clear();
+            extend_words(&mut words, part);
+            batch.write(pointer.place().word_at(at), &words);
+            self.endpoint.execute(batch).await?;
+            batch.clear();
+            at += words.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Which of a list's parts are still its own: whole, and with its pointer as their locator. One
+    /// round trip, 24 bytes for each.
+    pub(crate) async fn own_parts(
+        &self,
+        batch: &mut Batch,
+        list: FatPointer,
+        parts: &[ListPart],
+    ) -> Result<Vec<FatPointer>, BlockError> {
+        batch.clear();
+        let possible = parts.iter().filter(|part| part.is_possible(self.layout));
+        let headers = possible.map(|part| (part.place, batch.read(part.place.word_at(1), 2)));
+        let headers: Vec<_> = headers.collect();
+        self.endpoint.execute(batch).await?;
+        let is_part = |shape: &Shape| shape.role == Role::Part && !shape.is_list;
+        let headers = headers.into_iter().filter_map(|(place, read)| {
+            let header = [batch.words(read)[0], batch.words(read)[1]];
+            let shape = Shape::decode(header[0]).filter(is_part)?;
+            let string_words = word_count(shape.string_size_bytes);
+            let (start, size_bytes) = shape.locator_place(string_words);
+            let chunk_count = part_chunk_count(shape.string_size_bytes);
+            let part = ListPart {
+                place,
+                chunk_count: u16::try_from(chunk_count).ok()?,
+            };
+            let is_possible = size_bytes == 8 && part.is_possible(self.layout);
+            is_possible.then_some((place, header, shape, start))
+        });
+        let headers: Vec<_> = headers.collect();
+        batch.clear();
+        let reads = headers.into_iter().map(|(place, header, shape, start)| {
+            (place, header, shape, batch.read(place.word_at(start), 1))
+        });
+        let reads: Vec<_> = reads.collect();
+        self.endpoint.execute(batch).await?;
+        let own = reads
+            .into_iter()
+            .filter_map(|(place, header, shape, read)| {
+                let at = (place, self.table);
+                let locator = checked_locator(at, header, &[], batch.words(read))?;
+                let pointer = FatPointer::new(place, Form::Extent, shape.generation);
+                (locator == list.word().to_le_bytes()).then_some(pointer)
+            });
+        Ok(own.collect())
+    }
+}
+
+// A header is written from the holder on.
+const _: () = assert!(HOLDER_WORD == 0 && SHAPE_WORD == 1 && BODY_WORD == 3);

@@ -1,0 +1,292 @@
+//! Pieces of chunks: how a session comes to hold them, and how they become free again.
+//!
+//! A chunk is leased for two round trips only. In these the session writes its owner word into each
+//! piece that it takes and clears that piece's free bit (BV6); from then on it holds the pieces,
+//! not the chunk.
+
+use std::collections::BTreeMap;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_region::RegionError;
+use farleaf_region::allocation::ChunkRange;
+use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
+use farleaf_types::{NodeId, OwnerWord};
+
+use crate::access::BlockAccess;
+use crate::class::SizeClass;
+use crate::error::BlockError;
+use crate::header::{HOLDER_WORD, SHAPE_WORD, generation_of};
+use crate::pointer::{FatPointer, Form, Site};
+use crate::store::BlockStore;
+
+/// Pieces that are leased at once, if a chunk has so many.
+pub const LEASE_PIECE_COUNT: usize = 64;
+/// Pieces of a size that a session keeps; what is beyond goes back.
+pub const KEPT_PIECE_COUNT: usize = 2 * LEASE_PIECE_COUNT;
+
+/// What became of pieces that were to be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marked {
+    /// They are free, as far as the session still held them.
+    Done,
+    /// Somebody leases the chunk just now. To be tried again.
+    Busy,
+}
+
+impl BlockStore {
+    /// Leases pieces of a size on a node, up to 64 of them, of one chunk. Two round trips if the
+    /// chunk that pieces were taken from last has more; else those that finding a chunk takes (the
+    /// node's chunk table is read), and one. 8 bytes read and written for each piece, and 64.
+    ///
+    /// # Errors
+    /// [`BlockError::Full`]; or the fabric failed: then the session may own a chunk that it does
+    /// not know of, and counts as broken.
+    pub async fn lease_more<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        node: NodeId,
+        class: SizeClass,
+    ) -> Result<(), BlockError> {
+        let mut batch = Batch::new();
+        let leased = self.lease_with(&mut batch, access, node, class).await;
+        let counters = access.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        leased
+    }
+
+    async fn lease_with<E: Endpoint>(
+        &self,
+        batch: &mut Batch,
+        access: &BlockAccess<'_, E>,
+        node: NodeId,
+        class: SizeClass,
+    ) -> Result<(), BlockError> {
+        let last = self.state.borrow_mut().shelf(node, class).chunk.take();
+        let again = match last {
+            Some(chunk) => access.lease_again(chunk, class).await?,
+            None => None,
+        };
+        let (chunk, mut free) = match again {
+            Some(leased) => leased,
+            None => match access.lease_any(node, class).await {
+                Err(error) if error.is_full() && self.free_spares(access).await? => {
+                    access.lease_any(node, class).await?
+                }
+                leased => leased?,
+            },
+        };
+        let pieces: Vec<u64> = free
+            .iter(class.piece_count())
+            .take(LEASE_PIECE_COUNT)
+            .collect();
+        let start = access.layout.chunk_start(chunk);
+        batch.clear();
+        let reads: Vec<_> = pieces
+            .iter()
+            .map(|piece| {
+                let place = start.offset_blocks(piece * class.stride_blocks());
+                free.remove(*piece);
+                // BV6: before the bits, and the chunk's owner word, say that they are not free.
+                batch.write_word(place.word_at(HOLDER_WORD), access.owner.word());
+                (place, batch.read(place.word_at(SHAPE_WORD), 1))
+            })
+            .collect();
+        access.post_let_go(batch, chunk, class, free);
+        access.endpoint.execute(batch).await?;
+        let mut state = self.state.borrow_mut();
+        let shelf = state.shelf(node, class);
+        // The first are taken first.
+        let taken = reads.into_iter().rev().map(|(place, read)| {
+            let last = generation_of(batch.words(read)[0]);
+            FatPointer::new(place, Form::Piece(class), last.next())
+        });
+        shelf.pieces.extend(taken);
+        let has_more = free.iter(class.piece_count()).next().is_some();
+        shelf.chunk = has_more.then_some(chunk);
+        Ok(())
+    }
+
+    /// Gives back all that the session does not need: pieces and extents, and what of its limbo is
+    /// over. For who closes; who is to hold nothing then asks [`held`](Self::held) afterwards: what
+    /// others may still read, or was in a chunk that somebody else leased just then, stays with it,
+    /// and is swept when it is fenced (BV8). Costs a [`recycle`](Self::recycle), two round trips for
+    /// each chunk that pieces are given back to, and what zeroing takes (A4).
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn give_back<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+    ) -> Result<(), BlockError> {
+        self.recycle(access).await?;
+        self.free_spares(access).await?;
+        self.give_back_beyond(access, 0).await
+    }
+
+    /// Gives back pieces beyond so many of each size.
+    pub(crate) async fn give_back_beyond<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        count: usize,
+    ) -> Result<(), BlockError> {
+        let excess = self.state.borrow_mut().take_pieces_beyond(count);
+        for ((chunk, class), pieces) in by_chunk(access, excess) {
+            if access.mark_free(chunk, class, &pieces).await? == Marked::Busy {
+                let mut state = self.state.borrow_mut();
+                pieces.into_iter().for_each(|piece| state.shelve(piece));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Pieces by the chunks that they lie in.
+pub(crate) fn by_chunk<E: Endpoint>(
+    access: &BlockAccess<'_, E>,
+    pieces: Vec<FatPointer>,
+) -> BTreeMap<(ChunkIndex, SizeClass), Vec<FatPointer>> {
+    let mut by_chunk: BTreeMap<_, Vec<FatPointer>> = BTreeMap::new();
+    for piece in pieces {
+        let site = Site::of(access.layout, piece);
+        if let (Some(site), Form::Piece(class)) = (site, piece.form()) {
+            by_chunk.entry((site.chunk, class)).or_default().push(piece);
+        }
+    }
+    by_chunk
+}
+
+impl<E: Endpoint> BlockAccess<'_, E> {
+    fn is_chunk_of(&self, entry: &ChunkEntry, class: SizeClass) -> bool {
+        let class = class.number();
+        entry.table == self.table && entry.purpose == Some(ChunkPurpose::Blocks { class })
+    }
+
+    /// A chunk of this class, if nobody leases it and it has free pieces.
+    async fn lease_again(
+        &self,
+        chunk: ChunkIndex,
+        class: SizeClass,
+    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, RegionError> {
+        let allocator = self.allocator(chunk.node());
+        let Some(entry) = allocator.take_over(chunk, OwnerWord::FREE).await? else {
+            return Ok(None);
+        };
+        let has_room = entry.free.iter(class.piece_count()).next().is_some();
+        if has_room && self.is_chunk_of(&entry, class) {
+            return Ok(Some((chunk, entry.free)));
+        }
+        allocator.let_go(chunk).await?;
+        Ok(None)
+    }
+
+    async fn lease_any(
+        &self,
+        node: NodeId,
+        class: SizeClass,
+    ) -> Result<(ChunkIndex, FreeLeaves), BlockError> {
+        let purpose = ChunkPurpose::Blocks {
+            class: class.number(),
+        };
+        let allocator = self.allocator(node);
+        let leased = allocator.lease_pieces(self.table, purpose, class.piece_count());
+        let leased = leased.await;
+        leased.map_err(|error| BlockError::of_claim(error, node, CHUNK_SIZE_BYTES))
+    }
+
+    /// Posts what gives a leased chunk of pieces back.
+    pub(crate) fn post_let_go(
+        &self,
+        batch: &mut Batch,
+        chunk: ChunkIndex,
+        class: SizeClass,
+        free: FreeLeaves,
+    ) {
+        let purpose = ChunkPurpose::Blocks {
+            class: class.number(),
+        };
+        // What a chunk cannot have is not marked either, whatever a damaged block said.
+        let mut possible = FreeLeaves::default();
+        let pieces = free.iter(class.piece_count());
+        pieces.for_each(|piece| possible.insert(piece));
+        let entry = self.layout.chunk_entry(chunk);
+        let body = ChunkEntry::encode_body(purpose, self.table, possible);
+        batch.write(entry.offset(1), &body);
+        batch.write_word(entry, OwnerWord::FREE.word());
+    }
+
+    /// BV7: marks pieces of one chunk as free that this session holds, and the chunk, if all of its
+    /// pieces are. Two round trips; 64 KiB written if the chunk is free (A4).
+    pub(crate) async fn mark_free(
+        &self,
+        chunk: ChunkIndex,
+        class: SizeClass,
+        pieces: &[FatPointer],
+    ) -> Result<Marked, BlockError> {
+        let mut batch = Batch::new();
+        let marked = self.mark_free_with(&mut batch, chunk, class, pieces).await;
+        let counters = self.endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        marked
+    }
+
+    async fn mark_free_with(
+        &self,
+        batch: &mut Batch,
+        chunk: ChunkIndex,
+        class: SizeClass,
+        pieces: &[FatPointer],
+    ) -> Result<Marked, BlockError> {
+        let at = self.layout.chunk_entry(chunk);
+        batch.clear();
+        let swap = batch.compare_swap(at, OwnerWord::FREE.word(), self.owner.word());
+        let entry = batch.read(at, CHUNK_ENTRY_SIZE_WORDS);
+        let holders: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece, batch.read(piece.place().word_at(HOLDER_WORD), 1)))
+            .collect();
+        self.endpoint.execute(batch).await?;
+        if batch.previous(swap) != OwnerWord::FREE.word() {
+            return Ok(Marked::Busy);
+        }
+        let entry = ChunkEntry::decode(batch.words(entry));
+        if !self.is_chunk_of(&entry, class) {
+            // The table was dropped, and the chunk has gone with it.
+            self.allocator(chunk.node()).let_go(chunk).await?;
+            return Ok(Marked::Done);
+        }
+        let mut free = entry.free;
+        for (piece, read) in holders {
+            let site = Site::of(self.layout, *piece);
+            let site = site.expect("what is held has been taken from a chunk");
+            assert!(site.chunk == chunk, "{piece} is not in chunk {chunk:?}");
+            if batch.words(read)[0] == self.owner.word() {
+                free.insert(site.piece);
+            }
+        }
+        self.let_go_of_pieces(batch, (chunk, class), free).await?;
+        Ok(Marked::Done)
+    }
+
+    /// Gives a leased chunk of pieces back; if all of them are free, the chunk is (A4).
+    pub(crate) async fn let_go_of_pieces(
+        &self,
+        batch: &mut Batch,
+        (chunk, class): (ChunkIndex, SizeClass),
+        free: FreeLeaves,
+    ) -> Result<(), BlockError> {
+        if free.iter(class.piece_count()).count() as u64 == class.piece_count() {
+            let range = ChunkRange {
+                first: chunk,
+                count: 1,
+            };
+            let (purpose, none) = (ChunkPurpose::Free, FreeLeaves::default());
+            let allocator = self.allocator(chunk.node());
+            let given = allocator.give_back(range, purpose, self.table, none);
+            return Ok(given.await?);
+        }
+        batch.clear();
+        self.post_let_go(batch, chunk, class, free);
+        Ok(self.endpoint.execute(batch).await?)
+    }
+}

@@ -1,0 +1,167 @@
+//! Reading strings.
+
+use farleaf_fabric::{Batch, BatchError, Endpoint, ReadSlot};
+use farleaf_types::{WordAddr, crc32c_bytes};
+
+use crate::access::BlockAccess;
+use crate::class::SizeClass;
+use crate::error::BlockError;
+use crate::header::BODY_WORD;
+use crate::large::{TRANSFER_SIZE_BYTES, TRANSFER_SIZE_WORDS};
+use crate::list::{self, ListPart};
+use crate::pointer::{FatPointer, Form};
+use crate::words::{extend_bytes, word_count};
+
+/// Words of a list that are read at first: its number of parts, and 63 of them.
+const FIRST_LIST_WORD_COUNT: u64 = 64;
+
+/// Whether a string is the one that a page refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Copied {
+    /// It is.
+    Whole,
+    /// It is not: its sum does not match. The page is stale, look again (BV2).
+    Changed,
+}
+
+/// A string that a batch reads.
+#[derive(Clone, Copy, Debug)]
+pub struct PostedString {
+    read: ReadSlot,
+    size_bytes: u32,
+}
+
+impl PostedString {
+    /// Appends the string to a buffer, when the batch is complete, if its sum is that of the
+    /// reference; else the buffer is as before.
+    pub fn copy_to(&self, batch: &Batch, crc: u32, to: &mut Vec<u8>) -> Copied {
+        let start = to.len();
+        extend_bytes(to, batch.words(self.read), self.size_bytes as usize);
+        judge(start, crc, to)
+    }
+}
+
+fn judge(start: usize, crc: u32, to: &mut Vec<u8>) -> Copied {
+    if crc32c_bytes(&to[start..]) == crc {
+        return Copied::Whole;
+    }
+    to.truncate(start);
+    Copied::Changed
+}
+
+impl<E: Endpoint> BlockAccess<'_, E> {
+    /// Posts the READ of a string that lies in a piece: one verb, the string's words. `None`: it
+    /// takes more than a piece, and [`read`](Self::read) reads it; nothing has been posted.
+    ///
+    /// # Errors
+    /// No block of that size can be there; nothing has been posted.
+    pub fn post_read(
+        &self,
+        batch: &mut Batch,
+        pointer: FatPointer,
+        size_bytes: u32,
+    ) -> Result<Option<PostedString>, BlockError> {
+        self.site(pointer, size_bytes)?;
+        if !matches!(pointer.form(), Form::Piece(_)) {
+            return Ok(None);
+        }
+        let string = pointer.place().word_at(BODY_WORD);
+        let read = batch.read(string, word_count(size_bytes as usize));
+        Ok(Some(PostedString { read, size_bytes }))
+    }
+
+    /// Appends a string to a buffer, of whatever form its block is; the buffer is as before if the
+    /// string has changed. A round trip for each 256,000 bytes, and for each part of a list; one
+    /// more for a list, two if it has more than 63 parts.
+    ///
+    /// # Errors
+    /// No block of that size can be there; or the fabric failed.
+    pub async fn read(
+        &self,
+        batch: &mut Batch,
+        pointer: FatPointer,
+        (size_bytes, crc): (u32, u32),
+        to: &mut Vec<u8>,
+    ) -> Result<Copied, BlockError> {
+        self.site(pointer, size_bytes)?;
+        let start = to.len();
+        let string = pointer.place().word_at(BODY_WORD);
+        let mut left = size_bytes as usize;
+        match pointer.form() {
+            Form::Piece(_) | Form::Extent => self.read_run(batch, string, left, to).await?,
+            Form::List(class) => {
+                let Some(parts) = self.parts_to_read(batch, (pointer, class), left).await? else {
+                    return Ok(Copied::Changed);
+                };
+                for part in parts {
+                    let size = left.min(part.capacity_bytes());
+                    let string = part.place.word_at(BODY_WORD);
+                    if let Err(error) = self.read_run(batch, string, size, to).await {
+                        to.truncate(start);
+                        return Err(error.into());
+                    }
+                    left -= size;
+                }
+            }
+        }
+        Ok(judge(start, crc, to))
+    }
+
+    /// Appends bytes that lie in one piece.
+    async fn read_run(
+        &self,
+        batch: &mut Batch,
+        from: WordAddr,
+        size_bytes: usize,
+        to: &mut Vec<u8>,
+    ) -> Result<(), BatchError> {
+        let (start, mut at, mut left) = (to.len(), from, size_bytes);
+        to.reserve(size_bytes + 7);
+        while left > 0 {
+            let size = left.min(TRANSFER_SIZE_BYTES);
+            batch.clear();
+            let read = batch.read(at, word_count(size));
+            if let Err(error) = self.endpoint.execute(batch).await {
+                to.truncate(start);
+                return Err(error);
+            }
+            extend_bytes(to, batch.words(read), size);
+            at = at.offset(TRANSFER_SIZE_WORDS as u64);
+            left -= size;
+        }
+        Ok(())
+    }
+
+    /// The parts of a list that a page refers to; `None`: that is no list of such a string (any
+    /// more).
+    async fn parts_to_read(
+        &self,
+        batch: &mut Batch,
+        (pointer, class): (FatPointer, SizeClass),
+        size_bytes: usize,
+    ) -> Result<Option<Vec<ListPart>>, BatchError> {
+        let body = pointer.place().word_at(BODY_WORD);
+        let room = class.size_words() - BODY_WORD;
+        let first_count = FIRST_LIST_WORD_COUNT.min(room);
+        batch.clear();
+        let read = batch.read(body, first_count as usize);
+        self.endpoint.execute(batch).await?;
+        let mut words = batch.words(read).to_vec();
+        let Some(count) = list::body_word_count(words[0]) else {
+            return Ok(None);
+        };
+        if count as u64 > room {
+            return Ok(None);
+        }
+        if let Some(more) = count.checked_sub(words.len()).filter(|more| *more > 0) {
+            batch.clear();
+            let read = batch.read(body.offset(first_count), more);
+            self.endpoint.execute(batch).await?;
+            words.extend(batch.words(read));
+        }
+        words.truncate(count);
+        let parts = list::decode(&words, size_bytes);
+        Ok(parts.filter(|parts| parts.iter().all(|part| part.is_possible(self.layout))))
+    }
+}

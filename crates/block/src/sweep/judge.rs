@@ -1,0 +1,189 @@
+//! Blocks whose holder is dead: some page refers to them, or they are nobody's.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
+use farleaf_types::RemoteAddr;
+
+use super::{Answer, BlockSweepReport, BlockSweeper, Listed, Question, left_of};
+use crate::access::{BlockAccess, Looked};
+use crate::class::SizeClass;
+use crate::error::BlockError;
+use crate::header::{HOLDER_WORD, Role, SETTLED, SHAPE_WORD, generation_of};
+use crate::list::CHUNK_SIZE_WORDS;
+use crate::pointer::{FatPointer, Form, Site};
+
+impl BlockSweeper {
+    /// Judges blocks of one chunk.
+    pub(super) async fn judge_places<E, A, Error>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        listed: &Listed,
+        places: &[RemoteAddr],
+        asks: &A,
+        report: &mut BlockSweepReport,
+    ) -> Result<(), Error>
+    where
+        E: Endpoint,
+        A: AsyncFn(Question<'_>) -> Result<Answer, Error>,
+        Error: From<BlockError>,
+    {
+        let mut batch = Batch::new();
+        let places = places.iter().filter(|place| !self.waits_with(**place));
+        let left = left_places(&mut batch, access, listed, places.copied()).await?;
+        for (place, holder) in left {
+            let Some((pointer, looked)) = look(&mut batch, access, listed, place).await? else {
+                continue;
+            };
+            let answer = match &looked {
+                // What is referred to was whole before (BV1), and has not been changed since.
+                None => Answer::Unreferred,
+                Some(looked) if looked.shape.role == Role::Part => {
+                    is_listed(&mut batch, access, pointer, &looked.locator).await?
+                }
+                Some(looked) => {
+                    let question = Question {
+                        pointer,
+                        role: looked.shape.role,
+                        locator: &looked.locator,
+                    };
+                    asks(question).await?
+                }
+            };
+            self.settle(&mut batch, access, (pointer, holder), (answer, report))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn settle<E: Endpoint>(
+        &self,
+        batch: &mut Batch,
+        access: &BlockAccess<'_, E>,
+        (pointer, holder): (FatPointer, u64),
+        (answer, report): (Answer, &mut BlockSweepReport),
+    ) -> Result<(), BlockError> {
+        let next = match answer {
+            Answer::Referred => SETTLED,
+            Answer::Unreferred => access.owner.word(),
+            Answer::Unknown => {
+                report.unknown_count += 1;
+                return Ok(());
+            }
+        };
+        batch.clear();
+        let swap = batch.compare_swap(pointer.place().word_at(HOLDER_WORD), holder, next);
+        access.endpoint.execute(batch).await?;
+        if batch.previous(swap) != holder {
+            // Somebody alive has unlinked it meanwhile, and holds it.
+            return Ok(());
+        }
+        if answer == Answer::Referred {
+            report.settled_count += 1;
+        } else {
+            self.wait_with(pointer, None);
+            report.taken_count += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Which of these places have a holder that is left behind, and which word that is; in the order
+/// that the module says. Three round trips if there are any, else one or two.
+async fn left_places<E: Endpoint>(
+    batch: &mut Batch,
+    access: &BlockAccess<'_, E>,
+    listed: &Listed,
+    places: impl Iterator<Item = RemoteAddr>,
+) -> Result<Vec<(RemoteAddr, u64)>, BlockError> {
+    batch.clear();
+    let reads = places.map(|place| (place, batch.read(place.word_at(HOLDER_WORD), 1)));
+    let reads: Vec<_> = reads.collect();
+    access.endpoint.execute(batch).await?;
+    let held = reads.into_iter();
+    let held = held.map(|(place, read)| (place, batch.words(read)[0]));
+    let mut held: Vec<(RemoteAddr, u64)> = held.collect();
+    let left = left_of(batch, access, held.iter().map(|(_, holder)| *holder)).await?;
+    held.retain(|(_, holder)| left.contains(holder));
+    if held.is_empty() {
+        return Ok(held);
+    }
+    batch.clear();
+    let entry = access.layout.chunk_entry(listed.chunk);
+    let read = batch.read(entry, CHUNK_ENTRY_SIZE_WORDS);
+    access.endpoint.execute(batch).await?;
+    let entry = ChunkEntry::decode(batch.words(read));
+    if !listed.is_still(&entry) {
+        return Ok(Vec::new());
+    }
+    if let Some(class) = class_of(listed) {
+        let start = access.layout.chunk_start(listed.chunk).block();
+        let piece = |place: RemoteAddr| (place.block() - start) / class.stride_blocks();
+        held.retain(|(place, _)| !entry.free.contains(piece(*place)));
+    } else if !entry.owner.is_free() {
+        held.clear();
+    }
+    Ok(held)
+}
+
+fn class_of(listed: &Listed) -> Option<SizeClass> {
+    match listed.entry.purpose {
+        Some(ChunkPurpose::Blocks { class }) => SizeClass::from_number(class),
+        _ => None,
+    }
+}
+
+/// What a block says of itself, if it is whole, and the pointer that leads to it; `None`: it is
+/// there no more.
+async fn look<E: Endpoint>(
+    batch: &mut Batch,
+    access: &BlockAccess<'_, E>,
+    listed: &Listed,
+    place: RemoteAddr,
+) -> Result<Option<(FatPointer, Option<Looked>)>, BlockError> {
+    let class = class_of(listed);
+    let room_word_count = match class {
+        Some(class) => class.size_words(),
+        None => {
+            let allocator = access.allocator(listed.chunk.node());
+            let count = allocator.extent_chunk_count(listed.chunk, access.table);
+            count.await? * CHUNK_SIZE_WORDS
+        }
+    };
+    if room_word_count == 0 {
+        return Ok(None);
+    }
+    let looked = access.look(batch, place, room_word_count).await?;
+    batch.clear();
+    let read = batch.read(place.word_at(SHAPE_WORD), 1);
+    access.endpoint.execute(batch).await?;
+    let generation = generation_of(batch.words(read)[0]);
+    let is_list = looked.as_ref().is_some_and(|looked| looked.shape.is_list);
+    let form = match class {
+        Some(class) if is_list => Form::List(class),
+        Some(class) => Form::Piece(class),
+        None => Form::Extent,
+    };
+    Ok(Some((FatPointer::new(place, form, generation), looked)))
+}
+
+/// BV9: whether the list that a part names has it as a part: then it is as much referred to as that
+/// is.
+async fn is_listed<E: Endpoint>(
+    batch: &mut Batch,
+    access: &BlockAccess<'_, E>,
+    part: FatPointer,
+    locator: &[u8],
+) -> Result<Answer, BlockError> {
+    let word = locator.try_into().map(u64::from_le_bytes);
+    let list = word.ok().and_then(FatPointer::from_word);
+    let Some(list) = list.filter(|list| Site::of(access.layout, *list).is_some()) else {
+        return Ok(Answer::Unreferred);
+    };
+    let parts = access.list_parts(batch, list).await?.unwrap_or_default();
+    let is_one = parts.iter().any(|one| one.place == part.place());
+    Ok(if is_one {
+        Answer::Referred
+    } else {
+        Answer::Unreferred
+    })
+}

@@ -1,0 +1,179 @@
+//! Chunks that the dead had leased, and extents that they had begun, or begun to free.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::OwnerWord;
+
+use super::{BlockSweepReport, BlockSweeper, Listed, left_of};
+use crate::access::BlockAccess;
+use crate::class::SizeClass;
+use crate::error::BlockError;
+use crate::header::HOLDER_WORD;
+use crate::pointer::{FatPointer, Form, Generation};
+
+/// Lets go of the chunks that fenced sessions had leased. True: of some.
+pub(super) async fn leave_leases<E: Endpoint>(
+    access: &BlockAccess<'_, E>,
+    listed: &[Listed],
+    report: &mut BlockSweepReport,
+) -> Result<bool, BlockError> {
+    let mut batch = Batch::new();
+    let owners = listed.iter().map(|listed| listed.entry.owner.word());
+    let left = left_of(&mut batch, access, owners).await?;
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let leased = listed
+        .iter()
+        .filter(|listed| left.contains(&listed.entry.owner.word()));
+    let mut found = false;
+    for Listed { chunk, entry } in leased.copied() {
+        let Some(entry) = allocator.take_over(chunk, entry.owner).await? else {
+            continue;
+        };
+        let class = match entry.purpose {
+            Some(ChunkPurpose::Blocks { class }) => SizeClass::from_number(class),
+            _ => None,
+        };
+        match class.filter(|_| entry.table == access.table) {
+            Some(class) => leave_pieces(&mut batch, access, (chunk, class), entry.free).await?,
+            None => allocator.let_go(chunk).await?,
+        }
+        report.lease_count += 1;
+        found = true;
+    }
+    Ok(found)
+}
+
+/// BV6: a piece without a holder is free, also if its bit does not say so, as of a chunk that was
+/// just being claimed.
+async fn leave_pieces<E: Endpoint>(
+    batch: &mut Batch,
+    access: &BlockAccess<'_, E>,
+    (chunk, class): (ChunkIndex, SizeClass),
+    mut free: FreeLeaves,
+) -> Result<(), BlockError> {
+    let start = access.layout.chunk_start(chunk);
+    batch.clear();
+    let reads = (0..class.piece_count()).map(|piece| {
+        let place = start.offset_blocks(piece * class.stride_blocks());
+        (piece, batch.read(place.word_at(HOLDER_WORD), 1))
+    });
+    let reads: Vec<_> = reads.collect();
+    access.endpoint.execute(batch).await?;
+    for (piece, read) in reads {
+        if batch.words(read)[0] == 0 {
+            free.insert(piece);
+        }
+    }
+    access.let_go_of_pieces(batch, (chunk, class), free).await
+}
+
+/// A8: frees chunks of extents whose first chunks are gone: they are what freeing one left, and
+/// nothing has led to them since before that began.
+pub(super) async fn free_orphans<E: Endpoint>(
+    access: &BlockAccess<'_, E>,
+    listed: &[Listed],
+    report: &mut BlockSweepReport,
+) -> Result<(), BlockError> {
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let mut before: Option<&Listed> = None;
+    for listed in listed {
+        let is_behind = before.is_some_and(|before| follows(before, listed));
+        before = Some(listed);
+        let Some(ChunkPurpose::Extent { position: 1.. }) = listed.entry.purpose else {
+            continue;
+        };
+        if is_behind || !listed.entry.owner.is_free() {
+            continue;
+        }
+        // The listing was not read at one moment. While the node has the chunk it stays what it
+        // is, and so does what is before it, as extents are freed from the end.
+        let chunk = listed.chunk;
+        let Some(entry) = allocator.take_over(chunk, OwnerWord::FREE).await? else {
+            continue;
+        };
+        let is_orphan = listed.is_still(&entry) && !has_predecessor(access, listed).await?;
+        if !is_orphan {
+            allocator.let_go(chunk).await?;
+            continue;
+        }
+        let range = ChunkRange {
+            first: chunk,
+            count: 1,
+        };
+        let (free, none) = (ChunkPurpose::Free, FreeLeaves::default());
+        allocator.give_back(range, free, access.table, none).await?;
+        before = None;
+        report.orphan_count += 1;
+    }
+    Ok(())
+}
+
+/// Whether a chunk is the one behind another of the same extent.
+fn follows(before: &Listed, next: &Listed) -> bool {
+    let position = |listed: &Listed| match listed.entry.purpose {
+        Some(ChunkPurpose::Extent { position }) => Some(u64::from(position)),
+        _ => None,
+    };
+    let is_next = before.chunk.0 + 1 == next.chunk.0;
+    is_next && position(before).map(|position| position + 1) == position(next)
+}
+
+async fn has_predecessor<E: Endpoint>(
+    access: &BlockAccess<'_, E>,
+    listed: &Listed,
+) -> Result<bool, BlockError> {
+    let Some(number) = listed.chunk.number().checked_sub(1) else {
+        return Ok(false);
+    };
+    let chunk = ChunkIndex::new(listed.chunk.node(), number);
+    let mut batch = Batch::new();
+    let read = batch.read(access.layout.chunk_entry(chunk), CHUNK_ENTRY_SIZE_WORDS);
+    access.endpoint.execute(&mut batch).await?;
+    let entry = ChunkEntry::decode(batch.words(read));
+    let before = Listed { chunk, entry };
+    Ok(entry.table == access.table && follows(&before, listed))
+}
+
+impl BlockSweeper {
+    /// Takes over the first chunk of an extent that was claimed and never written to: it has no
+    /// holder. While a living session is that far, the chunk is leased.
+    pub(super) async fn take_unwritten<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        listed: &Listed,
+        report: &mut BlockSweepReport,
+    ) -> Result<(), BlockError> {
+        let place = access.layout.chunk_start(listed.chunk);
+        let at = place.word_at(HOLDER_WORD);
+        let mut batch = Batch::new();
+        let read = batch.read(at, 1);
+        access.endpoint.execute(&mut batch).await?;
+        if batch.words(read)[0] != 0 {
+            return Ok(());
+        }
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let taken = allocator.take_over(listed.chunk, OwnerWord::FREE).await?;
+        let Some(entry) = taken else {
+            return Ok(());
+        };
+        batch.clear();
+        let read = batch.read(at, 1);
+        access.endpoint.execute(&mut batch).await?;
+        let is_unwritten = listed.is_still(&entry) && batch.words(read)[0] == 0;
+        batch.clear();
+        if is_unwritten {
+            batch.write_word(at, access.owner.word());
+        }
+        let entry = access.layout.chunk_entry(listed.chunk);
+        batch.write_word(entry, OwnerWord::FREE.word());
+        access.endpoint.execute(&mut batch).await?;
+        if is_unwritten {
+            let pointer = FatPointer::new(place, Form::Extent, Generation::default());
+            self.wait_with(pointer, None);
+            report.taken_count += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Grace periods of what a session has unlinked (BV4), and who holds what.
+
+use farleaf_block::{FatPointer, Generation, Recycled, SizeClass};
+use farleaf_executor::block_on;
+use farleaf_fabric::Endpoint;
+use farleaf_fabric::OperationKind;
+
+use crate::account::{account, check_whole};
+use crate::world::{HOME, World, string};
+
+fn place_of_next(world: &World, client: &crate::world::Client<impl Endpoint>) -> FatPointer {
+    client
+        .put(world, 200, &string(5, 100))
+        .expect("there is room");
+    world.linked(200).expect("just linked")
+}
+
+/// Promise (BV4): a block that was unlinked is not written anew while any session, the own one
+/// among them, has not published the number that was drawn after; then it is, with the next
+/// generation.
+#[test]
+fn a_block_is_written_anew_only_when_all_have_passed() {
+    let mut world = World::new(3);
+    let (client, reader) = (world.client(), world.client());
+    client
+        .put(&world, 1, &string(1, 100))
+        .expect("there is room");
+    let old = world.linked(1).expect("linked");
+    client.delete(&world, 1).expect("it is there");
+    let waits = Recycled {
+        passed_count: 0,
+        waiting_count: 1,
+    };
+    // Nobody has published anything yet: the number is drawn by the first of these.
+    for _ in 0..2 {
+        assert_eq!(client.recycle(&world).expect("nothing fails"), waits);
+    }
+    world.publish(client.owner);
+    assert_eq!(
+        client.recycle(&world).expect("nothing fails"),
+        waits,
+        "the reader has not"
+    );
+    let taken: Vec<_> = (0..63).map(|_| place_of_next(&world, &client)).collect();
+    assert!(taken.iter().all(|pointer| pointer.place() != old.place()));
+    check_whole(&world, old);
+
+    world.publish(reader.owner);
+    world.publish(world.node);
+    let passed = client.recycle(&world).expect("nothing fails");
+    assert_eq!(passed.passed_count, 1);
+    let again = place_of_next(&world, &client);
+    let next = old.generation().next();
+    assert_eq!((again.place(), again.generation()), (old.place(), next));
+    assert_ne!(again, old, "an old reference is told from the new one");
+    account(&world);
+}
+
+/// Promise (BV4): the own session's unfinished operations count, too.
+#[test]
+fn own_operations_are_waited_for() {
+    let mut world = World::new(3);
+    let client = world.client();
+    client
+        .put(&world, 1, &string(1, 100))
+        .expect("there is room");
+    client.delete(&world, 1).expect("it is there");
+    client.recycle(&world).expect("nothing fails");
+    world.publish(world.node);
+    assert_eq!(
+        client.recycle(&world).expect("nothing fails").passed_count,
+        0
+    );
+    world.publish(client.owner);
+    assert_eq!(
+        client.recycle(&world).expect("nothing fails").passed_count,
+        1
+    );
+}
+
+/// Promise: a fenced session is waited for no more.
+#[test]
+fn the_fenced_are_not_waited_for() {
+    let mut world = World::new(3);
+    let (client, silent) = (world.client(), world.client());
+    client
+        .put(&world, 1, &string(1, 100))
+        .expect("there is room");
+    client.delete(&world, 1).expect("it is there");
+    client.recycle(&world).expect("nothing fails");
+    world.publish(client.owner);
+    world.publish(world.node);
+    assert_eq!(
+        client.recycle(&world).expect("nothing fails").passed_count,
+        0
+    );
+    world.fence(silent.owner);
+    assert_eq!(
+        client.recycle(&world).expect("nothing fails").passed_count,
+        1
+    );
+}
+
+/// Promise: what is retired after a number was drawn waits for the next one.
+#[test]
+fn each_number_is_for_what_was_retired_before() {
+    let mut world = World::new(3);
+    let client = world.client();
+    for key in [1, 2] {
+        client
+            .put(&world, key, &string(1, 100))
+            .expect("there is room");
+    }
+    client.delete(&world, 1).expect("it is there");
+    client.recycle(&world).expect("nothing fails");
+    world.publish_all();
+    world.publish(world.node);
+    client.delete(&world, 2).expect("it is there");
+    let recycled = client.recycle(&world).expect("nothing fails");
+    assert_eq!((recycled.passed_count, recycled.waiting_count), (1, 1));
+}
+
+/// Promise: generations grow with each use, and come round.
+#[test]
+fn generations_grow_and_come_round() {
+    let mut world = World::new(3);
+    let client = world.client();
+    // A chunk has one piece of this size, and the last is the first again.
+    let mut last: Option<FatPointer> = None;
+    for round in 0..u64::from(Generation::COUNT) + 3 {
+        client
+            .put(&world, 1, &string(round, 40_000))
+            .expect("there is room");
+        let pointer = world.linked(1).expect("linked");
+        if let Some(last) = last {
+            assert_eq!(pointer, last.next(pointer.form()), "round {round}");
+        }
+        last = Some(pointer);
+        client.delete(&world, 1).expect("it is there");
+        client.recycle(&world).expect("nothing fails");
+        world.publish_all();
+        world.publish(world.node);
+        client.recycle(&world).expect("nothing fails");
+    }
+}
+
+/// Promise (BV6): two sessions lease of the same chunk, and no piece is both's.
+#[test]
+fn two_sessions_share_a_chunk() {
+    let mut world = World::new(3);
+    let (one, two) = (world.client(), world.client());
+    let class = SizeClass::from_number(1).expect("a class");
+    let mut places = std::collections::BTreeSet::new();
+    for client in [&one, &two, &one] {
+        let access = world.access(client);
+        let lease = client.store.lease_more(&access, HOME, class);
+        block_on(lease, || 0).expect("there is room");
+    }
+    assert_eq!(one.store.piece_count(HOME, class), 128);
+    for client in [&one, &two] {
+        while let Some(pointer) = client.store.take(HOME, class) {
+            assert!(places.insert(pointer.place().word()), "{pointer} twice");
+            client.store.put_back(pointer);
+            assert_eq!(
+                client.store.take(HOME, class),
+                Some(pointer),
+                "it comes back"
+            );
+        }
+    }
+    assert_eq!(places.len(), 3 * 64);
+    let account = account(&world);
+    assert_eq!((account.held, account.free_pieces), (3 * 64, 341 - 3 * 64));
+}
+
+/// Promise: what a session gives back is free, and the chunk, if all of it is; what others may
+/// still read stays with it, and it knows.
+#[test]
+fn what_is_given_back_is_free() {
+    let mut world = World::new(3);
+    let before = world.free_chunk_count();
+    let client = world.client();
+    for key in 0..4 {
+        let size_bytes = [100, 3000, 60_000, 200_000][usize::from(key)];
+        client
+            .put(&world, key, &string(1, size_bytes))
+            .expect("there is room");
+    }
+    for key in 0..4 {
+        client.delete(&world, key).expect("it is there");
+    }
+    client.give_back(&world).expect("nothing fails");
+    let held = client.store.held();
+    assert_eq!(
+        (held.free_count, held.limbo_count),
+        (0, 4),
+        "nobody has published"
+    );
+    account(&world);
+    world.publish_all();
+    world.publish(world.node);
+    client.give_back(&world).expect("nothing fails");
+    let held = client.store.held();
+    assert_eq!((held.free_count, held.limbo_count), (0, 0));
+    assert_eq!(account(&world).free_pieces, 0);
+    assert_eq!(world.free_chunk_count(), before);
+}
+
+/// Promise: what it costs. Leasing of the chunk that pieces were taken from last: two round trips;
+/// a look at the limbo: one, and none if there is nothing in it.
+#[test]
+fn costs_are_as_told() {
+    let mut world = World::new(3);
+    let client = world.client();
+    let class = SizeClass::from_number(1).expect("a class");
+    let lease = || {
+        let access = world.access(&client);
+        let lease = client.store.lease_more(&access, HOME, class);
+        block_on(lease, || 0).expect("there is room");
+    };
+    let control = || client.endpoint.counters().kind(OperationKind::Control).cost;
+    lease();
+    let before = control();
+    lease();
+    // The allocator does not count taking a chunk over: that is one round trip more.
+    let after = control();
+    assert_eq!(after.round_trips - before.round_trips, 1);
+    assert_eq!(after.bytes_read - before.bytes_read, 64 * 8);
+    assert_eq!(after.bytes_written - before.bytes_written, 64 * 8 + 56 + 8);
+
+    client.recycle(&world).expect("nothing fails");
+    assert_eq!(
+        control().round_trips,
+        after.round_trips,
+        "nothing is in limbo"
+    );
+    client
+        .put(&world, 1, &string(1, 100))
+        .expect("there is room");
+    client.delete(&world, 1).expect("it is there");
+    client.recycle(&world).expect("nothing fails");
+    let looked = control();
+    assert_eq!(looked.round_trips - after.round_trips, 1);
+    assert_eq!(looked.bytes_read - after.bytes_read, 65_472);
+    assert_eq!(looked.atomics - after.atomics, 1);
+}
+
+/// Promise (U4): of a lost node nothing is held any more.
+#[test]
+fn a_lost_node_is_forgotten() {
+    let mut world = World::new(3);
+    let client = world.client();
+    client
+        .put(&world, 1, &string(1, 100))
+        .expect("there is room");
+    client.delete(&world, 1).expect("it is there");
+    let held = client.store.held();
+    assert!(held.free_count > 0 && held.limbo_count == 1);
+    client.store.forget(HOME);
+    assert_eq!(client.store.held(), farleaf_block::Held::default());
+    let class = SizeClass::from_number(1).expect("a class");
+    assert_eq!(client.store.take(HOME, class), None);
+}

@@ -1,0 +1,128 @@
+//! An endpoint whose session dies at a chosen verb (F5).
+
+use core::cell::Cell;
+use core::future::{Future, ready};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use farleaf_fabric::mapped::MappedRegion;
+use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, Verb, VerbKind};
+use farleaf_types::NodeId;
+
+/// What of the last WRITE takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastWrite {
+    Nothing,
+    Beginning,
+    End,
+    EverySecond,
+}
+
+pub(crate) struct Mortal {
+    region: Arc<MappedRegion>,
+    counters: Counters,
+    /// WRITEs and atomics that still take effect.
+    left: Cell<u64>,
+    last_write: LastWrite,
+    is_dead: Cell<bool>,
+}
+
+impl Mortal {
+    /// Dies when it has changed something so many times.
+    pub(crate) fn new(region: &Arc<MappedRegion>, left: u64, last_write: LastWrite) -> Self {
+        Self {
+            region: Arc::clone(region),
+            counters: Counters::default(),
+            left: Cell::new(left),
+            last_write,
+            is_dead: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.is_dead.get()
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    fn target(&self, verb: &Verb) -> &[AtomicU64] {
+        assert_eq!(verb.addr.node(), NodeId(0));
+        let start = verb.addr.index() as usize;
+        &self.region.words()[start..start + verb.word_count as usize]
+    }
+
+    /// False: it has died.
+    fn execute_verb(&self, verb: &Verb, data: &mut [u64]) -> bool {
+        let (target, start) = (self.target(verb), verb.start as usize);
+        let order = Ordering::SeqCst;
+        if self.is_dead.get() {
+            return false;
+        }
+        if verb.kind == VerbKind::Read {
+            MappedRegion::copy_out(target, &mut data[start..start + target.len()]);
+            return true;
+        }
+        let dies = self.left.get() == 0;
+        self.is_dead.set(dies);
+        self.left.set(self.left.get().saturating_sub(1));
+        match verb.kind {
+            VerbKind::Write => {
+                for (index, (word, value)) in target.iter().zip(&data[start..]).enumerate() {
+                    let is_written = match self.last_write {
+                        LastWrite::Nothing => false,
+                        LastWrite::Beginning => index < target.len() / 2,
+                        LastWrite::End => index >= target.len() / 2,
+                        LastWrite::EverySecond => index % 2 == 1,
+                    };
+                    if !dies || is_written {
+                        word.store(*value, order);
+                    }
+                }
+            }
+            VerbKind::CompareSwap if !dies => {
+                let outcome =
+                    target[0].compare_exchange(data[start], data[start + 1], order, order);
+                data[start + 2] = outcome.unwrap_or_else(|previous| previous);
+            }
+            VerbKind::FetchAdd if !dies => {
+                data[start + 1] = target[0].fetch_add(data[start], order);
+            }
+            _ => {}
+        }
+        !dies
+    }
+
+    fn execute_now(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        let (verbs, data, _) = batch.parts_mut();
+        for (index, verb) in verbs.iter().enumerate() {
+            if !self.execute_verb(verb, data) {
+                let reason = "the session has died".to_owned();
+                return Err(BatchError::new(BatchErrorKind::Unknown { reason }, index));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Endpoint for Mortal {
+    fn execute<'a>(
+        &'a self,
+        batch: &'a mut Batch,
+    ) -> impl Future<Output = Result<(), BatchError>> + 'a {
+        ready(self.execute_now(batch))
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        (node == NodeId(0)).then(|| self.region.word_count())
+    }
+}

@@ -1,0 +1,202 @@
+//! Chunks side by side that are one value block (A8).
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, TableId};
+
+use super::words::BATCH_CHUNK_COUNT;
+use super::{ChunkAllocator, ChunkRange};
+use crate::RegionError;
+use crate::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
+use crate::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
+
+/// Chunks that are zeroed with one batch: 1 MiB.
+const FREED_CHUNK_COUNT: u64 = 16;
+/// Chunk blocks that are read first, where few may be enough.
+const FIRST_CHUNK_COUNT: u64 = 16;
+
+/// What became of chunks that were to be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// They are free.
+    Done,
+    /// Somebody holds one of them just now: the first ones are as they were. To be tried again.
+    Busy,
+    /// They are no chunks of that extent any more.
+    Gone,
+}
+
+impl<E: Endpoint> ChunkAllocator<'_, E> {
+    /// How many chunks of a table's extent there are from its first on, whoever holds them; 0: that
+    /// is no first chunk of one. A round trip for up to 16 chunks, then one for each 512 more, 64
+    /// bytes each.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn extent_chunk_count(
+        &self,
+        first: ChunkIndex,
+        table: TableId,
+    ) -> Result<u64, RegionError> {
+        let mut batch = Batch::new();
+        let counted = self.count_extent(&mut batch, first, table).await;
+        self.count(&mut batch);
+        counted
+    }
+
+    async fn count_extent(
+        &self,
+        batch: &mut Batch,
+        first: ChunkIndex,
+        table: TableId,
+    ) -> Result<u64, RegionError> {
+        let Some(region) = self.layout.region(first.node()) else {
+            return Ok(0);
+        };
+        let end = region.superblock.chunk_count;
+        let mut part = FIRST_CHUNK_COUNT;
+        let mut count = 0;
+        loop {
+            let next = first.number() + count;
+            part = part.min(end.saturating_sub(next));
+            if part == 0 {
+                return Ok(count);
+            }
+            batch.clear();
+            let from = region.chunk_entry(ChunkIndex::new(first.node(), next));
+            let read = batch.read(from, part as usize * CHUNK_ENTRY_SIZE_WORDS);
+            self.endpoint.execute(batch).await?;
+            for words in batch.words(read).chunks_exact(CHUNK_ENTRY_SIZE_WORDS) {
+                if !is_chunk_of(&ChunkEntry::decode(words), table, count) {
+                    return Ok(count);
+                }
+                count += 1;
+            }
+            part = BATCH_CHUNK_COUNT;
+        }
+    }
+
+    /// Drops the owner words of chunks that this session has claimed, and leaves what their blocks
+    /// say. A round trip for each 512.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn let_go_of(&self, range: ChunkRange) -> Result<(), RegionError> {
+        self.drop_owners(range, None).await
+    }
+
+    /// Gives chunks back that this session has claimed and never written to: they are zero as they
+    /// are (A4). A round trip for each 512.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn give_back_untouched(&self, range: ChunkRange) -> Result<(), RegionError> {
+        let free = FreeLeaves::default();
+        let body = ChunkEntry::encode_body(ChunkPurpose::Free, TableId(0), free);
+        self.drop_owners(range, Some(&body)).await
+    }
+
+    async fn drop_owners(
+        &self,
+        range: ChunkRange,
+        body: Option<&[u64]>,
+    ) -> Result<(), RegionError> {
+        let mut batch = Batch::new();
+        let chunks: Vec<ChunkIndex> = range.iter().collect();
+        // A8: the last first, if they become free.
+        for part in chunks.rchunks(BATCH_CHUNK_COUNT as usize) {
+            batch.clear();
+            for chunk in part.iter().rev() {
+                let entry = self.layout.chunk_entry(*chunk);
+                if let Some(body) = body {
+                    batch.write(entry.offset(1), body);
+                }
+                batch.write_word(entry, OwnerWord::FREE.word());
+            }
+            self.endpoint.execute(&mut batch).await?;
+        }
+        self.count(&mut batch);
+        Ok(())
+    }
+
+    /// Frees chunks of a table's extent that nothing leads to any more: from the last on (A8), each
+    /// taken over, and zeroed. `position` is that of the first of the range. Two round trips and
+    /// 1 MiB written for each 16.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn free_extent(
+        &self,
+        range: ChunkRange,
+        position: u64,
+        table: TableId,
+    ) -> Result<Freed, RegionError> {
+        let mut batch = Batch::new();
+        let mut freed = Ok(Freed::Done);
+        let chunks: Vec<ChunkIndex> = range.iter().collect();
+        for part in chunks.rchunks(FREED_CHUNK_COUNT as usize) {
+            let position = position + part[0].0 - range.first.0;
+            freed = self.free_part(&mut batch, part, position, table).await;
+            if !matches!(freed, Ok(Freed::Done)) {
+                break;
+            }
+        }
+        self.count(&mut batch);
+        freed
+    }
+
+    async fn free_part(
+        &self,
+        batch: &mut Batch,
+        chunks: &[ChunkIndex],
+        position: u64,
+        table: TableId,
+    ) -> Result<Freed, RegionError> {
+        batch.clear();
+        let swaps = chunks.iter().map(|chunk| {
+            let entry = self.layout.chunk_entry(*chunk);
+            let swap = batch.compare_swap(entry, 0, self.owner.word());
+            (*chunk, swap, batch.read(entry, CHUNK_ENTRY_SIZE_WORDS))
+        });
+        let swaps: Vec<_> = swaps.collect();
+        self.endpoint.execute(batch).await?;
+        let mut taken = Vec::new();
+        let mut freed = Freed::Done;
+        for (position, (chunk, swap, read)) in (position..).zip(swaps) {
+            let is_own = batch.previous(swap) == 0;
+            if is_own {
+                taken.push(chunk);
+            }
+            // The owner word itself says nothing here: it is this session's, or another's.
+            if !is_chunk_of(&ChunkEntry::decode(batch.words(read)), table, position) {
+                freed = Freed::Gone;
+            } else if !is_own && freed == Freed::Done {
+                freed = Freed::Busy;
+            }
+        }
+        batch.clear();
+        if freed == Freed::Done {
+            let body =
+                ChunkEntry::encode_body(ChunkPurpose::Free, TableId(0), FreeLeaves::default());
+            let zeros = vec![0; (CHUNK_SIZE_BLOCKS * BLOCK_SIZE_WORDS) as usize];
+            for chunk in taken.iter().rev() {
+                let entry = self.layout.chunk_entry(*chunk);
+                batch.write(self.layout.chunk_start(*chunk).word_at(0), &zeros);
+                batch.write(entry.offset(1), &body);
+                batch.write_word(entry, OwnerWord::FREE.word());
+            }
+        } else {
+            for chunk in taken {
+                batch.write_word(self.layout.chunk_entry(chunk), OwnerWord::FREE.word());
+            }
+        }
+        self.endpoint.execute(batch).await?;
+        Ok(freed)
+    }
+}
+
+fn is_chunk_of(entry: &ChunkEntry, table: TableId, position: u64) -> bool {
+    let Some(ChunkPurpose::Extent { position: own }) = entry.purpose else {
+        return false;
+    };
+    entry.table == table && u64::from(own) == position
+}
