@@ -134,7 +134,9 @@ impl BlockStore {
         for ((chunk, class), pieces) in by_chunk(access, excess) {
             if access.mark_free(chunk, class, &pieces).await? == Marked::Busy {
                 let mut state = self.state.borrow_mut();
-                pieces.into_iter().for_each(|piece| state.shelve(piece));
+                for piece in pieces {
+                    state.shelve(piece);
+                }
             }
         }
         Ok(())

@@ -158,7 +158,7 @@ impl Site {
             Form::Extent => (CHUNK_SIZE_BLOCKS, 1),
         };
         let piece = offset / stride;
-        let is_one = offset % stride == 0 && piece < count;
+        let is_one = offset.is_multiple_of(stride) && piece < count;
         is_one.then_some(Self { chunk, piece })
     }
 }

@@ -141,13 +141,12 @@ async fn look<E: Endpoint>(
     place: RemoteAddr,
 ) -> Result<Option<(FatPointer, Option<Looked>)>, BlockError> {
     let class = class_of(listed);
-    let room_word_count = match class {
-        Some(class) => class.size_words(),
-        None => {
-            let allocator = access.allocator(listed.chunk.node());
-            let count = allocator.extent_chunk_count(listed.chunk, access.table);
-            count.await? * CHUNK_SIZE_WORDS
-        }
+    let room_word_count = if let Some(class) = class {
+        class.size_words()
+    } else {
+        let allocator = access.allocator(listed.chunk.node());
+        let count = allocator.extent_chunk_count(listed.chunk, access.table);
+        count.await? * CHUNK_SIZE_WORDS
     };
     if room_word_count == 0 {
         return Ok(None);

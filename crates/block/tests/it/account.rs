@@ -82,8 +82,7 @@ pub(crate) fn account(world: &World) -> Account {
                 extent_end = Some((chunk.0 + 1, position + 1));
             }
             Some(ChunkPurpose::Free) => {
-                let words = world.words(start.word_at(0), CHUNK_SIZE_WORDS);
-                assert!(words.iter().all(|word| *word == 0), "{chunk:?} is not zero");
+                check_zero(world, start);
             }
             Some(ChunkPurpose::Snapshot { .. } | ChunkPurpose::Models) => {}
             other => panic!("{chunk:?} is for {other:?}"),
@@ -99,6 +98,15 @@ pub(crate) fn account(world: &World) -> Account {
         "nowhere: {places:?} {parts:?}"
     );
     account
+}
+
+/// A4.
+fn check_zero(world: &World, start: RemoteAddr) {
+    let words = world.words(start.word_at(0), CHUNK_SIZE_WORDS);
+    assert!(
+        words.iter().all(|word| *word == 0),
+        "{start} is free and not zero"
+    );
 }
 
 /// What nobody refers to has a living holder, or it has leaked.

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use farleaf_block::sweep::{Answer, BlockSweeper};
+use farleaf_block::sweep::{Answer, BlockSweepReport, BlockSweeper};
 use farleaf_block::{FatPointer, HOLDER_WORD, Role, SETTLED};
 
 use crate::account::{account, check_whole};
@@ -28,7 +28,7 @@ fn linked_is_settled_and_unlinked_is_freed() {
     let sweeper = BlockSweeper::new();
     assert_eq!(
         world.sweep(&sweeper),
-        Default::default(),
+        BlockSweepReport::default(),
         "the living keep what they hold"
     );
     world.fence(dead.owner);
