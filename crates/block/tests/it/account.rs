@@ -8,7 +8,7 @@ use farleaf_block::{
 };
 use farleaf_executor::block_on;
 use farleaf_fabric::Batch;
-use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 use farleaf_types::{BLOCK_SIZE_WORDS, OwnerWord, RemoteAddr, crc32c_bytes};
 
@@ -47,23 +47,9 @@ pub(crate) fn account(world: &World) -> Account {
             Some(ChunkPurpose::Blocks { class }) => {
                 assert_eq!(entry.table, TABLE);
                 let class = SizeClass::from_number(class).expect("a class");
-                for piece in 0..class.piece_count() {
-                    let place = start.offset_blocks(piece * class.stride_blocks());
-                    let pointer = places.remove(&place);
-                    if let Some(pointer) = pointer {
-                        let is_in = [Form::Piece(class), Form::List(class)];
-                        assert!(is_in.contains(&pointer.form()), "{pointer} in {entry:?}");
-                    }
-                    match (entry.free.contains(piece), pointer.is_some()) {
-                        (true, true) => panic!("{pointer:?} is free and referred to"),
-                        (true, false) => account.free_pieces += 1,
-                        (false, true) => {}
-                        (false, false) => {
-                            account.held += check_held(world, place);
-                            held_parts.extend(parts_of_held(world, place));
-                        }
-                    }
-                }
+                let held = account_pieces(world, (start, class), &entry, &mut places, &mut account);
+                let of_held = held.into_iter();
+                held_parts.extend(of_held.flat_map(|place| parts_of_held(world, place)));
             }
             Some(ChunkPurpose::Extent { position: 0 }) => {
                 let pointer = places.remove(&start);
@@ -98,6 +84,35 @@ pub(crate) fn account(world: &World) -> Account {
         "nowhere: {places:?} {parts:?}"
     );
     account
+}
+
+/// Each piece of a chunk; returns those that somebody holds.
+fn account_pieces(
+    world: &World,
+    (start, class): (RemoteAddr, SizeClass),
+    entry: &ChunkEntry,
+    places: &mut BTreeMap<RemoteAddr, FatPointer>,
+    account: &mut Account,
+) -> Vec<RemoteAddr> {
+    let mut held = Vec::new();
+    for piece in 0..class.piece_count() {
+        let place = start.offset_blocks(piece * class.stride_blocks());
+        let pointer = places.remove(&place);
+        if let Some(pointer) = pointer {
+            let is_in = [Form::Piece(class), Form::List(class)];
+            assert!(is_in.contains(&pointer.form()), "{pointer} in {entry:?}");
+        }
+        match (entry.free.contains(piece), pointer.is_some()) {
+            (true, true) => panic!("{pointer:?} is free and referred to"),
+            (true, false) => account.free_pieces += 1,
+            (false, true) => {}
+            (false, false) => {
+                account.held += check_held(world, place);
+                held.push(place);
+            }
+        }
+    }
+    held
 }
 
 /// A4.

@@ -3,7 +3,10 @@
 use std::cell::RefCell;
 
 use farleaf_block::sweep::{Answer, BlockSweepReport, BlockSweeper};
-use farleaf_block::{FatPointer, HOLDER_WORD, Role, SETTLED};
+use farleaf_block::{BODY_WORD, FatPointer, Form, HOLDER_WORD, Role, SETTLED, Site};
+use farleaf_executor::block_on;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_types::{OwnerWord, RemoteAddr};
 
 use crate::account::{account, check_whole};
 use crate::world::{World, string};
@@ -135,4 +138,43 @@ fn what_a_sweep_forgot_is_found_again() {
     assert_eq!((swept.taken_count, swept.freed_count), (64, 64));
     let account = account(&world);
     assert_eq!((account.linked, account.held), (1, 0));
+}
+
+/// Promise (BV9): a part whose list has gone before it is nobody's, also while the words of that
+/// list still lie in a piece that is free.
+#[test]
+fn a_part_that_outlives_its_list_is_freed() {
+    let mut world = World::new(4);
+    world.fragment();
+    let (other, dead) = (world.client(), world.client());
+    for (key, client) in [(1, &other), (2, &dead)] {
+        let string = string(key.into(), 300_000);
+        client.put(&world, key, &string).expect("there is room");
+    }
+    let list = world.linked(2).expect("linked");
+    assert!(matches!(list.form(), Form::List(_)), "{list}");
+    let part = RemoteAddr::from_word(world.word(list.place().word_at(BODY_WORD + 1)));
+    let chunk = world.layout.chunk_of(part.place()).expect("in a chunk");
+    // Somebody looks at the part's chunk just when it is to be free.
+    let endpoint = world.endpoint();
+    let allocator = ChunkAllocator::new(&endpoint, &world.layout, world.node);
+    let taken = block_on(allocator.take_over(chunk, OwnerWord::FREE), || 0);
+    assert!(taken.expect("nothing fails").is_some());
+    dead.delete(&world, 2).expect("it is there");
+    dead.recycle(&world).expect("nothing fails");
+    world.publish_all();
+    dead.give_back(&world).expect("nothing fails");
+    assert_eq!(
+        (dead.store.held().free_count, dead.store.held().limbo_count),
+        (0, 1)
+    );
+    block_on(allocator.let_go(chunk), || 0).expect("nothing fails");
+    let site = Site::of(&world.layout, list).expect("possible");
+    let chunks = world.chunks();
+    let entry = chunks.iter().find(|(index, _)| *index == site.chunk);
+    assert!(entry.is_some_and(|(_, entry)| entry.free.contains(site.piece)));
+
+    world.fence(dead.owner);
+    assert_eq!(world.sweep_out().freed_count, 1);
+    account(&world);
 }
