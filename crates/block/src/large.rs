@@ -33,7 +33,7 @@ impl BlockStore {
     /// [`put_back`](Self::put_back) if nothing will.
     ///
     /// A piece: one round trip, and what [`lease_more`](Self::lease_more) costs if there is none.
-    /// Whole chunks: some 6 round trips, 3 for each 512 chunks, and one for each 256,000 bytes; with
+    /// Whole chunks: some 6 round trips, 3 for each 512 chunks, and one for each 256,000 bytes; for
     /// every piece in which free chunks lie, the chunk table is read once more.
     ///
     /// # Errors

@@ -110,8 +110,8 @@ impl BlockStore {
     /// Gives back all that the session does not need: pieces and extents, and what of its limbo is
     /// over. For who closes; who is to hold nothing then asks [`held`](Self::held) afterwards: what
     /// others may still read, or was in a chunk that somebody else leased just then, stays with it,
-    /// and is swept when it is fenced (BV8). Costs a [`recycle`](Self::recycle), two round trips for
-    /// each chunk that pieces are given back to, and what zeroing takes (A4).
+    /// and is swept when it is fenced (BV8). Costs a [`recycle`](Self::recycle), two round trips
+    /// for each chunk that pieces are given back to, and what zeroing takes (A4).
     ///
     /// # Errors
     /// The fabric failed.

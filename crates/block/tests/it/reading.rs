@@ -39,7 +39,12 @@ proptest! {
     /// another sum, they have changed, and the buffer is as before.
     #[test]
     fn strings_are_read_as_they_were_written(
-        size_bytes in prop_oneof![0..70_usize, 0..5000_usize, 60_000..140_000_usize, 255_000..270_000_usize],
+        size_bytes in prop_oneof![
+            0..70_usize,
+            0..5000_usize,
+            60_000..140_000_usize,
+            255_000..270_000_usize,
+        ],
         locator in proptest::collection::vec(any::<u8>(), 0..40),
         is_own_locator: bool,
         seed: u64,
@@ -64,7 +69,13 @@ proptest! {
     /// Promise: whatever a page says, reading and unlinking end with what is there, with "changed",
     /// or with an error that says that it cannot be; no verb goes out of the region.
     #[test]
-    fn any_reference_is_survived(word: u64, near: u32, code in 0_u64..64, size: u32, is_small: bool) {
+    fn any_reference_is_survived(
+        word: u64,
+        near: u32,
+        code in 0_u64..64,
+        size: u32,
+        is_small: bool,
+    ) {
         let mut world = World::new(3);
         let client = world.client();
         client.put(&world, 1, &string(3, 150_000)).expect("there is room");
@@ -75,7 +86,10 @@ proptest! {
             let Some(pointer) = FatPointer::from_word(word) else { continue };
             match read_back(&world, &client, pointer, (size, 5)) {
                 Ok((copied, _)) => prop_assert_eq!(copied, Copied::Changed),
-                Err(error) => prop_assert!(matches!(error, BlockError::Impossible { .. }), "{}", error),
+                Err(error) => {
+                    let is_told = matches!(error, BlockError::Impossible { .. });
+                    prop_assert!(is_told, "{}", error);
+                }
             }
             let mut batch = Batch::new();
             if world.access(&client).post_unlink(&mut batch, pointer).is_ok() {
