@@ -35,6 +35,7 @@ pub const LAYERS: &[Layer] = &[
     layer("fabric", &["types", "executor"]),
     layer("message", &["types", "executor", "fabric"]),
     layer("region", &["types", "fabric"]),
+    layer("page", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
     layer("block", &["types", "executor", "fabric", "region"]),
     layer(

@@ -1,0 +1,191 @@
+//! Where a page is cut in two.
+
+use crate::fence::Fence;
+
+/// A record is near the end when it is among the last, or first, of so many. Several sessions that
+/// insert ascending keys do so in nearly ascending order.
+const NEAR_END_SHARE: usize = 4;
+/// A cut is in the middle when neither half has more than so many of a hundred bytes.
+const MIDDLE_PERCENT_MAX: usize = 60;
+
+/// A record of a page that is to be cut, in the order of keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    /// The whole key.
+    pub(crate) key: &'a [u8],
+    /// Words that it takes, slot included.
+    pub(crate) size_words: usize,
+}
+
+/// Where a page is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// So many records stay left.
+    pub(crate) left_count: usize,
+    /// Between the halves.
+    pub(crate) fence: Fence,
+}
+
+/// Which ends of its table a page is at, and how long its fences may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) is_first: bool,
+    pub(crate) is_last: bool,
+    /// A fence of more bytes would be outside.
+    pub(crate) fence_size_bytes_max: usize,
+}
+
+/// All cuts of pieces, which are at least two and ascending, the best first.
+///
+/// What is appended at the table's end begins right behind what stays: so keys of other sessions
+/// that are a little late belong right, where there is room. What is prepended at its beginning
+/// likewise leaves the right page full. Else the halves are about equal in bytes, and of the cuts
+/// in the middle the one with the shortest separator is taken. `inserted` is the place of a new
+/// record among the pieces.
+pub(crate) fn cuts(pieces: &[Piece<'_>], ends: Ends, inserted: Option<usize>) -> Vec<Cut> {
+    let count = pieces.len();
+    let mut cuts = Vec::with_capacity(count);
+    match inserted {
+        Some(place) if ends.is_last && place > 0 && place >= count - count / NEAR_END_SHARE => {
+            let key = pieces[place - 1].key;
+            if key.len() <= ends.fence_size_bytes_max {
+                cuts.push(Cut {
+                    left_count: place,
+                    fence: Fence::Behind(key.to_vec()),
+                });
+            } else {
+                cuts.extend(separated(pieces, place));
+            }
+        }
+        Some(place) if ends.is_first && place < count / NEAR_END_SHARE => {
+            cuts.extend(separated(pieces, place + 1));
+        }
+        _ => {}
+    }
+    let total: usize = pieces.iter().map(|piece| piece.size_words).sum();
+    let mut left = 0;
+    let mut ranked: Vec<_> = (1..count)
+        .map(|left_count| {
+            left += pieces[left_count - 1].size_words;
+            let larger = left.max(total - left);
+            let cut = separated(pieces, left_count);
+            let string = cut.as_ref().and_then(|cut| cut.fence.string());
+            let separator_size_bytes = string.map_or(0, <[u8]>::len);
+            let is_in_the_middle = larger * 100 <= total * MIDDLE_PERCENT_MAX;
+            let rank = if is_in_the_middle {
+                (false, separator_size_bytes, larger)
+            } else {
+                (true, larger, separator_size_bytes)
+            };
+            (rank, cut)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    cuts.extend(ranked.into_iter().filter_map(|(_, cut)| cut));
+    cuts
+}
+
+/// The cut behind so many pieces, at the shortest separator.
+fn separated(pieces: &[Piece<'_>], left_count: usize) -> Option<Cut> {
+    let (left, right) = (pieces.get(left_count - 1)?, pieces.get(left_count)?);
+    let fence = Fence::between(left.key, right.key)?;
+    Some(Cut { left_count, fence })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIDDLE: Ends = Ends {
+        is_first: false,
+        is_last: false,
+        fence_size_bytes_max: 9,
+    };
+    const ONLY: Ends = Ends {
+        is_first: true,
+        is_last: true,
+        fence_size_bytes_max: 9,
+    };
+
+    fn first(sizes: &[(&str, usize)], ends: Ends, inserted: Option<usize>) -> Cut {
+        let pieces: Vec<_> = sizes
+            .iter()
+            .map(|(key, size_words)| Piece {
+                key: key.as_bytes(),
+                size_words: *size_words,
+            })
+            .collect();
+        let cuts = cuts(&pieces, ends, inserted);
+        assert!(cuts.len() >= pieces.len() - 1, "every cut is among them");
+        cuts[0].clone()
+    }
+
+    fn before(string: &str, left_count: usize) -> Cut {
+        Cut {
+            left_count,
+            fence: Fence::Before(string.into()),
+        }
+    }
+
+    /// By bytes, not by records.
+    #[test]
+    fn halves_are_equal_in_bytes() {
+        let sizes = [("a", 10), ("b", 2), ("c", 2), ("d", 3), ("e", 3)];
+        assert_eq!(first(&sizes, MIDDLE, None), before("b", 1));
+        let sizes = [("a", 1), ("b", 100)];
+        assert_eq!(first(&sizes, MIDDLE, None), before("b", 1));
+    }
+
+    /// Of the cuts in the middle the one with the shortest separator; of those that are as short
+    /// the one that makes the halves most equal.
+    #[test]
+    fn short_separators_are_preferred_in_the_middle() {
+        let keys = [
+            "aa", "ab0", "ab11", "ab12", "ab13", "ab14", "ab2", "c", "d", "e",
+        ];
+        assert_eq!(
+            first(&keys.map(|key| (key, 5)), MIDDLE, None),
+            before("ab2", 6)
+        );
+        let keys = [
+            "aa", "ab0", "ab11", "ab12", "ab13", "ab14", "ab15", "c", "d", "e",
+        ];
+        assert_eq!(
+            first(&keys.map(|key| (key, 5)), MIDDLE, None),
+            before("ab14", 5)
+        );
+    }
+
+    /// A fence that would be outside is not made where a short one does.
+    #[test]
+    fn appends_behind_long_keys_use_the_separator() {
+        let sizes = [("a", 5), ("b", 5), ("c", 5), ("dddd", 5), ("e", 5)];
+        let ends = Ends {
+            fence_size_bytes_max: 3,
+            ..ONLY
+        };
+        assert_eq!(first(&sizes, ends, Some(4)), before("e", 4));
+    }
+
+    /// Only at the table's ends, and only near them.
+    #[test]
+    fn appends_and_prepends_leave_the_other_page_full() {
+        let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let sizes = keys.map(|key| (key, 5));
+        let append = first(&sizes, ONLY, Some(7));
+        assert_eq!(
+            append,
+            Cut {
+                left_count: 7,
+                fence: Fence::Behind(b"g".into())
+            }
+        );
+        assert_eq!(first(&sizes, ONLY, Some(6)).left_count, 6);
+        assert_eq!(first(&sizes, ONLY, Some(5)), before("e", 4));
+        assert_eq!(first(&sizes, ONLY, Some(0)), before("b", 1));
+        assert_eq!(first(&sizes, ONLY, Some(1)), before("c", 2));
+        assert_eq!(first(&sizes, ONLY, Some(2)), before("e", 4));
+        assert_eq!(first(&sizes, MIDDLE, Some(7)), before("e", 4));
+        assert_eq!(first(&sizes, ONLY, None), before("e", 4), "no insert");
+    }
+}

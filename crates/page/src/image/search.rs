@@ -1,0 +1,227 @@
+//! Looking for a key in an image: whether it belongs there, which slot has it, in which order the
+//! records are. Where the page alone cannot tell, the answer says what has to be read.
+
+use core::cmp::Ordering;
+
+use sha2::{Digest, Sha256};
+
+use super::PageImage;
+use crate::outside::{Outside, Unread};
+use crate::record::{SlotSet, Stored, StoredFence, StoredPrefix};
+use crate::words::{DIGEST_SIZE_BYTES, Fingerprint, Reference};
+
+/// Where a key belongs, as seen from one intact page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// In this page.
+    Here,
+    /// To the right of it: follow the link.
+    Right,
+    /// To the left of it.
+    Left,
+    /// That depends on a string outside: read it, and ask again.
+    Unsure(Reference),
+}
+
+/// What a page has of a key that it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The record in this slot.
+    Record(usize),
+    /// Nothing.
+    Absent,
+    /// The record in one of these slots, or nothing: each has a key outside that looks like it, by
+    /// size, checksum and head. Nearly always it is one slot, and the right one.
+    Unsure(SlotSet),
+}
+
+/// What a page's prefix says of a key.
+enum Suffix<'a> {
+    /// It begins with the prefix; the rest.
+    Of(&'a [u8]),
+    /// It does not.
+    Elsewhere(Placement),
+}
+
+/// The first bytes of a prefix's SHA-256, by which a page knows it.
+pub(crate) fn digest_of(prefix: &[u8]) -> [u8; DIGEST_SIZE_BYTES] {
+    let hash = Sha256::digest(prefix);
+    core::array::from_fn(|index| hash[index])
+}
+
+/// How a key's suffix compares with a stored one; `None` when the page does not have enough of it.
+fn compare(suffix: &[u8], stored: Stored<'_>) -> Option<Ordering> {
+    match stored {
+        Stored::Inline(bytes) => Some(suffix.cmp(bytes)),
+        // The whole of it is longer than its head.
+        Stored::Outside { head, .. } => {
+            let compared = suffix.len().min(head.len());
+            match suffix[..compared].cmp(&head[..compared]) {
+                Ordering::Equal if suffix.len() > head.len() => None,
+                Ordering::Equal => Some(Ordering::Less),
+                other => Some(other),
+            }
+        }
+    }
+}
+
+impl<'a> PageImage<'a> {
+    /// Where a key belongs. Hashes the key's beginning if the prefix is outside.
+    pub fn placement(&self, key: &[u8], outside: &Outside) -> Placement {
+        let suffix = match self.suffix_of(key, outside) {
+            Suffix::Of(suffix) => suffix,
+            Suffix::Elsewhere(placement) => return placement,
+        };
+        match self.is_before(key, suffix, self.high(), outside) {
+            Ok(true) => {}
+            Ok(false) => return Placement::Right,
+            Err(Unread(reference)) => return Placement::Unsure(reference),
+        }
+        match self.is_before(key, suffix, self.low(), outside) {
+            Ok(true) => Placement::Left,
+            Ok(false) => Placement::Here,
+            Err(Unread(reference)) => Placement::Unsure(reference),
+        }
+    }
+
+    fn suffix_of<'k>(&self, key: &'k [u8], outside: &Outside) -> Suffix<'k> {
+        let size_bytes = self.prefix_size_bytes();
+        let prefix = match self.prefix() {
+            StoredPrefix::Inline(prefix) => prefix,
+            StoredPrefix::Outside { reference, digest } => {
+                if key.len() >= size_bytes && digest_of(&key[..size_bytes]) == digest {
+                    return Suffix::Of(&key[size_bytes..]);
+                }
+                match outside.get(reference) {
+                    Ok(prefix) => prefix,
+                    Err(Unread(reference)) => {
+                        return Suffix::Elsewhere(Placement::Unsure(reference));
+                    }
+                }
+            }
+        };
+        // All that the page can cover begins with the prefix, and so do its fences.
+        match key.strip_prefix(prefix) {
+            Some(suffix) => Suffix::Of(suffix),
+            None if key < prefix => Suffix::Elsewhere(Placement::Left),
+            None => Suffix::Elsewhere(Placement::Right),
+        }
+    }
+
+    /// Whether a key that begins with the prefix lies before a fence.
+    fn is_before(
+        &self,
+        key: &[u8],
+        suffix: &[u8],
+        fence: StoredFence<'_>,
+        outside: &Outside,
+    ) -> Result<bool, Unread> {
+        let (stored, equal_is_before) = match fence {
+            StoredFence::Before(stored) => (stored, false),
+            StoredFence::Behind(stored) => (stored, true),
+            StoredFence::End => return Ok(true),
+        };
+        let order = match (compare(suffix, stored), stored.reference()) {
+            (Some(order), _) => order,
+            (None, Some(reference)) => key.cmp(outside.get(reference)?),
+            (None, None) => unreachable!("a suffix in the page compares"),
+        };
+        Ok(order.is_lt() || equal_is_before && order.is_eq())
+    }
+
+    /// Whether the record in a slot lies before the upper fence.
+    ///
+    /// # Errors
+    /// That depends on a string outside which was not read.
+    pub(crate) fn is_below_high(&self, slot: usize, outside: &Outside) -> Result<bool, Unread> {
+        match (self.key(slot), self.high()) {
+            (_, StoredFence::End) => Ok(true),
+            (Stored::Inline(suffix), high) if high.reference().is_none() => {
+                self.is_before(&[], suffix, high, outside)
+            }
+            // As far as the page has it, which may be enough: the key is longer than its head.
+            (
+                Stored::Outside { head, reference },
+                StoredFence::Before(Stored::Inline(bytes))
+                | StoredFence::Behind(Stored::Inline(bytes)),
+            ) => {
+                let compared = head.len().min(bytes.len());
+                match head[..compared].cmp(&bytes[..compared]) {
+                    Ordering::Equal if bytes.len() <= head.len() => Ok(false),
+                    Ordering::Equal => Ok(self
+                        .whole_fence(self.high(), outside)?
+                        .is_behind(outside.get(reference)?)),
+                    order => Ok(order.is_lt()),
+                }
+            }
+            (_, high) => {
+                let key = self.whole_key(slot, outside)?;
+                Ok(self.whole_fence(high, outside)?.is_behind(&key))
+            }
+        }
+    }
+
+    /// The slot that holds a key, which the page covers ([`Placement::Here`]). Keys outside that
+    /// were read are compared, others are told.
+    pub fn find(&self, key: &[u8], outside: &Outside) -> Found {
+        let Some(suffix) = key.get(self.prefix_size_bytes()..) else {
+            return Found::Absent;
+        };
+        let fingerprint = Fingerprint::of(key);
+        let mut unsure = SlotSet::default();
+        for slot in self.slots().iter() {
+            let word = self.slot_word(slot);
+            if word.fingerprint != fingerprint {
+                continue;
+            }
+            match self.key(slot) {
+                Stored::Inline(bytes) if bytes == suffix => return Found::Record(slot),
+                Stored::Outside { head, reference }
+                    if suffix.starts_with(head) && reference.names(key) =>
+                {
+                    match outside.get(reference) {
+                        Ok(whole) if whole == key => return Found::Record(slot),
+                        Ok(_) => {}
+                        Err(_) => unsure = unsure.with(slot),
+                    }
+                }
+                _ => {}
+            }
+        }
+        if unsure.is_empty() {
+            Found::Absent
+        } else {
+            Found::Unsure(unsure)
+        }
+    }
+
+    /// The listed slots in the order of their keys.
+    ///
+    /// # Errors
+    /// A key is outside and was not read.
+    pub fn sorted_slots(&self, outside: &Outside) -> Result<Vec<usize>, Unread> {
+        let mut sorted = Vec::with_capacity(self.record_count());
+        for slot in self.slots().iter() {
+            sorted.push((self.whole_suffix(slot, outside)?, slot));
+        }
+        sorted.sort_unstable();
+        Ok(sorted.into_iter().map(|(_, slot)| slot).collect())
+    }
+
+    /// The whole suffix of the key in a slot.
+    ///
+    /// # Errors
+    /// The key is outside and was not read.
+    pub fn whole_suffix<'b>(&self, slot: usize, outside: &'b Outside) -> Result<&'b [u8], Unread>
+    where
+        'a: 'b,
+    {
+        match self.key(slot) {
+            Stored::Inline(suffix) => Ok(suffix),
+            Stored::Outside { reference, .. } => {
+                let key = outside.get(reference)?;
+                Ok(key.get(self.prefix_size_bytes()..).unwrap_or_default())
+            }
+        }
+    }
+}

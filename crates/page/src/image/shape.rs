@@ -1,0 +1,155 @@
+//! Whether words can be a page's: what is checked besides the checksum, so that nothing that an
+//! intact page says leads out of it.
+
+use farleaf_types::WORD_SIZE_BYTES;
+
+use super::{BITMAP, HIGH, LOW, PREFIX, PageImage};
+use crate::geometry::{KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX};
+use crate::record::SlotSet;
+use crate::words::{FenceWord, OUTSIDE_KEY_SIZE_BYTES, PrefixWord, REFERENCE_SIZE_BYTES, SlotWord};
+
+impl PageImage<'_> {
+    /// Whether the words say what a page can say: slots, fences and prefix name bytes of the heap,
+    /// of sizes that they may have. It holds for torn pages, too, of which some WRITEs are there
+    /// and some are not (BP1).
+    pub fn is_well_formed(&self) -> bool {
+        let words = self.words();
+        let (Some(low), Some(high), Some(prefix)) = (
+            FenceWord::from_word(words[LOW]),
+            FenceWord::from_word(words[HIGH]),
+            PrefixWord::from_word(words[PREFIX]),
+        ) else {
+            return false;
+        };
+        SlotSet(words[BITMAP]).end() <= self.geometry().slot_count_max()
+            && self.is_prefix(prefix)
+            && !low.has_no_end
+            && self.is_fence(low)
+            && self.is_high(high, prefix)
+            && self
+                .slots()
+                .iter()
+                .all(|slot| self.is_record(self.slot_word(slot)))
+    }
+
+    fn is_prefix(&self, word: PrefixWord) -> bool {
+        let size_bytes = usize::from(word.size_bytes);
+        size_bytes <= KEY_SIZE_BYTES_MAX
+            && word.is_outside == (size_bytes > PREFIX_INLINE_SIZE_BYTES_MAX)
+            && self.is_in_heap(word.offset_words, word.inline_size_bytes())
+    }
+
+    fn is_high(&self, word: FenceWord, prefix: PrefixWord) -> bool {
+        if word.has_no_end {
+            word == FenceWord::END && prefix.size_bytes == 0
+        } else {
+            self.is_fence(word)
+        }
+    }
+
+    fn is_fence(&self, word: FenceWord) -> bool {
+        self.is_suffix(word.size_bytes, word.is_outside)
+            && self.is_in_heap(word.offset_words, usize::from(word.size_bytes))
+    }
+
+    fn is_record(&self, word: SlotWord) -> bool {
+        self.is_suffix(word.key_size_bytes, word.key_is_outside)
+            && (!word.value_is_outside
+                || usize::from(word.value_size_bytes) == REFERENCE_SIZE_BYTES)
+            && self.is_in_heap(word.offset_words, word.record_size_bytes())
+    }
+
+    fn is_suffix(&self, size_bytes: u16, is_outside: bool) -> bool {
+        let size_bytes = usize::from(size_bytes);
+        if is_outside {
+            size_bytes == OUTSIDE_KEY_SIZE_BYTES
+        } else {
+            self.geometry().is_suffix_inline(size_bytes)
+        }
+    }
+
+    /// Whether bytes lie between the listed slots and the page's end; no bytes lie anywhere.
+    fn is_in_heap(&self, offset_words: u8, size_bytes: usize) -> bool {
+        let start = usize::from(offset_words);
+        let size_words = size_bytes.div_ceil(WORD_SIZE_BYTES as usize);
+        size_words == 0
+            || (start >= self.heap_start_words()
+                && start + size_words <= self.geometry().page_size_words())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{NewFence, NewPage, NewPrefix, PageBuffer};
+    use crate::fence::Fence;
+    use crate::geometry::PageGeometry;
+    use crate::record::{NewKey, NewRecord, Value};
+    use farleaf_types::RemoteAddr;
+
+    fn words() -> (PageGeometry, Vec<u64>) {
+        let geometry = PageGeometry::new(512).expect("allowed");
+        let record = NewRecord {
+            key: NewKey::Inline(b"pre-key"),
+            value: Value::Inline(b"value"),
+        };
+        let (low, high) = (
+            Fence::Before(b"pre-a".into()),
+            Fence::Behind(b"pre-z".into()),
+        );
+        let new = NewPage {
+            low: NewFence::inline(&low),
+            high: NewFence::inline(&high),
+            prefix: NewPrefix::inline(b"pre-"),
+            link: RemoteAddr::NULL,
+        };
+        let page = PageBuffer::build(geometry, &new, &[record]).expect("one record has room");
+        (geometry, page.image().words().to_vec())
+    }
+
+    fn is_well_formed(change: impl Fn(&mut Vec<u64>)) -> bool {
+        let (geometry, mut words) = words();
+        change(&mut words);
+        PageImage::new(geometry, &words).is_well_formed()
+    }
+
+    /// Each thing that is checked, broken alone.
+    #[test]
+    fn what_no_page_can_say_is_seen() {
+        assert!(is_well_formed(|_| {}));
+        let slot = |change: fn(&mut SlotWord)| {
+            is_well_formed(|words| {
+                let mut slot = SlotWord::from_word(words[super::super::SLOTS]);
+                change(&mut slot);
+                words[super::super::SLOTS] = slot.word();
+            })
+        };
+        assert!(slot(|slot| slot.offset_words = 20));
+        assert!(!slot(|slot| slot.offset_words = 7), "in the slots");
+        assert!(!slot(|slot| slot.offset_words = 63), "over the end");
+        assert!(!slot(|slot| slot.value_size_bytes = 2047));
+        assert!(
+            !slot(|slot| slot.key_size_bytes = 65),
+            "longer than an eighth"
+        );
+        assert!(!slot(|slot| slot.key_is_outside = true));
+        assert!(!slot(|slot| slot.value_is_outside = true));
+        assert!(
+            !is_well_formed(|words| words[BITMAP] = 1 << 57),
+            "beyond the page"
+        );
+        assert!(!is_well_formed(|words| words[LOW] = FenceWord::END.word()));
+        assert!(
+            !is_well_formed(|words| words[HIGH] = FenceWord::END.word()),
+            "has a prefix"
+        );
+        assert!(!is_well_formed(|words| words[LOW] |= 1 << 24));
+        assert!(!is_well_formed(|words| words[HIGH] |= 1 << 22), "outside");
+        assert!(!is_well_formed(|words| words[PREFIX] |= 1 << 21), "outside");
+        assert!(!is_well_formed(|words| words[PREFIX] |= 1 << 22));
+        assert!(
+            !is_well_formed(|words| words[PREFIX] |= 33 << 8),
+            "must be outside"
+        );
+    }
+}
