@@ -274,3 +274,137 @@ pub(crate) fn fence_in_page(
         has_no_end: false,
     })
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::buffer::{NewFence, NewPage, NewPrefix};
+    use crate::outside::Outside;
+    use crate::record::NewKey;
+    use farleaf_types::NodeId;
+
+    pub(crate) fn at(block: u64) -> PageChange {
+        PageChange {
+            geometry: PageGeometry::new(512).expect("allowed"),
+            addr: RemoteAddr::new(NodeId(0), block),
+            table: TableId(1),
+            next: OwnerWord::FREE,
+        }
+    }
+
+    pub(crate) fn record<'a>(key: &'a [u8], value: &'a [u8]) -> NewRecord<'a> {
+        NewRecord {
+            key: NewKey::Inline(key),
+            value: Value::Inline(value),
+        }
+    }
+
+    /// A page from before "" to the end, sealed.
+    pub(crate) fn page(change: &PageChange, records: &[NewRecord<'_>]) -> PageBuffer {
+        let (low, high) = (Fence::START, Fence::End);
+        let new = NewPage {
+            low: NewFence::inline(&low),
+            high: NewFence::inline(&high),
+            prefix: NewPrefix::inline(&[]),
+            link: RemoteAddr::NULL,
+        };
+        let built = PageBuffer::build(change.geometry, &new, records);
+        let mut page = built.expect("the records have room");
+        page.seal(change.addr, change.table);
+        page
+    }
+
+    /// The first word, as an offset in the page, and the number of words of each WRITE; WRITEs of
+    /// other pages as `None`.
+    pub(crate) fn written(batch: &Batch, page: RemoteAddr) -> Vec<Option<(u64, u32)>> {
+        let start = page.word_at(0).index();
+        let offset = |index: u64| index.checked_sub(start).filter(|offset| *offset < 64);
+        let verbs = batch.verbs().iter();
+        verbs
+            .map(|verb| Some((offset(verb.addr.index())?, verb.word_count)))
+            .collect()
+    }
+
+    fn slot_of(page: &PageBuffer, key: &[u8]) -> usize {
+        match page.image().find(key, &Outside::new()) {
+            crate::Found::Record(slot) => slot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// BP3: record, slot, bitmap, state, unlock; without the bitmap for an update; without record
+    /// and slot for a delete.
+    #[test]
+    fn bp3_changes_end_with_state_then_unlock() {
+        let (change, mut batch) = (at(100), Batch::new());
+        let mut page = page(&change, &[record(b"b", b"one")]);
+        let room = change.insert(&mut batch, &mut page, &record(b"a", &[7; 20]));
+        assert_eq!(room, Room::Enough);
+        let expected = [(60, 3), (8, 1), (5, 1), (1, 1), (0, 1)].map(Some);
+        assert_eq!(written(&batch, change.addr), expected);
+        batch.clear();
+        let slot = slot_of(&page, b"b");
+        let room = change.update(&mut batch, &mut page, slot, Value::Inline(b"two"));
+        assert_eq!(room, Room::Enough);
+        let expected = [(59, 1), (7, 1), (1, 1), (0, 1)].map(Some);
+        assert_eq!(written(&batch, change.addr), expected);
+        batch.clear();
+        let slot = slot_of(&page, b"b");
+        assert_eq!(page.image().value(slot), Value::Inline(b"two"));
+        change.delete(&mut batch, &mut page, slot);
+        let expected = [(5, 1), (1, 1), (0, 1)].map(Some);
+        assert_eq!(written(&batch, change.addr), expected);
+        assert!(page.image().is_intact(change.addr, change.table));
+        assert_eq!(page.image().record_count(), 1);
+    }
+
+    /// BP4: what is in the way is moved first, by record and slot; nothing, where records cannot be
+    /// moved one by one.
+    #[test]
+    fn bp4_records_are_moved_to_make_room() {
+        let (change, mut batch) = (at(100), Batch::new());
+        // 9 words each, at 55, 46, 37, 28 and 19; 12 to 18 are free.
+        let keys: [&[u8]; 5] = [b"0", b"1", b"2", b"3", b"4"];
+        let mut page = page(&change, &keys.map(|key| record(key, &[9; 71])));
+        change.delete(&mut batch, &mut page, 2);
+        let room = change.insert(&mut batch, &mut page, &record(b"2", &[8; 31]));
+        assert_eq!(room, Room::Enough);
+        batch.clear();
+        // Now 37 to 41 and 12 to 18 are free, and the latter's first word is the next slot's.
+        let before = page.clone();
+        let room = change.insert(&mut batch, &mut page, &record(b"new", &[1; 77]));
+        assert_eq!(
+            room,
+            Room::None,
+            "ten words: nothing can be moved out of the way"
+        );
+        assert!(batch.is_empty() && page == before);
+        let room = change.insert(&mut batch, &mut page, &record(b"new", &[1; 69]));
+        assert_eq!(room, Room::Enough, "nine words: those four are moved");
+        let expected = [(15, 4), (9, 1), (37, 9), (12, 1), (5, 1), (1, 1), (0, 1)];
+        assert_eq!(written(&batch, change.addr), expected.map(Some));
+        for (key, value) in [
+            (&b"2"[..], &[8; 31][..]),
+            (b"new", &[1; 69]),
+            (b"4", &[9; 71]),
+        ] {
+            let slot = slot_of(&page, key);
+            assert_eq!(page.image().value(slot), Value::Inline(value));
+        }
+    }
+
+    /// Link, state, unlock; a retired page that is relinked stays retired.
+    #[test]
+    fn retiring_and_relinking_change_the_link_alone() {
+        let (change, mut batch) = (at(100), Batch::new());
+        let mut page = page(&change, &[]);
+        change.relink(&mut batch, &mut page, at(300).addr);
+        assert_eq!(page.image().link(), at(300).addr);
+        change.retire(&mut batch, &mut page, at(400).addr);
+        let expected = [(4, 1), (1, 1), (0, 1)].map(Some);
+        assert_eq!(written(&batch, change.addr), expected.repeat(2));
+        change.relink(&mut batch, &mut page, at(500).addr);
+        assert!(page.image().is_retired());
+        assert_eq!(page.image().link().place(), at(500).addr);
+    }
+}

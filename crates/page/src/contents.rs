@@ -131,14 +131,15 @@ impl<'a> Contents<'a> {
             })
     }
 
-    /// Puts a record among the others, or in the place of the one with its key. Panics when it does
-    /// not lie between the fences.
-    pub(crate) fn put(&mut self, record: &NewRecord<'a>) -> Put {
+    /// Puts a record among the others, or in the place of the one with its key.
+    ///
+    /// # Errors
+    /// The whole fences do not cover it, whatever their heads in the page have said.
+    pub(crate) fn put(&mut self, record: &NewRecord<'a>) -> Result<Put, PageError> {
         let key = record.key.whole();
-        assert!(
-            !self.low.fence.is_behind(key) && self.high.fence.is_behind(key),
-            "a page covers what is put into it"
-        );
+        if self.low.fence.is_behind(key) || !self.high.fence.is_behind(key) {
+            return Err(PageError::Disorder);
+        }
         let content = Content {
             key: key.to_vec(),
             key_block: match record.key {
@@ -147,10 +148,10 @@ impl<'a> Contents<'a> {
             },
             value: record.value,
         };
-        match self
+        let found = self
             .records
-            .binary_search_by(|it| it.key.as_slice().cmp(key))
-        {
+            .binary_search_by(|it| it.key.as_slice().cmp(key));
+        Ok(match found {
             Ok(index) => {
                 self.records[index] = content;
                 Put::Replaced(index)
@@ -159,7 +160,7 @@ impl<'a> Contents<'a> {
                 self.records.insert(index, content);
                 Put::Inserted(index)
             }
-        }
+        })
     }
 
     /// The records as what is cut.

@@ -24,6 +24,8 @@ pub(crate) struct Cut {
     pub(crate) left_count: usize,
     /// Between the halves.
     pub(crate) fence: Fence,
+    /// It leaves a full page, as near an end of the table records come in order.
+    pub(crate) is_at_the_end: bool,
 }
 
 /// Which ends of its table a page is at, and how long its fences may be.
@@ -52,13 +54,14 @@ pub(crate) fn cuts(pieces: &[Piece<'_>], ends: Ends, inserted: Option<usize>) ->
                 cuts.push(Cut {
                     left_count: place,
                     fence: Fence::Behind(key.to_vec()),
+                    is_at_the_end: true,
                 });
             } else {
-                cuts.extend(separated(pieces, place));
+                cuts.extend(separated(pieces, place).map(at_the_end));
             }
         }
         Some(place) if ends.is_first && place < count / NEAR_END_SHARE => {
-            cuts.extend(separated(pieces, place + 1));
+            cuts.extend(separated(pieces, place + 1).map(at_the_end));
         }
         _ => {}
     }
@@ -89,7 +92,18 @@ pub(crate) fn cuts(pieces: &[Piece<'_>], ends: Ends, inserted: Option<usize>) ->
 fn separated(pieces: &[Piece<'_>], left_count: usize) -> Option<Cut> {
     let (left, right) = (pieces.get(left_count - 1)?, pieces.get(left_count)?);
     let fence = Fence::between(left.key, right.key)?;
-    Some(Cut { left_count, fence })
+    Some(Cut {
+        left_count,
+        fence,
+        is_at_the_end: false,
+    })
+}
+
+fn at_the_end(cut: Cut) -> Cut {
+    Cut {
+        is_at_the_end: true,
+        ..cut
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +138,7 @@ mod tests {
         Cut {
             left_count,
             fence: Fence::Before(string.into()),
+            is_at_the_end: false,
         }
     }
 
@@ -164,7 +179,7 @@ mod tests {
             fence_size_bytes_max: 3,
             ..ONLY
         };
-        assert_eq!(first(&sizes, ends, Some(4)), before("e", 4));
+        assert_eq!(first(&sizes, ends, Some(4)), at_the_end(before("e", 4)));
     }
 
     /// Only at the table's ends, and only near them.
@@ -177,13 +192,14 @@ mod tests {
             append,
             Cut {
                 left_count: 7,
-                fence: Fence::Behind(b"g".into())
+                fence: Fence::Behind(b"g".into()),
+                is_at_the_end: true
             }
         );
         assert_eq!(first(&sizes, ONLY, Some(6)).left_count, 6);
         assert_eq!(first(&sizes, ONLY, Some(5)), before("e", 4));
-        assert_eq!(first(&sizes, ONLY, Some(0)), before("b", 1));
-        assert_eq!(first(&sizes, ONLY, Some(1)), before("c", 2));
+        assert_eq!(first(&sizes, ONLY, Some(0)), at_the_end(before("b", 1)));
+        assert_eq!(first(&sizes, ONLY, Some(1)), at_the_end(before("c", 2)));
         assert_eq!(first(&sizes, ONLY, Some(2)), before("e", 4));
         assert_eq!(first(&sizes, MIDDLE, Some(7)), before("e", 4));
         assert_eq!(first(&sizes, ONLY, None), before("e", 4), "no insert");

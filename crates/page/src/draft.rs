@@ -61,9 +61,13 @@ impl<'a> PageDraft<'a> {
         records: Vec<Content<'a>>,
     ) -> Self {
         let common = low.fence.common_prefix_size_bytes(&high.fence);
-        let shorter = kept
-            .size_bytes
-            .clamp(PREFIX_INLINE_SIZE_BYTES_MAX.min(common), common);
+        // One that is too long now is not worth a value block for what is left of it.
+        let still_kept = if kept.size_bytes <= common {
+            kept.size_bytes
+        } else {
+            0
+        };
+        let shorter = still_kept.max(PREFIX_INLINE_SIZE_BYTES_MAX.min(common));
         let is_longer_better = is_worth_it(geometry, common - shorter, records.len());
         let size_bytes = if is_longer_better { common } else { shorter };
         let block = kept.block.filter(|_| size_bytes == kept.size_bytes);

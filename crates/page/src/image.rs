@@ -7,6 +7,8 @@
 
 mod search;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use farleaf_types::{RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
 use zerocopy::IntoBytes;

@@ -62,3 +62,44 @@ impl PageChange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::tests::{at, page, record, written};
+    use farleaf_types::{Incarnation, SessionId};
+
+    /// BP6, M2: the right page, the left one locked, the source's link, state and lock, the left
+    /// one's lock.
+    #[test]
+    fn bp6_the_source_is_retired_between_the_halves_and_the_unlock() {
+        let (left, right, mut batch) = (at(500), at(600), Batch::new());
+        let mover = OwnerWord::new(SessionId::new(3).expect("a number"), Incarnation::new(9));
+        let mut source = Source {
+            addr: at(100).addr,
+            page: page(&at(100), &[record(b"b", b"1"), record(b"c", b"2")]),
+        };
+        let mut halves = [page(&left, &[]), page(&right, &[])];
+        let [left_page, right_page] = &mut halves;
+        let both = (left_page, (right.addr, right_page));
+        left.split_out(&mut batch, mover, both, &mut source);
+        let steps = [left.addr, right.addr, source.addr].map(|addr| written(&batch, addr));
+        let all = Some((0, 64));
+        let unlock = Some((0, 1));
+        assert_eq!(steps[1], [all, None, None, None, None, None]);
+        assert_eq!(steps[0], [None, all, None, None, None, unlock]);
+        assert_eq!(
+            steps[2],
+            [None, None, Some((4, 1)), Some((1, 1)), unlock, None]
+        );
+        let (verbs, words, _) = batch.parts_mut();
+        assert_eq!(words[verbs[1].start as usize], mover.word());
+        assert_eq!(
+            words[verbs[0].start as usize], 0,
+            "nobody holds the right one"
+        );
+        assert_eq!(halves[0].image().link(), right.addr);
+        assert!(source.page.image().is_retired());
+        assert_eq!(source.page.image().link().place(), left.addr);
+    }
+}

@@ -176,6 +176,14 @@ pub struct NewRecord<'a> {
     pub value: Value<'a>,
 }
 
+impl NewRecord<'_> {
+    /// Everything outside that it names.
+    pub fn references(&self) -> impl Iterator<Item = Reference> + use<> {
+        let references = [block_of(&self.key), self.value.reference()];
+        references.into_iter().flatten()
+    }
+}
+
 /// Inline bytes of a record as words, and what its slot will say.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {

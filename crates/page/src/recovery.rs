@@ -94,3 +94,71 @@ impl PageChange {
         self.commit(batch, page);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::tests::{at, page, record};
+
+    fn torn() -> PageBuffer {
+        page(
+            &at(100),
+            &[
+                record(b"aa", b"1"),
+                record(b"bbc", b"2"),
+                record(b"cc", b"3"),
+            ],
+        )
+    }
+
+    fn repair(sibling_low: &Fence) -> Result<Repair, PageError> {
+        Repair::of(torn().image(), Some(sibling_low), &Outside::new())
+    }
+
+    /// The split is finished: the fence's bytes are the first ones of a key, or all of one.
+    #[test]
+    fn a_fence_is_found_in_the_page() {
+        for (fence, kept) in [
+            (Fence::Before(b"bb".to_vec()), 0b001),
+            (Fence::Behind(b"bbc".to_vec()), 0b011),
+            (Fence::Before(b"c".to_vec()), 0b011),
+        ] {
+            let found = repair(&fence).expect("it is there");
+            assert_eq!(found.slots, Some(SlotSet(kept)));
+            let mut page = torn();
+            at(100).repair(&mut Batch::new(), &mut page, &found);
+            let image = page.image();
+            assert!(image.is_intact(at(100).addr, at(100).table));
+            let high = image.whole_fence(image.high(), &Outside::new());
+            assert_eq!(high, Ok(fence));
+        }
+    }
+
+    /// Nothing but the state is missing where the sibling begins where the page ends.
+    #[test]
+    fn a_page_that_was_not_split_keeps_all() {
+        let nothing = Repair {
+            high: None,
+            slots: None,
+        };
+        assert_eq!(repair(&Fence::End), Ok(nothing));
+        assert_eq!(
+            Repair::of(torn().image(), None, &Outside::new()),
+            Ok(nothing)
+        );
+    }
+
+    /// What cannot have come about is said.
+    #[test]
+    fn contradictions_are_errors() {
+        assert_eq!(repair(&Fence::START), Err(PageError::LinkToTheLeft));
+        assert_eq!(
+            repair(&Fence::Before(b"bx".to_vec())),
+            Err(PageError::NoFence)
+        );
+        let words = vec![u64::MAX; 63];
+        let image = PageImage::new(at(100).geometry, &words);
+        let nothing = Outside::new();
+        assert_eq!(Repair::of(image, None, &nothing), Err(PageError::Malformed));
+    }
+}

@@ -1,6 +1,6 @@
 //! Pages that are written anew, as one or as two (BP6), and neighbours that become one: as plans.
 
-use crate::contents::{Bound, Contents, released};
+use crate::contents::{Bound, Contents, Prefix, Put, released};
 use crate::cut::{Cut, cuts};
 use crate::draft::PageDraft;
 use crate::error::PageError;
@@ -22,7 +22,7 @@ pub struct Rewrite<'a> {
     /// Whether the record is among theirs. If not, it has no room in either half yet, and is put
     /// again, into the half that covers it.
     pub is_put: bool,
-    /// References that the page names and these do not.
+    /// References that the page names, or the record if it is put, and these do not.
     pub released: Vec<Reference>,
 }
 
@@ -35,7 +35,8 @@ pub struct Merge<'a> {
     pub released: Vec<Reference>,
 }
 
-/// BP6: plans what takes a page's place, with one record more or one changed. One page, if that has
+/// BP6: plans what takes a page's place, with one record more or one changed (whose key lies where
+/// the page says if it is outside). One page, if that has
 /// a good deal of room then (repacked); else two, cut as splits in place are.
 ///
 /// # Errors
@@ -49,7 +50,8 @@ pub fn plan_rewrite<'a>(
 ) -> Result<Rewrite<'a>, PageError> {
     let before = Contents::of(image, outside)?;
     let mut contents = before.clone();
-    let inserted = record.and_then(|record| contents.put(record).inserted());
+    let put = record.map(|record| contents.put(record)).transpose()?;
+    let inserted = put.and_then(Put::inserted);
     let page_size_words = image.geometry().page_size_words();
     let all = whole(&contents);
     let filled_max = page_size_words - page_size_words / REPACK_UNUSED_SHARE;
@@ -64,7 +66,15 @@ pub fn plan_rewrite<'a>(
     let planned = repacked.or_else(halves);
     let ((left, right), is_put) = planned.ok_or(PageError::NoCut)?;
     let after = [Some(&left), right.as_ref()].into_iter().flatten();
-    let released = released(image.references(), after.flat_map(PageDraft::references));
+    let mut before = image.references();
+    // The record's key may have room in its new page.
+    before.extend(
+        record
+            .filter(|_| is_put)
+            .into_iter()
+            .flat_map(NewRecord::references),
+    );
+    let released = released(before, after.flat_map(PageDraft::references));
     Ok(Rewrite {
         left,
         right,
@@ -148,11 +158,17 @@ fn cut_at<'a>(contents: &Contents<'a>, cut: &Cut) -> (PageDraft<'a>, PageDraft<'
         block: None,
     };
     let (left, right) = contents.records.split_at(cut.left_count);
-    let draft = |fences, records: &[_]| {
-        PageDraft::new(contents.geometry, fences, contents.prefix, records.to_vec())
+    // A value block has one owner: the left half keeps the prefix's.
+    let kept = contents.prefix;
+    let not_kept = Prefix {
+        block: None,
+        ..kept
+    };
+    let draft = |fences, kept, records: &[_]| {
+        PageDraft::new(contents.geometry, fences, kept, records.to_vec())
     };
     (
-        draft((contents.low.clone(), fence()), left),
-        draft((fence(), contents.high.clone()), right),
+        draft((contents.low.clone(), fence()), kept, left),
+        draft((fence(), contents.high.clone()), not_kept, right),
     )
 }

@@ -101,8 +101,9 @@ impl Space {
 
     /// How many words nobody claims.
     pub(crate) fn free_size_words(&self) -> usize {
-        let words = &self.claims[..self.size_words];
-        words.iter().filter(|claim| **claim == 0).count()
+        (0..self.size_words)
+            .filter(|word| self.claims[*word] == 0)
+            .count()
     }
 
     /// The last extent of so many words that nobody claims; its start. No words are anywhere: 0.

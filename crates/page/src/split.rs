@@ -22,7 +22,8 @@ const CUT_COUNT_MAX: usize = 3;
 /// What a split needs besides the page.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest<'a> {
-    /// The record that has found no room: a new one, or one with another value.
+    /// The record that has found no room: a new one, or one with another value, whose key lies
+    /// where the page says if it is outside.
     pub record: NewRecord<'a>,
     /// A leased page that nothing points to.
     pub sibling: RemoteAddr,
@@ -79,7 +80,7 @@ pub struct Split {
     pub sibling_low: Fence,
     /// What the counter was before.
     pub counter: Option<AtomicSlot>,
-    /// References that neither page names any more.
+    /// References that the page named, or the record, and neither page names any more.
     pub released: Vec<Reference>,
 }
 
@@ -105,7 +106,7 @@ impl PageChange {
         }
         let slots = image.sorted_slots(outside)?;
         let mut contents = Contents::of(image, outside)?;
-        let put = contents.put(&request.record);
+        let put = contents.put(&request.record)?;
         let planning = Planning {
             change: *self,
             page,
@@ -243,7 +244,10 @@ impl<'a> Planning<'_, 'a> {
         let left = self.tried(&plan).ok_or(NotInPlace::NoRoom)?;
         let after = [left.image(), plan.right.image()];
         let after = after.iter().flat_map(PageImage::references);
-        plan.released = released(self.page.image().references(), after);
+        let mut before = self.page.image().references();
+        // The record's key may have room in the sibling.
+        before.extend(self.request.record.references());
+        plan.released = released(before, after);
         Ok(plan)
     }
 
@@ -281,6 +285,11 @@ impl<'a> Planning<'_, 'a> {
     /// Whether the halves are content with the prefixes that they have when split in place: the
     /// left one with what there is, the right one with what lies in a page.
     fn check_prefixes(&self, cut: &Cut, fence: &Fence) -> Result<(), NotInPlace> {
+        // What appends leave behind gets no more records, so it has no use for room; and rewriting
+        // it would leave a retired page behind each full one.
+        if cut.is_at_the_end {
+            return Ok(());
+        }
         let contents = &self.contents;
         let left = contents.low.fence.common_prefix_size_bytes(fence) - contents.prefix.size_bytes;
         let right = contents.high.fence.common_prefix_size_bytes(fence);
@@ -313,5 +322,70 @@ impl<'a> Planning<'_, 'a> {
             Put::Inserted(_) => LeftPut::Insert,
             Put::Replaced(index) => LeftPut::Update(self.slots[index]),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::tests::{at, page, record, written};
+
+    fn request<'a>(key: &'a [u8], value: &'a [u8]) -> SplitRequest<'a> {
+        SplitRequest {
+            record: record(key, value),
+            sibling: at(500).addr,
+            counter: Some(at(900).addr.word_at(0)),
+        }
+    }
+
+    fn full() -> PageBuffer {
+        let keys: [&[u8]; 8] = [b"b0", b"b1", b"b2", b"b3", b"c4", b"c5", b"c6", b"c7"];
+        page(&at(100), &keys.map(|key| record(key, &[7; 38])))
+    }
+
+    fn split(page: &mut PageBuffer, request: &SplitRequest<'_>) -> (Batch, Split) {
+        let before = page.clone();
+        let planned = at(100).plan_split(&before, request, &Outside::new());
+        let Ok(InPlace::Split(plan)) = planned else {
+            panic!("{planned:?}");
+        };
+        let mut batch = Batch::new();
+        let split = at(100).split(&mut batch, page, &plan);
+        (batch, split)
+    }
+
+    /// BP5: sibling, link, high, bitmap, state, unlock; then the counter.
+    #[test]
+    fn bp5_an_insert_to_the_right_is_in_the_sibling() {
+        let mut page = full();
+        let (batch, split) = split(&mut page, &request(b"c55", &[1; 30]));
+        assert_eq!(split.sibling_low, Fence::Before(b"c".to_vec()));
+        let words = [(4, 1), (3, 1), (5, 1), (1, 1), (0, 1)].map(Some);
+        let expected = [&[None][..], &words, &[None]].concat();
+        assert_eq!(written(&batch, at(100).addr), expected);
+        assert!(split.counter.is_some() && split.released.is_empty());
+        assert_eq!(page.image().record_count(), 4);
+    }
+
+    /// BP5: an insert that belongs left is a change of its own, after the split's state.
+    #[test]
+    fn bp5_an_insert_to_the_left_follows_the_splits_state() {
+        let mut page = full();
+        let (batch, _) = split(&mut page, &request(b"b22", &[1; 37]));
+        let written = written(&batch, at(100).addr);
+        let words: Vec<_> = written.iter().flatten().map(|(word, _)| *word).collect();
+        assert_eq!(words[..4], [4, 3, 5, 1]);
+        assert!(words[4] > 14, "the record, in the heap");
+        assert_eq!(words[5..], [11, 5, 1, 0], "slot, bitmap, state, unlock");
+        assert_eq!(page.image().record_count(), 5);
+    }
+
+    /// The table's last page stays full, and its sibling begins right behind it.
+    #[test]
+    fn appends_leave_the_left_page_full() {
+        let mut page = full();
+        let (_, split) = split(&mut page, &request(b"c8", &[1; 38]));
+        assert_eq!(split.sibling_low, Fence::Behind(b"c7".to_vec()));
+        assert_eq!(page.image().record_count(), 8);
     }
 }

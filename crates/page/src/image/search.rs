@@ -65,6 +65,26 @@ fn compare(suffix: &[u8], stored: Stored<'_>) -> Option<Ordering> {
     }
 }
 
+/// Whether a key that begins with the prefix lies before a fence.
+fn is_before(
+    key: &[u8],
+    suffix: &[u8],
+    fence: StoredFence<'_>,
+    outside: &Outside,
+) -> Result<bool, Unread> {
+    let (stored, equal_is_before) = match fence {
+        StoredFence::Before(stored) => (stored, false),
+        StoredFence::Behind(stored) => (stored, true),
+        StoredFence::End => return Ok(true),
+    };
+    let order = match (compare(suffix, stored), stored) {
+        (Some(order), _) => order,
+        (None, Stored::Outside { reference, .. }) => key.cmp(outside.get(reference)?),
+        (None, Stored::Inline(_)) => unreachable!("a suffix in the page compares"),
+    };
+    Ok(order.is_lt() || equal_is_before && order.is_eq())
+}
+
 impl<'a> PageImage<'a> {
     /// Where a key belongs. Hashes the key's beginning if the prefix is outside.
     pub fn placement(&self, key: &[u8], outside: &Outside) -> Placement {
@@ -72,12 +92,12 @@ impl<'a> PageImage<'a> {
             Suffix::Of(suffix) => suffix,
             Suffix::Elsewhere(placement) => return placement,
         };
-        match self.is_before(key, suffix, self.high(), outside) {
+        match is_before(key, suffix, self.high(), outside) {
             Ok(true) => {}
             Ok(false) => return Placement::Right,
             Err(Unread(reference)) => return Placement::Unsure(reference),
         }
-        match self.is_before(key, suffix, self.low(), outside) {
+        match is_before(key, suffix, self.low(), outside) {
             Ok(true) => Placement::Left,
             Ok(false) => Placement::Here,
             Err(Unread(reference)) => Placement::Unsure(reference),
@@ -108,27 +128,6 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// Whether a key that begins with the prefix lies before a fence.
-    fn is_before(
-        &self,
-        key: &[u8],
-        suffix: &[u8],
-        fence: StoredFence<'_>,
-        outside: &Outside,
-    ) -> Result<bool, Unread> {
-        let (stored, equal_is_before) = match fence {
-            StoredFence::Before(stored) => (stored, false),
-            StoredFence::Behind(stored) => (stored, true),
-            StoredFence::End => return Ok(true),
-        };
-        let order = match (compare(suffix, stored), stored.reference()) {
-            (Some(order), _) => order,
-            (None, Some(reference)) => key.cmp(outside.get(reference)?),
-            (None, None) => unreachable!("a suffix in the page compares"),
-        };
-        Ok(order.is_lt() || equal_is_before && order.is_eq())
-    }
-
     /// Whether the record in a slot lies before the upper fence.
     ///
     /// # Errors
@@ -137,7 +136,7 @@ impl<'a> PageImage<'a> {
         match (self.key(slot), self.high()) {
             (_, StoredFence::End) => Ok(true),
             (Stored::Inline(suffix), high) if high.reference().is_none() => {
-                self.is_before(&[], suffix, high, outside)
+                is_before(&[], suffix, high, outside)
             }
             // As far as the page has it, which may be enough: the key is longer than its head.
             (

@@ -5,8 +5,10 @@ use farleaf_types::WORD_SIZE_BYTES;
 
 use super::{BITMAP, HIGH, LOW, PREFIX, PageImage};
 use crate::geometry::{KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX};
-use crate::record::SlotSet;
-use crate::words::{FenceWord, OUTSIDE_KEY_SIZE_BYTES, PrefixWord, REFERENCE_SIZE_BYTES, SlotWord};
+use crate::record::{SlotSet, StoredFence, StoredPrefix};
+use crate::words::{
+    FenceWord, OUTSIDE_KEY_SIZE_BYTES, PrefixWord, REFERENCE_SIZE_BYTES, Reference, SlotWord,
+};
 
 impl PageImage<'_> {
     /// Whether the words say what a page can say: slots, fences and prefix name bytes of the heap,
@@ -24,12 +26,9 @@ impl PageImage<'_> {
         SlotSet(words[BITMAP]).end() <= self.geometry().slot_count_max()
             && self.is_prefix(prefix)
             && !low.has_no_end
-            && self.is_fence(low)
+            && self.is_fence(low, self.low())
             && self.is_high(high, prefix)
-            && self
-                .slots()
-                .iter()
-                .all(|slot| self.is_record(self.slot_word(slot)))
+            && self.slots().iter().all(|slot| self.is_record(slot))
     }
 
     fn is_prefix(&self, word: PrefixWord) -> bool {
@@ -37,26 +36,54 @@ impl PageImage<'_> {
         size_bytes <= KEY_SIZE_BYTES_MAX
             && word.is_outside == (size_bytes > PREFIX_INLINE_SIZE_BYTES_MAX)
             && self.is_in_heap(word.offset_words, word.inline_size_bytes())
+            && match self.prefix() {
+                StoredPrefix::Inline(_) => true,
+                StoredPrefix::Outside { reference, .. } => {
+                    reference.size_bytes == u32::from(word.size_bytes)
+                }
+            }
     }
 
     fn is_high(&self, word: FenceWord, prefix: PrefixWord) -> bool {
         if word.has_no_end {
             word == FenceWord::END && prefix.size_bytes == 0
         } else {
-            self.is_fence(word)
+            self.is_fence(word, self.high())
         }
     }
 
-    fn is_fence(&self, word: FenceWord) -> bool {
+    fn is_fence(&self, word: FenceWord, fence: StoredFence<'_>) -> bool {
         self.is_suffix(word.size_bytes, word.is_outside)
             && self.is_in_heap(word.offset_words, usize::from(word.size_bytes))
+            && self.is_whole(fence.reference())
     }
 
-    fn is_record(&self, word: SlotWord) -> bool {
+    fn is_record(&self, slot: usize) -> bool {
+        let word = self.slot_word(slot);
         self.is_suffix(word.key_size_bytes, word.key_is_outside)
-            && (!word.value_is_outside
-                || usize::from(word.value_size_bytes) == REFERENCE_SIZE_BYTES)
+            && self.is_value(word)
             && self.is_in_heap(word.offset_words, word.record_size_bytes())
+            && self.is_whole(self.key(slot).reference())
+    }
+
+    /// Whether a whole key or fence, if it is outside, is of a size that is outside.
+    fn is_whole(&self, reference: Option<Reference>) -> bool {
+        reference.is_none_or(|reference| {
+            let size_bytes = reference.size_bytes as usize;
+            size_bytes <= KEY_SIZE_BYTES_MAX
+                && size_bytes
+                    .checked_sub(self.prefix_size_bytes())
+                    .is_some_and(|suffix| !self.geometry().is_suffix_inline(suffix))
+        })
+    }
+
+    fn is_value(&self, word: SlotWord) -> bool {
+        let size_bytes = usize::from(word.value_size_bytes);
+        if word.value_is_outside {
+            size_bytes == REFERENCE_SIZE_BYTES
+        } else {
+            size_bytes <= self.geometry().value_size_bytes_max()
+        }
     }
 
     fn is_suffix(&self, size_bytes: u16, is_outside: bool) -> bool {
@@ -91,7 +118,7 @@ mod tests {
         let geometry = PageGeometry::new(512).expect("allowed");
         let record = NewRecord {
             key: NewKey::Inline(b"pre-key"),
-            value: Value::Inline(b"value"),
+            value: Value::Inline(b"a value"),
         };
         let (low, high) = (
             Fence::Before(b"pre-a".into()),

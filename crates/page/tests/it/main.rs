@@ -1,0 +1,7 @@
+//! Pages as a whole: long histories against a model, with a crash at every verb and in the midst of
+//! every WRITE; and any words at all.
+
+mod history;
+mod memory;
+mod table;
+mod totality;

@@ -1,0 +1,597 @@
+//! A table of pages in [`Memory`]: found by following links, changed by batches that may be cut off
+//! anywhere, recovered, and compared with a model after each of these.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farleaf_fabric::Batch;
+use farleaf_page::{
+    Fence, Found, InPlace, NewFence, NewKey, NewPage, NewPrefix, NewRecord, NotInPlace, Outside,
+    PageBuffer, PageChange, PageDraft, PageGeometry, Placement, Reference, Repair, Room, Source,
+    SplitRequest, Value, plan_merge, plan_rewrite,
+};
+use farleaf_types::{Incarnation, NodeId, OwnerWord, RemoteAddr, SessionId, TableId};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use crate::memory::{Memory, Write, image, writes_of};
+
+const TABLE: TableId = TableId(7);
+
+/// A value as the model has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Inline(Vec<u8>),
+    Outside(Reference),
+}
+
+impl Held {
+    fn of(value: Value<'_>) -> Self {
+        match value {
+            Value::Inline(bytes) => Self::Inline(bytes.to_vec()),
+            Value::Outside(reference) => Self::Outside(reference),
+        }
+    }
+
+    fn value(&self) -> Value<'_> {
+        match self {
+            Self::Inline(bytes) => Value::Inline(bytes),
+            Self::Outside(reference) => Value::Outside(*reference),
+        }
+    }
+}
+
+pub(crate) type Model = BTreeMap<Vec<u8>, Held>;
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) moves: usize,
+    pub(crate) splits: usize,
+    pub(crate) left_puts: usize,
+    pub(crate) rewrites: usize,
+    pub(crate) repacks: usize,
+    pub(crate) unput: usize,
+    pub(crate) merges: usize,
+    pub(crate) crashes: usize,
+    pub(crate) not_in_place: BTreeMap<String, usize>,
+    pub(crate) outside_keys: usize,
+    pub(crate) outside_prefixes: usize,
+}
+
+pub(crate) struct Table {
+    pub(crate) geometry: PageGeometry,
+    pub(crate) memory: Memory,
+    pub(crate) outside: Outside,
+    pub(crate) model: Model,
+    pub(crate) rng: Xoshiro256PlusPlus,
+    pub(crate) tally: Tally,
+    /// One in so many changes is cut off at every place.
+    pub(crate) crash_period: u64,
+    /// References that pages ought to name.
+    named: BTreeSet<Reference>,
+    first: RemoteAddr,
+    next_block: u64,
+}
+
+fn owner() -> OwnerWord {
+    OwnerWord::new(SessionId::new(9).expect("a number"), Incarnation::new(5))
+}
+
+impl Table {
+    pub(crate) fn new(geometry: PageGeometry, seed: u64, crash_period: u64) -> Self {
+        let mut table = Self {
+            geometry,
+            memory: Memory::default(),
+            outside: Outside::new(),
+            model: Model::new(),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            tally: Tally::default(),
+            crash_period,
+            named: BTreeSet::new(),
+            first: RemoteAddr::new(NodeId(0), 64),
+            next_block: 128,
+        };
+        let (start, end) = (Fence::START, Fence::End);
+        let page = NewPage {
+            low: NewFence::inline(&start),
+            high: NewFence::inline(&end),
+            prefix: NewPrefix::inline(&[]),
+            link: RemoteAddr::NULL,
+        };
+        let mut page = PageBuffer::build(geometry, &page, &[]).expect("an empty page has room");
+        let mut batch = Batch::new();
+        table.change(table.first).write_new(&mut batch, &mut page);
+        table.memory.apply(&writes_of(&mut batch));
+        table
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.rng.next_u64() % bound as u64) as usize
+    }
+
+    fn change(&self, addr: RemoteAddr) -> PageChange {
+        PageChange {
+            geometry: self.geometry,
+            addr,
+            table: TABLE,
+            next: OwnerWord::FREE,
+        }
+    }
+
+    fn new_page(&mut self) -> RemoteAddr {
+        let node = NodeId(u8::from(self.below(8) == 0));
+        self.next_block += self.geometry.stride_blocks();
+        RemoteAddr::new(node, self.next_block)
+    }
+
+    /// Writes a string to a value block of its own.
+    pub(crate) fn block(&mut self, string: &[u8]) -> Reference {
+        self.next_block += 1;
+        let pointer = RemoteAddr::new(NodeId(3), self.next_block).with_spare(0xA5A5);
+        let reference = Reference::of(pointer, string);
+        assert!(self.outside.insert(reference, string));
+        self.named.insert(reference);
+        reference
+    }
+
+    /// Locks a page that was read: what changes it may be cut off.
+    fn lock(&mut self, addr: RemoteAddr) -> PageBuffer {
+        let lock = self.geometry.lock(addr);
+        assert_eq!(self.memory.word(lock), 0, "nobody holds it");
+        self.memory.set(lock, owner().word());
+        self.page(addr)
+    }
+
+    fn page(&self, addr: RemoteAddr) -> PageBuffer {
+        let words = self.memory.image_words(self.geometry, addr);
+        PageBuffer::copy_of(image(self.geometry, &words))
+    }
+
+    /// The page that covers a key, by links to the right alone.
+    fn find(&self, key: &[u8]) -> RemoteAddr {
+        let mut addr = self.first;
+        loop {
+            let page = self.page(addr);
+            let image = page.image();
+            assert!(image.is_intact(addr, TABLE), "{addr} is torn");
+            addr = match image.placement(key, &self.outside) {
+                _ if image.is_retired() => image.link().place(),
+                Placement::Here => return addr,
+                Placement::Right => image.link(),
+                other => panic!("{other:?} from {addr}, though all strings were read"),
+            };
+        }
+    }
+
+    /// Posts a batch that brings the table from one model to the next; now and then it is cut off
+    /// everywhere before.
+    fn post(&mut self, batch: &mut Batch, next: Model) {
+        let writes = writes_of(batch);
+        batch.clear();
+        if self.rng.next_u64().is_multiple_of(self.crash_period) {
+            self.cut_off(&writes, &next);
+        }
+        self.memory.apply(&writes);
+        self.model = next;
+    }
+
+    /// Posts a batch that nothing reachable tells of.
+    fn post_unseen(&mut self, batch: &mut Batch) {
+        let model = self.model.clone();
+        self.post(batch, model);
+    }
+
+    fn cut_off(&mut self, writes: &[Write], next: &Model) {
+        for crashed in self.memory.crashed(writes, &mut self.rng) {
+            self.tally.crashes += 1;
+            let mut recovered = crashed.clone();
+            let listed = self.walk(&mut recovered);
+            assert!(
+                listed == self.model || listed == *next,
+                "a crash left neither what was, nor what was to be"
+            );
+            // Recovery may be cut off as well, and by its own WRITEs alone.
+            for again in self.recoveries(&crashed) {
+                let mut again = again;
+                assert_eq!(self.walk(&mut again), listed);
+            }
+        }
+    }
+
+    /// What a crash in the recovery of the first page that needs one leaves.
+    fn recoveries(&self, memory: &Memory) -> Vec<Memory> {
+        let mut addr = self.first;
+        let mut rng = self.rng.clone();
+        loop {
+            if memory.word(self.geometry.lock(addr)) != 0 {
+                let mut batch = self.recovery(memory, addr);
+                return memory.crashed(&writes_of(&mut batch), &mut rng);
+            }
+            let words = memory.image_words(self.geometry, addr);
+            addr = image(self.geometry, &words).link().place();
+            if addr.is_null() {
+                return Vec::new();
+            }
+        }
+    }
+
+    /// D8 for one page that a dead owner holds.
+    fn recovery(&self, memory: &Memory, addr: RemoteAddr) -> Batch {
+        let mut batch = Batch::new();
+        let words = memory.image_words(self.geometry, addr);
+        let page = image(self.geometry, &words);
+        let mut buffer = PageBuffer::copy_of(page);
+        let change = self.change(addr);
+        let (link, words_at_link) = (
+            page.link().place(),
+            memory.image_words(self.geometry, page.link()),
+        );
+        let neighbour = image(self.geometry, &words_at_link);
+        if !page.is_intact(addr, TABLE) {
+            let sibling_low = (!page.is_retired() && !link.is_null())
+                .then(|| neighbour.low_in_page())
+                .flatten();
+            let repair = Repair::of(page, sibling_low.as_ref(), &self.outside);
+            change.repair(&mut batch, &mut buffer, &repair.expect("it was no damage"));
+            return batch;
+        }
+        // About to be retired with its neighbour, which was already?
+        if !page.is_retired() && !link.is_null() && neighbour.is_retired() {
+            let successor = self.successor(memory, link);
+            let words = memory.image_words(self.geometry, successor);
+            let taken = image(self.geometry, &words);
+            let low = |page: farleaf_page::PageImage<'_>| {
+                page.whole_fence(page.low(), &self.outside)
+                    .expect("all was read")
+            };
+            if low(taken) <= low(page) {
+                change.retire(&mut batch, &mut buffer, successor);
+                return batch;
+            }
+        }
+        change.unlock(&mut batch);
+        batch
+    }
+
+    /// The page that took a retired one's place in the end.
+    fn successor(&self, memory: &Memory, retired: RemoteAddr) -> RemoteAddr {
+        let mut addr = retired;
+        loop {
+            let words = memory.image_words(self.geometry, addr);
+            let page = image(self.geometry, &words);
+            if !page.is_retired() {
+                return addr;
+            }
+            addr = page.link().place();
+        }
+    }
+
+    /// All that the table lists, page by page, each recovered if it needs to be. Checks that the
+    /// pages cover all keys, and list what they cover.
+    fn walk(&self, memory: &mut Memory) -> Model {
+        let (mut addr, mut cursor, mut listed) = (self.first, Fence::START, Model::new());
+        loop {
+            if memory.word(self.geometry.lock(addr)) != 0 {
+                let mut batch = self.recovery(memory, addr);
+                memory.apply(&writes_of(&mut batch));
+            }
+            let words = memory.image_words(self.geometry, addr);
+            let page = image(self.geometry, &words);
+            assert!(page.is_intact(addr, TABLE), "{addr} is torn and nobody's");
+            if page.is_retired() {
+                addr = page.link().place();
+                continue;
+            }
+            let fence = |fence| {
+                page.whole_fence(fence, &self.outside)
+                    .expect("all was read")
+            };
+            assert_eq!(fence(page.low()), cursor, "no gap, and nothing twice");
+            let high = fence(page.high());
+            let mut previous: Option<Vec<u8>> = None;
+            for slot in page.sorted_slots(&self.outside).expect("all was read") {
+                let key = page.whole_key(slot, &self.outside).expect("all was read");
+                assert!(
+                    !cursor.is_behind(&key) && high.is_behind(&key),
+                    "it covers what it lists"
+                );
+                assert!(previous.is_none_or(|previous| previous < key));
+                previous = Some(key.clone());
+                listed.insert(key, Held::of(page.value(slot)));
+            }
+            if high.is_end() {
+                return listed;
+            }
+            (cursor, addr) = (high, page.link());
+        }
+    }
+
+    /// Compares the table with the model, and what its pages name with what they ought to.
+    pub(crate) fn check(&mut self) {
+        let mut memory = self.memory.clone();
+        assert_eq!(self.walk(&mut memory), self.model);
+        let mut named = Vec::new();
+        let mut addr = self.first;
+        while !addr.is_null() {
+            let page = self.page(addr);
+            if !page.image().is_retired() {
+                named.extend(page.image().references());
+                self.tally.outside_prefixes += usize::from(page.image().prefix_size_bytes() > 32);
+            }
+            addr = page.image().link().place();
+        }
+        let name_count = named.len();
+        let named: BTreeSet<_> = named.into_iter().collect();
+        assert_eq!(named.len(), name_count, "a block has one name");
+        assert_eq!(
+            named, self.named,
+            "nothing is leaked, nothing freed too early"
+        );
+        for key in self.model.keys() {
+            let page = self.page(self.find(key));
+            let image = page.image();
+            let Found::Record(slot) = image.find(key, &self.outside) else {
+                panic!("a listed key was not found");
+            };
+            assert_eq!(Held::of(image.value(slot)), self.model[key]);
+            // Without a look outside the page has at least a guess.
+            match image.find(key, &Outside::new()) {
+                Found::Record(found) => assert_eq!(found, slot),
+                Found::Unsure(slots) => {
+                    assert!(slots.contains(slot) && slots.slot_count() == 1);
+                    self.tally.outside_keys += 1;
+                }
+                Found::Absent => panic!("a listed key is called absent"),
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        let addr = self.find(key);
+        let mut page = self.lock(addr);
+        let mut next = self.model.clone();
+        let removed = next.remove(key).is_some();
+        let mut batch = Batch::new();
+        match page.image().find(key, &self.outside) {
+            Found::Record(slot) => {
+                assert!(removed);
+                let image = page.image();
+                let freed = [image.key(slot).reference(), image.value(slot).reference()];
+                for reference in freed.into_iter().flatten() {
+                    assert!(self.named.remove(&reference));
+                }
+                self.change(addr).delete(&mut batch, &mut page, slot);
+            }
+            Found::Absent => {
+                assert!(!removed);
+                self.change(addr).unlock(&mut batch);
+            }
+            Found::Unsure(_) => panic!("all was read"),
+        }
+        self.post(&mut batch, next);
+        assert_eq!(self.page(addr), page, "the buffer is what far memory holds");
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], value: &Held) {
+        // As often as a rewrite leaves the record out.
+        for _ in 0..3 {
+            if self.put_once(key, value) {
+                return;
+            }
+            self.tally.unput += 1;
+        }
+        panic!("the record finds no room, however often pages are split");
+    }
+
+    fn put_once(&mut self, key: &[u8], value: &Held) -> bool {
+        let addr = self.find(key);
+        let mut page = self.lock(addr);
+        let mut next = self.model.clone();
+        next.insert(key.to_vec(), value.clone());
+        let found = page.image().find(key, &self.outside);
+        let prefix_size_bytes = page.image().prefix_size_bytes();
+        let mut new_block = None;
+        let (room, key_block, freed, mut batch) = match found {
+            Found::Record(slot) => {
+                let freed = page.image().value(slot).reference();
+                let block = page.image().key(slot).reference();
+                let mut batch = Batch::new();
+                let change = self.change(addr);
+                let room = change.update(&mut batch, &mut page, slot, value.value());
+                (room, block, freed, batch)
+            }
+            Found::Absent => {
+                if !self
+                    .geometry
+                    .is_suffix_inline(key.len() - prefix_size_bytes)
+                {
+                    new_block = Some(self.block(key));
+                }
+                let record = record(key, new_block, value);
+                let mut batch = Batch::new();
+                let room = self.change(addr).insert(&mut batch, &mut page, &record);
+                (room, new_block, None, batch)
+            }
+            Found::Unsure(_) => panic!("all was read"),
+        };
+        if room == Room::Enough {
+            if let Some(reference) = freed {
+                assert!(self.named.remove(&reference));
+            }
+            self.tally.moves += usize::from(batch.verb_count() > 5);
+            self.post(&mut batch, next);
+            assert_eq!(self.page(addr), page, "the buffer is what far memory holds");
+            return true;
+        }
+        assert!(batch.is_empty(), "no room, no change");
+        let record = record(key, key_block, value);
+        let is_put = self.make_room(addr, page, &record, next);
+        if let (false, Some(block)) = (is_put, new_block) {
+            self.named.remove(&block);
+        }
+        is_put
+    }
+
+    /// Splits or rewrites a locked page; says whether the record is in it then.
+    fn make_room(
+        &mut self,
+        addr: RemoteAddr,
+        mut page: PageBuffer,
+        record: &NewRecord<'_>,
+        next: Model,
+    ) -> bool {
+        let change = self.change(addr);
+        let before = page.clone();
+        let request = SplitRequest {
+            record: *record,
+            sibling: self.new_page(),
+            counter: None,
+        };
+        let planned = change.plan_split(&before, &request, &self.outside);
+        let reason = match planned.expect("no damage") {
+            InPlace::Split(plan) => {
+                self.tally.splits += 1;
+                let mut batch = Batch::new();
+                if request.sibling.node() != addr.node() {
+                    change.write_sibling_of(&mut batch, &plan);
+                    self.post_unseen(&mut batch);
+                }
+                let split = change.split(&mut batch, &mut page, &plan);
+                let state_count = batch.verbs().iter();
+                let state_count = state_count.filter(|verb| verb.addr == self.geometry.state(addr));
+                self.tally.left_puts += usize::from(state_count.count() == 2);
+                for reference in &split.released {
+                    assert!(self.named.remove(reference));
+                }
+                self.post(&mut batch, next);
+                assert_eq!(self.page(addr), page, "the buffer is what far memory holds");
+                return true;
+            }
+            InPlace::No(reason) => reason,
+        };
+        *self
+            .tally
+            .not_in_place
+            .entry(format!("{reason:?}"))
+            .or_default() += 1;
+        if reason == NotInPlace::FencesOutside {
+            assert!(!page.image().is_self_contained());
+        }
+        self.rewrite(addr, &before, record, next)
+    }
+
+    fn rewrite(
+        &mut self,
+        addr: RemoteAddr,
+        page: &PageBuffer,
+        record: &NewRecord<'_>,
+        next: Model,
+    ) -> bool {
+        let plan = plan_rewrite(page.image(), Some(record), &self.outside);
+        let mut plan = plan.expect("there is always a cut");
+        self.give(&mut plan.left);
+        let mut batch = Batch::new();
+        let mut source = Source {
+            addr,
+            page: page.clone(),
+        };
+        let place = self.new_page_beside(addr);
+        let change = self.change(place);
+        let mut link = page.image().link();
+        match &mut plan.right {
+            None => {
+                self.tally.repacks += 1;
+                let mut left = plan.left.build(link);
+                let sources = core::slice::from_mut(&mut source);
+                change.take_over(&mut batch, owner(), &mut left, sources);
+            }
+            Some(right) => {
+                self.tally.rewrites += 1;
+                self.give(right);
+                let mut right_page = right.build(link);
+                link = self.new_page_beside(addr);
+                let mut left = plan.left.build(link);
+                let both = (&mut left, (link, &mut right_page));
+                change.split_out(&mut batch, owner(), both, &mut source);
+            }
+        }
+        for reference in &plan.released {
+            assert!(self.named.remove(reference));
+        }
+        let next = if plan.is_put {
+            next
+        } else {
+            self.model.clone()
+        };
+        self.post(&mut batch, next);
+        plan.is_put
+    }
+
+    /// On the same node, so that a move is one batch.
+    fn new_page_beside(&mut self, addr: RemoteAddr) -> RemoteAddr {
+        self.next_block += self.geometry.stride_blocks();
+        RemoteAddr::new(addr.node(), self.next_block)
+    }
+
+    fn give(&mut self, draft: &mut PageDraft<'_>) {
+        let wanted = draft.wanted().into_iter();
+        let wanted: Vec<_> = wanted
+            .map(|(place, string)| (place, string.to_vec()))
+            .collect();
+        for (place, string) in wanted {
+            let reference = self.block(&string);
+            draft.give(place, reference);
+        }
+        assert!(draft.wanted().is_empty() && draft.fits());
+    }
+
+    /// Makes one of the page of a key and the one right of it, if they have room in one.
+    pub(crate) fn merge(&mut self, key: &[u8]) {
+        let left = self.find(key);
+        let right = self.page(left).image().link();
+        if right.is_null() {
+            return;
+        }
+        let right = self.successor(&self.memory, right.place());
+        // The left one is to link to the right one (M1).
+        let mut left_page = self.lock(left);
+        let mut batch = Batch::new();
+        self.change(left).relink(&mut batch, &mut left_page, right);
+        self.post_unseen(&mut batch);
+        if left.node() != right.node() {
+            return;
+        }
+        let pages = [self.lock(left), self.lock(right)];
+        let images = [pages[0].image(), pages[1].image()];
+        let plan = plan_merge(&images, &self.outside).expect("no damage");
+        let Some(mut plan) = plan else {
+            self.memory.set(self.geometry.lock(left), 0);
+            self.memory.set(self.geometry.lock(right), 0);
+            return;
+        };
+        self.tally.merges += 1;
+        self.give(&mut plan.page);
+        let mut merged = plan.page.build(images[1].link());
+        let mut sources = [(left, &pages[0]), (right, &pages[1])].map(|(addr, page)| Source {
+            addr,
+            page: page.clone(),
+        });
+        let place = self.new_page_beside(left);
+        let change = self.change(place);
+        change.take_over(&mut batch, owner(), &mut merged, &mut sources);
+        for reference in &plan.released {
+            assert!(self.named.remove(reference));
+        }
+        self.post_unseen(&mut batch);
+    }
+}
+
+fn record<'a>(key: &'a [u8], block: Option<Reference>, value: &'a Held) -> NewRecord<'a> {
+    NewRecord {
+        key: match block {
+            None => NewKey::Inline(key),
+            Some(block) => NewKey::Outside(key, block),
+        },
+        value: value.value(),
+    }
+}
