@@ -304,8 +304,8 @@ impl<'a> PageImage<'a> {
         }
     }
 
-    /// Everything outside that the page names, values' references too.
-    pub fn references(&self) -> Vec<Reference> {
+    /// All that is outside but values: what may have to be read before a page is cut or merged.
+    pub fn outside_strings(&self) -> Vec<Reference> {
         let mut references = Vec::new();
         if let StoredPrefix::Outside { reference, .. } = self.prefix() {
             references.push(reference);
@@ -317,8 +317,15 @@ impl<'a> PageImage<'a> {
         );
         for slot in self.slots().iter() {
             references.extend(self.key(slot).reference());
-            references.extend(self.value(slot).reference());
         }
+        references
+    }
+
+    /// Everything outside that the page names, values too.
+    pub fn references(&self) -> Vec<Reference> {
+        let mut references = self.outside_strings();
+        let slots = self.slots();
+        references.extend(slots.iter().filter_map(|slot| self.value(slot).reference()));
         references
     }
 }

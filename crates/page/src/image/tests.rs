@@ -51,9 +51,9 @@ fn page_words_are_golden() {
     assert_eq!(size_words, 64);
     assert_eq!(words[0], 0x77);
     assert_eq!(words[1] >> 32, 0x0001_0000, "version 1");
-    assert_eq!(words[2], 1 << 21 | 1 << 8 | 62, "behind, one byte, at 62");
-    assert_eq!(words[3], 4 << 8 | 61);
-    assert_eq!(words[4..7], [0x55, 0b11, 4 << 8 | 63]);
+    assert_eq!(words[2], 1 << 21 | 1 << 8 | 0x3E, "behind, one byte, at 62");
+    assert_eq!(words[3], 4 << 8 | 0x3D);
+    assert_eq!(words[4..7], [0x55, 0b11, 4 << 8 | 0x3F]);
     let text = |word: usize| words[word].to_le_bytes();
     assert_eq!(&text(63), b"pre-\0\0\0\0");
     assert_eq!(&text(62), b"b\0\0\0\0\0\0\0");
@@ -69,7 +69,7 @@ fn page_words_are_golden() {
         fingerprint: Fingerprint::of(b"pre-key"),
     };
     assert_eq!(words[7], slot.word());
-    assert_eq!(words[8] & (1 << 34) - 1, 1 << 33 | 16 << 21 | 1 << 8 | 56);
+    assert_eq!(words[8] & (1 << 34) - 1, 1 << 33 | 16 << 21 | 1 << 8 | 0x38);
     assert!(words[9..56].iter().all(|word| *word == 0));
     let input = [&[0x44, 3 << 32 | 0x0001_0000], &words[2..64]].concat();
     assert_eq!(words[1] as u32, crc32c(&input));

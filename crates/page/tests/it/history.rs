@@ -17,6 +17,8 @@ enum Keys {
     Folders,
     /// Often longer than an eighth of a page, with much in common, up to the longest.
     Long,
+    /// As long as they may be in a page, or shorter, and so are values.
+    Large,
 }
 
 fn key(table: &mut Table, keys: Keys, step: usize) -> Vec<u8> {
@@ -40,6 +42,11 @@ fn key(table: &mut Table, keys: Keys, step: usize) -> Vec<u8> {
             let deep = ["/x", "/y"][table.below(2)].repeat(30);
             format!("{folder}{deep}/{:05}", table.below(4000)).into_bytes()
         }
+        Keys::Large => {
+            let longest = table.geometry.suffix_size_bytes_max();
+            let count = longest - [0, 1, 8, longest / 2, longest - 1][table.below(5)];
+            bytes(table, count, 3)
+        }
         Keys::Long => {
             let common = [0, 20, 40, 70, 300, 4000][table.below(6)];
             let rest = [1, 8, 60, 90][table.below(4)];
@@ -50,9 +57,10 @@ fn key(table: &mut Table, keys: Keys, step: usize) -> Vec<u8> {
     }
 }
 
-fn value(table: &mut Table) -> Held {
+fn value(table: &mut Table, are_large: bool) -> Held {
     let largest = table.geometry.value_size_bytes_max();
     let size_bytes = match table.below(40) {
+        _ if are_large => largest - table.below(largest) * table.below(3) / 2,
         0 => table.below(largest + 40),
         1..=4 => table.below(largest / 4),
         5 => 0,
@@ -82,11 +90,11 @@ fn live(size_bytes: u64, keys: Keys, step_count: usize, crash_period: u64) -> Ta
             6..=8 => {
                 let known = table.model.range(key.clone()..).next();
                 let known = known.map_or(key, |(known, _)| known.clone());
-                let value = value(&mut table);
+                let value = value(&mut table, matches!(keys, Keys::Large));
                 table.put(&known, &value);
             }
             _ => {
-                let value = value(&mut table);
+                let value = value(&mut table, matches!(keys, Keys::Large));
                 table.put(&key, &value);
             }
         }
@@ -158,5 +166,15 @@ fn long_keys() {
     for size_bytes in SIZES {
         let tally = live(size_bytes, Keys::Long, 1000, 25).tally;
         assert!(tally.outside_keys > 0 && tally.rewrites > 0, "{tally:?}");
+    }
+}
+
+/// Records of which few have room in a page, each as large as a page by itself has room for.
+#[test]
+fn large_records() {
+    for size_bytes in SIZES {
+        let tally = live(size_bytes, Keys::Large, 300, 25).tally;
+        assert!(tally.splits + tally.rewrites > 100, "{tally:?}");
+        assert!(tally.repacks > 0 && tally.unput > 0, "{tally:?}");
     }
 }

@@ -3,5 +3,6 @@
 
 mod history;
 mod memory;
+mod recovered;
 mod table;
 mod totality;

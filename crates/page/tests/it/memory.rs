@@ -67,7 +67,7 @@ impl Memory {
                 for _ in 0..2 {
                     let mut torn = memory.clone();
                     for (index, word) in write.words.iter().enumerate() {
-                        if rng.next_u32() % 2 == 0 {
+                        if rng.next_u32().is_multiple_of(2) {
                             torn.set(write.addr.offset(index as u64), *word);
                         }
                     }

@@ -1,0 +1,118 @@
+//! Recovery of what a crash has left (D8), and a walk over all that a table lists.
+
+use farleaf_fabric::Batch;
+use farleaf_page::{Fence, PageBuffer, PageImage, Repair};
+use farleaf_types::RemoteAddr;
+
+use crate::memory::{Memory, image, writes_of};
+use crate::table::{Held, Model, TABLE, Table};
+
+impl Table {
+    /// What a crash in the recovery of the first page that needs one leaves.
+    pub(crate) fn recoveries(&self, memory: &Memory) -> Vec<Memory> {
+        let mut addr = self.first;
+        let mut rng = self.rng.clone();
+        loop {
+            if memory.word(self.geometry.lock(addr)) != 0 {
+                let mut batch = self.recovery(memory, addr);
+                return memory.crashed(&writes_of(&mut batch), &mut rng);
+            }
+            let words = memory.image_words(self.geometry, addr);
+            addr = image(self.geometry, &words).link().place();
+            if addr.is_null() {
+                return Vec::new();
+            }
+        }
+    }
+
+    /// D8 for one page that a dead owner holds.
+    pub(crate) fn recovery(&self, memory: &Memory, addr: RemoteAddr) -> Batch {
+        let mut batch = Batch::new();
+        let words = memory.image_words(self.geometry, addr);
+        let page = image(self.geometry, &words);
+        let mut buffer = PageBuffer::copy_of(page);
+        let change = self.change(addr);
+        let (link, words_at_link) = (
+            page.link().place(),
+            memory.image_words(self.geometry, page.link()),
+        );
+        let neighbour = image(self.geometry, &words_at_link);
+        if !page.is_intact(addr, TABLE) {
+            let sibling_low = (!page.is_retired() && !link.is_null())
+                .then(|| neighbour.low_in_page())
+                .flatten();
+            let repair = Repair::of(page, sibling_low.as_ref(), &self.outside);
+            change.repair(&mut batch, &mut buffer, &repair.expect("it was no damage"));
+            return batch;
+        }
+        // About to be retired with its neighbour, which was already?
+        if !page.is_retired() && !link.is_null() && neighbour.is_retired() {
+            let successor = self.successor(memory, link);
+            let words = memory.image_words(self.geometry, successor);
+            let taken = image(self.geometry, &words);
+            let low = |page: PageImage<'_>| {
+                page.whole_fence(page.low(), &self.outside)
+                    .expect("all was read")
+            };
+            if low(taken) <= low(page) {
+                change.retire(&mut batch, &mut buffer, successor);
+                return batch;
+            }
+        }
+        change.unlock(&mut batch);
+        batch
+    }
+
+    /// The page that took a retired one's place in the end.
+    pub(crate) fn successor(&self, memory: &Memory, retired: RemoteAddr) -> RemoteAddr {
+        let mut addr = retired;
+        loop {
+            let words = memory.image_words(self.geometry, addr);
+            let page = image(self.geometry, &words);
+            if !page.is_retired() {
+                return addr;
+            }
+            addr = page.link().place();
+        }
+    }
+
+    /// All that the table lists, page by page, each recovered if it needs to be. Checks that the
+    /// pages cover all keys, and list what they cover.
+    pub(crate) fn walk(&self, memory: &mut Memory) -> Model {
+        let (mut addr, mut cursor, mut listed) = (self.first, Fence::START, Model::new());
+        loop {
+            if memory.word(self.geometry.lock(addr)) != 0 {
+                let mut batch = self.recovery(memory, addr);
+                memory.apply(&writes_of(&mut batch));
+            }
+            let words = memory.image_words(self.geometry, addr);
+            let page = image(self.geometry, &words);
+            assert!(page.is_intact(addr, TABLE), "{addr} is torn and nobody's");
+            if page.is_retired() {
+                addr = page.link().place();
+                continue;
+            }
+            let fence = |fence| {
+                page.whole_fence(fence, &self.outside)
+                    .expect("all was read")
+            };
+            assert_eq!(fence(page.low()), cursor, "no gap, and nothing twice");
+            let high = fence(page.high());
+            let mut previous: Option<Vec<u8>> = None;
+            for slot in page.sorted_slots(&self.outside).expect("all was read") {
+                let key = page.whole_key(slot, &self.outside).expect("all was read");
+                assert!(
+                    !cursor.is_behind(&key) && high.is_behind(&key),
+                    "it covers what it lists"
+                );
+                assert!(previous.is_none_or(|previous| previous < key));
+                previous = Some(key.clone());
+                listed.insert(key, Held::of(page.value(slot)));
+            }
+            if high.is_end() {
+                return listed;
+            }
+            (cursor, addr) = (high, page.link());
+        }
+    }
+}
