@@ -2,6 +2,8 @@
 
 mod moves;
 
+use core::ops::Range;
+
 pub(crate) use moves::{Movable, Move, Place, find_place};
 
 use crate::buffer::size_words_of;
@@ -9,7 +11,6 @@ use crate::geometry::{PAGE_SIZE_WORDS_MAX, PageGeometry};
 use crate::image::PageImage;
 use crate::record::Value;
 use crate::words::{FenceWord, OUTSIDE_KEY_SIZE_BYTES, REFERENCE_SIZE_BYTES, SlotWord};
-use core::ops::Range;
 
 /// How many listed strings claim each word of a page: a fence may lie in a record's key.
 #[derive(Clone, Debug)]

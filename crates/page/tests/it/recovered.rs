@@ -79,6 +79,12 @@ impl Table {
     /// All that the table lists, page by page, each recovered if it needs to be. Checks that the
     /// pages cover all keys, and list what they cover.
     pub(crate) fn walk(&self, memory: &mut Memory) -> Model {
+        self.walk_pages(memory).0
+    }
+
+    /// The same, and which pages these are.
+    pub(crate) fn walk_pages(&self, memory: &mut Memory) -> (Model, Vec<RemoteAddr>) {
+        let mut pages = Vec::new();
         let (mut addr, mut cursor, mut listed) = (self.first, Fence::START, Model::new());
         loop {
             if memory.word(self.geometry.lock(addr)) != 0 {
@@ -92,6 +98,7 @@ impl Table {
                 addr = page.link().place();
                 continue;
             }
+            pages.push(addr);
             let fence = |fence| {
                 page.whole_fence(fence, &self.outside)
                     .expect("all was read")
@@ -110,9 +117,20 @@ impl Table {
                 listed.insert(key, Held::of(page.value(slot)));
             }
             if high.is_end() {
-                return listed;
+                return (listed, pages);
             }
             (cursor, addr) = (high, page.link());
         }
+    }
+
+    /// Whether a page that the walk has left out has a successor: else two pages would cover a key.
+    pub(crate) fn is_retired(&self, memory: &mut Memory, addr: RemoteAddr) -> bool {
+        if memory.word(self.geometry.lock(addr)) != 0 {
+            let mut batch = self.recovery(memory, addr);
+            memory.apply(&writes_of(&mut batch));
+        }
+        let words = memory.image_words(self.geometry, addr);
+        let page = image(self.geometry, &words);
+        page.is_intact(addr, TABLE) && page.is_retired()
     }
 }

@@ -182,10 +182,18 @@ impl Table {
     }
 
     fn cut_off(&mut self, writes: &[Write], next: &Model) {
+        // Of the walk, for which locks are as if nobody had died.
+        let (_, pages) = self.walk_pages(&mut self.memory.clone());
         for crashed in self.memory.crashed(writes, &mut self.rng) {
             self.tally.crashes += 1;
             let mut recovered = crashed.clone();
-            let listed = self.walk(&mut recovered);
+            let (listed, left) = self.walk_pages(&mut recovered);
+            for page in pages.iter().filter(|page| !left.contains(page)) {
+                assert!(
+                    self.is_retired(&mut recovered, *page),
+                    "two pages cover a key"
+                );
+            }
             assert!(
                 listed == self.model || listed == *next,
                 "a crash left neither what was, nor what was to be"
