@@ -55,14 +55,23 @@ pub trait LeafFormat: Copy + Debug {
     fn low<E: Endpoint>(
         access: &LeafAccess<'_, E, Self>,
         batch: &mut Batch,
-        image: &[u64],
+        leaf: (RemoteAddr, &[u64]),
     ) -> impl Future<Output = Result<Self::Low, LeafError>>;
 
     /// D8: finishes, in a torn leaf's buffer, what its owner began, all but the state. Where
     /// `sibling_low` tells that the leaf to the right begins before this one ends, the split is
     /// finished; records beyond the fences are not listed any more. Returns the words of the leaf
-    /// that have to be written before the state, in order: their places and what they are to be.
-    fn finish(self, buffer: &mut Self::Buffer, sibling_low: Option<&Self::Low>) -> Vec<(u64, u64)>;
+    /// that have to be written before the state, in order: their places and what they are to be. It
+    /// may take reads of other memory.
+    ///
+    /// # Errors
+    /// The leaf is damaged, or contradicts its sibling; or the fabric failed.
+    fn finish<E: Endpoint>(
+        access: &LeafAccess<'_, E, Self>,
+        batch: &mut Batch,
+        leaf: (RemoteAddr, &mut Self::Buffer),
+        sibling_low: Option<&Self::Low>,
+    ) -> impl Future<Output = Result<Vec<(u64, u64)>, LeafError>>;
 
     /// The lock of a leaf.
     #[inline]
@@ -140,12 +149,17 @@ impl LeafFormat for LeafGeometry {
     async fn low<E: Endpoint>(
         access: &LeafAccess<'_, E>,
         _batch: &mut Batch,
-        image: &[u64],
+        (_, image): (RemoteAddr, &[u64]),
     ) -> Result<u64, LeafError> {
         Ok(LeafImage::new(access.geometry, image).low())
     }
 
-    fn finish(self, buffer: &mut LeafBuffer, sibling_low: Option<&u64>) -> Vec<(u64, u64)> {
+    async fn finish<E: Endpoint>(
+        _access: &LeafAccess<'_, E>,
+        _batch: &mut Batch,
+        (_, buffer): (RemoteAddr, &mut LeafBuffer),
+        sibling_low: Option<&u64>,
+    ) -> Result<Vec<(u64, u64)>, LeafError> {
         let mut writes = Vec::new();
         let end = sibling_low.map(|low| low - 1);
         if let Some(end) = end.filter(|end| *end < buffer.image().high()) {
@@ -159,6 +173,6 @@ impl LeafFormat for LeafGeometry {
             .filter(|slot| fences.contains(&image.key(*slot)));
         let kept = kept.fold(0, |kept, slot| kept | 1 << slot);
         buffer.set_bitmap(kept);
-        writes
+        Ok(writes)
     }
 }

@@ -109,7 +109,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let link = link_of(F::words(leaf));
         let mut successor = None;
         if !link.is_retired() {
-            let low = F::low(self, batch, F::words(leaf)).await?;
+            let low = F::low(self, batch, (addr, F::words(leaf))).await?;
             let (mut from, mut next) = (addr, link.place());
             let mut hop_count = 0;
             while !next.is_null() {
@@ -151,7 +151,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         if !link.is_retired() && !link.is_null() {
             // Whether the link is old or names a new sibling, the sibling's low tells where this
             // leaf ends (the second consequence in the rules).
-            let low = F::low(self, batch, F::words(leaf)).await?;
+            let low = F::low(self, batch, (addr, F::words(leaf))).await?;
             match self.read_neighbour(batch, (addr, link.place())).await {
                 // U4: what it covers is lost; where it began nobody knows, so this one ends where
                 // it says itself.
@@ -163,7 +163,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                 Ok(sibling) => sibling_low = Some(sibling.low),
             }
         }
-        let writes = self.geometry.finish(leaf, sibling_low.as_ref());
+        let writes = F::finish(self, batch, (addr, leaf), sibling_low.as_ref()).await?;
         batch.clear();
         for (word, value) in writes {
             batch.write_word(addr.word_at(word), value);
@@ -223,7 +223,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
             let seen = batch.words(read).to_vec();
             if self.geometry.is_intact(&seen, addr, self.table) || !owner.is_free() {
                 let link = link_of(&seen);
-                let low = F::low(self, batch, &seen).await?;
+                let low = F::low(self, batch, (addr, &seen)).await?;
                 return Ok(Neighbour { low, link });
             }
             // F2 orders neither READ: beside a living writer both may have been unlucky.
