@@ -28,9 +28,9 @@ const SUFFIX_SHARE: usize = 8;
 const LOCK_WORD: u64 = 0;
 const STATE_WORD: u64 = 1;
 const LOW_WORD: u64 = 2;
-const HIGH_WORD: u64 = 3;
+pub(crate) const HIGH_WORD: u64 = 3;
 const LINK_WORD: u64 = 4;
-const BITMAP_WORD: u64 = 5;
+pub(crate) const BITMAP_WORD: u64 = 5;
 const PREFIX_WORD: u64 = 6;
 const _: () = assert!(PREFIX_WORD as usize + 1 == HEADER_SIZE_WORDS);
 

@@ -13,6 +13,7 @@
 //! | [`split`] | splits in place (BP5) |
 //! | [`draft`], [`rewrite`] | new pages in the place of old ones: what they are (BP6) |
 //! | [`moving`] | and how they take their place |
+//! | [`format`] | pages as leaves: read, locked and recovered by `farleaf-leaf` |
 //! | [`recovery`] | pages of fenced owners (D8) |
 //!
 //! What it is not: it executes nothing, and reads no value blocks. What depends on a string outside
@@ -24,6 +25,7 @@ pub mod buffer;
 pub mod change;
 pub mod draft;
 pub mod fence;
+pub mod format;
 pub mod geometry;
 pub mod image;
 pub mod moving;
@@ -37,6 +39,7 @@ pub mod words;
 mod contents;
 mod cut;
 mod error;
+mod loading;
 mod space;
 
 pub use buffer::{NewFence, NewPage, NewPrefix, PageBuffer};

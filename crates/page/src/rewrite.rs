@@ -167,8 +167,14 @@ fn cut_at<'a>(contents: &Contents<'a>, cut: &Cut) -> (PageDraft<'a>, PageDraft<'
     let draft = |fences, kept, records: &[_]| {
         PageDraft::new(contents.geometry, fences, kept, records.to_vec())
     };
+    // BV5: the block of the upper fence is found by the old page's lower one, which the right half
+    // does not cover, so that one gets another.
+    let high = Bound {
+        fence: contents.high.fence.clone(),
+        block: None,
+    };
     (
         draft((contents.low.clone(), fence()), kept, left),
-        draft((fence(), contents.high.clone()), not_kept, right),
+        draft((fence(), high), not_kept, right),
     )
 }

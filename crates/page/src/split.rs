@@ -196,6 +196,11 @@ impl SplitPlan<'_> {
         &self.fence
     }
 
+    /// References that neither page will name any more.
+    pub fn released(&self) -> &[Reference] {
+        &self.released
+    }
+
     /// The sibling as it will be.
     pub fn sibling(&self) -> PageImage<'_> {
         self.right.image()
