@@ -133,6 +133,10 @@ impl StringDirectory {
             leaf: entry.first_leaf + leaf,
             also: None,
         };
+        let pair = |leaf: u32| Located {
+            leaf: entry.first_leaf + leaf - 1,
+            also: Some(entry.first_leaf + leaf),
+        };
         match &self.residuals {
             Residuals::None => {
                 let position = entry.line().position(coordinate, 0);
@@ -141,17 +145,17 @@ impl StringDirectory {
             Residuals::Bytes { shift, residuals } => {
                 let start = entry.first_leaf as usize;
                 let residuals = &residuals[start..start + count as usize];
-                single(find_by_bytes(&entry.line(), coordinate, residuals, *shift))
+                match find_by_bytes(&entry.line(), coordinate, residuals, *shift) {
+                    (leaf, false) => single(leaf),
+                    (leaf, true) => pair(leaf),
+                }
             }
             Residuals::Packed { blocks } => {
                 let start = entry.first_block as usize;
                 let blocks = &blocks[start..start + PackedBlock::count_for(count)];
                 match find_by_steps(&entry.line(), coordinate, blocks, count) {
                     (leaf, false) => single(leaf),
-                    (leaf, true) => Located {
-                        leaf: entry.first_leaf + leaf - 1,
-                        also: Some(entry.first_leaf + leaf),
-                    },
+                    (leaf, true) => pair(leaf),
                 }
             }
         }
