@@ -28,4 +28,6 @@ pub use page::{
 };
 pub use paged::{PageRead, PagedSnapshot, read_paged};
 pub(crate) use transfer::table_size_words;
-pub use transfer::{SnapshotContents, read_contents, read_snapshot, write_snapshot};
+pub use transfer::{
+    SnapshotContents, read_contents, read_snapshot, read_words, write_snapshot, write_words,
+};

@@ -362,7 +362,11 @@ fn is_inside(model: &Model, layout: &PoolLayout, geometry: LeafGeometry, is_list
             || spans(model.synonym_table, table_words.div_ceil(BLOCK_SIZE_WORDS)))
 }
 
-async fn write_words<E: Endpoint>(
+/// Writes words side by side. One round trip for each 512 KiB.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn write_words<E: Endpoint>(
     endpoint: &E,
     to: WordAddr,
     words: &[u64],
@@ -379,7 +383,11 @@ async fn write_words<E: Endpoint>(
     Ok(())
 }
 
-pub(super) async fn read_words<E: Endpoint>(
+/// Reads words that lie side by side. One round trip for each 512 KiB.
+///
+/// # Errors
+/// The fabric failed.
+pub async fn read_words<E: Endpoint>(
     endpoint: &E,
     from: WordAddr,
     word_count: usize,

@@ -1,0 +1,137 @@
+//! A new table: one empty page over all keys, and a snapshot that leads to it.
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_model::strings::{Residuals, StringSegmentBuilder, byte_shift};
+use farleaf_page::format::PageAccess;
+use farleaf_page::{Fence, PageChange, PageDraft};
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use super::page_shape;
+use crate::directory::Run;
+use crate::error::ByteIndexError;
+use crate::snapshot::{Contents, write_snapshot};
+
+/// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
+/// the snapshot takes anyway.
+const SYNONYM_CAPACITY: u32 = 4094;
+/// Error bound of models that a retraining makes of an empty table, in pages.
+const EPSILON_PAGES: f64 = 2.0;
+
+/// What a catalog entry needs of a new table.
+#[derive(Debug)]
+pub struct NewByteTable {
+    /// Its first page.
+    pub first_page: RemoteAddr,
+    /// Its first root.
+    pub root: RemoteAddr,
+    pages: ChunkRange,
+    snapshot: ChunkRange,
+}
+
+/// Writes the first page and the first snapshot of a table. Nothing points to them yet, and this
+/// session owns their chunks until [`NewByteTable::give_back`]. A few round trips.
+///
+/// # Errors
+/// The pool is full, or the fabric failed.
+pub async fn create_table<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+) -> Result<NewByteTable, ByteIndexError> {
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let shape = page_shape(access.geometry);
+    let pages = allocator.claim(1, shape.purpose, access.table).await?;
+    let first_page = access.layout.chunk_start(pages.first);
+    let fences = (Fence::START, Fence::End);
+    let draft = PageDraft::of_records(access.geometry, fences, []);
+    let change = PageChange {
+        geometry: access.geometry,
+        addr: first_page,
+        table: access.table,
+        next: OwnerWord::FREE,
+    };
+    let mut batch = Batch::new();
+    change.write_new(&mut batch, &mut draft.build(RemoteAddr::NULL));
+    let executed = access.endpoint.execute(&mut batch).await;
+    let counters = access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    executed?;
+    match lead_to(access, first_page).await {
+        Ok((root, snapshot)) => Ok(NewByteTable {
+            first_page,
+            root,
+            pages,
+            snapshot,
+        }),
+        Err(error) => {
+            let free = FreeLeaves::default();
+            allocator
+                .give_back(pages, ChunkPurpose::Free, access.table, free)
+                .await?;
+            Err(error)
+        }
+    }
+}
+
+/// The first root, and its chunks.
+async fn lead_to<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    first_page: RemoteAddr,
+) -> Result<(RemoteAddr, ChunkRange), ByteIndexError> {
+    let mut regression = StringSegmentBuilder::new(EPSILON_PAGES, 1);
+    let none_yet = regression.push(b"");
+    assert!(none_yet.is_none(), "one page is one segment");
+    let segment = regression.finish().expect("there is a page");
+    let contents = Contents {
+        table: access.table,
+        generation: 0,
+        record_count: 0,
+        segments: vec![segment],
+        runs: vec![Run {
+            base: first_page,
+            page_count: 1,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity: SYNONYM_CAPACITY,
+        }],
+        residuals: Residuals::Bytes {
+            shift: byte_shift(EPSILON_PAGES),
+            residuals: vec![0],
+        },
+    };
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents);
+    Ok(written.await?)
+}
+
+impl NewByteTable {
+    /// Gives the chunks back: to the table if its catalog entry was written, else as free.
+    ///
+    /// # Errors
+    /// The fabric failed; the memory node then sweeps them when the session ends.
+    pub async fn give_back<E: Endpoint>(
+        self,
+        access: &PageAccess<'_, E>,
+        committed: bool,
+    ) -> Result<(), ByteIndexError> {
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let shape = page_shape(access.geometry);
+        let purpose = |purpose| {
+            if committed {
+                purpose
+            } else {
+                ChunkPurpose::Free
+            }
+        };
+        let mut unused = FreeLeaves::default();
+        (1..shape.piece_count).for_each(|page| unused.insert(page));
+        allocator
+            .give_back(self.pages, purpose(shape.purpose), access.table, unused)
+            .await?;
+        let of_snapshot = purpose(ChunkPurpose::Snapshot { generation: 0 });
+        let none = FreeLeaves::default();
+        allocator
+            .give_back(self.snapshot, of_snapshot, access.table, none)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! Pages of a load, trained, placed and written model by model.
+
+use farleaf_block::{Content, FatPointer, Role};
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::directory::Model;
+use farleaf_model::strings::{
+    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_residuals,
+    byte_shift, packed_blocks,
+};
+use farleaf_page::format::{PageAccess, block_access};
+use farleaf_page::words::Reference;
+use farleaf_page::{Fence, PageBuffer, PageChange, PageDraft, StringPlace};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
+
+use super::cut::{CutPage, LoadRecord, LoadValue};
+use super::{ByteLoadPlan, Held};
+use crate::directory::Run;
+use crate::error::{ByteIndexError, ByteLoadError};
+
+/// Bytes of pages that go over the fabric with one WRITE.
+const WRITE_SIZE_WORDS: usize = 32 << 10;
+/// Bytes of value blocks that are written with one batch.
+const BLOCK_BATCH_SIZE_BYTES: usize = 256 << 10;
+/// Twice as many entries as there are splits that make a model due for retraining.
+const PAGES_PER_SYNONYM_ENTRY: u32 = 4;
+const SYNONYM_CAPACITY_MAX: u32 = 1022;
+/// Pages with fewer records get residuals of half a byte: metadata counts per key.
+const RECORD_COUNT_FOR_BYTES: usize = 2;
+/// The largest error with which residuals of a byte tell a 16th of a page apart.
+const EPSILON_PAGES_MAX: f64 = 7.8;
+
+/// What all pages of a load amount to.
+#[derive(Debug)]
+pub(super) struct TrainedRun {
+    pub(super) segments: Vec<StringSegment>,
+    pub(super) runs: Vec<Run>,
+    pub(super) residuals: Residuals,
+}
+
+/// A page that no model is closed over yet.
+struct Waiting {
+    page: CutPage,
+    /// What the model is trained on: where the page begins.
+    fence: Vec<u8>,
+    /// The last key of the page before.
+    last: Option<Vec<u8>>,
+}
+
+/// Takes pages in order; trains, places and writes them.
+pub(super) struct RunBuilder<'a, E> {
+    access: &'a PageAccess<'a, E>,
+    allocator: &'a ChunkAllocator<'a, E>,
+    plan: ByteLoadPlan,
+    /// Made with the first page, which tells how many records there are in one.
+    regression: Option<StringSegmentBuilder>,
+    trained: TrainedRun,
+    waiting: Vec<Waiting>,
+    last_key: Option<Vec<u8>>,
+    /// The last written model's last page, whose link is not known yet.
+    held_back: Option<(RemoteAddr, PageBuffer)>,
+    batch: Batch,
+    /// Value blocks to be written with the next batch.
+    blocks: Batch,
+    block_size_bytes: usize,
+}
+
+impl<'a, E: Endpoint> RunBuilder<'a, E> {
+    /// A builder without pages.
+    pub(super) fn new(
+        access: &'a PageAccess<'a, E>,
+        allocator: &'a ChunkAllocator<'a, E>,
+        plan: ByteLoadPlan,
+    ) -> Self {
+        Self {
+            access,
+            allocator,
+            plan,
+            regression: None,
+            trained: TrainedRun {
+                segments: Vec::new(),
+                runs: Vec::new(),
+                residuals: Residuals::None,
+            },
+            waiting: Vec::new(),
+            last_key: None,
+            held_back: None,
+            batch: Batch::new(),
+            blocks: Batch::new(),
+            block_size_bytes: 0,
+        }
+    }
+
+    /// A record with its value in the page, or outside and about to be written.
+    pub(super) async fn record(
+        &mut self,
+        held: &mut Held,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<LoadRecord, ByteLoadError> {
+        let inline = self.plan.inline_value_size_bytes;
+        let value = if self.access.geometry.is_value_inline(value.len(), inline) {
+            LoadValue::Inline(value.to_vec())
+        } else {
+            let content = content(Role::Value, key, value)?;
+            LoadValue::Outside(self.write_block(held, &content).await?)
+        };
+        let key = key.to_vec();
+        Ok(LoadRecord { key, value })
+    }
+
+    /// Where new value blocks go: beside the pages that are being written.
+    fn node(&self) -> NodeId {
+        let last = self.trained.runs.last();
+        last.map_or(self.access.layout.home().node, |run| run.base.node())
+    }
+
+    /// BV1: writes a string, before anything refers to it.
+    async fn write_block(
+        &mut self,
+        held: &mut Held,
+        content: &Content<'_>,
+    ) -> Result<Reference, ByteLoadError> {
+        let access = block_access(self.access);
+        let node = self.node();
+        let pointer: FatPointer = match content.room() {
+            farleaf_block::Room::Piece(class) => {
+                if held.blocks.piece_count(node, class) == 0 {
+                    held.blocks.lease_more(&access, node, class).await?;
+                }
+                let pointer = held.blocks.take(node, class).expect("one was just leased");
+                access.post_write(&mut self.blocks, pointer, content);
+                self.block_size_bytes += content.block_word_count() as usize * 8;
+                pointer
+            }
+            farleaf_block::Room::Chunks(_) => {
+                let mut batch = Batch::new();
+                let written = held.blocks.write_ahead(&access, &mut batch, node, content);
+                let written = written.await;
+                self.count(&mut batch);
+                written?
+            }
+        };
+        held.written.push(pointer);
+        if self.block_size_bytes >= BLOCK_BATCH_SIZE_BYTES {
+            self.flush_blocks().await?;
+        }
+        let place = RemoteAddr::from_word(pointer.word());
+        Ok(Reference::of(place, content.string()))
+    }
+
+    async fn flush_blocks(&mut self) -> Result<(), ByteLoadError> {
+        if !self.blocks.is_empty() {
+            self.access.endpoint.execute(&mut self.blocks).await?;
+            self.blocks.clear();
+            self.block_size_bytes = 0;
+        }
+        Ok(())
+    }
+
+    fn count(&self, batch: &mut Batch) {
+        let counters = self.access.endpoint.counters();
+        counters.record(OperationKind::BulkLoad, &batch.take_cost());
+    }
+
+    /// Adds the next page.
+    ///
+    /// # Errors
+    /// The pool is full, or the fabric failed.
+    pub(super) async fn add(
+        &mut self,
+        held: &mut Held,
+        page: CutPage,
+    ) -> Result<(), ByteLoadError> {
+        let fence = if page.low.is_start() {
+            // Nothing is before it, so the model begins where keys do: their prefix is longer.
+            page.records[0].key.clone()
+        } else {
+            least_key(&page.low)
+        };
+        let record_count = page.records.len();
+        let last = page.records.last().map(|record| record.key.clone());
+        let regression = match &mut self.regression {
+            Some(regression) => regression,
+            None => {
+                // What a packed residual can tell apart does not depend on the error of the models.
+                let is_packed = record_count < RECORD_COUNT_FOR_BYTES;
+                let (epsilon, residuals) = if is_packed {
+                    let blocks = Vec::new();
+                    (PackedBlock::EPSILON_MAX, Residuals::Packed { blocks })
+                } else {
+                    let epsilon = self.plan.epsilon_keys / record_count as f64;
+                    let epsilon = epsilon.clamp(0.5, EPSILON_PAGES_MAX);
+                    let (shift, residuals) = (byte_shift(epsilon), Vec::new());
+                    (epsilon, Residuals::Bytes { shift, residuals })
+                };
+                self.trained.residuals = residuals;
+                let count_max = Model::TRAINED_LEAF_COUNT_MAX;
+                self.regression
+                    .insert(StringSegmentBuilder::new(epsilon, count_max))
+            }
+        };
+        if let Some(segment) = regression.push(&fence) {
+            self.write_model(held, segment).await?;
+        }
+        self.waiting.push(Waiting {
+            page,
+            fence,
+            last: core::mem::replace(&mut self.last_key, last),
+        });
+        Ok(())
+    }
+
+    /// Closes the last model.
+    ///
+    /// # Errors
+    /// The pool is full, or the fabric failed.
+    pub(super) async fn finish(mut self, held: &mut Held) -> Result<TrainedRun, ByteLoadError> {
+        let segment = self
+            .regression
+            .as_mut()
+            .and_then(StringSegmentBuilder::finish);
+        let segment = segment.expect("there is a page");
+        self.write_model(held, segment).await?;
+        self.write_held_back(RemoteAddr::NULL).await?;
+        self.flush_blocks().await?;
+        let mut batch = core::mem::take(&mut self.batch);
+        self.count(&mut batch);
+        let mut blocks = core::mem::take(&mut self.blocks);
+        self.count(&mut blocks);
+        Ok(self.trained)
+    }
+
+    /// Places a segment's pages and writes them.
+    async fn write_model(
+        &mut self,
+        held: &mut Held,
+        segment: StringSegment,
+    ) -> Result<(), ByteLoadError> {
+        let pages = core::mem::take(&mut self.waiting);
+        assert_eq!(
+            pages.len(),
+            segment.parts().leaf_count as usize,
+            "each page is one point of the regression"
+        );
+        let boundaries = pages.iter().map(|waiting| Boundary {
+            last: waiting.last.as_deref(),
+            fence: &waiting.fence,
+            first: &waiting.page.records[0].key,
+        });
+        match &mut self.trained.residuals {
+            Residuals::None => {}
+            Residuals::Bytes { shift, residuals } => {
+                residuals.extend(byte_residuals(&segment, boundaries, *shift));
+            }
+            Residuals::Packed { blocks } => blocks.extend(packed_blocks(&segment, boundaries)),
+        }
+        let stride = self.access.geometry.stride_blocks();
+        let blocks = pages.len() as u64 * stride;
+        let layout = self.access.layout;
+        let base = held.extents.place(self.allocator, layout, blocks).await?;
+        self.write_held_back(base).await?;
+        let page_count = pages.len() as u32;
+        self.write_pages(held, base, pages).await?;
+        self.trained.segments.push(segment);
+        self.trained.runs.push(Run {
+            base,
+            page_count,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity: synonym_capacity(page_count),
+        });
+        Ok(())
+    }
+
+    /// Writes all pages but the last, which is held back until its link is known.
+    async fn write_pages(
+        &mut self,
+        held: &mut Held,
+        base: RemoteAddr,
+        pages: Vec<Waiting>,
+    ) -> Result<(), ByteLoadError> {
+        let geometry = self.access.geometry;
+        let stride = geometry.stride_blocks();
+        let count = pages.len();
+        let mut words: Vec<u64> = Vec::new();
+        let mut words_start = base;
+        for (index, waiting) in pages.into_iter().enumerate() {
+            let addr = base.offset_blocks(index as u64 * stride);
+            let next = base.offset_blocks((index as u64 + 1) * stride);
+            let mut page = self.build(held, &waiting.page, next).await?;
+            if index + 1 == count {
+                self.held_back = Some((addr, page));
+                break;
+            }
+            page.seal(addr, self.access.table);
+            let (page_words, size_words) = page.page_words(OwnerWord::FREE.word());
+            words.extend_from_slice(&page_words[..size_words]);
+            if words.len() >= WRITE_SIZE_WORDS {
+                self.write_words(words_start, &words).await?;
+                words.clear();
+                words_start = next;
+            }
+        }
+        self.write_words(words_start, &words).await
+    }
+
+    /// A page, with its strings outside written.
+    async fn build(
+        &mut self,
+        held: &mut Held,
+        page: &CutPage,
+        link: RemoteAddr,
+    ) -> Result<PageBuffer, ByteLoadError> {
+        let records = page.records.iter();
+        let records = records.map(|it| (it.key.clone(), it.value.as_value()));
+        let fences = (page.low.clone(), page.high.clone());
+        let mut draft = PageDraft::of_records(self.access.geometry, fences, records);
+        let low = least_key(&page.low);
+        let wanted = draft.wanted().into_iter();
+        let wanted: Vec<(StringPlace, Vec<u8>)> = wanted
+            .map(|(place, string)| (place, string.to_vec()))
+            .collect();
+        for (place, string) in wanted {
+            let (role, locator) = match place {
+                StringPlace::Prefix => (Role::Prefix, &low),
+                StringPlace::Low => (Role::Low, &low),
+                StringPlace::High => (Role::High, &low),
+                StringPlace::Key(_) => (Role::Key, &string),
+            };
+            let content = content(role, locator, &string)?;
+            let reference = self.write_block(held, &content).await?;
+            draft.give(place, reference);
+        }
+        Ok(draft.build(link))
+    }
+
+    async fn write_held_back(&mut self, link: RemoteAddr) -> Result<(), ByteLoadError> {
+        let Some((addr, mut page)) = self.held_back.take() else {
+            return Ok(());
+        };
+        page.set_link(link);
+        let change = PageChange {
+            geometry: self.access.geometry,
+            addr,
+            table: self.access.table,
+            next: OwnerWord::FREE,
+        };
+        self.batch.clear();
+        change.write_new(&mut self.batch, &mut page);
+        Ok(self.access.endpoint.execute(&mut self.batch).await?)
+    }
+
+    async fn write_words(&mut self, to: RemoteAddr, words: &[u64]) -> Result<(), ByteLoadError> {
+        if words.is_empty() {
+            return Ok(());
+        }
+        self.batch.clear();
+        self.batch.write(to.word_at(0), words);
+        Ok(self.access.endpoint.execute(&mut self.batch).await?)
+    }
+}
+
+fn content<'s>(
+    role: Role,
+    locator: &'s [u8],
+    string: &'s [u8],
+) -> Result<Content<'s>, ByteIndexError> {
+    let content = Content::new(role, locator, string);
+    content.map_err(|error| farleaf_block::BlockError::from(error).into())
+}
+
+/// The least key behind a fence, which is not the end.
+fn least_key(fence: &Fence) -> Vec<u8> {
+    let mut key = fence.string().unwrap_or_default().to_vec();
+    if matches!(fence, Fence::Behind(_)) {
+        key.push(0);
+    }
+    key
+}
+
+/// Entries of a model's synonym leaf table: with its header, whole blocks.
+pub(super) fn synonym_capacity(page_count: u32) -> u32 {
+    const HEADER: u32 = farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
+    let wanted = (page_count / PAGES_PER_SYNONYM_ENTRY + HEADER).next_multiple_of(8);
+    (wanted - HEADER).min(SYNONYM_CAPACITY_MAX)
+}

@@ -1,0 +1,295 @@
+//! Reading keys in descending order. There are no links to the left: the search layer names the
+//! pages there, and links to the right fill what it does not know of.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::hint::Hint;
+use farleaf_leaf::{Course, Look};
+use farleaf_page::{Fence, Outside, PageBuffer, PageError};
+
+use super::ByteIndex;
+use super::scan::{Pending, ReadAhead, Record};
+use crate::error::ByteIndexError;
+
+/// Where a scan in descending order stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReverseCursor {
+    /// All keys from here on have been passed; `None`: all keys have.
+    before: Option<Fence>,
+    /// The smallest key that is wanted.
+    start: Vec<u8>,
+    has_values: bool,
+}
+
+impl ReverseCursor {
+    /// A scan from the greatest key below `end`, or from the last key, down to `start`, inclusive.
+    pub fn new(start: &[u8], end: Option<&[u8]>) -> Self {
+        let is_empty = end.is_some_and(|end| end <= start);
+        let before = end.map_or(Fence::End, |end| Fence::Before(end.to_vec()));
+        Self {
+            before: (!is_empty).then_some(before),
+            start: start.to_vec(),
+            has_values: true,
+        }
+    }
+
+    /// The same, which reads no values.
+    #[must_use]
+    pub fn of_keys(self) -> Self {
+        Self {
+            has_values: false,
+            ..self
+        }
+    }
+
+    /// Whether all keys have been passed.
+    pub const fn is_finished(&self) -> bool {
+        self.before.is_none()
+    }
+
+    /// The fence before which all is left to pass.
+    pub fn before(&self) -> Option<&Fence> {
+        self.before.as_ref()
+    }
+
+    fn pass(&mut self, to: Fence) {
+        let is_over = to <= Fence::Before(self.start.clone());
+        self.before = (!is_over).then_some(to);
+    }
+}
+
+/// A page that has the keys right below a fence.
+struct Below {
+    hint: Hint,
+    page: PageBuffer,
+    low: Fence,
+}
+
+impl<E: Endpoint> ByteIndex<'_, E> {
+    /// Adds up to `wanted` records to `records`, descending: as many, unless the keys that the
+    /// cursor is for end before. One round trip for as many pages as lie side by side to the left
+    /// in their model, and are expected to be needed, and one more if values are outside; one for
+    /// each page that a split has made and this session has not met.
+    ///
+    /// # Errors
+    /// The fabric failed, a page is damaged, or the table was dropped. The cursor then stands
+    /// before the last record that was added.
+    pub async fn scan_reverse(
+        &self,
+        batch: &mut Batch,
+        cursor: &mut ReverseCursor,
+        wanted: usize,
+        records: &mut Vec<Record>,
+    ) -> Result<(), ByteIndexError> {
+        let end = records.len() + wanted;
+        let mut ahead: Vec<(Hint, PageBuffer)> = Vec::new();
+        let mut hint = None;
+        while let Some(before) = cursor.before.clone() {
+            if records.len() >= end {
+                break;
+            }
+            let known = self.below_in(&mut ahead, &before);
+            let below = match known {
+                Some(below) => below,
+                None => {
+                    let start = hint.map_or_else(
+                        || self.hint_below(&before),
+                        |hint| self.left_of_fence(hint, &before),
+                    );
+                    let page_count = self.expected_page_count(end - records.len());
+                    ahead = self
+                        .read_ahead_to_the_left(batch, start, page_count)
+                        .await?
+                        .into_pages();
+                    match self.below_in(&mut ahead, &before) {
+                        Some(below) => below,
+                        None => self.walk_below(batch, start, &before).await?,
+                    }
+                }
+            };
+            hint = Some(below.hint);
+            self.take_below(batch, cursor, (below, before), end, records)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The page to look at for the keys right below a fence.
+    fn hint_below(&self, before: &Fence) -> Hint {
+        let layer = self.state.layer();
+        let Some(string) = before.string() else {
+            let directory = layer.directory();
+            let last = directory.page_count() - 1;
+            let trained = directory.page(last).expect("it is the last one");
+            let synonym = layer.synonyms_of(last).last();
+            return synonym.map_or(trained, |addr| Hint { addr, ..trained });
+        };
+        layer.locate(string).page
+    }
+
+    /// The page to look at after one that begins at the fence.
+    fn left_of_fence(&self, failed: Hint, before: &Fence) -> Hint {
+        let layer = self.state.layer();
+        let key = before.string().unwrap_or_default();
+        let trained = layer.directory().page(failed.parent);
+        let trained = trained.expect("hints have trained parents");
+        if trained.addr != failed.addr {
+            // Of the same parent there are pages further left: the trained one, at the last.
+            let synonyms: Vec<_> = layer.synonyms_of(failed.parent).collect();
+            let own = synonyms.iter().position(|addr| *addr == failed.addr);
+            let left = own
+                .and_then(|own| own.checked_sub(1))
+                .map(|left| synonyms[left]);
+            return left.map_or(trained, |addr| Hint { addr, ..failed });
+        }
+        let first = || layer.directory().page(0).expect("there is a first page");
+        layer.left_of(key, failed).unwrap_or_else(first)
+    }
+
+    /// Takes the page out of those read that begins before a fence and ends at it, or behind it.
+    fn below_in(&self, ahead: &mut Vec<(Hint, PageBuffer)>, before: &Fence) -> Option<Below> {
+        let nothing = Outside::new();
+        for index in 0..ahead.len() {
+            let image = ahead[index].1.image();
+            let low = image.whole_fence(image.low(), &nothing);
+            let high = image.whole_fence(image.high(), &nothing);
+            if let (Ok(low), Ok(high)) = (low, high)
+                && low < *before
+                && *before <= high
+            {
+                let (hint, page) = ahead.swap_remove(index);
+                return Some(Below { hint, page, low });
+            }
+        }
+        None
+    }
+
+    /// Reads a page and trained ones to the left of it, with their known synonyms.
+    async fn read_ahead_to_the_left(
+        &self,
+        batch: &mut Batch,
+        hint: Hint,
+        page_count: u32,
+    ) -> Result<ReadAhead, ByteIndexError> {
+        let mut pieces: Vec<(Hint, u32)> = Vec::new();
+        {
+            let layer = self.state.layer();
+            let directory = layer.directory();
+            let count = directory.run_up_to(hint.parent, page_count);
+            let first = hint.parent + 1 - count;
+            let trained = directory
+                .page(first)
+                .expect("it is to the left of a trained one");
+            pieces.push((trained, count));
+            for parent in first..=hint.parent {
+                let synonyms = layer.synonyms_of(parent);
+                pieces.extend(synonyms.map(|addr| (Hint { addr, parent }, 1)));
+            }
+            let is_among = |(first, count): &(Hint, u32)| {
+                *count == 1 && first.addr == hint.addr
+                    || directory
+                        .page(hint.parent)
+                        .is_some_and(|it| it.addr == hint.addr)
+            };
+            if !pieces.iter().any(is_among) {
+                pieces.push((hint, 1));
+            }
+        }
+        self.read_pieces(batch, &pieces).await
+    }
+
+    /// Goes from page to page until one begins before a fence and ends at it, or behind it.
+    async fn walk_below(
+        &self,
+        batch: &mut Batch,
+        mut hint: Hint,
+        before: &Fence,
+    ) -> Result<Below, ByteIndexError> {
+        let mut course = Course::<Vec<u8>>::default();
+        loop {
+            let broken = &self.state.broken;
+            let page = self.access.read_intact(batch, hint.addr, broken).await?;
+            let mut outside = Outside::new();
+            let fences = self
+                .with_strings(batch, hint.addr, &mut outside, |outside| {
+                    let image = page.image();
+                    let low = image.whole_fence(image.low(), outside);
+                    let high = image.whole_fence(image.high(), outside);
+                    Ok::<_, PageError>((low?, high?))
+                })
+                .await?;
+            let (low, high) = fences;
+            let link = page.image().link();
+            let look = if link.is_retired() {
+                Look::Retired(link.place())
+            } else if low >= *before {
+                Look::Left
+            } else if high < *before {
+                Look::Right(link.place())
+            } else {
+                return Ok(Below { hint, page, low });
+            };
+            let key = before.string().unwrap_or_default();
+            if look == Look::Left {
+                let left = self.left_of_fence(hint, before);
+                // Counts the hop, so that the way ends also in a damaged table.
+                self.go_on(batch, &mut course, key, (hint, None), look)?;
+                hint = left;
+                continue;
+            }
+            let low = low.string().map(<[u8]>::to_vec);
+            hint = self.go_on(batch, &mut course, key, (hint, low), look)?;
+        }
+    }
+
+    /// Takes the records of a page below a fence, and moves the cursor: before the page, or before
+    /// the last record that is wanted.
+    async fn take_below(
+        &self,
+        batch: &mut Batch,
+        cursor: &mut ReverseCursor,
+        (below, before): (Below, Fence),
+        end: usize,
+        records: &mut Vec<Record>,
+    ) -> Result<(), ByteIndexError> {
+        let Below { hint, page, low } = below;
+        // The page covers its low end.
+        let mut covered = low.string().unwrap_or_default().to_vec();
+        if matches!(low, Fence::Behind(_)) {
+            covered.push(0);
+        }
+        let at = (hint.addr, &page);
+        let found = self
+            .records_of(batch, at, &covered, cursor.has_values)
+            .await?;
+        let Some((found, _)) = found else {
+            // Stale: it is read again.
+            let below = self.walk_below(batch, hint, &before).await?;
+            let again = self.take_below(batch, cursor, (below, before), end, records);
+            return Box::pin(again).await;
+        };
+        let first = records.len();
+        let mut pending = Pending::new();
+        let mut to = low;
+        let wanted = found
+            .into_iter()
+            .rev()
+            .filter(|(record, _)| before.is_behind(&record.key) && record.key >= cursor.start);
+        for (record, value) in wanted {
+            if records.len() == end {
+                let last = records.last().expect("at least one was wanted");
+                to = Fence::Before(last.key.clone());
+                break;
+            }
+            if let Some(reference) = value {
+                pending.push((records.len(), hint.addr, reference));
+            }
+            records.push(record);
+        }
+        if let Err(error) = self.fill_values(batch, records, pending).await {
+            records.truncate(first);
+            return Err(error);
+        }
+        cursor.pass(to);
+        Ok(())
+    }
+}

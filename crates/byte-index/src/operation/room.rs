@@ -1,0 +1,353 @@
+//! Pages that are full: split in place (BP5), or replaced by new ones (BP6).
+
+use farleaf_block::{FatPointer, Role, SizeClass};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_index::hint::{Announcement, Hint};
+use farleaf_page::{
+    Fence, InPlace, Outside, PageBuffer, PageDraft, Reference, Rewrite, Source, SplitRequest,
+    StringPlace, plan_rewrite,
+};
+use farleaf_region::queue;
+use farleaf_types::RemoteAddr;
+
+use super::blocks::{Take, Taken};
+use super::write::{Provision, Step, Writing, record_of};
+use super::{ByteIndex, Rare};
+use crate::error::ByteIndexError;
+
+/// A page that was made, and where its range begins.
+struct Made {
+    addr: RemoteAddr,
+    low: Fence,
+}
+
+/// Strings of new pages that must be outside, and the blocks taken for them.
+#[derive(Default)]
+struct Given {
+    taken: Vec<(Role, Vec<u8>, Vec<u8>, Taken)>,
+}
+
+impl<E: Endpoint> ByteIndex<'_, E> {
+    /// Splits a locked page, or replaces it, so that a record finds room; puts the record, if that
+    /// can be done at once. `None`: it is done; else what has to be done before it can be. The
+    /// lock was given back.
+    pub(super) async fn make_room(
+        &self,
+        batch: &mut Batch,
+        (hint, page): (Hint, &mut PageBuffer),
+        (writing, provision): (&Writing<'_>, &mut Provision),
+        outside: Outside,
+    ) -> Result<Option<Step>, ByteIndexError> {
+        let Some(sibling) = self.state.leases.take_for(hint.addr.node()) else {
+            self.give_lock_back(batch, hint).await?;
+            return Ok(Some(Step::LeasePages));
+        };
+        let made = self
+            .split(
+                batch,
+                (hint, page),
+                (writing, provision),
+                (sibling, outside),
+            )
+            .await;
+        if made.is_err() {
+            // Lost, or the session is broken, or the page is damaged: nobody waits for it any more.
+            self.state.leases.note_linked();
+        }
+        made
+    }
+
+    /// [`make_room`](Self::make_room) with a page for the sibling.
+    async fn split(
+        &self,
+        batch: &mut Batch,
+        (hint, page): (Hint, &mut PageBuffer),
+        (writing, provision): (&Writing<'_>, &mut Provision),
+        (sibling, mut outside): (RemoteAddr, Outside),
+    ) -> Result<Option<Step>, ByteIndexError> {
+        let node = hint.addr.node();
+        let announcement = {
+            let layer = self.state.layer();
+            layer
+                .announcement(hint.parent)
+                .filter(|_| self.is_current())
+        };
+        let before = page.clone();
+        let request = SplitRequest {
+            record: record_of(before.image(), writing, provision),
+            sibling,
+            counter: announcement.map(|announcement| announcement.counter),
+        };
+        let change = self.change(hint.addr);
+        let planned = self
+            .with_strings(batch, hint.addr, &mut outside, |outside| {
+                change.plan_split(&before, &request, outside)
+            })
+            .await?;
+        let InPlace::Split(plan) = planned else {
+            let rewrite: Rare<'_, _> = Box::pin(self.rewrite(
+                batch,
+                (hint, &before),
+                (writing, provision),
+                (sibling, outside),
+            ));
+            return rewrite.await;
+        };
+        batch.clear();
+        if sibling.node() != node && !self.leaves_out(ProtocolCheck::SiblingIsWholeElsewhere) {
+            // D3: complete before anything links to it.
+            change.write_sibling_of(batch, &plan);
+            self.access.endpoint.execute(batch).await?;
+            batch.clear();
+        }
+        self.post_provision(batch, writing, provision)?;
+        let unlinked = self
+            .post_unlinks(batch, (hint.addr, plan.released()))
+            .await?;
+        if sibling.node() != node && self.leaves_out(ProtocolCheck::SiblingIsWholeElsewhere) {
+            change.write_sibling_of(batch, &plan);
+        }
+        let split = change.split(batch, page, &plan);
+        self.access.endpoint.execute(batch).await?;
+        self.state.leases.note_linked();
+        (provision.value, provision.key) = (None, None);
+        self.retire_blocks(unlinked);
+        let made = Made {
+            addr: sibling,
+            low: split.sibling_low,
+        };
+        self.learn_made(hint, &made);
+        if let (Some(announcement), Some(counter)) = (announcement, split.counter) {
+            let slot = batch.previous(counter);
+            self.announce(batch, announcement, slot, sibling).await?;
+        }
+        Ok(None)
+    }
+
+    /// BP6: the page is replaced by one or two new ones.
+    async fn rewrite(
+        &self,
+        batch: &mut Batch,
+        (hint, before): (Hint, &PageBuffer),
+        (writing, provision): (&Writing<'_>, &mut Provision),
+        (left_addr, mut outside): (RemoteAddr, Outside),
+    ) -> Result<Option<Step>, ByteIndexError> {
+        let record = record_of(before.image(), writing, provision);
+        // A new page's fences are made of whole keys, which takes all that the page has outside.
+        let at = (hint.addr, before);
+        if !self.fetch_strings(batch, at, &mut outside).await? {
+            return Err(self.damaged(hint.addr));
+        }
+        let planned = self
+            .with_strings(batch, hint.addr, &mut outside, |outside| {
+                plan_rewrite(before.image(), Some(&record), outside)
+            })
+            .await?;
+        let Rewrite {
+            mut left,
+            mut right,
+            is_put,
+            released,
+        } = planned;
+        let right_addr = match &right {
+            None => None,
+            Some(_) => {
+                let Some(addr) = self.state.leases.take_for(hint.addr.node()) else {
+                    self.state.leases.put_back(&self.access, left_addr);
+                    self.give_lock_back(batch, hint).await?;
+                    return Ok(Some(Step::LeasePages));
+                };
+                Some(addr)
+            }
+        };
+        let mut given = Given::default();
+        let drafts = [Some((left_addr, &mut left)), right_addr.zip(right.as_mut())];
+        for (addr, draft) in drafts.into_iter().flatten() {
+            if let Some(class) = self.give_strings(addr, draft, &mut given)? {
+                let count = given.taken.len() + 1;
+                for (.., taken) in given.taken {
+                    self.state.blocks.put_back(taken.pointer);
+                }
+                for addr in [Some(left_addr), right_addr].into_iter().flatten() {
+                    self.state.leases.put_back(&self.access, addr);
+                }
+                self.give_lock_back(batch, hint).await?;
+                return Ok(Some(Step::LeaseBlocks(class, count)));
+            }
+        }
+        let link = before.image().link().place();
+        let replacing = Replacing {
+            hint,
+            left: (left_addr, left.build(link)),
+            right: right_addr.zip(right.as_ref().map(|right| right.build(link))),
+        };
+        batch.clear();
+        if is_put {
+            self.post_provision(batch, writing, provision)?;
+        }
+        let unlinked = self
+            .replace(batch, before, replacing, (given, &released))
+            .await?;
+        self.retire_blocks(unlinked);
+        if is_put {
+            (provision.value, provision.key) = (None, None);
+        }
+        let made = [Some((left_addr, left.low())), {
+            right_addr.zip(right.as_ref().map(PageDraft::low))
+        }];
+        for (addr, low) in made.into_iter().flatten() {
+            self.state.leases.note_linked();
+            let low = low.clone();
+            self.learn_made(hint, &Made { addr, low });
+        }
+        Ok((!is_put).then_some(Step::Again))
+    }
+
+    /// Takes blocks for the strings that a new page wants outside; the class that is missing.
+    fn give_strings(
+        &self,
+        addr: RemoteAddr,
+        draft: &mut PageDraft<'_>,
+        given: &mut Given,
+    ) -> Result<Option<SizeClass>, ByteIndexError> {
+        let low = locator_of(draft.low());
+        let wanted = draft.wanted().into_iter();
+        let wanted: Vec<(StringPlace, Vec<u8>)> = wanted
+            .map(|(place, string)| (place, string.to_vec()))
+            .collect();
+        for (place, string) in wanted {
+            let (role, locator) = match place {
+                StringPlace::Prefix => (Role::Prefix, low.clone()),
+                StringPlace::Low => (Role::Low, low.clone()),
+                StringPlace::High => (Role::High, low.clone()),
+                StringPlace::Key(_) => (Role::Key, string.clone()),
+            };
+            let content = Self::content(role, &locator, &string)?;
+            match self.take(addr.node(), &content) {
+                Take::Lease(class) => return Ok(Some(class)),
+                Take::Taken(taken) => {
+                    draft.give(place, taken.reference);
+                    given.taken.push((role, locator, string, taken));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// M2, M4: writes the new pages and their strings, retires the old page in favour of the left
+    /// one, and unlocks that. The batch has the blocks of the record already.
+    async fn replace(
+        &self,
+        batch: &mut Batch,
+        before: &PageBuffer,
+        replacing: Replacing,
+        (given, released): (Given, &[Reference]),
+    ) -> Result<Vec<FatPointer>, ByteIndexError> {
+        let Replacing { hint, left, right } = replacing;
+        let (left_addr, mut left) = left;
+        for (role, locator, string, taken) in &given.taken {
+            let content = Self::content(*role, locator, string)?;
+            self.post_taken(batch, *taken, &content);
+        }
+        let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
+        let mut source = Source {
+            addr: hint.addr,
+            page: before.clone(),
+        };
+        let owner = self.access.owner;
+        let change = self.change(left_addr);
+        let right_addr = right.as_ref().map_or(left_addr, |(addr, _)| *addr);
+        let is_together =
+            left_addr.node() == hint.addr.node() && right_addr.node() == hint.addr.node();
+        if is_together {
+            match right {
+                None => {
+                    let sources = core::slice::from_mut(&mut source);
+                    change.take_over(batch, owner, &mut left, sources);
+                }
+                Some((addr, mut right)) => {
+                    let pages = (&mut left, (addr, &mut right));
+                    change.split_out(batch, owner, pages, &mut source);
+                }
+            }
+            self.access.endpoint.execute(batch).await?;
+            return Ok(unlinked);
+        }
+        // Nothing orders verbs to different nodes: each part is awaited.
+        if let Some((addr, mut right)) = right {
+            self.change(addr).write_new(batch, &mut right);
+            left.set_link(addr);
+            self.access.endpoint.execute(batch).await?;
+            batch.clear();
+        }
+        change.write_locked(batch, &mut left, owner);
+        self.access.endpoint.execute(batch).await?;
+        batch.clear();
+        change.retire_sources(batch, core::slice::from_mut(&mut source));
+        self.access.endpoint.execute(batch).await?;
+        batch.clear();
+        change.unlock(batch);
+        self.access.endpoint.execute(batch).await?;
+        Ok(unlinked)
+    }
+
+    fn learn_made(&self, hint: Hint, made: &Made) {
+        if let Some(low) = made.low.string() {
+            let mut low = low.to_vec();
+            if matches!(made.low, Fence::Behind(_)) {
+                low.push(0);
+            }
+            let addr = made.addr;
+            self.learn(&low, Hint { addr, ..hint });
+        }
+    }
+
+    /// Writes the entry that tells other clients of a sibling. If this never happens, they find it
+    /// by its link.
+    async fn announce(
+        &self,
+        batch: &mut Batch,
+        announcement: Announcement,
+        slot: u64,
+        sibling: RemoteAddr,
+    ) -> Result<(), ByteIndexError> {
+        if slot < u64::from(announcement.capacity) {
+            batch.clear();
+            let entry = sibling.with_spare(announcement.parent_in_model);
+            batch.write_word(announcement.entry(slot), entry.word());
+            self.access.endpoint.execute(batch).await?;
+        }
+        if slot + 1 == announcement.due_split_count {
+            self.enqueue(announcement).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the node to retrain the model: Q1.
+    #[cold]
+    async fn enqueue(&self, announcement: Announcement) -> Result<(), ByteIndexError> {
+        let (endpoint, layout) = (self.access.endpoint, self.access.layout);
+        let mut batch = Batch::new();
+        let synonym_table = announcement.synonym_table();
+        let enqueued = queue::enqueue(endpoint, layout, &mut batch, synonym_table).await;
+        let counters = endpoint.counters();
+        counters.record(OperationKind::Control, &batch.take_cost());
+        Ok(enqueued?)
+    }
+}
+
+/// What takes a page's place.
+struct Replacing {
+    hint: Hint,
+    left: (RemoteAddr, PageBuffer),
+    right: Option<(RemoteAddr, PageBuffer)>,
+}
+
+/// The least key behind a fence, which is not the end.
+fn locator_of(low: &Fence) -> Vec<u8> {
+    let mut locator = low.string().unwrap_or_default().to_vec();
+    if matches!(low, Fence::Behind(_)) {
+        locator.push(0);
+    }
+    locator
+}

@@ -1,0 +1,178 @@
+//! Looking at a whole table, and at what the memory node wants to know of a page.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::hint::Hint;
+use farleaf_leaf::{LeafFormat, Look};
+use farleaf_page::{Fence, Outside, PageError, PageGeometry};
+use farleaf_types::{OwnerWord, RemoteAddr};
+
+use super::{ByteIndex, Sight};
+use crate::error::ByteIndexError;
+
+/// What a survey sees of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageReport {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// Lower fence.
+    pub low: Fence,
+    /// Upper fence.
+    pub high: Fence,
+    /// How many records it has.
+    pub record_count: usize,
+    /// How many strings of it lie in value blocks.
+    pub block_count: usize,
+    /// The word in its lock.
+    pub lock: u64,
+    /// Whether the training knows it.
+    pub is_trained: bool,
+    /// Whether its keys ascend, each once, between its fences.
+    pub is_sound: bool,
+    link: RemoteAddr,
+    parent: u32,
+}
+
+/// A walk over all pages, in order.
+#[derive(Clone, Debug, Default)]
+pub struct PageSurvey {
+    next: Option<Hint>,
+    is_over: bool,
+}
+
+impl<E: Endpoint> ByteIndex<'_, E> {
+    /// Whether a search for a page's lower fence arrives at it (W3): then it is in use.
+    ///
+    /// # Errors
+    /// Pages are damaged, or the fabric failed.
+    pub async fn is_in_use(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+    ) -> Result<bool, ByteIndexError> {
+        batch.clear();
+        let read = self.post_page(batch, addr);
+        self.access.endpoint.execute(batch).await?;
+        let image = batch.words(read).to_vec();
+        let low = <PageGeometry as LeafFormat>::low(&self.access, batch, (addr, &image)).await?;
+        let key = least_key(&low.fence);
+        let arrival = self.arrive_at(batch, &key).await?;
+        Ok(arrival.0 == addr)
+    }
+
+    /// Whether the page that covers a key refers to a value block, by the word of its pointer.
+    ///
+    /// # Errors
+    /// Pages are damaged, or the fabric failed.
+    pub async fn refers(
+        &self,
+        batch: &mut Batch,
+        key: &[u8],
+        pointer_word: u64,
+    ) -> Result<bool, ByteIndexError> {
+        let (_, references) = self.arrive_at(batch, key).await?;
+        Ok(references.contains(&pointer_word))
+    }
+
+    /// The page that covers a key, and the pointers in it.
+    async fn arrive_at(
+        &self,
+        batch: &mut Batch,
+        key: &[u8],
+    ) -> Result<(RemoteAddr, Vec<u64>), ByteIndexError> {
+        let hint = self.locate(key).page;
+        let begin = (hint, Sight::Look(Look::Here));
+        let arrival = self.walk(batch, key, begin).await?;
+        let references = arrival.page.image().references().into_iter();
+        let pointers = references.map(|reference| reference.pointer.word());
+        Ok((arrival.hint.addr, pointers.collect()))
+    }
+
+    /// The next page of a survey; `None`: that was all. Two round trips, and one for each string of
+    /// it that lies outside.
+    ///
+    /// # Errors
+    /// A page is damaged, or the fabric failed.
+    pub async fn survey_next(
+        &self,
+        batch: &mut Batch,
+        survey: &mut PageSurvey,
+    ) -> Result<Option<PageReport>, ByteIndexError> {
+        if survey.is_over {
+            return Ok(None);
+        }
+        let first = || {
+            let layer = self.state.layer();
+            layer.directory().page(0).expect("there is a first page")
+        };
+        let hint = survey.next.unwrap_or_else(first);
+        let broken = &self.state.broken;
+        let page = self.access.read_intact(batch, hint.addr, broken).await?;
+        batch.clear();
+        let lock = batch.read(self.access.geometry.lock(hint.addr), 1);
+        self.access.endpoint.execute(batch).await?;
+        let lock = batch.words(lock)[0];
+        let link = page.image().link();
+        if link.is_retired() {
+            // A retraining, or a split out of place: its successor begins where it does.
+            survey.next = Some(Hint {
+                addr: link.place(),
+                ..hint
+            });
+            return Box::pin(self.survey_next(batch, survey)).await;
+        }
+        let mut outside = Outside::new();
+        let keys = self
+            .with_strings(batch, hint.addr, &mut outside, |outside| {
+                let image = page.image();
+                let slots = image.sorted_slots(outside)?;
+                let keys = slots.into_iter().map(|slot| image.whole_key(slot, outside));
+                let keys = keys.collect::<Result<Vec<_>, _>>()?;
+                let low = image.whole_fence(image.low(), outside)?;
+                let high = image.whole_fence(image.high(), outside)?;
+                Ok::<_, PageError>((keys, low, high))
+            })
+            .await?;
+        let (keys, low, high) = keys;
+        let is_between = |key: &Vec<u8>| !low.is_behind(key) && high.is_behind(key);
+        let layer = self.state.layer();
+        let trained = layer.directory().page(hint.parent);
+        let report = PageReport {
+            addr: hint.addr,
+            record_count: keys.len(),
+            block_count: page.image().references().len(),
+            lock,
+            is_trained: trained.is_some_and(|trained| trained.addr == hint.addr),
+            is_sound: keys.is_sorted_by(|one, next| one < next) && keys.iter().all(is_between),
+            low,
+            high,
+            link: link.place(),
+            parent: hint.parent,
+        };
+        survey.is_over = report.link.is_null();
+        let next = layer.next_trained(report.parent);
+        survey.next = Some(match next {
+            Some(next) if next.addr == report.link => next,
+            _ => Hint {
+                addr: report.link,
+                parent: report.parent,
+            },
+        });
+        Ok(Some(report))
+    }
+}
+
+impl PageReport {
+    /// Who holds its lock, if anybody does.
+    pub fn owner(&self) -> OwnerWord {
+        OwnerWord::from_word(self.lock)
+    }
+}
+
+/// The least key behind a fence, which is not the end.
+fn least_key(fence: &Fence) -> Vec<u8> {
+    let mut key = fence.string().unwrap_or_default().to_vec();
+    if matches!(fence, Fence::Behind(_)) {
+        key.push(0);
+    }
+    key
+}

@@ -1,0 +1,352 @@
+//! The words of a snapshot.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | `MAGIC` |
+//! | 1 | table (32), generation (16), kind of residuals (8: 0 none, 1 bytes, 2 packed), their shift (8) |
+//! | 2 | records that it was trained on |
+//! | 3 | models (32), pages (32) |
+//! | 4 | bytes of all first fences |
+//! | 5 | CRC-32C of words 0 to 4 and of all behind the header |
+//! | 6.. | six words for each model |
+//! | .. | the first fences, one after the other, filled up to a word |
+//! | .. | the residuals, filled up to a word |
+//!
+//! A model: slope (f64); intercept (f32, low half) and error (f32); pages (32) and prefix size (16)
+//! and alphabet (8); size of its first fence (32) and room for synonyms (32); base; synonym leaf
+//! table.
+
+use std::collections::BTreeSet;
+
+use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
+use farleaf_model::strings::{Alphabet, PackedBlock, Residuals, StringSegment, StringSegmentParts};
+use farleaf_page::{KEY_SIZE_BYTES_MAX, PageGeometry};
+use farleaf_region::PoolLayout;
+use farleaf_region::layout::ChunkIndex;
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
+
+use crate::directory::{ByteDirectory, Run};
+
+/// Words before the models.
+pub const HEADER_SIZE_WORDS: usize = 6;
+const MODEL_SIZE_WORDS: usize = 6;
+/// "FLBYTES" and the version of this format.
+const MAGIC: u64 = 0x0153_4554_5942_4C46;
+const CHECKSUM_WORD: usize = 5;
+
+/// What a training found.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    /// Whose it is.
+    pub table: TableId,
+    /// Which load made it.
+    pub generation: u16,
+    /// How many records it was trained on.
+    pub record_count: u64,
+    /// The models, in order.
+    pub segments: Vec<StringSegment>,
+    /// Where the pages of each are.
+    pub runs: Vec<Run>,
+    /// What corrects predictions.
+    pub residuals: Residuals,
+}
+
+/// What the header of a snapshot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) table: TableId,
+    pub(super) generation: u16,
+    record_count: u64,
+    model_count: u32,
+    page_count: u32,
+    fence_size_bytes: u64,
+    residual_kind: u8,
+    shift: u8,
+    checksum: u64,
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn decode(words: &[u64]) -> Result<Self, String> {
+        if words[0] != MAGIC {
+            return Err("it does not begin as one".to_owned());
+        }
+        Ok(Self {
+            table: TableId(words[1] as u32),
+            generation: (words[1] >> 32) as u16,
+            residual_kind: (words[1] >> 48) as u8,
+            shift: (words[1] >> 56) as u8,
+            record_count: words[2],
+            model_count: words[3] as u32,
+            page_count: (words[3] >> 32) as u32,
+            fence_size_bytes: words[4],
+            checksum: words[CHECKSUM_WORD],
+        })
+    }
+
+    /// Words behind the header; `None` when no snapshot can be so large.
+    pub(super) fn body_size_words(&self) -> Option<usize> {
+        let models = u64::from(self.model_count);
+        let pages = u64::from(self.page_count);
+        let is_possible = (1..=pages).contains(&models)
+            && self.fence_size_bytes <= models * (KEY_SIZE_BYTES_MAX as u64 + 1);
+        let residual_words = match self.residual_kind {
+            0 => 0,
+            1 => pages.div_ceil(8),
+            // Each model begins with a block of its own.
+            2 => 2 * (pages / PackedBlock::LEAF_COUNT as u64 + models),
+            _ => return None,
+        };
+        let models = models * MODEL_SIZE_WORDS as u64;
+        let words = models + self.fence_size_bytes.div_ceil(8) + residual_words;
+        is_possible.then_some(words as usize)
+    }
+}
+
+impl Contents {
+    /// All words but those of the synonym leaf tables.
+    pub(super) fn encode(&self) -> Vec<u64> {
+        let mut words = vec![0; HEADER_SIZE_WORDS];
+        let mut fences = Vec::new();
+        for (segment, run) in self.segments.iter().zip(&self.runs) {
+            let parts = segment.parts();
+            fences.extend_from_slice(&parts.first_fence);
+            let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+            words.extend([
+                parts.slope.to_bits(),
+                halves(parts.intercept.to_bits(), parts.error_max.to_bits()),
+                u64::from(parts.leaf_count)
+                    | u64::from(parts.prefix_size) << 32
+                    | u64::from(parts.alphabet.code()) << 48,
+                halves(parts.first_fence.len() as u32, run.synonym_capacity),
+                run.base.word(),
+                run.synonym_table.word(),
+            ]);
+        }
+        let fence_size_bytes = fences.len() as u64;
+        words.extend(words_of(&fences));
+        let (kind, shift) = match &self.residuals {
+            Residuals::None => (0, 0),
+            Residuals::Bytes { shift, residuals } => {
+                let bytes: Vec<u8> = residuals.iter().map(|it| it.cast_unsigned()).collect();
+                words.extend(words_of(&bytes));
+                (1, *shift)
+            }
+            Residuals::Packed { blocks } => {
+                words.extend(blocks.iter().flat_map(|block| block.words()));
+                let header = self.header_of(2, 0, fence_size_bytes);
+                let size_words = header.body_size_words().expect("it is possible");
+                words.resize(HEADER_SIZE_WORDS + size_words, 0);
+                (2, 0)
+            }
+        };
+        let header = self.header_of(kind, shift as u8, fence_size_bytes);
+        words[0] = MAGIC;
+        words[1] = u64::from(header.table.0)
+            | u64::from(header.generation) << 32
+            | u64::from(kind) << 48
+            | u64::from(header.shift) << 56;
+        words[2] = header.record_count;
+        words[3] = u64::from(header.model_count) | u64::from(header.page_count) << 32;
+        words[4] = fence_size_bytes;
+        words[CHECKSUM_WORD] = checksum(&words);
+        words
+    }
+
+    fn header_of(&self, residual_kind: u8, shift: u8, fence_size_bytes: u64) -> Header {
+        Header {
+            table: self.table,
+            generation: self.generation,
+            record_count: self.record_count,
+            model_count: self.runs.len() as u32,
+            page_count: self.runs.iter().map(|run| run.page_count).sum(),
+            fence_size_bytes,
+            residual_kind,
+            shift,
+            checksum: 0,
+        }
+    }
+
+    /// Reads a snapshot: header and body. All places that it names lie in chunks of the pool.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn decode(
+        words: &[u64],
+        (layout, geometry): (&PoolLayout, PageGeometry),
+    ) -> Result<Self, String> {
+        let header = Header::decode(words)?;
+        let body_size_words = header.body_size_words();
+        if body_size_words != Some(words.len() - HEADER_SIZE_WORDS) {
+            return Err("its sizes cannot be right".to_owned());
+        }
+        if header.checksum != checksum(words) {
+            return Err("its checksum does not match".to_owned());
+        }
+        let (models, rest) =
+            words[HEADER_SIZE_WORDS..].split_at(header.model_count as usize * MODEL_SIZE_WORDS);
+        let (fences, residuals) = rest.split_at(header.fence_size_bytes.div_ceil(8) as usize);
+        let mut fences = bytes_of(fences, header.fence_size_bytes as usize).into_iter();
+        let (mut segments, mut runs) = (Vec::new(), Vec::new());
+        for words in models.chunks_exact(MODEL_SIZE_WORDS) {
+            let (parts, run) = decode_model(words, &mut fences)?;
+            check_run(&run, layout, geometry)?;
+            segments.push(StringSegment::from_parts(parts).map_err(|error| error.to_string())?);
+            runs.push(run);
+        }
+        let page_count: u64 = runs.iter().map(|run| u64::from(run.page_count)).sum();
+        if page_count != u64::from(header.page_count) || fences.next().is_some() {
+            return Err("its models contradict its header".to_owned());
+        }
+        Ok(Self {
+            table: header.table,
+            generation: header.generation,
+            record_count: header.record_count,
+            residuals: decode_residuals(&header, residuals, &runs),
+            segments,
+            runs,
+        })
+    }
+
+    /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
+    /// synonym leaf tables, and itself.
+    pub fn named_chunks(
+        &self,
+        layout: &PoolLayout,
+        geometry: PageGeometry,
+        root: RemoteAddr,
+    ) -> BTreeSet<ChunkIndex> {
+        let blocks = |words: usize| (words as u64).div_ceil(BLOCK_SIZE_WORDS);
+        let stride = geometry.stride_blocks();
+        let runs = self.runs.iter();
+        let runs = runs.map(|run| (run.base, u64::from(run.page_count) * stride));
+        let placed = self.runs.iter().filter(|run| !run.synonym_table.is_null());
+        let tables = placed.map(|run| {
+            let words = table_size_words(run.synonym_capacity);
+            (run.synonym_table, blocks(words))
+        });
+        let own = (root.place(), blocks(self.encode().len()));
+        let pieces = runs.chain(tables).chain([own]);
+        pieces
+            .flat_map(|(start, block_count)| {
+                let last = start.offset_blocks(block_count.max(1) - 1);
+                let chunks = layout.chunk_of(start).zip(layout.chunk_of(last));
+                let chunks = chunks.into_iter();
+                chunks.flat_map(|(from, to)| (from.0..=to.0).map(ChunkIndex))
+            })
+            .collect()
+    }
+
+    /// The directory that it describes.
+    ///
+    /// # Errors
+    /// What contradicts itself in it.
+    pub fn into_directory(self, geometry: PageGeometry) -> Result<ByteDirectory, String> {
+        let trained = (self.generation, self.record_count);
+        let built =
+            ByteDirectory::build(geometry, trained, &self.segments, self.residuals, self.runs);
+        built.map_err(|error| error.to_string())
+    }
+}
+
+fn decode_model(
+    words: &[u64],
+    fences: &mut impl Iterator<Item = u8>,
+) -> Result<(StringSegmentParts, Run), String> {
+    let half = |word: u64| f32::from_bits(word as u32);
+    let fence_size_bytes = words[3] as u32 as usize;
+    let first_fence: Vec<u8> = fences.take(fence_size_bytes).collect();
+    if first_fence.len() != fence_size_bytes {
+        return Err("its fences are cut off".to_owned());
+    }
+    let alphabet = Alphabet::from_code((words[2] >> 48) as u8);
+    let parts = StringSegmentParts {
+        first_fence,
+        prefix_size: (words[2] >> 32) as u16,
+        alphabet: alphabet.map_err(|error| error.to_string())?,
+        slope: f64::from_bits(words[0]),
+        intercept: half(words[1]),
+        leaf_count: words[2] as u32,
+        error_max: half(words[1] >> 32),
+    };
+    let run = Run {
+        base: RemoteAddr::from_word(words[4]),
+        page_count: parts.leaf_count,
+        synonym_table: RemoteAddr::from_word(words[5]),
+        synonym_capacity: (words[3] >> 32) as u32,
+    };
+    Ok((parts, run))
+}
+
+/// Whether all that a run names lies in chunks of the pool.
+fn check_run(run: &Run, layout: &PoolLayout, geometry: PageGeometry) -> Result<(), String> {
+    let spans = |start: RemoteAddr, block_count: u64| {
+        let last = start.block() + block_count.max(1) - 1;
+        last < RemoteAddr::BLOCK_COUNT_MAX
+            && start.spare() == 0
+            && layout.chunk_of(start).is_some()
+            && layout
+                .chunk_of(RemoteAddr::new(start.node(), last))
+                .is_some()
+    };
+    let blocks = table_size_words(run.synonym_capacity) as u64 / BLOCK_SIZE_WORDS;
+    let pages = u64::from(run.page_count) * geometry.stride_blocks();
+    let is_inside =
+        spans(run.base, pages) && (run.synonym_table.is_null() || spans(run.synonym_table, blocks));
+    if is_inside {
+        return Ok(());
+    }
+    Err(format!("the model at {} leaves the pool", run.base))
+}
+
+fn decode_residuals(header: &Header, words: &[u64], runs: &[Run]) -> Residuals {
+    match header.residual_kind {
+        1 => Residuals::Bytes {
+            shift: header.shift.into(),
+            residuals: bytes_of(words, header.page_count as usize)
+                .into_iter()
+                .map(u8::cast_signed)
+                .collect(),
+        },
+        2 => {
+            let counts = runs.iter();
+            let counts = counts.map(|run| PackedBlock::count_for(run.page_count));
+            let (words, _) = words.as_chunks::<2>();
+            let blocks = words.iter().take(counts.sum());
+            Residuals::Packed {
+                blocks: blocks
+                    .map(|words| PackedBlock::from_words(*words))
+                    .collect(),
+            }
+        }
+        _ => Residuals::None,
+    }
+}
+
+/// Words of a synonym leaf table with so much room: whole blocks.
+pub(super) fn table_size_words(capacity: u32) -> usize {
+    let words = SYNONYM_TABLE_HEADER_SIZE_WORDS as usize + capacity as usize;
+    words.next_multiple_of(BLOCK_SIZE_WORDS as usize)
+}
+
+fn checksum(words: &[u64]) -> u64 {
+    let mut checked = words.to_vec();
+    checked[CHECKSUM_WORD] = 0;
+    u64::from(crc32c(&checked))
+}
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks(8).map(|part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    })
+}
+
+fn bytes_of(words: &[u64], size_bytes: usize) -> Vec<u8> {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    bytes.take(size_bytes).collect()
+}

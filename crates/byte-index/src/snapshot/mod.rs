@@ -1,0 +1,16 @@
+//! The directory in far memory: how a training reaches other processes.
+//!
+//! A snapshot is written whole before anything names it, and never changed; the root word of the
+//! table's catalog entry names it. Only the synonym leaf tables behind it live on: their counters
+//! are advanced by FAA and their entries are written once each.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `format` | header, models, fences and residuals, word by word |
+//! | `transfer` | snapshots to far memory and back |
+
+mod format;
+mod transfer;
+
+pub use format::{Contents, HEADER_SIZE_WORDS};
+pub use transfer::{read_contents, read_directory, write_snapshot};

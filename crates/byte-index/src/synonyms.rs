@@ -1,0 +1,100 @@
+//! Pages that splits made since the training, as far as one session has met them.
+
+use std::collections::BTreeMap;
+
+use farleaf_types::RemoteAddr;
+
+/// A page that a split made.
+#[derive(Clone, Debug)]
+struct Synonym {
+    /// Its lower fence: the least key that it can have.
+    low: Box<[u8]>,
+    addr: RemoteAddr,
+}
+
+/// A session's knowledge of synonym pages, by the trained page whose range theirs is a part of.
+#[derive(Debug, Default)]
+pub struct Synonyms {
+    by_parent: BTreeMap<u32, Vec<Synonym>>,
+    string_size_bytes: u64,
+}
+
+/// What one entry takes beside its string, slack included.
+const ENTRY_SIZE_BYTES: u64 = 40;
+
+impl Synonyms {
+    /// Notes a page with this lower fence that is part of the range of a trained page.
+    pub fn insert(&mut self, low: &[u8], addr: RemoteAddr, parent: u32) {
+        let own = self.by_parent.entry(parent).or_default();
+        match own.binary_search_by(|it| (*it.low).cmp(low)) {
+            Ok(found) => own[found].addr = addr,
+            Err(place) => {
+                let low = Box::from(low);
+                own.insert(place, Synonym { low, addr });
+                self.string_size_bytes += own[place].low.len() as u64;
+            }
+        }
+    }
+
+    /// The synonym of a trained page that a key is in; `None` when it is in the trained page
+    /// itself, as far as is known.
+    #[inline]
+    pub fn find(&self, parent: u32, key: &[u8]) -> Option<RemoteAddr> {
+        if self.by_parent.is_empty() {
+            return None;
+        }
+        let own = self.by_parent.get(&parent)?;
+        let above = own.partition_point(|it| *it.low <= *key);
+        Some(own[above.checked_sub(1)?].addr)
+    }
+
+    /// All known synonyms of a trained page, in the order of their fences.
+    pub fn of(&self, parent: u32) -> impl Iterator<Item = RemoteAddr> + '_ {
+        let own = self.by_parent.get(&parent).into_iter().flatten();
+        own.map(|it| it.addr)
+    }
+
+    /// How many are known.
+    pub fn count(&self) -> usize {
+        self.by_parent.values().map(Vec::len).sum()
+    }
+
+    /// Bytes held.
+    pub fn size_bytes(&self) -> u64 {
+        self.string_size_bytes + self.count() as u64 * ENTRY_SIZE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::NodeId;
+
+    fn at(block: u64) -> RemoteAddr {
+        RemoteAddr::new(NodeId(0), block)
+    }
+
+    /// Promise: a key is in the synonym that begins last before it, if one of its parent does; what
+    /// is met again replaces what was known.
+    #[test]
+    fn keys_are_in_the_last_synonym_before_them() {
+        let mut synonyms = Synonyms::default();
+        assert_eq!(synonyms.find(7, b"x"), None);
+        synonyms.insert(b"m", at(1), 7);
+        synonyms.insert(b"d", at(2), 7);
+        synonyms.insert(b"a", at(3), 8);
+        for (key, expected) in [
+            (&b"c"[..], None),
+            (b"d", Some(at(2))),
+            (b"lz", Some(at(2))),
+            (b"m", Some(at(1))),
+            (b"z", Some(at(1))),
+        ] {
+            assert_eq!(synonyms.find(7, key), expected, "{key:?}");
+        }
+        synonyms.insert(b"d", at(4), 7);
+        assert_eq!(synonyms.find(7, b"e"), Some(at(4)));
+        assert_eq!(synonyms.of(7).collect::<Vec<_>>(), [at(4), at(1)]);
+        assert_eq!((synonyms.count(), synonyms.size_bytes()), (3, 3 + 3 * 40));
+    }
+}
