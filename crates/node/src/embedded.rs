@@ -96,6 +96,7 @@ impl NodeCore {
         });
         let renew = move |broken: &NodeEndpoint| renewing.as_ref()?.renew(broken);
         let keeper = Keeper {
+            blocks: crate::sweep::BlockSweepers::default(),
             endpoint,
             layout: layout.clone(),
             owner,

@@ -24,7 +24,12 @@ impl<E: Endpoint> Keeper<E> {
     /// The fabric failed.
     pub async fn reclaim(&self) -> Result<u64, RegionError> {
         let mut chunk_count = 0;
-        for entry in self.catalog().await? {
+        let catalog = self.catalog().await?;
+        let is_of_bytes = |entry: &CatalogEntry| entry.record.kind.slots().is_none();
+        if catalog.iter().any(is_of_bytes) {
+            self.publish().await?;
+        }
+        for entry in catalog {
             if entry.state != EntryState::Dropped {
                 continue;
             }

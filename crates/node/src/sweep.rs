@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tables` | what is known of the tables before a chunk is touched: catalog, roots, locks |
 //! | `chunks` | what becomes of the chunks |
+//! | `bytes` | tables of byte strings: pages, their chunks, value blocks |
 //! | `trees` | inner nodes, of tables that have them |
 //!
 //! - **W1.** Locks are swept before chunks, so that searches do not wait for dead owners for long;
@@ -39,6 +40,7 @@
 //!   and recovery, which is a CAS of that very word, finds it changed; one in which the dead do
 //!   hold a lock is given back by nobody but the node.
 
+mod bytes;
 mod chunks;
 mod tables;
 mod trees;
@@ -59,6 +61,7 @@ use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
 use crate::catalog::read_catalog;
 use crate::patience::Patience;
+pub use bytes::BlockSweepers;
 
 /// What is logged with the leaf that a search was for.
 const GIVEN_UP: &str = "cannot sweep what dead sessions left here: a client that is alive holds \
@@ -107,6 +110,8 @@ pub struct Keeper<E = MappedEndpoint> {
     pub layout: PoolLayout,
     /// Its own session.
     pub owner: OwnerWord,
+    /// Value blocks that it has taken over.
+    pub blocks: BlockSweepers,
 }
 
 impl<E: Endpoint> Keeper<E> {
@@ -159,6 +164,9 @@ impl<E: Endpoint> Keeper<E> {
             self.sweep_locks(&table.access, &leaves, &mut report)
                 .await?;
         }
+        for table in &known.byte_tables {
+            self.sweep_bytes_locks(table, &chunks, &mut report).await?;
+        }
         for (index, owner) in left {
             if patience.is_over() {
                 break;
@@ -180,6 +188,13 @@ impl<E: Endpoint> Keeper<E> {
                 .give_back(range, purpose, entry.table, free)
                 .await?;
             report.chunk_count += 1;
+        }
+        self.keep_block_sweeps(&known.byte_tables, &known.unknown);
+        for table in &known.byte_tables {
+            if patience.is_over() {
+                break;
+            }
+            self.sweep_blocks(table, &patience, &mut report).await?;
         }
         for table in &known.tables {
             let entry = known.catalog.iter();

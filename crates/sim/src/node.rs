@@ -303,6 +303,7 @@ impl Node {
     /// The node's own way into its region.
     pub fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
         Keeper {
+            blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint,
             layout: self.layout.clone(),
             owner,

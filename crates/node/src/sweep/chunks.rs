@@ -47,6 +47,12 @@ impl<E: Endpoint> Keeper<E> {
         if known.unknown.contains(&entry.table) {
             return Ok(None);
         }
+        let mut tables = known.byte_tables.iter();
+        if let Some(table) = tables.find(|table| table.access.table == entry.table) {
+            return self
+                .sort_bytes_chunk(table, chunk, entry, patience, report)
+                .await;
+        }
         let mut tables = known.tables.iter();
         let Some(table) = tables.find(|table| table.access.table == entry.table) else {
             let mut catalog = known.catalog.iter();

@@ -19,6 +19,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
+use super::bytes::SweptBytes;
 use super::{GIVEN_UP, Keeper, SweepReport};
 use crate::catalog::read_catalog;
 use crate::patience::Patience;
@@ -44,8 +45,18 @@ pub(super) struct SweptTable<'a, E> {
 pub(super) struct Known<'a, E> {
     pub(super) catalog: Vec<CatalogEntry>,
     pub(super) tables: Vec<SweptTable<'a, E>>,
+    pub(super) byte_tables: Vec<SweptBytes<'a, E>>,
     /// Live tables of which it cannot be told now what is in use.
     pub(super) unknown: Vec<TableId>,
+}
+
+impl SweepReport {
+    /// W6: counts a table that cannot be told now.
+    fn note_given_up(&mut self, entry: &CatalogEntry) {
+        self.given_up_count += 1;
+        let (table, leaf) = (entry.record.id, entry.record.first_leaf);
+        tracing::warn!(%table, %leaf, "{GIVEN_UP}");
+    }
 }
 
 impl<E: Endpoint> Keeper<E> {
@@ -76,9 +87,23 @@ impl<E: Endpoint> Keeper<E> {
         let live = catalog
             .iter()
             .filter(|entry| entry.state == EntryState::Live);
-        let (mut tables, mut unknown) = (Vec::new(), Vec::new());
+        let (mut tables, mut byte_tables, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for entry in live {
             let table = entry.record.id;
+            if let Some(access) = self.page_access(entry) {
+                match self.know_bytes(entry, access, patience, report).await {
+                    Ok(Some(known)) => byte_tables.push(known),
+                    Ok(None) => {
+                        report.note_given_up(entry);
+                        unknown.push(table);
+                    }
+                    Err(error) => {
+                        report.note_damage(error)?;
+                        unknown.push(table);
+                    }
+                }
+                continue;
+            }
             let Some(access) = self.access(entry) else {
                 unknown.push(table);
                 continue;
@@ -86,9 +111,7 @@ impl<E: Endpoint> Keeper<E> {
             match self.know_table(entry, access, patience, report).await {
                 Ok(Some(known)) => tables.push(known),
                 Ok(None) => {
-                    report.given_up_count += 1;
-                    let leaf = entry.record.first_leaf;
-                    tracing::warn!(%table, %leaf, "{GIVEN_UP}");
+                    report.note_given_up(entry);
                     unknown.push(table);
                 }
                 Err(error) => {
@@ -100,6 +123,7 @@ impl<E: Endpoint> Keeper<E> {
         Ok(Known {
             catalog,
             tables,
+            byte_tables,
             unknown,
         })
     }

@@ -488,6 +488,7 @@ fn the_agent_sweeps_again_by_itself() {
         let (events, heard) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let keeper = Keeper {
+            blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint: NodeEndpoint::new(&pool.region, None).expect("no device"),
             layout: pool.layout.clone(),
             owner: node,

@@ -93,6 +93,7 @@ impl Pool {
 
     pub(crate) fn keeper<E: Endpoint>(&self, endpoint: E, owner: OwnerWord) -> Keeper<E> {
         Keeper {
+            blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint,
             layout: self.layout.clone(),
             owner,

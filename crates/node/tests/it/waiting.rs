@@ -112,6 +112,7 @@ fn a_stopped_client_does_not_keep_the_node_from_stopping() {
         let endpoint = NodeEndpoint::new(&case.pool.region, None).expect("no device");
         let layout = case.pool.layout.clone();
         let keeper = farleaf_node::sweep::Keeper {
+            blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint,
             layout,
             owner: node,

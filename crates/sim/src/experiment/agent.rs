@@ -37,6 +37,7 @@ impl Agent {
         let clock = move || clock_world.borrow().now();
         Ok(Self {
             keeper: Keeper {
+                blocks: farleaf_node::sweep::BlockSweepers::default(),
                 endpoint,
                 layout,
                 owner,

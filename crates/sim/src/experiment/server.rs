@@ -91,6 +91,7 @@ impl Server {
         let tables = Arc::new(TableServer::new(u64::MAX));
         let receptionist = Receptionist::new(Arc::clone(&desk), Arc::clone(&tables));
         let keeper = Keeper {
+            blocks: farleaf_node::sweep::BlockSweepers::default(),
             endpoint: StillEndpoint::new(world),
             layout: layout.clone(),
             owner: OwnerWord::FREE,
