@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use farleaf_byte_index::{ByteIndexError, ByteLoadError};
 use farleaf_fabric::verbs::{VerbsConnectError, VerbsError};
 use farleaf_fabric::{BatchError, ControlError};
 use farleaf_index::{IndexError, LoadError};
@@ -82,6 +83,18 @@ pub enum ErrorKind {
         /// The name.
         name: String,
     },
+    /// The table's keys and values are of another kind than was asked for.
+    #[error(
+        "the table '{name}' has keys and values of kind '{kind}', where '{wanted}' is asked for"
+    )]
+    TableOfOtherKind {
+        /// The name.
+        name: String,
+        /// What it has.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: &'static str,
+    },
     /// A table in the catalog needs something that this version does not have.
     #[error("the table '{name}' has {what}, which this version of farleaf does not know")]
     TableUnknown {
@@ -122,6 +135,26 @@ pub enum ErrorKind {
     /// A bulk load failed; the table is as it was.
     #[error(transparent)]
     Load(LoadError),
+    /// A bulk load into a table of byte strings failed; the table is as it was.
+    #[error(transparent)]
+    ByteLoad(ByteLoadError),
+    /// An operation on a table of byte strings failed.
+    #[error(transparent)]
+    Bytes(ByteIndexError),
+    /// What a table has of a key, or its value, is not what its type is encoded as.
+    #[error("the {what} is not of the type that the table was opened with: {source}")]
+    Decode {
+        /// Key or value.
+        what: &'static str,
+        /// What is wrong with it.
+        source: farleaf_key::DecodeError,
+    },
+    /// A key that is longer than keys can be, once it is encoded.
+    #[error(transparent)]
+    KeyTooLong(farleaf_key::KeyTooLong),
+    /// A value that is longer than values can be, once it is encoded.
+    #[error(transparent)]
+    ValueTooLong(farleaf_key::ValueTooLong),
     /// The memory node has no room for the records that it holds by itself.
     #[error(
         "the memory node has no room for more records of tables with the search layer 'rpc': it \
@@ -224,6 +257,11 @@ impl Error {
         }
     }
 
+    /// Whether the fabric failed, so that nobody knows what has taken effect (F5).
+    pub(crate) fn is_of_fabric(&self) -> bool {
+        matches!(&*self.0, ErrorKind::Fabric(_) | ErrorKind::NodeLost { .. })
+    }
+
     /// Whether a place of the catalog will be free when a grace period is over (C3).
     pub(crate) fn awaits_room(&self) -> bool {
         matches!(&*self.0, ErrorKind::Full(RegionError::CatalogFull { dropped_count, .. })
@@ -324,7 +362,32 @@ macro_rules! from_source {
     };
 }
 
-from_source!(ControlError => Control, NodeError => Node, PartitionError => Partition);
+from_source!(
+    ControlError => Control,
+    NodeError => Node,
+    PartitionError => Partition,
+    farleaf_key::KeyTooLong => KeyTooLong,
+    farleaf_key::ValueTooLong => ValueTooLong
+);
+
+impl From<ByteIndexError> for Error {
+    #[cold]
+    fn from(error: ByteIndexError) -> Self {
+        match error {
+            ByteIndexError::Index(error) => error.into(),
+            other => ErrorKind::Bytes(other).into(),
+        }
+    }
+}
+
+impl From<ByteLoadError> for Error {
+    fn from(error: ByteLoadError) -> Self {
+        match error {
+            ByteLoadError::Index(error) => error.into(),
+            other => ErrorKind::ByteLoad(other).into(),
+        }
+    }
+}
 
 impl From<BatchError> for Error {
     #[cold]

@@ -36,6 +36,7 @@ mod async_table;
 mod at_once;
 mod begin;
 mod by_models;
+mod bytes;
 mod endpoint;
 mod error;
 pub mod host;
@@ -53,7 +54,14 @@ mod table;
 mod tree_cache;
 
 pub use async_table::AsyncTable;
+pub use bytes::{
+    AsyncByteTable, ByteInsertion, ByteReverseScan, ByteScan, ByteSwap, ByteTable,
+    TypedReverseScan, TypedScan, TypedTable,
+};
 pub use error::{Error, ErrorKind};
+pub use farleaf_byte_index::ByteLoadError;
+pub use farleaf_byte_index::load::ByteLoadSummary;
+pub use farleaf_byte_index::operation::Record;
 pub use farleaf_fabric::mapped::PageKind;
 pub use farleaf_fabric::tcp::{
     Rights, Secret, SecretError, TcpConnectOptions as ConnectOptions, TlsClient, TlsError,
@@ -65,6 +73,7 @@ pub use farleaf_index::operation::{HintCounters, LeafReport, LostRange};
 pub use farleaf_index::partial::PartialCounts;
 pub use farleaf_index::xstore::ModelCache;
 pub use farleaf_index::xstore::layer::UnknownModelCache;
+pub use farleaf_key as key;
 
 /// The smallest metadata budget of a session.
 pub const METADATA_BUDGET_BYTES_MIN: u64 = farleaf_index::partial::Budget::BYTES_MIN;
@@ -76,8 +85,8 @@ pub use farleaf_region::part::{PartRecord, PartitionedTableId};
 pub use farleaf_region::tally::RetrainTally;
 pub use nodes::NodeInfo;
 pub use options::{
-    EmbeddedFabric, PoolOptions, SessionOptions, TableInfo, TableOptions, call_options,
-    retrain_policy,
+    EmbeddedFabric, PageOptions, PoolOptions, SessionOptions, TableInfo, TableKind, TableOptions,
+    call_options, retrain_policy,
 };
 pub use partition::{
     AsyncPartitionedTable, Bounds, ListedPartition, PART_COUNT_MAX, PartitionError,

@@ -1,5 +1,6 @@
 //! What can be chosen, and its limits.
 
+use farleaf_byte_index::load::ByteLoadPlan;
 use farleaf_fabric::verbs::VerbsOptions;
 use farleaf_index::LayerKind;
 use farleaf_index::inner_cache::CACHE_BYTES_DEFAULT;
@@ -9,6 +10,7 @@ use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_index::xstore::ModelCache;
 use farleaf_leaf::LeafGeometry;
 use farleaf_node::{CallOptions, NodeOptions, RetrainPolicy};
+use farleaf_page::PageGeometry;
 use farleaf_region::catalog::{NAME_SIZE_BYTES_MAX, TableKind as RecordKind, TableRecord};
 use farleaf_region::part::PartRecord;
 use farleaf_types::BLOCK_SIZE_BYTES;
@@ -204,14 +206,49 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    pub(crate) fn check(&self) -> Result<LeafGeometry, Error> {
-        let bad = |option, given: String, allowed: &str| {
-            Error::from(ErrorKind::BadOption {
-                option,
-                given,
-                allowed: allowed.to_owned(),
-            })
-        };
+    /// Options of a table of byte strings, the others as they are by default.
+    pub fn bytes() -> Self {
+        Self {
+            kind: TableKind::Bytes(PageOptions::default()),
+            ..Self::default()
+        }
+    }
+
+    /// Whether there can be such a table.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.kind {
+            TableKind::Words => self.leaf_geometry().map(drop),
+            TableKind::Bytes(pages) => self.page_geometry(pages).map(drop),
+        }
+    }
+
+    /// What the pages of a table of byte strings are like.
+    pub(crate) fn page_geometry(&self, pages: PageOptions) -> Result<PageGeometry, Error> {
+        self.check_training()?;
+        let geometry = PageGeometry::new(pages.page_size_bytes).map_err(|error| {
+            let given = format!("{} bytes", pages.page_size_bytes);
+            bad("page size", given, &error.to_string())
+        })?;
+        if self.layer != LayerKind::Learned {
+            let given = self.layer.to_string();
+            let allowed = "a table of byte strings can have 'learned'";
+            return Err(bad("search layer", given, allowed));
+        }
+        let inline = pages.inline_value_size_bytes;
+        let inline_max = geometry.value_size_bytes_max();
+        if inline > inline_max as u64 {
+            let allowed = format!(
+                "in a page of {} bytes there is room for values of up to {inline_max} bytes",
+                pages.page_size_bytes
+            );
+            let given = format!("{inline} bytes");
+            return Err(bad("inline value size", given, &allowed));
+        }
+        Ok(geometry)
+    }
+
+    /// Whether a table can be loaded and trained so.
+    fn check_training(&self) -> Result<(), Error> {
         if !(25..=100).contains(&self.fill_percent) {
             let given = format!("{} %", self.fill_percent);
             return Err(bad("fill", given, "it can be 25 to 100 %"));
@@ -220,6 +257,12 @@ impl TableOptions {
             let given = self.epsilon_keys.to_string();
             return Err(bad("epsilon", given, "it can be 0.5 to 1024 keys"));
         }
+        Ok(())
+    }
+
+    /// What the leaves of a table of words are like.
+    pub(crate) fn leaf_geometry(&self) -> Result<LeafGeometry, Error> {
+        self.check_training()?;
         LeafGeometry::new(self.slots)
             .map_err(|error| bad("slots", self.slots.to_string(), &error.to_string()))
     }
@@ -234,10 +277,41 @@ impl TableOptions {
         }
     }
 
+    /// How tables of byte strings with these options are loaded and retrained.
+    pub(crate) fn byte_load_plan(&self, pages: PageOptions) -> ByteLoadPlan {
+        ByteLoadPlan {
+            fill_percent: self.fill_percent,
+            epsilon_keys: self.epsilon_keys,
+            inline_value_size_bytes: pages.inline_value_size_bytes as usize,
+        }
+    }
+
+    /// The kind as the catalog stores it; of options that were checked.
+    pub(crate) fn record_kind(&self) -> RecordKind {
+        match self.kind {
+            TableKind::Words => RecordKind::Words {
+                slots: self.slots as u8,
+            },
+            TableKind::Bytes(pages) => RecordKind::Bytes {
+                page_size_blocks: (pages.page_size_bytes / BLOCK_SIZE_BYTES) as u8,
+                inline_value_size_bytes: pages.inline_value_size_bytes as u16,
+            },
+        }
+    }
+
     /// Epsilon as the catalog stores it.
     pub(crate) fn epsilon_milli(&self) -> u32 {
         (self.epsilon_keys * 1000.0).round() as u32
     }
+}
+
+fn bad(option: &'static str, given: String, allowed: &str) -> Error {
+    ErrorKind::BadOption {
+        option,
+        given,
+        allowed: allowed.to_owned(),
+    }
+    .into()
 }
 
 /// How a session is made.
@@ -322,6 +396,20 @@ pub struct TableInfo {
 }
 
 impl TableInfo {
+    /// Refuses a table that is not of this kind, whatever its pages are like.
+    pub(crate) fn check_kind(&self, wanted: TableKind) -> Result<(), Error> {
+        let (kind, wanted) = (self.options.kind.name(), wanted.name());
+        if kind == wanted {
+            return Ok(());
+        }
+        Err(ErrorKind::TableOfOtherKind {
+            name: self.name.clone(),
+            kind,
+            wanted,
+        }
+        .into())
+    }
+
     pub(crate) fn from_record(record: &TableRecord) -> Result<Self, Error> {
         let unknown = |what| {
             Error::from(ErrorKind::TableUnknown {

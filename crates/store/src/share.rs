@@ -3,12 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use farleaf_byte_index::ByteDirectory;
+use farleaf_byte_index::snapshot::read_directory;
 use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::xstore::layer::SharedModels;
 use farleaf_leaf::{LeafGeometry, LocalLocks};
+use farleaf_page::PageGeometry;
 use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, TableId};
 
@@ -27,6 +30,8 @@ pub struct PoolShare {
     pub(crate) layout: PoolLayout,
     pub(crate) process: Process,
     directories: Mutex<HashMap<TableId, CachedDirectory>>,
+    /// Of tables of byte strings.
+    byte_directories: Mutex<HashMap<TableId, (RemoteAddr, Arc<ByteDirectory>)>>,
     pub(crate) tree_caches: TreeCaches,
     models: Mutex<HashMap<TableId, Arc<SharedModels>>>,
     pub(crate) local_locks: Arc<LocalLocks>,
@@ -59,6 +64,7 @@ impl PoolShare {
             layout,
             process: Process::default(),
             directories: Mutex::default(),
+            byte_directories: Mutex::default(),
             tree_caches: TreeCaches::default(),
             models: Mutex::default(),
             local_locks: Arc::default(),
@@ -114,6 +120,46 @@ impl PoolShare {
         Ok(directory)
     }
 
+    /// [`directory`](Self::directory) of a table of byte strings.
+    pub(crate) async fn byte_directory<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        geometry: PageGeometry,
+        (table, root): (TableId, RemoteAddr),
+    ) -> Result<Arc<ByteDirectory>, Error> {
+        let mut reading = None;
+        for attempt in 0..LOOK_COUNT_MAX {
+            reading = self.begin_reading((table, root));
+            if let Some(directory) = self.known_bytes(table, root) {
+                return Ok(directory);
+            }
+            if reading.is_some() {
+                break;
+            }
+            backoff(attempt).await;
+        }
+        let _reading = reading;
+        self.learn_nodes(endpoint).await?;
+        let read = read_directory(endpoint, &self.layout, geometry, table, root).await?;
+        let directory = Arc::new(read);
+        let cached = (root, Arc::clone(&directory));
+        self.byte_directories().insert(table, cached);
+        Ok(directory)
+    }
+
+    fn known_bytes(&self, table: TableId, root: RemoteAddr) -> Option<Arc<ByteDirectory>> {
+        let directories = self.byte_directories();
+        let (known, directory) = directories.get(&table)?;
+        (*known == root).then(|| Arc::clone(directory))
+    }
+
+    fn byte_directories(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<TableId, (RemoteAddr, Arc<ByteDirectory>)>> {
+        let directories = self.byte_directories.lock();
+        directories.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is about to be read may name a node that has joined since the process looked last.
     pub(crate) async fn learn_nodes<E: Endpoint>(&self, endpoint: &E) -> Result<(), Error> {
         self.layout
@@ -142,6 +188,7 @@ impl PoolShare {
     /// Forgets a dropped table's directory, or cache.
     pub(crate) fn forget(&self, table: TableId) {
         self.directories().remove(&table);
+        self.byte_directories().remove(&table);
         self.tree_caches.forget(table);
         let models = self.models.lock();
         models

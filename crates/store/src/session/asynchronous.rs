@@ -11,7 +11,7 @@ use farleaf_types::OwnerWord;
 use super::base::SessionCore;
 use crate::host::Host;
 use crate::options::{SessionOptions, TableInfo, TableOptions};
-use crate::{AsyncTable, Error, ErrorKind, PartitionError, Pool};
+use crate::{AsyncByteTable, AsyncTable, Error, ErrorKind, PartitionError, Pool};
 
 /// One thread's way into a pool, with futures: many of them can be under way at once. Clones are
 /// the same session, which lasts as long as any of them or of its tables.
@@ -65,6 +65,32 @@ impl<H: Host> AsyncSession<H> {
     ) -> Result<AsyncTable<H>, Error> {
         let (entry, begun) = self.0.create_entry(name, options, None).await?;
         self.0.open_entry(entry, &begun).await
+    }
+
+    /// [`create_table`](Self::create_table), of byte strings: options whose kind is
+    /// [`TableKind::Bytes`](crate::TableKind::Bytes), as [`TableOptions::bytes`] has.
+    ///
+    /// # Errors
+    /// As for [`create_table`](Self::create_table).
+    pub async fn create_byte_table(
+        &self,
+        name: &str,
+        options: &TableOptions,
+    ) -> Result<AsyncByteTable<H>, Error> {
+        let (entry, begun) = self.0.create_entry(name, options, None).await?;
+        self.0.open_bytes(entry, &begun).await
+    }
+
+    /// [`open_table`](Self::open_table), of byte strings.
+    ///
+    /// # Errors
+    /// As for [`open_table`](Self::open_table); or its keys are of another kind
+    /// ([`ErrorKind::TableOfOtherKind`]).
+    pub async fn open_byte_table(&self, name: &str) -> Result<AsyncByteTable<H>, Error> {
+        let begun = self.0.begin().await?;
+        let entry = self.0.find_table(name).await?;
+        self.0.check_whole(&entry.record)?;
+        self.0.open_bytes(entry, &begun).await
     }
 
     /// [`create_table`](Self::create_table), of a part of a table over several pools (O1).

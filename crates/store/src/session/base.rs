@@ -26,8 +26,9 @@ use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::begin::{Begun, Unfinished};
+use crate::bytes::{ByteTableState, DroppedByteTable};
 use crate::host::{Host, PoolShare};
-use crate::options::{SessionOptions, TableInfo};
+use crate::options::{SessionOptions, TableInfo, TableKind};
 use crate::{AsyncTable, Error};
 
 #[derive(Debug)]
@@ -38,8 +39,10 @@ pub(crate) struct SessionCore<H: Host> {
     pub(crate) unfinished: Unfinished,
     pub(crate) last_cost: Cell<Cost>,
     pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,
+    /// Those of byte strings.
+    pub(crate) byte_tables: RefCell<BTreeMap<TableId, Rc<ByteTableState>>>,
     /// How many tables were ever opened: whether `tables` has changed.
-    pub(super) opened_count: Cell<u64>,
+    pub(crate) opened_count: Cell<u64>,
     #[expect(
         clippy::vec_box,
         reason = "a batch is larger than a pointer and is moved twice per operation"
@@ -48,8 +51,9 @@ pub(crate) struct SessionCore<H: Host> {
     /// Tables that were dropped while the session had them open; operations that began before may
     /// still lease leaves for them.
     pub(super) dropped_tables: RefCell<Vec<DroppedTable>>,
+    pub(crate) dropped_byte_tables: RefCell<Vec<DroppedByteTable>>,
     /// Whether there are any, or a table's index wants a newer cache.
-    pub(super) has_news: Rc<Cell<bool>>,
+    pub(crate) has_news: Rc<Cell<bool>>,
     /// Something was cut off between taking a lock and giving it back, or the session is closed: it
     /// posts nothing any more (F6).
     pub(crate) broken: Rc<Cell<bool>>,
@@ -112,9 +116,11 @@ impl<H: Host> SessionCore<H> {
             unfinished,
             last_cost: Cell::default(),
             tables: RefCell::default(),
+            byte_tables: RefCell::default(),
             opened_count: Cell::new(0),
             batches: RefCell::default(),
             dropped_tables: RefCell::default(),
+            dropped_byte_tables: RefCell::default(),
             has_news: Rc::default(),
             broken,
             chunk_owner_count: Cell::new(0),
@@ -190,7 +196,11 @@ impl<H: Host> SessionCore<H> {
     }
 
     #[inline]
-    fn access_to(&self, geometry: LeafGeometry, table: TableId) -> LeafAccess<'_, H::Endpoint> {
+    pub(super) fn access_to(
+        &self,
+        geometry: LeafGeometry,
+        table: TableId,
+    ) -> LeafAccess<'_, H::Endpoint> {
         LeafAccess {
             endpoint: &self.endpoint,
             layout: self.layout(),
@@ -259,7 +269,8 @@ impl<H: Host> SessionCore<H> {
 
     async fn table_state(&self, entry: CatalogEntry) -> Result<TableState, Error> {
         let info = TableInfo::from_record(&entry.record)?;
-        let geometry = info.options.check()?;
+        info.check_kind(TableKind::Words)?;
+        let geometry = info.options.leaf_geometry()?;
         let (root, id) = (entry.root, entry.record.id);
         let kind = info.options.layer;
         let layer = if let Some(budget) = self.options.budget_for(kind)? {
@@ -371,21 +382,29 @@ impl<H: Host> SessionCore<H> {
         }
         // Cut off from here on, it is done again, and gives nothing back then.
         let was_broken = self.broken.replace(true);
-        let mut given_back = Ok(());
+        // Whether nothing is left that the memory node has to sweep.
+        let mut given_back: Result<bool, Error> = Ok(true);
         let open: Vec<_> = self.tables.take().into_values().collect();
         let dropped = self.dropped_tables.take().into_iter();
         let dropped = dropped.map(|dropped| dropped.table);
         for table in open.into_iter().chain(dropped) {
             for mut lease in table.index.take_leases() {
                 if !was_broken {
-                    let result = lease.give_back(&self.access(&table)).await;
-                    given_back = given_back.and(result);
+                    if let Err(error) = lease.give_back(&self.access(&table)).await {
+                        given_back = given_back.and(Err(error.into()));
+                    }
                 }
             }
         }
+        let bytes_given_back = self.give_back_bytes(was_broken).await;
+        given_back = match (given_back, bytes_given_back) {
+            (Ok(words), Ok(bytes)) => Ok(words && bytes),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        };
         // After this the process writes nothing to the session's block.
         self.share().process.remove(self.unfinished.note()).await;
-        if !was_broken && self.chunk_owner_count.get() == 0 && given_back.is_ok() {
+        let holds_nothing = matches!(given_back, Ok(true));
+        if !was_broken && self.chunk_owner_count.get() == 0 && holds_nothing {
             self.write_drained().await?;
         }
         // F6: futures that were dropped may have left batches on their way.
@@ -397,7 +416,7 @@ impl<H: Host> SessionCore<H> {
         }
         self.host.close_session(self.owner)?;
         self.shut.set(true);
-        Ok(given_back?)
+        given_back.map(drop)
     }
 
     async fn write_drained(&self) -> Result<(), Error> {

@@ -1,12 +1,13 @@
 //! The catalog, from a session's side (rules C1 to C3).
 
+use farleaf_byte_index::load::{NewByteTable, create_table as create_byte_table};
 use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ReadSlot};
-use farleaf_index::load::create_table;
-use farleaf_leaf::{Critical, LeafAccess};
+use farleaf_index::load::{NewTable, create_table};
+use farleaf_leaf::Critical;
 use farleaf_region::catalog::{
-    CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableKind, TableRecord,
-    dropped_word, live_word,
+    CatalogEntry, ENTRY_SIZE_WORDS, EntryState, TABLE_COUNT_MAX, TableRecord, dropped_word,
+    live_word,
 };
 use farleaf_region::part::PartRecord;
 use farleaf_region::session::{self, alive_word};
@@ -16,7 +17,7 @@ use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use super::base::SessionCore;
 use crate::begin::Begun;
 use crate::host::Host;
-use crate::options::{TableInfo, TableOptions, check_name};
+use crate::options::{TableInfo, TableKind, TableOptions, check_name};
 use crate::{Error, ErrorKind, PartitionError};
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
@@ -71,12 +72,12 @@ async fn read_entries<E: Endpoint>(
 /// C6: whether the memory node still knows the session. Asked in the same batch as what follows
 /// from it: the memory of a node that has restarted is empty, and whoever goes by it would say that
 /// there are no tables, or make one where nothing is prepared for it.
-pub(super) struct Known {
+pub(crate) struct Known {
     own: Option<(ReadSlot, u64)>,
 }
 
 impl Known {
-    pub(super) fn ask(batch: &mut Batch, layout: &PoolLayout, owner: OwnerWord) -> Self {
+    pub(crate) fn ask(batch: &mut Batch, layout: &PoolLayout, owner: OwnerWord) -> Self {
         let own = owner.holder().map(|(session, incarnation)| {
             let word = batch.read(layout.session(session), 1);
             (word, alive_word(incarnation))
@@ -84,7 +85,7 @@ impl Known {
         Self { own }
     }
 
-    pub(super) fn check(&self, batch: &Batch) -> Result<(), Error> {
+    pub(crate) fn check(&self, batch: &Batch) -> Result<(), Error> {
         match self.own {
             Some((word, alive)) if batch.words(word)[0] != alive => {
                 Err(ErrorKind::SessionUnknown.into())
@@ -102,7 +103,7 @@ impl<H: Host> SessionCore<H> {
         Ok(entries)
     }
 
-    pub(super) async fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
+    pub(crate) async fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
         let entries = self.live_tables().await?;
         let found = entries.into_iter().find(|entry| entry.record.name == name);
         found.ok_or_else(|| self.not_found(name))
@@ -117,7 +118,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     /// O1: refuses a part of a table over several pools where a table by itself is wanted.
-    pub(super) fn check_whole(&self, record: &TableRecord) -> Result<(), Error> {
+    pub(crate) fn check_whole(&self, record: &TableRecord) -> Result<(), Error> {
         let Some(part) = record.part else {
             return Ok(());
         };
@@ -142,7 +143,7 @@ impl<H: Host> SessionCore<H> {
     /// C2. If all places are taken, some of them by dropped tables, it waits for one of those: who
     /// makes and drops tables faster than the memory node takes them back is slowed, not refused.
     /// It has nothing under way while it waits (P1), or its own session would keep them taken.
-    pub(super) async fn create_entry(
+    pub(crate) async fn create_entry(
         &self,
         name: &str,
         options: &TableOptions,
@@ -150,6 +151,14 @@ impl<H: Host> SessionCore<H> {
     ) -> Result<(CatalogEntry, Begun<'_>), Error> {
         check_name(name)?;
         options.check()?;
+        if part.is_some() && options.kind != TableKind::Words {
+            return Err(ErrorKind::BadOption {
+                option: "kind",
+                given: options.kind.name().to_owned(),
+                allowed: "a table over several pools can have 'words'".to_owned(),
+            }
+            .into());
+        }
         let mut look_count = 0;
         loop {
             let begun = self.begin().await?;
@@ -204,39 +213,30 @@ impl<H: Host> SessionCore<H> {
         let slot = batch.fetch_add(layout.table_num(), 1);
         self.control(&mut batch).await?;
         let id = TableId(batch.previous(slot) as u32 + 1);
-        let access = LeafAccess {
-            endpoint: &self.endpoint,
-            layout,
-            geometry: options.check()?,
-            table: id,
-            owner: self.owner,
-        };
         self.chunk_owner_count.update(|count| count + 1);
-        let created = create_table(&access, &options.load_plan()).await;
-        if matches!(&created, Err(error) if error.fabric_failure().is_none()) {
+        let created = self.make_leaves(id, options).await;
+        if matches!(&created, Err(error) if !error.is_of_fabric()) {
             self.chunk_owner_count.update(|count| count - 1);
         }
-        let table = created?;
+        let made = created?;
         let record = TableRecord {
             id,
             name: name.to_owned(),
-            kind: TableKind::Words {
-                slots: access.geometry.slots(),
-            },
+            kind: options.record_kind(),
             search_layer: options.layer.number(),
             fill_percent: options.fill_percent,
             epsilon_milli: options.epsilon_milli(),
-            first_leaf: table.first_leaf,
+            first_leaf: made.first_leaf(),
             part,
         };
         let entry = layout.catalog_entry(index);
         batch.clear();
-        batch.write(entry.offset(1), &record.encode_body(table.root));
+        batch.write(entry.offset(1), &record.encode_body(made.root()));
         batch.write_word(entry, live_word(id));
         // F5: an unknown outcome is left to the sweep, when the session has ended.
         self.control(&mut batch).await?;
-        let root = table.root;
-        table.give_back(&access, true).await?;
+        let root = made.root();
+        self.give_back_made(id, options, made).await?;
         self.chunk_owner_count.update(|count| count - 1);
         Ok(CatalogEntry {
             index,
@@ -247,6 +247,41 @@ impl<H: Host> SessionCore<H> {
             underfull_count: 0,
             pending_root: RemoteAddr::NULL,
         })
+    }
+
+    /// The first leaf of a table, and what leads to it. Nothing points to them yet.
+    async fn make_leaves(&self, id: TableId, options: &TableOptions) -> Result<Made, Error> {
+        Ok(match options.kind {
+            TableKind::Words => {
+                let access = self.access_to(options.leaf_geometry()?, id);
+                Made::Words(create_table(&access, &options.load_plan()).await?)
+            }
+            TableKind::Bytes(pages) => {
+                let access = self.page_access(options.page_geometry(pages)?, id);
+                Made::Bytes(create_byte_table(&access).await?)
+            }
+        })
+    }
+
+    /// Gives the chunks of a table's first leaf to the table.
+    async fn give_back_made(
+        &self,
+        id: TableId,
+        options: &TableOptions,
+        made: Made,
+    ) -> Result<(), Error> {
+        match (made, options.kind) {
+            (Made::Bytes(table), TableKind::Bytes(pages)) => {
+                let access = self.page_access(options.page_geometry(pages)?, id);
+                table.give_back(&access, true).await?;
+            }
+            (Made::Words(table), _) => {
+                let access = self.access_to(options.leaf_geometry()?, id);
+                table.give_back(&access, true).await?;
+            }
+            (Made::Bytes(_), TableKind::Words) => unreachable!("it was made by these options"),
+        }
+        Ok(())
     }
 
     /// C3, of the table of this name if `check` has nothing against it.
@@ -326,6 +361,28 @@ impl<H: Host> SessionCore<H> {
     }
 }
 
+/// The first leaf of a table, whatever its kind.
+enum Made {
+    Words(NewTable),
+    Bytes(NewByteTable),
+}
+
+impl Made {
+    fn first_leaf(&self) -> RemoteAddr {
+        match self {
+            Self::Words(table) => table.first_leaf,
+            Self::Bytes(table) => table.first_page,
+        }
+    }
+
+    fn root(&self) -> RemoteAddr {
+        match self {
+            Self::Words(table) => table.root,
+            Self::Bytes(table) => table.root,
+        }
+    }
+}
+
 fn full(entries: &[CatalogEntry]) -> RegionError {
     let is_dropped = |entry: &&CatalogEntry| entry.state == EntryState::Dropped;
     RegionError::CatalogFull {
@@ -343,6 +400,10 @@ fn difference(record: &TableRecord, options: &TableOptions) -> String {
     let differs = |name: &str, known: String, asked: String| {
         (known != asked).then(|| format!("{name} {known} where {asked} was asked for"))
     };
+    if known.kind.name() != options.kind.name() {
+        let (known, asked) = (known.kind.name(), options.kind.name());
+        return format!("with kind {known} where {asked} was asked for");
+    }
     let differences: Vec<String> = [
         differs("slots", known.slots.to_string(), options.slots.to_string()),
         differs(

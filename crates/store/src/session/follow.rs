@@ -77,6 +77,7 @@ impl<H: Host> SessionCore<H> {
 
     /// P4.
     pub(super) async fn look_for_dropped(&self, sequence: SequenceNumber) -> Result<(), Error> {
+        self.look_for_dropped_bytes(sequence).await?;
         let tables: Vec<Rc<TableState>> = self.tables.borrow().values().cloned().collect();
         if tables.is_empty() {
             return Ok(());
@@ -127,6 +128,7 @@ impl<H: Host> SessionCore<H> {
         // What is left over sets it again.
         self.has_news.set(false);
         self.forget_dropped().await?;
+        self.forget_dropped_bytes().await?;
         if !self.dropped_tables.borrow().is_empty() {
             self.has_news.set(true);
         }

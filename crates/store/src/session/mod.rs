@@ -14,9 +14,12 @@ use farleaf_fabric::{Cost, KindCounters, OperationKind};
 
 pub use asynchronous::AsyncSession;
 pub(crate) use base::{SessionCore, TableState};
-pub(crate) use catalog::read_catalog;
+pub(crate) use catalog::{Known, read_catalog};
+
+use farleaf_key::{Key, Value};
 
 use crate::Error;
+use crate::bytes::{ByteTable, TypedTable};
 use crate::options::{SessionOptions, TableInfo, TableOptions};
 use crate::pool::Pool;
 use crate::table::Table;
@@ -62,6 +65,52 @@ impl Session {
     /// See [`AsyncSession::open_table`].
     pub fn open_table(&self, name: &str) -> Result<Table, Error> {
         self.block_on(self.0.open_table(name)).map(Table::new)
+    }
+
+    /// See [`AsyncSession::create_byte_table`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::create_table`].
+    pub fn create_byte_table(
+        &self,
+        name: &str,
+        options: &TableOptions,
+    ) -> Result<ByteTable, Error> {
+        let table = self.block_on(self.0.create_byte_table(name, options));
+        table.map(ByteTable::new)
+    }
+
+    /// See [`AsyncSession::open_byte_table`].
+    ///
+    /// # Errors
+    /// See [`AsyncSession::open_byte_table`].
+    pub fn open_byte_table(&self, name: &str) -> Result<ByteTable, Error> {
+        let table = self.block_on(self.0.open_byte_table(name));
+        table.map(ByteTable::new)
+    }
+
+    /// [`create_byte_table`](Self::create_byte_table), with keys and values of Rust's types.
+    ///
+    /// # Errors
+    /// See [`AsyncSession::create_table`].
+    pub fn create_typed_table<K: Key, V: Value>(
+        &self,
+        name: &str,
+        options: &TableOptions,
+    ) -> Result<TypedTable<K, V>, Error> {
+        self.create_byte_table(name, options).map(TypedTable::new)
+    }
+
+    /// [`open_byte_table`](Self::open_byte_table), with keys and values of Rust's types: those that
+    /// it was written with.
+    ///
+    /// # Errors
+    /// See [`AsyncSession::open_byte_table`].
+    pub fn open_typed_table<K: Key, V: Value>(
+        &self,
+        name: &str,
+    ) -> Result<TypedTable<K, V>, Error> {
+        self.open_byte_table(name).map(TypedTable::new)
     }
 
     /// See [`AsyncSession::open_part`].

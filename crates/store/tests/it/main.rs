@@ -2,6 +2,7 @@
 
 mod at_once;
 mod budget;
+mod bytes;
 mod calls;
 mod compaction;
 mod cut_off;

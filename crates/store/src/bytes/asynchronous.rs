@@ -1,0 +1,432 @@
+//! Operations on a table of byte strings as futures.
+
+use std::fmt;
+use std::rc::Rc;
+
+use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
+use farleaf_byte_index::operation::{
+    Change, Changed, Condition, Record, ReverseCursor, ScanCursor,
+};
+use farleaf_byte_index::{ByteIndex, ByteIndexError};
+use farleaf_fabric::{Batch, OperationKind};
+use farleaf_index::operation::HintCounters;
+
+use super::ByteTableState;
+use crate::async_table::Rare;
+use crate::host::Host;
+use crate::options::TableInfo;
+use crate::session::SessionCore;
+use crate::{Error, Pool};
+
+/// Records that one batch of a range's deletion finds.
+const DELETE_SCAN_COUNT: usize = 1024;
+
+/// What an insert found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByteInsertion {
+    /// The key was absent and has the value now.
+    Inserted,
+    /// The key was present, with this value, which it still has.
+    AlreadyPresent(Vec<u8>),
+}
+
+/// What a compare-and-swap found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByteSwap {
+    /// What was expected; it has been replaced.
+    Swapped,
+    /// This; nothing has changed.
+    Differs(Option<Vec<u8>>),
+}
+
+/// An ordered map from byte strings to byte strings, whose operations are futures: keys of 0 to
+/// 4,096 bytes, in the order of unsigned bytes, and values of 0 to 64 MiB. On `mem` and `shm` a
+/// future is ready at its first poll, unless it has to wait for another client's lock.
+///
+/// Dropping the future of a write before it is done may leave a page locked: the session is then
+/// closed to further operations, and others recover the page when it has been dropped. Spawn writes
+/// on an executor rather than racing them against time-outs.
+pub struct AsyncByteTable<H: Host = Pool> {
+    pub(super) session: Rc<SessionCore<H>>,
+    pub(super) state: Rc<ByteTableState>,
+}
+
+impl<H: Host> Clone for AsyncByteTable<H> {
+    fn clone(&self) -> Self {
+        Self::new(Rc::clone(&self.session), Rc::clone(&self.state))
+    }
+}
+
+impl<H: Host> fmt::Debug for AsyncByteTable<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncByteTable")
+            .field("info", &self.state.info)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H: Host> AsyncByteTable<H> {
+    pub(super) fn new(session: Rc<SessionCore<H>>, state: Rc<ByteTableState>) -> Self {
+        Self { session, state }
+    }
+
+    /// What there is to know of the table without looking into it.
+    pub fn info(&self) -> &TableInfo {
+        &self.state.info
+    }
+
+    fn index(&self) -> ByteIndex<'_, H::Endpoint> {
+        ByteIndex::new(self.session.byte_access(&self.state), &self.state.index)
+    }
+
+    /// Does an operation, again if the session's root was out of date.
+    async fn operate<R>(
+        &self,
+        kind: OperationKind,
+        mut operation: impl AsyncFnMut(
+            ByteIndex<'_, H::Endpoint>,
+            &mut Batch,
+        ) -> Result<R, ByteIndexError>,
+    ) -> Result<R, Error> {
+        loop {
+            let begun = self.session.begin_bytes(&self.state).await?;
+            let mut batch = self.session.take_batch();
+            let result = operation(self.index(), &mut batch).await;
+            self.session.finish(kind, batch);
+            drop(begun);
+            match result {
+                Ok(done) => return Ok(done),
+                Err(error) => self.refresh_after(error).await?,
+            }
+        }
+    }
+
+    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more.
+    #[cold]
+    fn refresh_after(&self, error: ByteIndexError) -> Rare<'_, ()> {
+        if error.is_outdated() {
+            return Box::pin(async {
+                let _begun = self.session.begin_bytes(&self.state).await?;
+                self.session.refresh_bytes(&self.state).await
+            });
+        }
+        let error = Error::from(error).of_table(&self.state.info.name);
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// The value of a key. One round trip, one page, when the hint is right and the value lies in
+    /// the page; two if it is outside, and one more for each 256,000 bytes.
+    ///
+    /// # Errors
+    /// The key is too long, the table was dropped or is damaged, or the fabric failed.
+    pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.get_with(key, |value| value.map(<[u8]>::to_vec)).await
+    }
+
+    /// Appends the value of a key to a buffer; false, and nothing appended, if it is absent. The
+    /// value is copied once. Costs as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.get_with(key, |found| {
+            value.extend_from_slice(found.unwrap_or_default());
+            found.is_some()
+        })
+        .await
+    }
+
+    /// Hands the value of a key, or `None`, to a function, and returns what that returns: where the
+    /// value lies in the page, it is not copied. Costs as [`get`](Self::get).
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn get_with<R>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, Error> {
+        let mut read = Some(read);
+        self.operate(OperationKind::Get, async |index, batch| {
+            let read = |value: Option<&[u8]>| read.take().map(|read| read(value));
+            index.get(batch, key, read).await
+        })
+        .await
+        .map(|read| read.expect("an operation that has to be done again has not read"))
+    }
+
+    /// The values of many keys, in their order: one round trip per 256 keys, and one more for
+    /// those of them whose values are outside.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        self.operate(OperationKind::MultiGet, async |index, batch| {
+            let mut values = vec![None; keys.len()];
+            let read = |key: usize, value: Option<&[u8]>| {
+                values[key] = value.map(<[u8]>::to_vec);
+            };
+            index.multi_get(batch, keys, read).await?;
+            Ok(values)
+        })
+        .await
+    }
+
+    /// Writes a key whether it is present or not; whether it was. Two round trips when the hint is
+    /// right; large values take one more, and one for each 256,000 bytes.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); or the value is too long, or the pool is full: then nothing has
+    /// changed.
+    pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        let changed = self.modify(OperationKind::Put, key, Change::put(value));
+        Ok(changed.await?.was_present)
+    }
+
+    /// Writes many keys; how many of them were present. Each by itself: another session may see
+    /// some of them and not the others. Costs as [`put`](Self::put), for each.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put). Records before the one that failed are written.
+    pub async fn multi_put<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: &[(K, V)],
+    ) -> Result<u64, Error> {
+        let mut present_count = 0;
+        for (key, value) in records {
+            present_count += u64::from(self.put(key.as_ref(), value.as_ref()).await?);
+        }
+        Ok(present_count)
+    }
+
+    /// [`put`](Self::put), and the value that was there before. One that is outside costs a round
+    /// trip more.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let change = Change::put(value).telling_previous();
+        Ok(self.modify(OperationKind::Put, key, change).await?.previous)
+    }
+
+    /// Writes a key if it is absent. Costs as [`put`](Self::put).
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteInsertion, Error> {
+        let change = Change::put(value).when(Condition::IfAbsent);
+        let change = change.telling_previous();
+        let changed = self.modify(OperationKind::Insert, key, change).await?;
+        Ok(match changed.previous {
+            Some(value) => ByteInsertion::AlreadyPresent(value),
+            None => ByteInsertion::Inserted,
+        })
+    }
+
+    /// Writes a key if it is present; whether it was. Costs as [`put`](Self::put).
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn update(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        let change = Change::put(value).when(Condition::IfPresent);
+        let changed = self.modify(OperationKind::Update, key, change).await?;
+        Ok(changed.is_done)
+    }
+
+    /// Removes a key; whether it was present. Two round trips when the hint is right.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        let changed = self.modify(OperationKind::Delete, key, Change::delete());
+        Ok(changed.await?.was_present)
+    }
+
+    /// Removes a key; the value that it had.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let change = Change::delete().telling_previous();
+        let changed = self.modify(OperationKind::Delete, key, change).await?;
+        Ok(changed.previous)
+    }
+
+    /// Gives a key the value `new` (`None` removes it) if its value is `expected` (`None`: if it is
+    /// absent). Costs as [`put`](Self::put).
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<ByteSwap, Error> {
+        let change = Change {
+            condition: Condition::IfEqual(expected),
+            value: new,
+            wants_previous: true,
+        };
+        let changed = self.modify(OperationKind::CompareSwap, key, change).await?;
+        Ok(if changed.is_done {
+            ByteSwap::Swapped
+        } else {
+            ByteSwap::Differs(changed.previous)
+        })
+    }
+
+    async fn modify(
+        &self,
+        kind: OperationKind,
+        key: &[u8],
+        change: Change<'_>,
+    ) -> Result<Changed, Error> {
+        self.operate(kind, async |index, batch| {
+            index.modify(batch, key, &change).await
+        })
+        .await
+    }
+
+    /// Removes all keys from `start` on, inclusive, to `end`, exclusive, or to the last one; how
+    /// many there were. Each by itself: another session may see some of them gone and others not. A
+    /// key that is written meanwhile may stay. Two round trips for each, and one for each piece of
+    /// pages.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get). Keys before the one that failed are removed.
+    pub async fn delete_range(&self, start: &[u8], end: Option<&[u8]>) -> Result<u64, Error> {
+        let mut cursor = ScanCursor::new(start, end).of_keys();
+        let (mut records, mut count) = (Vec::new(), 0);
+        while !cursor.is_finished() {
+            records.clear();
+            self.scan_on(&mut cursor, DELETE_SCAN_COUNT, &mut records)
+                .await?;
+            for record in &records {
+                count += u64::from(self.delete(&record.key).await?);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The first `limit` records from `start` on, inclusive, to `end`, exclusive, or to the last
+    /// one; ascending. One round trip on a freshly loaded table, one more if values are outside. Not
+    /// a snapshot (D9).
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn scan(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Record>, Error> {
+        let mut cursor = ScanCursor::new(start, end);
+        let mut records = Vec::new();
+        self.scan_on(&mut cursor, limit, &mut records).await?;
+        Ok(records)
+    }
+
+    /// The last `limit` records of the same range, descending.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn scan_reverse(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Record>, Error> {
+        let mut cursor = ReverseCursor::new(start, end);
+        let mut records = Vec::new();
+        self.scan_reverse_on(&mut cursor, limit, &mut records)
+            .await?;
+        Ok(records)
+    }
+
+    /// Adds records and moves the cursor behind them.
+    pub(super) async fn scan_on(
+        &self,
+        cursor: &mut ScanCursor,
+        wanted: usize,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Error> {
+        let end = records.len() + wanted;
+        self.operate(OperationKind::Scan, async |index, batch| {
+            let wanted = end.saturating_sub(records.len());
+            index.scan(batch, cursor, wanted, records).await
+        })
+        .await
+    }
+
+    /// The same, downwards.
+    pub(super) async fn scan_reverse_on(
+        &self,
+        cursor: &mut ReverseCursor,
+        wanted: usize,
+        records: &mut Vec<Record>,
+    ) -> Result<(), Error> {
+        let end = records.len() + wanted;
+        self.operate(OperationKind::Scan, async |index, batch| {
+            let wanted = end.saturating_sub(records.len());
+            index.scan_reverse(batch, cursor, wanted, records).await
+        })
+        .await
+    }
+
+    /// How often this session's hints were not right since it opened the table.
+    pub fn hint_counters(&self) -> HintCounters {
+        self.state.index.hint_counters()
+    }
+
+    /// Bytes that this session holds to find pages: models, residuals, tables and synonyms; what
+    /// sessions of a process share is counted whole.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.state.index.metadata_bytes()
+    }
+
+    /// Fills an empty table from a sequence that ascends by key, and trains its models. All of it
+    /// appears at once, or nothing. `progress` is told now and then how many records have been
+    /// taken. An empty sequence changes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ByteLoad`](crate::ErrorKind::ByteLoad): the sequence does not ascend, a key or a
+    /// value is too long, or the table has records or had some.
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
+    /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
+    /// under way. What was loaded is gone with the table.
+    pub async fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = (K, V)>,
+        progress: impl FnMut(u64),
+    ) -> Result<ByteLoadSummary, Error> {
+        let (session, state) = (&self.session, &self.state);
+        let begun = session.begin_bytes(state).await?;
+        session.check_live_bytes(state).await?;
+        session.chunk_owner_count.update(|count| count + 1);
+        let plan = state.info.options.byte_load_plan(state.pages);
+        let access = session.byte_access(state);
+        let (records, broken) = (records.into_iter(), &session.broken);
+        let loaded = bulk_load(access, &state.entry, plan, broken, records, progress).await;
+        if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
+            session.mark_broken();
+        } else {
+            session.chunk_owner_count.update(|count| count - 1);
+        }
+        let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
+        // Whoever loads knows that there is a new root without meeting the retired first page.
+        let refreshed = match loaded {
+            Ok(_) => session.refresh_bytes(state).await,
+            Err(_) => Ok(()),
+        };
+        drop(begun);
+        refreshed?;
+        let summary = loaded?;
+        // A load takes long; were it dropped meanwhile, everything went where nobody looks.
+        session.check_live_bytes(state).await?;
+        Ok(summary)
+    }
+}

@@ -1,0 +1,17 @@
+//! Tables of byte strings: keys of 0 to 4,096 bytes and values of 0 to 64 MiB, in the order of the
+//! keys' bytes.
+//!
+//! [`ByteTable`] blocks, [`AsyncByteTable`] offers the same as futures, [`TypedTable`] has keys and
+//! values of Rust's types, encoded so that they sort as the types do (`farleaf-key`).
+
+mod asynchronous;
+mod scan;
+mod state;
+mod table;
+mod typed;
+
+pub use asynchronous::{AsyncByteTable, ByteInsertion, ByteSwap};
+pub use scan::{ByteReverseScan, ByteScan};
+pub(crate) use state::{ByteTableState, DroppedByteTable};
+pub use table::ByteTable;
+pub use typed::{TypedReverseScan, TypedScan, TypedTable};

@@ -1,0 +1,292 @@
+//! What a session keeps of tables of byte strings, and what it does for them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use farleaf_byte_index::ByteIndexState;
+use farleaf_fabric::{Batch, ProtocolCheck};
+use farleaf_index::IndexError;
+use farleaf_index::load::finish_root;
+use farleaf_page::PageGeometry;
+use farleaf_page::format::{PageAccess, block_access};
+use farleaf_region::catalog::{CatalogEntry, live_word, root_addr};
+use farleaf_region::members::MemberState;
+use farleaf_types::{RemoteAddr, SequenceNumber, TableId};
+
+use super::AsyncByteTable;
+use crate::begin::Begun;
+use crate::host::Host;
+use crate::options::{PageOptions, TableInfo, TableKind};
+use crate::session::{Known, SessionCore};
+use crate::{Error, ErrorKind};
+
+/// What a session keeps of a table of byte strings.
+#[derive(Debug)]
+pub(crate) struct ByteTableState {
+    pub(crate) info: TableInfo,
+    pub(crate) pages: PageOptions,
+    pub(crate) entry: CatalogEntry,
+    pub(crate) geometry: PageGeometry,
+    pub(crate) index: ByteIndexState,
+    /// The root that the index's layer was made from.
+    root: Cell<RemoteAddr>,
+    dropped: Cell<bool>,
+}
+
+/// A table that was dropped while the session had it open.
+#[derive(Debug)]
+pub(crate) struct DroppedByteTable {
+    table: Rc<ByteTableState>,
+    /// Operations on it began before the session followed to this number.
+    followed_to: SequenceNumber,
+}
+
+impl<H: Host> SessionCore<H> {
+    pub(crate) fn page_access(
+        &self,
+        geometry: PageGeometry,
+        table: TableId,
+    ) -> PageAccess<'_, H::Endpoint> {
+        PageAccess {
+            endpoint: &self.endpoint,
+            layout: self.layout(),
+            geometry,
+            table,
+            owner: self.owner,
+        }
+    }
+
+    pub(crate) fn byte_access<'a>(&'a self, table: &ByteTableState) -> PageAccess<'a, H::Endpoint> {
+        self.page_access(table.geometry, table.entry.record.id)
+    }
+
+    /// Opens a table that was found by an operation that has `begun`.
+    pub(crate) async fn open_bytes(
+        self: &Rc<Self>,
+        entry: CatalogEntry,
+        begun: &Begun<'_>,
+    ) -> Result<AsyncByteTable<H>, Error> {
+        let id = entry.record.id;
+        let known = self.byte_tables.borrow().get(&id).cloned();
+        let state = if let Some(state) = known {
+            state
+        } else {
+            let state = Rc::new(self.byte_table_state(entry).await?);
+            // Another future of the session may have opened it meanwhile: there is one state.
+            self.opened_count.update(|count| count + 1);
+            Rc::clone(self.byte_tables.borrow_mut().entry(id).or_insert(state))
+        };
+        // Others may have followed meanwhile, and not seen the table: it may be dropped.
+        if begun.is_behind() {
+            self.look_for_dropped_bytes(self.unfinished.followed())
+                .await?;
+        }
+        Ok(AsyncByteTable::new(Rc::clone(self), state))
+    }
+
+    async fn byte_table_state(&self, entry: CatalogEntry) -> Result<ByteTableState, Error> {
+        let info = TableInfo::from_record(&entry.record)?;
+        let TableKind::Bytes(pages) = info.options.kind else {
+            info.check_kind(TableKind::Bytes(PageOptions::default()))?;
+            unreachable!("other kinds are refused");
+        };
+        let geometry = info.options.page_geometry(pages)?;
+        let (root, id) = (entry.root, entry.record.id);
+        let share = self.share();
+        let directory = share
+            .byte_directory(&self.endpoint, geometry, (id, root))
+            .await?;
+        let inline = pages.inline_value_size_bytes as usize;
+        let index = ByteIndexState::new(directory, inline, Rc::clone(&self.broken));
+        Ok(ByteTableState {
+            info,
+            pages,
+            entry,
+            geometry,
+            index,
+            root: Cell::new(root),
+            dropped: Cell::new(false),
+        })
+    }
+
+    /// Begins an operation on a table of byte strings.
+    pub(crate) async fn begin_bytes(&self, table: &ByteTableState) -> Result<Begun<'_>, Error> {
+        let begun = self.begin().await?;
+        if table.dropped.get() {
+            return Err(dropped(table));
+        }
+        Ok(begun)
+    }
+
+    /// P4, of tables of byte strings.
+    pub(crate) async fn look_for_dropped_bytes(
+        &self,
+        sequence: SequenceNumber,
+    ) -> Result<(), Error> {
+        let tables = self.byte_tables.borrow();
+        let tables: Vec<Rc<ByteTableState>> = tables.values().cloned().collect();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        let words = tables.iter().map(|table| {
+            let (layout, index) = (self.layout(), table.entry.index);
+            let word = batch.read(layout.catalog_entry(index), 1);
+            (table, word, batch.read(root_addr(layout, index), 1))
+        });
+        let words: Vec<_> = words.collect();
+        // C6: a node that has restarted has dropped nothing, it is empty.
+        let known = Known::ask(&mut batch, self.layout(), self.owner);
+        self.control(&mut batch).await?;
+        known.check(&batch)?;
+        for (table, word, root) in words {
+            let id = table.entry.record.id;
+            let root = batch.words(root)[0];
+            let is_dropped = batch.words(word)[0] != live_word(id)
+                && !self.leaves_out(ProtocolCheck::DropsAreFollowed);
+            if is_dropped && !table.dropped.replace(true) {
+                self.byte_tables.borrow_mut().remove(&id);
+                self.share().forget(id);
+                self.dropped_byte_tables
+                    .borrow_mut()
+                    .push(DroppedByteTable {
+                        table: Rc::clone(table),
+                        followed_to: sequence,
+                    });
+                self.has_news.set(true);
+                self.give_back_pages(table).await?;
+            } else if !is_dropped
+                && root != table.root.get().word()
+                && !self.leaves_out(ProtocolCheck::RootsAreFollowed)
+            {
+                self.refresh_bytes(table).await?;
+            }
+            self.leave_closed_nodes_with_bytes(table).await?;
+        }
+        Ok(())
+    }
+
+    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+        farleaf_fabric::Endpoint::leaves_out(&self.endpoint, check)
+    }
+
+    /// U5: gives back pages that it leases on nodes that are to be left.
+    async fn leave_closed_nodes_with_bytes(&self, table: &ByteTableState) -> Result<(), Error> {
+        if table.index.leases().has_unlinked() {
+            return Ok(());
+        }
+        let members = self.layout().members();
+        let is_open = |node| members.state(node) == Some(MemberState::Active);
+        for mut lease in table.index.leases().take_but(is_open) {
+            self.chunk_owner_count.update(|count| count + 1);
+            lease.give_back(&self.byte_access(table)).await?;
+            self.chunk_owner_count.update(|count| count - 1);
+        }
+        Ok(())
+    }
+
+    /// Gives back what operations that began before a drop have leased since, once the last of them
+    /// has ended: until then the table's memory cannot become free.
+    pub(crate) async fn forget_dropped_bytes(&self) -> Result<(), Error> {
+        if self.dropped_byte_tables.borrow().is_empty() {
+            return Ok(());
+        }
+        if self.unfinished.has_older() {
+            self.has_news.set(true);
+            return Ok(());
+        }
+        let followed = self.unfinished.followed();
+        let dropped = self.dropped_byte_tables.take().into_iter();
+        let (over, waiting): (Vec<_>, Vec<_>) =
+            dropped.partition(|dropped| dropped.followed_to <= followed);
+        if !waiting.is_empty() {
+            self.has_news.set(true);
+        }
+        self.dropped_byte_tables.replace(waiting);
+        for dropped in over {
+            self.give_back_pages(&dropped.table).await?;
+        }
+        Ok(())
+    }
+
+    /// If it is cut off, or fails, chunks are owned that no lease knows of.
+    async fn give_back_pages(&self, table: &ByteTableState) -> Result<(), Error> {
+        self.chunk_owner_count.update(|count| count + 1);
+        for mut lease in table.index.leases().take_all() {
+            lease.give_back(&self.byte_access(table)).await?;
+        }
+        self.chunk_owner_count.update(|count| count - 1);
+        Ok(())
+    }
+
+    /// Gives back what the session holds of tables of byte strings, as it closes; whether nothing is
+    /// left that the memory node has to sweep. Unless it `was_broken`: then others see to it.
+    pub(crate) async fn give_back_bytes(&self, was_broken: bool) -> Result<bool, Error> {
+        let open: Vec<_> = self.byte_tables.take().into_values().collect();
+        let dropped = self.dropped_byte_tables.take().into_iter();
+        let mut holds_nothing = true;
+        for table in dropped.map(|dropped| dropped.table) {
+            if !was_broken {
+                self.give_back_pages(&table).await?;
+            }
+        }
+        for table in open {
+            if was_broken {
+                continue;
+            }
+            self.give_back_pages(&table).await?;
+            let access = self.byte_access(&table);
+            let blocks = table.index.block_store();
+            blocks
+                .give_back(&block_access(&access))
+                .await
+                .map_err(farleaf_byte_index::ByteIndexError::from)?;
+            holds_nothing &= blocks.held().limbo_count == 0;
+        }
+        Ok(holds_nothing)
+    }
+
+    /// Takes the newest root, and finishes it if its loader did not (B4).
+    pub(crate) async fn refresh_bytes(&self, table: &ByteTableState) -> Result<(), Error> {
+        loop {
+            let before = table.root.get();
+            let access = self.byte_access(table);
+            let root = finish_root(&access, &table.entry, &self.broken).await;
+            let root = root.map_err(IndexError::from)?;
+            if root.is_null() || root == table.root.get() {
+                table.index.follow_retired();
+                return Ok(());
+            }
+            let id = table.entry.record.id;
+            let share = self.share();
+            let directory = share
+                .byte_directory(&self.endpoint, table.geometry, (id, root))
+                .await?;
+            if table.root.get() == before {
+                table.index.replace_directory(directory);
+                table.root.set(root);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks the catalog whether a table is still there.
+    pub(crate) async fn check_live_bytes(&self, table: &ByteTableState) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        let known = Known::ask(&mut batch, self.layout(), self.owner);
+        let word = batch.read(self.layout().catalog_entry(table.entry.index), 1);
+        self.control(&mut batch).await?;
+        known.check(&batch)?;
+        if batch.words(word)[0] == live_word(table.entry.record.id) {
+            return Ok(());
+        }
+        Err(dropped(table))
+    }
+}
+
+fn dropped(table: &ByteTableState) -> Error {
+    ErrorKind::TableDropped {
+        name: table.info.name.clone(),
+    }
+    .into()
+}

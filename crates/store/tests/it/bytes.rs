@@ -1,0 +1,513 @@
+//! Tables of byte strings, against a `BTreeMap`.
+
+use std::collections::BTreeMap;
+
+use farleaf::{
+    ByteInsertion, ByteSwap, ByteTable, ErrorKind, OperationKind, PageOptions, Pool, Session,
+    TableKind, TableOptions,
+};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{NODES, mapped_pools, pools, pools_over};
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Options of tables with pages and inline values of these sizes.
+fn options(page_size_bytes: u64, inline_value_size_bytes: u64) -> TableOptions {
+    TableOptions {
+        kind: TableKind::Bytes(PageOptions {
+            page_size_bytes,
+            inline_value_size_bytes,
+        }),
+        ..TableOptions::default()
+    }
+}
+
+const SHAPES: [(u64, u64); 4] = [(512, 32), (512, 0), (1024, 128), (2048, 1184)];
+
+/// Keys of all kinds: few bytes and many, shared beginnings, some longer than a page has room for.
+fn key(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let number = random.random_range(0..400_u32);
+    match random.random_range(0..10) {
+        0 => vec![[0, 1, 0xFF][random.random_range(0..3)]; number as usize % 5],
+        1 => [vec![b'p'; 1000], number.to_be_bytes().to_vec()].concat(),
+        2 => vec![number as u8; 1 + number as usize * 10],
+        3 => format!("{number:b}").into_bytes(),
+        _ => format!("user:{number:05}").into_bytes(),
+    }
+}
+
+/// Values of all sizes: mostly short, some of several chunks.
+fn value(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let size_bytes = match random.random_range(0..100) {
+        0 => random.random_range(60_000..200_000),
+        1..5 => random.random_range(1_000..20_000),
+        5..20 => random.random_range(100..1_000),
+        _ => random.random_range(0..100),
+    };
+    let mut value = vec![0; size_bytes];
+    random.fill_bytes(&mut value);
+    value
+}
+
+fn map_of(
+    records: impl Iterator<Item = Result<farleaf::Record, farleaf::Error>>,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let records = records.map(|record| record.expect("a record"));
+    records.map(|record| (record.key, record.value)).collect()
+}
+
+/// Promise: what scans return, in either order and of any part, is what the map has.
+fn assert_scans(table: &ByteTable, map: &Map) {
+    let all: Vec<_> = map.clone().into_iter().collect();
+    let ascending = map_of(table.range(b"", None));
+    let keys = |records: &[(Vec<u8>, Vec<u8>)]| -> Vec<Vec<u8>> {
+        records.iter().map(|(key, _)| key.clone()).collect()
+    };
+    assert_eq!(keys(&ascending), keys(&all));
+    assert!(ascending == all, "values");
+    let mut descending = map_of(table.range_reverse(b"", None));
+    descending.reverse();
+    assert_eq!(keys(&descending), keys(&all), "descending");
+    assert!(descending == all, "values, descending");
+    for prefix in [&b"user:001"[..], b"p", b"", b"\xFF", b"\x00", b"no such"] {
+        let with = all.iter().filter(|(key, _)| key.starts_with(prefix));
+        let with: Vec<_> = with.cloned().collect();
+        let found = map_of(table.prefix(prefix));
+        assert_eq!(keys(&found), keys(&with), "prefix {prefix:?}");
+        let mut reversed = map_of(table.prefix(prefix).rev());
+        reversed.reverse();
+        assert_eq!(
+            keys(&reversed),
+            keys(&with),
+            "prefix {prefix:?}, descending"
+        );
+    }
+}
+
+fn work(table: &ByteTable, map: &mut Map, random: &mut Xoshiro256PlusPlus, count: usize) {
+    for _ in 0..count {
+        let key = key(random);
+        match random.random_range(0..20) {
+            0..9 => {
+                let value = value(random);
+                let before = map.insert(key.clone(), value.clone());
+                assert_eq!(table.put(&key, &value).expect("put"), before.is_some());
+            }
+            9..12 => {
+                let before = map.remove(&key);
+                assert_eq!(table.take(&key).expect("taken"), before);
+            }
+            12 => {
+                let value = value(random);
+                let inserted = table.insert(&key, &value).expect("inserted");
+                match map.get(&key) {
+                    Some(found) => {
+                        assert_eq!(inserted, ByteInsertion::AlreadyPresent(found.clone()));
+                    }
+                    None => {
+                        assert_eq!(inserted, ByteInsertion::Inserted);
+                        map.insert(key, value);
+                    }
+                }
+            }
+            13 => {
+                let value = value(random);
+                let is_there = table.update(&key, &value).expect("updated");
+                assert_eq!(is_there, map.contains_key(&key));
+                if is_there {
+                    map.insert(key, value);
+                }
+            }
+            14 => {
+                let (found, new) = (map.get(&key).cloned(), value(random));
+                let guess = if random.random_bool(0.7) {
+                    found.clone()
+                } else {
+                    Some(b"?".to_vec())
+                };
+                let new = random.random_bool(0.8).then_some(new);
+                let swap = table.compare_and_swap(&key, guess.as_deref(), new.as_deref());
+                if guess == found {
+                    assert_eq!(swap.expect("swapped"), ByteSwap::Swapped);
+                    match new {
+                        Some(new) => map.insert(key, new),
+                        None => map.remove(&key),
+                    };
+                } else {
+                    assert_eq!(swap.expect("not swapped"), ByteSwap::Differs(found));
+                }
+            }
+            _ => assert_eq!(table.get(&key).expect("got"), map.get(&key).cloned()),
+        }
+    }
+}
+
+fn session(pool: &Pool) -> Session {
+    pool.session().expect("a session")
+}
+
+/// Promise: whatever is done, by one session and then by another that has met nothing, the table is
+/// the map: keys and values of all sizes, in pages of all sizes.
+#[test]
+fn tables_agree_with_maps() {
+    for (seed, (page_size, inline_size)) in (1..).zip(SHAPES) {
+        for pool in mapped_pools(96) {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let (first, mut map) = (session(&pool), Map::new());
+            let options = options(page_size, inline_size);
+            let table = first.create_byte_table("t", &options).expect("a table");
+            for _ in 0..3 {
+                work(&table, &mut map, &mut random, 1_500);
+                assert_scans(&table, &map);
+                let other = session(&pool);
+                let other = other.open_byte_table("t").expect("open");
+                work(&other, &mut map, &mut random, 500);
+                assert_scans(&other, &map);
+                let keys: Vec<Vec<u8>> = map.keys().cloned().chain([b"absent".to_vec()]).collect();
+                let values = other.multi_get(&keys).expect("many");
+                let expected: Vec<_> = keys.iter().map(|key| map.get(key).cloned()).collect();
+                assert!(values == expected, "many keys at once");
+            }
+        }
+    }
+}
+
+/// The same where the pages and the value blocks are on three nodes.
+#[test]
+fn tables_over_several_nodes_agree_with_maps() {
+    for pool in pools_over([NODES], 64, 0) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(9);
+        let (session, mut map) = (session(&pool), Map::new());
+        let table = session
+            .create_byte_table("t", &options(512, 64))
+            .expect("a table");
+        work(&table, &mut map, &mut random, 1_000);
+        assert_scans(&table, &map);
+    }
+}
+
+/// Records of a load: YCSB's keys, each value telling its key.
+fn loaded(count: u64, value_size_bytes: usize) -> Map {
+    let hash = |number: u64| {
+        let bytes = number.to_le_bytes();
+        bytes.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+        })
+    };
+    let record = |number: u64| {
+        let key = format!("user{}", hash(number));
+        let value = key.bytes().cycle().take(value_size_bytes).collect();
+        (key.into_bytes(), value)
+    };
+    (0..count).map(record).collect()
+}
+
+/// Promise: what was loaded is there, what was not is not, in one round trip a get when values lie
+/// in pages and two when they do not; and the table goes on as any other.
+#[test]
+fn loads_are_found_with_one_look() {
+    for (page_size, inline_size, value_size) in [
+        (1024, 128, 100),
+        (512, 128, 100),
+        (2048, 1184, 1000),
+        (1024, 128, 1000),
+    ] {
+        for pool in mapped_pools(128) {
+            let session = session(&pool);
+            let options = options(page_size, inline_size);
+            let table = session.create_byte_table("t", &options).expect("a table");
+            let mut map = loaded(20_000, value_size);
+            let summary = table.bulk_load(&map, |_| {}).expect("a load");
+            assert_eq!(summary.record_count, 20_000);
+            let before = session.counters(OperationKind::Get);
+            for (key, value) in &map {
+                let found = table.get(key).expect("got");
+                assert!(found.as_ref() == Some(value), "{}", key.escape_ascii());
+            }
+            let after = session.counters(OperationKind::Get);
+            let round_trips = after.cost.round_trips - before.cost.round_trips;
+            let least = if value_size as u64 <= inline_size {
+                20_000
+            } else {
+                40_000
+            };
+            let most = least + least / 50;
+            assert!(
+                (least..=most).contains(&round_trips),
+                "{round_trips} of {least}"
+            );
+            let metadata = table.metadata_bytes() as f64 / 20_000.0;
+            assert!(metadata < 0.8, "{metadata} bytes a key");
+            for key in map.keys().step_by(100) {
+                let absent = [key, &b"!"[..]].concat();
+                assert_eq!(table.get(&absent).expect("got"), None);
+            }
+            assert_scans(&table, &map);
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+            work(&table, &mut map, &mut random, 500);
+            assert_scans(&table, &map);
+        }
+    }
+}
+
+/// Promise: keys that only their ends tell apart, long shared beginnings, zeros, all ones, and the
+/// empty key: loaded or put, each is found.
+#[test]
+fn strange_keys_are_keys() {
+    let mut map = Map::new();
+    for number in 0..3_000_u32 {
+        let value = number.to_string().into_bytes();
+        map.insert(
+            [vec![b'x'; 1000], number.to_be_bytes().to_vec()].concat(),
+            value.clone(),
+        );
+        map.insert(vec![0; number as usize % 600], value.clone());
+        map.insert(vec![0xFF; number as usize % 600], value.clone());
+        map.insert(format!("{:0>900}", number / 7).into_bytes(), value);
+    }
+    for (page_size, inline_size) in [(512, 16), (2048, 64)] {
+        for pool in mapped_pools(128) {
+            let session = session(&pool);
+            let options = options(page_size, inline_size);
+            let loaded = session
+                .create_byte_table("loaded", &options)
+                .expect("a table");
+            loaded.bulk_load(&map, |_| {}).expect("a load");
+            assert_scans(&loaded, &map);
+            let put = session.create_byte_table("put", &options).expect("a table");
+            for (key, value) in map.iter().rev() {
+                assert!(!put.put(key, value).expect("put"));
+            }
+            assert_scans(&put, &map);
+            for (key, value) in &map {
+                assert_eq!(loaded.get(key).expect("got").as_ref(), Some(value));
+                assert_eq!(put.get(key).expect("got").as_ref(), Some(value));
+            }
+        }
+    }
+}
+
+/// Promise: 100,000 keys that differ in their last bytes only are in order and found.
+#[test]
+fn keys_that_differ_in_the_last_bytes_are_found() {
+    let pool = mapped_pools(128).swap_remove(0);
+    let session = session(&pool);
+    let table = session
+        .create_byte_table("t", &options(1024, 64))
+        .expect("a table");
+    let key = |number: u32| [&[7; 40][..], &number.to_be_bytes()[1..]].concat();
+    let records = (0..100_000).map(|number| (key(number), number.to_be_bytes()));
+    table.bulk_load(records, |_| {}).expect("a load");
+    for number in (0..100_000).step_by(7) {
+        let found = table.get(&key(number)).expect("got");
+        assert_eq!(found.as_deref(), Some(&number.to_be_bytes()[..]));
+    }
+    assert_eq!(table.get(&key(100_000)).expect("got"), None);
+    let last = table
+        .range_reverse(b"", None)
+        .next()
+        .expect("one")
+        .expect("got");
+    assert_eq!(last.key, key(99_999));
+}
+
+/// Promise: keys and values that are too long are refused with their sizes, and so are tables of
+/// the other kind, unsorted loads and options that cannot be; nothing has changed.
+#[test]
+fn what_cannot_be_is_refused() {
+    for pool in pools(64) {
+        let session = session(&pool);
+        let table = session
+            .create_byte_table("t", &TableOptions::bytes())
+            .expect("a table");
+        let longest = vec![1; 4096];
+        table.put(&longest, b"there").expect("the longest key");
+        for error in [
+            table.put(&[1; 4097], b"").expect_err("too long"),
+            table.get(&[1; 4097]).expect_err("too long"),
+        ] {
+            assert_eq!(
+                error.to_string(),
+                "the key has 4097 bytes, and a key can have 4096 at the most"
+            );
+        }
+        let error = session.open_table("t").expect_err("of bytes");
+        assert!(
+            matches!(error.kind(), ErrorKind::TableOfOtherKind { .. }),
+            "{error}"
+        );
+        session
+            .create_table("words", &TableOptions::default())
+            .expect("a table");
+        let error = session.open_byte_table("words").expect_err("of words");
+        assert_eq!(
+            error.to_string(),
+            "the table 'words' has keys and values of kind 'words', where 'bytes' is asked for"
+        );
+        let other = session
+            .create_byte_table("other", &TableOptions::bytes())
+            .expect("a table");
+        let error = other.bulk_load([(b"b", b"1"), (b"a", b"2")], |_| {});
+        let error = error.expect_err("not ascending");
+        assert_eq!(
+            error.to_string(),
+            "record 1 of the load has key 'a', which is not above the one before it, 'b'; a bulk \
+             load takes each key once, in ascending order"
+        );
+        assert_eq!(other.scan(b"", None, 10).expect("empty"), []);
+        assert_eq!(table.scan(b"", None, 10).expect("one").len(), 1);
+        for (page_size, inline_size, what) in [
+            (
+                1000,
+                0,
+                "page size is 1000 bytes; a page has 512, 1024 or 2048 bytes, not 1000",
+            ),
+            (
+                512,
+                300,
+                "inline value size is 300 bytes; in a page of 512 bytes there is room for values \
+                 of up to 224 bytes",
+            ),
+        ] {
+            let refused = session.create_byte_table("no", &options(page_size, inline_size));
+            assert_eq!(refused.expect_err("refused").to_string(), what);
+        }
+    }
+}
+
+/// Promise: a range, or a prefix, is removed whole, and nothing beside it.
+#[test]
+fn ranges_are_removed() {
+    for pool in mapped_pools(64) {
+        let session = session(&pool);
+        let table = session
+            .create_byte_table("t", &options(512, 16))
+            .expect("a table");
+        let mut map = loaded(5_000, 30);
+        table.bulk_load(&map, |_| {}).expect("a load");
+        let gone: Vec<_> = map
+            .keys()
+            .filter(|key| key.starts_with(b"user12"))
+            .cloned()
+            .collect();
+        assert_eq!(
+            table.delete_prefix(b"user12").expect("removed"),
+            gone.len() as u64
+        );
+        gone.iter().for_each(|key| drop(map.remove(key)));
+        assert_scans(&table, &map);
+        let kept = map.split_off(&b"user5"[..]);
+        assert_eq!(
+            table.delete_range(b"", Some(b"user5")).expect("removed"),
+            map.len() as u64
+        );
+        assert_scans(&table, &kept);
+    }
+}
+
+/// Promise: a value as large as values can be comes back, is replaced and removed; one that is
+/// larger is refused.
+#[test]
+fn the_largest_value_comes_back() {
+    let pool = mapped_pools(256).swap_remove(0);
+    let session = session(&pool);
+    let table = session
+        .create_byte_table("t", &TableOptions::bytes())
+        .expect("a table");
+    let largest: Vec<u8> = (0..64_u32 << 20)
+        .map(|byte| (byte * 7 >> 3) as u8)
+        .collect();
+    assert!(!table.put(b"large", &largest).expect("put"));
+    assert!(table.get(b"large").expect("got").as_ref() == Some(&largest));
+    assert!(table.put(b"large", &largest[1..]).expect("put"));
+    let found = table.get(b"large").expect("got").expect("there");
+    assert!(found == largest[1..]);
+    let error = table
+        .put(b"larger", &vec![0; (64 << 20) + 1])
+        .expect_err("too long");
+    assert_eq!(
+        error.to_string(),
+        "the value has 67108865 bytes, and a value can have 67108864 (64 MiB) at the most"
+    );
+    assert!(table.delete(b"large").expect("removed"));
+    assert_eq!(table.get(b"large").expect("got"), None);
+}
+
+/// Promise: a pool that is full in the middle of a large value says so, what was there is still
+/// there, and small values go on.
+#[test]
+fn a_full_pool_is_told_and_nothing_is_lost() {
+    let pool = mapped_pools(16).swap_remove(0);
+    let session = session(&pool);
+    let table = session
+        .create_byte_table("t", &TableOptions::bytes())
+        .expect("a table");
+    table.put(b"before", b"there").expect("put");
+    let error = table
+        .put(b"large", &vec![1; 40 << 20])
+        .expect_err("no room");
+    assert!(
+        error
+            .to_string()
+            .contains("no room on node 0 for a value block of"),
+        "{error}"
+    );
+    assert_eq!(table.get(b"large").expect("got"), None);
+    assert_eq!(
+        table.get(b"before").expect("got").as_deref(),
+        Some(&b"there"[..])
+    );
+    table.put(b"after", &[2; 1000]).expect("put");
+    table
+        .put(b"middling", &vec![3; 4 << 20])
+        .expect("what there is room for");
+    assert_eq!(table.range(b"", None).count(), 3);
+}
+
+/// Promise: typed keys come in the order of their type, and are looked up by what they borrow as.
+#[test]
+fn typed_tables_are_maps_of_their_types() {
+    for pool in mapped_pools(64) {
+        let session = session(&pool);
+        let options = TableOptions::bytes();
+        let table = session.create_typed_table::<(i64, String), f64>("t", &options);
+        let table = table.expect("a table");
+        let mut map = BTreeMap::new();
+        for number in (-300_i64..300).rev() {
+            let key = (number / 3, format!("{:x}", number.unsigned_abs()));
+            table
+                .put(&(key.0, key.1.as_str()), &(number as f64 / 7.0))
+                .expect("put");
+            map.insert(key, number as f64 / 7.0);
+        }
+        let all: Vec<_> = table
+            .range(..)
+            .expect("a range")
+            .map(|it| it.expect("got"))
+            .collect();
+        let expected: Vec<_> = map.clone().into_iter().collect();
+        assert_eq!(all, expected);
+        let reversed = table.range_reverse(..).expect("a range");
+        assert!(
+            reversed
+                .map(|it| it.expect("got"))
+                .eq(expected.into_iter().rev())
+        );
+        assert_eq!(table.get(&(-1, "3")).expect("got"), Some(-3.0 / 7.0));
+        assert_eq!(table.delete(&(-1, "3")).expect("removed"), Some(-3.0 / 7.0));
+        assert_eq!(table.get(&(-1, "3")).expect("got"), None);
+        let words = session.open_typed_table::<u64, f64>("t").expect("open");
+        let error = words
+            .range(..)
+            .expect("a range")
+            .next()
+            .expect("one")
+            .expect_err("no u64");
+        assert!(
+            matches!(error.kind(), ErrorKind::Decode { what: "key", .. }),
+            "{error}"
+        );
+    }
+}
