@@ -48,15 +48,16 @@ pub trait LeafFormat: Copy + Debug {
     fn seal(self, buffer: &mut Self::Buffer, addr: RemoteAddr, table: TableId) -> u64;
 
     /// The lower fence of an image, which is fixed: it is good also where the image is torn, as
-    /// long as it is one of a leaf. It may take reads of other memory to know it.
+    /// long as it is one of a leaf. It may take reads of other memory to know it; `None`: that is
+    /// gone, as the leaf has been retired.
     ///
     /// # Errors
-    /// The fabric failed, or what the image names cannot be read.
+    /// The fabric failed, or the leaf is damaged.
     fn low<E: Endpoint>(
         access: &LeafAccess<'_, E, Self>,
         batch: &mut Batch,
         leaf: (RemoteAddr, &[u64]),
-    ) -> impl Future<Output = Result<Self::Low, LeafError>>;
+    ) -> impl Future<Output = Result<Option<Self::Low>, LeafError>>;
 
     /// D8: finishes, in a torn leaf's buffer, what its owner began, all but the state. Where
     /// `sibling_low` tells that the leaf to the right begins before this one ends, the split is
@@ -150,8 +151,8 @@ impl LeafFormat for LeafGeometry {
         access: &LeafAccess<'_, E>,
         _batch: &mut Batch,
         (_, image): (RemoteAddr, &[u64]),
-    ) -> Result<u64, LeafError> {
-        Ok(LeafImage::new(access.geometry, image).low())
+    ) -> Result<Option<u64>, LeafError> {
+        Ok(Some(LeafImage::new(access.geometry, image).low()))
     }
 
     async fn finish<E: Endpoint>(

@@ -26,7 +26,8 @@ pub const RETIRED_HOP_COUNT_MAX: u32 = 1 << 16;
 /// What recovery needs of a leaf that it does not hold.
 #[derive(Debug)]
 struct Neighbour<L> {
-    low: L,
+    /// `None`: it cannot be told any more, as the leaf has been retired.
+    low: Option<L>,
     link: RemoteAddr,
 }
 
@@ -109,7 +110,7 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         let link = link_of(F::words(leaf));
         let mut successor = None;
         if !link.is_retired() {
-            let low = F::low(self, batch, (addr, F::words(leaf))).await?;
+            let low = self.own_low(batch, addr, leaf).await?;
             let (mut from, mut next) = (addr, link.place());
             let mut hop_count = 0;
             while !next.is_null() {
@@ -119,11 +120,15 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
                     Err(error) if error.lost_node() == Some(next.node()) => break,
                     right => right?,
                 };
-                if !right.link.is_retired() {
-                    successor = (right.low <= low).then_some(next);
-                    break;
+                match right.low {
+                    _ if right.link.is_retired() => (from, next) = (next, right.link.place()),
+                    Some(right_low) => {
+                        successor = (right_low <= low).then_some(next);
+                        break;
+                    }
+                    // It was retired just now: it says so when it is read again.
+                    None => {}
                 }
-                (from, next) = (next, right.link.place());
                 hop_count += 1;
                 if hop_count > RETIRED_HOP_COUNT_MAX {
                     return Err(self.contradiction(from, Contradiction::RetiredInCircles));
@@ -151,16 +156,16 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         if !link.is_retired() && !link.is_null() {
             // Whether the link is old or names a new sibling, the sibling's low tells where this
             // leaf ends (the second consequence in the rules).
-            let low = F::low(self, batch, (addr, F::words(leaf))).await?;
+            let low = self.own_low(batch, addr, leaf).await?;
             match self.read_neighbour(batch, (addr, link.place())).await {
                 // U4: what it covers is lost; where it began nobody knows, so this one ends where
                 // it says itself.
                 Err(error) if error.lost_node() == Some(link.place().node()) => {}
                 Err(error) => return Err(error),
-                Ok(sibling) if sibling.low <= low => {
+                Ok(sibling) if sibling.low.as_ref().is_some_and(|right| *right <= low) => {
                     return Err(self.contradiction(addr, Contradiction::LinkToTheLeft));
                 }
-                Ok(sibling) => sibling_low = Some(sibling.low),
+                Ok(sibling) => sibling_low = sibling.low,
             }
         }
         let writes = F::finish(self, batch, (addr, leaf), sibling_low.as_ref()).await?;
@@ -170,6 +175,20 @@ impl<E: Endpoint, F: LeafFormat> LeafAccess<'_, E, F> {
         }
         self.post_commit(batch, addr, leaf);
         Ok(self.endpoint.execute(batch).await?)
+    }
+
+    /// The lower fence of a leaf whose lock this session has, which is not retired: it can be told.
+    async fn own_low(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        leaf: &F::Buffer,
+    ) -> Result<F::Low, LeafError> {
+        let low = F::low(self, batch, (addr, F::words(leaf))).await?;
+        low.ok_or(LeafError::Damaged {
+            addr,
+            table: self.table,
+        })
     }
 
     /// Retires a locked leaf in favour of `successor`: link, then state, then unlock.

@@ -143,17 +143,19 @@ impl LeafFormat for PageGeometry {
         access: &PageAccess<'_, E>,
         batch: &mut Batch,
         (addr, image): (RemoteAddr, &[u64]),
-    ) -> Result<PageLow, LeafError> {
+    ) -> Result<Option<PageLow>, LeafError> {
         let image = PageImage::new(access.geometry, image);
         let mut outside = Outside::new();
         loop {
             match image.whole_fence(image.low(), &outside) {
                 Ok(fence) => {
                     let is_in_page = image.low_in_page().is_some();
-                    return Ok(PageLow { fence, is_in_page });
+                    return Ok(Some(PageLow { fence, is_in_page }));
                 }
                 Err(Unread(reference)) => {
-                    fetch_or_damaged(access, batch, (addr, reference), &mut outside).await?;
+                    if !fetch(access, batch, (addr, reference), &mut outside).await? {
+                        return Ok(None);
+                    }
                 }
             }
         }

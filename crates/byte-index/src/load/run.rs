@@ -180,26 +180,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         };
         let record_count = page.records.len();
         let last = page.records.last().map(|record| record.key.clone());
-        let regression = match &mut self.regression {
-            Some(regression) => regression,
-            None => {
-                // What a packed residual can tell apart does not depend on the error of the models.
-                let is_packed = record_count < RECORD_COUNT_FOR_BYTES;
-                let (epsilon, residuals) = if is_packed {
-                    let blocks = Vec::new();
-                    (PackedBlock::EPSILON_MAX, Residuals::Packed { blocks })
-                } else {
-                    let epsilon = self.plan.epsilon_keys / record_count as f64;
-                    let epsilon = epsilon.clamp(0.5, EPSILON_PAGES_MAX);
-                    let (shift, residuals) = (byte_shift(epsilon), Vec::new());
-                    (epsilon, Residuals::Bytes { shift, residuals })
-                };
-                self.trained.residuals = residuals;
-                let count_max = Model::TRAINED_LEAF_COUNT_MAX;
-                self.regression
-                    .insert(StringSegmentBuilder::new(epsilon, count_max))
-            }
-        };
+        if self.regression.is_none() {
+            self.regression = Some(self.begin_regression(record_count));
+        }
+        let regression = self.regression.as_mut().expect("it was just made");
         if let Some(segment) = regression.push(&fence) {
             self.write_model(held, segment).await?;
         }
@@ -209,6 +193,24 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             last: core::mem::replace(&mut self.last_key, last),
         });
         Ok(())
+    }
+
+    /// The regression over pages of which the first one has so many records; decides what corrects
+    /// it.
+    fn begin_regression(&mut self, record_count: usize) -> StringSegmentBuilder {
+        // What a packed residual can tell apart does not depend on the error of the models.
+        let is_packed = record_count < RECORD_COUNT_FOR_BYTES;
+        let (epsilon, residuals) = if is_packed {
+            let blocks = Vec::new();
+            (PackedBlock::EPSILON_MAX, Residuals::Packed { blocks })
+        } else {
+            let epsilon = self.plan.epsilon_keys / record_count as f64;
+            let epsilon = epsilon.clamp(0.5, EPSILON_PAGES_MAX);
+            let (shift, residuals) = (byte_shift(epsilon), Vec::new());
+            (epsilon, Residuals::Bytes { shift, residuals })
+        };
+        self.trained.residuals = residuals;
+        StringSegmentBuilder::new(epsilon, Model::TRAINED_LEAF_COUNT_MAX)
     }
 
     /// Closes the last model.

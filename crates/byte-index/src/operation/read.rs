@@ -119,12 +119,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 .collect();
             let values = self.read_strings(batch, &strings).await?;
             for ((index, _), value) in outside.into_iter().zip(values) {
-                match value {
-                    Some(value) => read(first + index, Some(&value)),
-                    None => {
-                        let hint = posted[index].place.page;
-                        more.push((index, hint, Sight::Look(Look::Torn)));
-                    }
+                if let Some(value) = value {
+                    read(first + index, Some(&value));
+                } else {
+                    let hint = posted[index].place.page;
+                    more.push((index, hint, Sight::Look(Look::Torn)));
                 }
             }
             for (index, hint, sight) in more {
@@ -180,7 +179,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         (hint, sight): (Hint, Sight),
         value: &mut Vec<u8>,
     ) -> Result<bool, ByteIndexError> {
-        let mut from = (hint, sight);
+        let (mut from, mut stale_count) = ((hint, sight), 0);
         loop {
             let Arrival {
                 hint,
@@ -197,6 +196,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 return Ok(true);
             }
             value.clear();
+            self.note_stale(hint.addr, &mut stale_count)?;
             // The page has changed meanwhile: what it names now is there.
             from = (hint, Sight::Look(Look::Torn));
         }
@@ -217,7 +217,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         (mut hint, mut sight): (Hint, Sight),
     ) -> Result<Arrival, ByteIndexError> {
         let mut course = Course::<Vec<u8>>::default();
-        let (mut low, mut torn_count) = (None, 0);
+        let (mut low, mut torn_count, mut stale_count) = (None, 0, 0);
         loop {
             let mut outside = Outside::new();
             let page = match sight {
@@ -236,22 +236,24 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     None
                 }
             };
-            let page = match page {
-                Some(page) => page,
-                None => {
-                    batch.clear();
-                    let read = self.post_page(batch, hint.addr);
-                    self.access.endpoint.execute(batch).await?;
-                    let image = self.image(batch, read);
-                    if !self.access.is_intact(image.words(), hint.addr) {
-                        sight = Sight::Look(Look::Torn);
-                        continue;
-                    }
-                    PageBuffer::copy_of(image)
+            let page = if let Some(page) = page {
+                page
+            } else {
+                batch.clear();
+                let read = self.post_page(batch, hint.addr);
+                self.access.endpoint.execute(batch).await?;
+                let image = self.image(batch, read);
+                if !self.access.is_intact(image.words(), hint.addr) {
+                    sight = Sight::Look(Look::Torn);
+                    continue;
                 }
+                PageBuffer::copy_of(image)
             };
             let at = (hint.addr, &page);
             let look = self.look_surely(batch, at, key, &mut outside).await?;
+            if look == Look::Torn {
+                self.note_stale(hint.addr, &mut stale_count)?;
+            }
             low = low_of(page.image());
             match (look, &low) {
                 (Look::Here, low) => {

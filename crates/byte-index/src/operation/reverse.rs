@@ -87,23 +87,19 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             if records.len() >= end {
                 break;
             }
-            let known = self.below_in(&mut ahead, &before);
-            let below = match known {
-                Some(below) => below,
-                None => {
-                    let start = hint.map_or_else(
-                        || self.hint_below(&before),
-                        |hint| self.left_of_fence(hint, &before),
-                    );
-                    let page_count = self.expected_page_count(end - records.len());
-                    ahead = self
-                        .read_ahead_to_the_left(batch, start, page_count)
-                        .await?
-                        .into_pages();
-                    match self.below_in(&mut ahead, &before) {
-                        Some(below) => below,
-                        None => self.walk_below(batch, start, &before).await?,
-                    }
+            let below = if let Some(below) = below_in(&mut ahead, &before) {
+                below
+            } else {
+                let start = match hint {
+                    None => self.hint_below(&before),
+                    Some(hint) => self.left_of_fence(hint, &before),
+                };
+                let page_count = self.expected_page_count(end - records.len());
+                let read = self.read_ahead_to_the_left(batch, start, page_count);
+                ahead = read.await?.into_pages();
+                match below_in(&mut ahead, &before) {
+                    Some(below) => below,
+                    None => self.walk_below(batch, start, &before).await?,
                 }
             };
             hint = Some(below.hint);
@@ -143,24 +139,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let first = || layer.directory().page(0).expect("there is a first page");
         layer.left_of(key, failed).unwrap_or_else(first)
-    }
-
-    /// Takes the page out of those read that begins before a fence and ends at it, or behind it.
-    fn below_in(&self, ahead: &mut Vec<(Hint, PageBuffer)>, before: &Fence) -> Option<Below> {
-        let nothing = Outside::new();
-        for index in 0..ahead.len() {
-            let image = ahead[index].1.image();
-            let low = image.whole_fence(image.low(), &nothing);
-            let high = image.whole_fence(image.high(), &nothing);
-            if let (Ok(low), Ok(high)) = (low, high)
-                && low < *before
-                && *before <= high
-            {
-                let (hint, page) = ahead.swap_remove(index);
-                return Some(Below { hint, page, low });
-            }
-        }
-        None
     }
 
     /// Reads a page and trained ones to the left of it, with their known synonyms.
@@ -204,10 +182,18 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         mut hint: Hint,
         before: &Fence,
     ) -> Result<Below, ByteIndexError> {
-        let mut course = Course::<Vec<u8>>::default();
+        let (mut course, mut stale_count) = (Course::<Vec<u8>>::default(), 0);
+        let key = before.string().unwrap_or_default();
         loop {
             let broken = &self.state.broken;
             let page = self.access.read_intact(batch, hint.addr, broken).await?;
+            let link = page.image().link();
+            if link.is_retired() {
+                // What it names is its successor's, or gone.
+                let look = Look::Retired(link.place());
+                hint = self.go_on(batch, &mut course, key, (hint, None), look)?;
+                continue;
+            }
             let mut outside = Outside::new();
             let fences = self
                 .with_strings(batch, hint.addr, &mut outside, |outside| {
@@ -217,18 +203,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     Ok::<_, PageError>((low?, high?))
                 })
                 .await?;
-            let (low, high) = fences;
-            let link = page.image().link();
-            let look = if link.is_retired() {
-                Look::Retired(link.place())
-            } else if low >= *before {
+            let Some((low, high)) = fences else {
+                self.note_stale(hint.addr, &mut stale_count)?;
+                continue;
+            };
+            let look = if low >= *before {
                 Look::Left
             } else if high < *before {
                 Look::Right(link.place())
             } else {
                 return Ok(Below { hint, page, low });
             };
-            let key = before.string().unwrap_or_default();
             if look == Look::Left {
                 let left = self.left_of_fence(hint, before);
                 // Counts the hop, so that the way ends also in a damaged table.
@@ -261,7 +246,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let found = self
             .records_of(batch, at, &covered, cursor.has_values)
             .await?;
-        let Some((found, _)) = found else {
+        let Some(found) = found else {
             // Stale: it is read again.
             let below = self.walk_below(batch, hint, &before).await?;
             let again = self.take_below(batch, cursor, (below, before), end, records);
@@ -271,6 +256,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let mut pending = Pending::new();
         let mut to = low;
         let wanted = found
+            .records
             .into_iter()
             .rev()
             .filter(|(record, _)| before.is_behind(&record.key) && record.key >= cursor.start);
@@ -292,4 +278,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         cursor.pass(to);
         Ok(())
     }
+}
+
+/// Takes the page out of those read that begins before a fence and ends at it, or behind it.
+fn below_in(ahead: &mut Vec<(Hint, PageBuffer)>, before: &Fence) -> Option<Below> {
+    let nothing = Outside::new();
+    for index in 0..ahead.len() {
+        let image = ahead[index].1.image();
+        let low = image.whole_fence(image.low(), &nothing);
+        let high = image.whole_fence(image.high(), &nothing);
+        if let (Ok(low), Ok(high)) = (low, high)
+            && low < *before
+            && *before <= high
+        {
+            let (hint, page) = ahead.swap_remove(index);
+            return Some(Below { hint, page, low });
+        }
+    }
+    None
 }

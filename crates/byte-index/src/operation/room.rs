@@ -80,7 +80,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let change = self.change(hint.addr);
         let planned = self
-            .with_strings(batch, hint.addr, &mut outside, |outside| {
+            .with_strings_locked(batch, hint.addr, &mut outside, |outside| {
                 change.plan_split(&before, &request, outside)
             })
             .await?;
@@ -139,7 +139,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             return Err(self.damaged(hint.addr));
         }
         let planned = self
-            .with_strings(batch, hint.addr, &mut outside, |outside| {
+            .with_strings_locked(batch, hint.addr, &mut outside, |outside| {
                 plan_rewrite(before.image(), Some(&record), outside)
             })
             .await?;
@@ -149,15 +149,16 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             is_put,
             released,
         } = planned;
-        let right_addr = match &right {
+        let right_addr = match right.as_ref() {
             None => None,
-            Some(_) => {
-                let Some(addr) = self.state.leases.take_for(hint.addr.node()) else {
+            right => {
+                let taken = right.and_then(|_| self.state.leases.take_for(hint.addr.node()));
+                if taken.is_none() {
                     self.state.leases.put_back(&self.access, left_addr);
                     self.give_lock_back(batch, hint).await?;
                     return Ok(Some(Step::LeasePages));
-                };
-                Some(addr)
+                }
+                taken
             }
         };
         let mut given = Given::default();
@@ -192,13 +193,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if is_put {
             (provision.value, provision.key) = (None, None);
         }
-        let made = [Some((left_addr, left.low())), {
-            right_addr.zip(right.as_ref().map(PageDraft::low))
-        }];
-        for (addr, low) in made.into_iter().flatten() {
-            self.state.leases.note_linked();
-            let low = low.clone();
-            self.learn_made(hint, &Made { addr, low });
+        self.note_made(hint, (left_addr, &left));
+        if let (Some(addr), Some(right)) = (right_addr, &right) {
+            self.note_made(hint, (addr, right));
         }
         Ok((!is_put).then_some(Step::Again))
     }
@@ -289,6 +286,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         change.unlock(batch);
         self.access.endpoint.execute(batch).await?;
         Ok(unlinked)
+    }
+
+    /// A new page has taken its place.
+    fn note_made(&self, hint: Hint, (addr, draft): (RemoteAddr, &PageDraft<'_>)) {
+        self.state.leases.note_linked();
+        let low = draft.low().clone();
+        self.learn_made(hint, &Made { addr, low });
     }
 
     fn learn_made(&self, hint: Hint, made: &Made) {

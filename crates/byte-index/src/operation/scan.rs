@@ -107,6 +107,14 @@ impl ReadAhead {
     }
 }
 
+/// What a page has for a scan.
+pub(super) struct PageRecords {
+    /// Ascending; those whose values are outside without them.
+    pub(super) records: Vec<(Record, Option<Reference>)>,
+    /// Where the page ends.
+    pub(super) high: Fence,
+}
+
 /// Values of a scan that are outside: the record's index, the page, and where the value is.
 pub(super) type Pending = Vec<(usize, RemoteAddr, Reference)>;
 
@@ -325,26 +333,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let found = self
             .records_of(batch, (addr, page), &from, cursor.has_values)
             .await?;
-        let Some((found, high)) = found else {
+        let Some(found) = found else {
             // Stale: a page that is there now has the records.
             return Box::pin(self.take_newer(batch, cursor, addr, end, (records, pending))).await;
         };
-        for (record, value) in found {
-            if record.key < from || !cursor.is_wanted(&record.key) {
-                continue;
-            }
-            if records.len() == end {
-                let last = records.last().expect("at least one was wanted");
-                let key = last.key.clone();
-                cursor.pass_key(&key);
-                return Ok(());
-            }
-            if let Some(reference) = value {
-                pending.push((records.len(), addr, reference));
-            }
-            records.push(record);
-        }
-        cursor.pass(&high);
+        take_records(cursor, (addr, found), end, (records, pending));
         Ok(())
     }
 
@@ -359,20 +352,28 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<(), ByteIndexError> {
         let from = cursor.next_key.clone().unwrap_or_default();
         let torn = (Hint { addr, parent: 0 }, Sight::Look(Look::Torn));
-        let Arrival { hint, page, .. } = self.walk(batch, &from, torn).await?;
-        self.take_page(batch, cursor, (hint.addr, &page), end, into)
-            .await
+        let mut stale_count = 0;
+        loop {
+            let Arrival { hint, page, .. } = self.walk(batch, &from, torn).await?;
+            let at = (hint.addr, &page);
+            let found = self.records_of(batch, at, &from, cursor.has_values).await?;
+            if let Some(found) = found {
+                take_records(cursor, (hint.addr, found), end, into);
+                return Ok(());
+            }
+            self.note_stale(hint.addr, &mut stale_count)?;
+        }
     }
 
-    /// The records of a page, ascending, those whose values are outside without them, and where the
-    /// page ends; `None` if it is stale. `covered` is a key that the page covers.
+    /// The records of a page, and where it ends; `None` if it is stale. `covered` is a key that the
+    /// page covers.
     pub(super) async fn records_of(
         &self,
         batch: &mut Batch,
         (addr, page): (RemoteAddr, &PageBuffer),
         covered: &[u8],
         has_values: bool,
-    ) -> Result<Option<(Vec<(Record, Option<Reference>)>, Fence)>, ByteIndexError> {
+    ) -> Result<Option<PageRecords>, ByteIndexError> {
         let mut outside = Outside::new();
         if !self
             .fetch_strings(batch, (addr, page), &mut outside)
@@ -398,7 +399,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             found.push((Record { key, value }, reference));
         }
         let high = self.fence_of(addr, (prefix, image), image.high(), &outside)?;
-        Ok(Some((found, high)))
+        Ok(Some(PageRecords {
+            records: found,
+            high,
+        }))
     }
 
     /// A fence of a page whose prefix is known.
@@ -464,4 +468,30 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         Ok(())
     }
+}
+
+/// Takes what a cursor is for of a page's records, and moves it: behind the page, or behind the last
+/// record that is wanted.
+fn take_records(
+    cursor: &mut ScanCursor,
+    (addr, found): (RemoteAddr, PageRecords),
+    end: usize,
+    (records, pending): (&mut Vec<Record>, &mut Pending),
+) {
+    let from = cursor.next_key.clone().unwrap_or_default();
+    for (record, value) in found.records {
+        if record.key < from || !cursor.is_wanted(&record.key) {
+            continue;
+        }
+        if records.len() == end {
+            let last = records.last().expect("at least one was wanted");
+            cursor.pass_key(&last.key.clone());
+            return;
+        }
+        if let Some(reference) = value {
+            pending.push((records.len(), addr, reference));
+        }
+        records.push(record);
+    }
+    cursor.pass(&found.high);
 }

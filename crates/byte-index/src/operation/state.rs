@@ -19,6 +19,8 @@ pub struct ByteIndexState {
     pub(super) leases: LeafLeases,
     /// Value blocks, to write into and unlinked.
     pub(super) blocks: BlockStore,
+    /// With so many blocks in limbo the next change makes use of what it can.
+    pub(super) limbo_count_next: Cell<usize>,
     /// The largest value that lies in a page, in bytes.
     pub(super) inline_value_size_bytes: usize,
     /// How often the layer was replaced: an operation that began before must not teach the new one
@@ -47,6 +49,7 @@ impl ByteIndexState {
             layer: RefCell::new(LearnedLayer::new(directory)),
             leases: LeafLeases::default(),
             blocks: BlockStore::new(),
+            limbo_count_next: Cell::new(0),
             inline_value_size_bytes,
             layer_version: Cell::new(0),
             hint_counters: Cell::default(),

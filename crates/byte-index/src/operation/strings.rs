@@ -10,6 +10,10 @@ use farleaf_types::RemoteAddr;
 use super::{ByteIndex, Sight};
 use crate::error::ByteIndexError;
 
+/// A page whose strings are not where it says has been changed since it was read; if it is so often
+/// in a row, it is damaged.
+const STALE_COUNT_MAX: u32 = 256;
+
 /// What a page says of a key that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -100,29 +104,60 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(true)
     }
 
-    /// Does what depends on strings outside as often as it asks for one.
+    /// Does what depends on strings outside as often as it asks for one; `None`: the page is stale.
     ///
     /// # Errors
-    /// The page is damaged, or a string is gone, which cannot be under its lock; or the fabric
-    /// failed.
+    /// The page is damaged, or the fabric failed.
     pub(super) async fn with_strings<R>(
         &self,
         batch: &mut Batch,
         addr: RemoteAddr,
         outside: &mut Outside,
         mut ask: impl FnMut(&Outside) -> Result<R, PageError>,
-    ) -> Result<R, ByteIndexError> {
+    ) -> Result<Option<R>, ByteIndexError> {
         loop {
             match ask(outside) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok(Some(answer)),
                 Err(PageError::Unread(reference)) => {
                     if !fetch(&self.access, batch, (addr, reference), outside).await? {
-                        return Err(self.damaged(addr));
+                        return Ok(None);
                     }
                 }
                 Err(_) => return Err(self.damaged(addr)),
             }
         }
+    }
+
+    /// [`with_strings`](Self::with_strings) of a page whose lock this session has: what it names is
+    /// there.
+    ///
+    /// # Errors
+    /// As for [`with_strings`](Self::with_strings).
+    pub(super) async fn with_strings_locked<R>(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        outside: &mut Outside,
+        ask: impl FnMut(&Outside) -> Result<R, PageError>,
+    ) -> Result<R, ByteIndexError> {
+        let answer = self.with_strings(batch, addr, outside, ask).await?;
+        answer.ok_or_else(|| self.damaged(addr))
+    }
+
+    /// Counts a page that was stale once more; one that stays so is damaged.
+    ///
+    /// # Errors
+    /// It is.
+    pub(super) fn note_stale(
+        &self,
+        addr: RemoteAddr,
+        stale_count: &mut u32,
+    ) -> Result<(), ByteIndexError> {
+        *stale_count += 1;
+        if *stale_count > STALE_COUNT_MAX {
+            return Err(self.damaged(addr));
+        }
+        Ok(())
     }
 
     /// Appends the value in a slot of a page that was copied; false if the page is stale. No round

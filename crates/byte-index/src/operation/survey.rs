@@ -36,6 +36,7 @@ pub struct PageReport {
 #[derive(Clone, Debug, Default)]
 pub struct PageSurvey {
     next: Option<Hint>,
+    stale_count: u32,
     is_over: bool,
 }
 
@@ -54,6 +55,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.endpoint.execute(batch).await?;
         let image = batch.words(read).to_vec();
         let low = <PageGeometry as LeafFormat>::low(&self.access, batch, (addr, &image)).await?;
+        let Some(low) = low else {
+            // It was retired meanwhile, and is for who retires pages.
+            return Ok(true);
+        };
         let key = least_key(&low.fence);
         let arrival = self.arrive_at(batch, &key).await?;
         Ok(arrival.0 == addr)
@@ -121,7 +126,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             return Box::pin(self.survey_next(batch, survey)).await;
         }
         let mut outside = Outside::new();
-        let keys = self
+        let read = self
             .with_strings(batch, hint.addr, &mut outside, |outside| {
                 let image = page.image();
                 let slots = image.sorted_slots(outside)?;
@@ -132,7 +137,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 Ok::<_, PageError>((keys, low, high))
             })
             .await?;
-        let (keys, low, high) = keys;
+        let Some((keys, low, high)) = read else {
+            self.note_stale(hint.addr, &mut survey.stale_count)?;
+            return Box::pin(self.survey_next(batch, survey)).await;
+        };
+        survey.stale_count = 0;
         let is_between = |key: &Vec<u8>| !low.is_behind(key) && high.is_behind(key);
         let layer = self.state.layer();
         let trained = layer.directory().page(hint.parent);

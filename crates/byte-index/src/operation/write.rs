@@ -1,6 +1,7 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
 use farleaf_block::{BlockError, Content, Role, SizeClass};
+use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
 use farleaf_leaf::{Course, Critical, Look};
@@ -16,6 +17,13 @@ use crate::error::ByteIndexError;
 /// A value that is changed where its page has no room for another like it goes outside from so many
 /// bytes on; a shorter one makes the page be split, or repacked.
 const OUTSIDE_SIZE_BYTES_MIN: usize = 64;
+
+/// So often who finds no room waits for what it has unlinked to be free, and so many of the longest
+/// waits at a time: about a fifth of a second in all, if nothing else of the thread is in flight.
+const ROOM_WAIT_COUNT_MAX: u32 = 64;
+const ROOM_REST_COUNT: u32 = 32;
+/// A session makes use of what it has unlinked when there are so many blocks of it.
+const LIMBO_COUNT_MAX: usize = 256;
 
 /// What an attempt under a page's lock has come to; the lock was given back, or is about to be by
 /// the next one's batch.
@@ -72,6 +80,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<Changed, ByteIndexError> {
         check_key(key)?;
         check_value(change.value.unwrap_or_default())?;
+        self.shorten_limbo().await?;
         let mut provision = Provision::default();
         let changed = self.modify_with(batch, key, change, &mut provision).await;
         // F5: what a batch of unknown outcome refers to stays this session's until that is closed.
@@ -82,6 +91,23 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
         }
         changed
+    }
+
+    /// Makes use of what the session has unlinked, once that is a good deal, and more than the last
+    /// time; two round trips then.
+    async fn shorten_limbo(&self) -> Result<(), ByteIndexError> {
+        let limbo_count = self.state.blocks.held().limbo_count;
+        if limbo_count < self.state.limbo_count_next.get() {
+            return Ok(());
+        }
+        let critical = Critical::enter(&self.state.broken);
+        let recycled = Box::pin(self.state.blocks.recycle(&self.blocks())).await;
+        let recycled = recycled.map_err(ByteIndexError::from);
+        Self::pass_unless_unknown(critical, &recycled);
+        let waiting_count = recycled?.waiting_count;
+        let next = (waiting_count + LIMBO_COUNT_MAX / 2).max(LIMBO_COUNT_MAX);
+        self.state.limbo_count_next.set(next);
+        Ok(())
     }
 
     async fn modify_with(
@@ -339,13 +365,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<Taken, ByteIndexError> {
         let critical = Critical::enter(&self.state.broken);
         let written = Box::pin(self.write_ahead(batch, node, content)).await;
-        let is_known = written
-            .as_ref()
-            .err()
-            .is_none_or(|error| error.fabric_failure().is_none() || error.lost_node().is_some());
-        if is_known {
-            critical.passed();
-        }
+        Self::pass_unless_unknown(critical, &written);
         written
     }
 
@@ -413,13 +433,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let shape = crate::load::page_shape(self.access.geometry);
         let leased = self.state.leases.lease_more(&self.access, shape, node);
         let leased = Box::pin(leased).await.map_err(ByteIndexError::from);
-        self.pass_unless_unknown(critical, &leased);
+        Self::pass_unless_unknown(critical, &leased);
         leased
     }
 
     /// A4, F5: where the outcome is unknown, a chunk may be this session's without its knowing; not
     /// one of a lost node's (U4).
-    fn pass_unless_unknown<R>(&self, critical: Critical<'_>, leased: &Result<R, ByteIndexError>) {
+    fn pass_unless_unknown<R>(critical: Critical<'_>, leased: &Result<R, ByteIndexError>) {
         let error = leased.as_ref().err();
         let is_known = error
             .is_none_or(|error| error.fabric_failure().is_none() || error.lost_node().is_some());
@@ -440,14 +460,28 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let blocks = self.blocks();
         let critical = Critical::enter(&self.state.broken);
         let leased = async {
+            let mut wait_count = 0;
             self.state.blocks.recycle(&blocks).await?;
             while self.state.blocks.piece_count(node, class) < count {
-                self.state.blocks.lease_more(&blocks, node, class).await?;
+                match self.state.blocks.lease_more(&blocks, node, class).await {
+                    // Others have to publish before what was unlinked is free: that is soon.
+                    Err(error) if error.is_full() && wait_count < ROOM_WAIT_COUNT_MAX => {
+                        if self.state.blocks.held().limbo_count == 0 {
+                            return Err(error);
+                        }
+                        wait_count += 1;
+                        for _ in 0..ROOM_REST_COUNT {
+                            backoff(u32::MAX).await;
+                        }
+                        self.state.blocks.recycle(&blocks).await?;
+                    }
+                    leased => leased?,
+                }
             }
             Ok::<_, BlockError>(())
         };
         let leased = Box::pin(leased).await.map_err(ByteIndexError::from);
-        self.pass_unless_unknown(critical, &leased);
+        Self::pass_unless_unknown(critical, &leased);
         match (leased, change.value) {
             (Err(error), Some(value)) if error.is_full() && provision.value.is_none() => {
                 let content = Self::content(Role::Value, key, value)?;

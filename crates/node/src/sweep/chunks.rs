@@ -98,11 +98,14 @@ impl<E: Endpoint> Keeper<E> {
             // Y3: models are in it, if who died only looked whether it is free. If not, it is the
             // table's until that is dropped.
             Some(ChunkPurpose::Models) => Some((ChunkPurpose::Models, none)),
-            // BV6: its holders, and the pages, tell what of it is in use. It stays the node's until
-            // the sweep of value blocks lets go of it (BV8), or the table is dropped.
-            Some(ChunkPurpose::Blocks { .. } | ChunkPurpose::Extent { .. }) => None,
-            // Leaves may have been moved into it (R6): it is looked into when all are the node's.
-            Some(ChunkPurpose::Run { .. }) | None => None,
+            // Leaves may have been moved into it (R6): it is looked into when all are the node's. Of
+            // value blocks there are none here (BV6): they belong to tables of byte strings.
+            Some(
+                ChunkPurpose::Run { .. }
+                | ChunkPurpose::Blocks { .. }
+                | ChunkPurpose::Extent { .. },
+            )
+            | None => None,
             Some(_) => Some((ChunkPurpose::Free, none)),
         })
     }

@@ -123,8 +123,7 @@ impl<H: Host> SessionCore<H> {
         &self,
         sequence: SequenceNumber,
     ) -> Result<(), Error> {
-        let tables = self.byte_tables.borrow();
-        let tables: Vec<Rc<ByteTableState>> = tables.values().cloned().collect();
+        let tables: Vec<Rc<ByteTableState>> = self.byte_tables.borrow().values().cloned().collect();
         if tables.is_empty() {
             return Ok(());
         }

@@ -389,10 +389,8 @@ impl<H: Host> SessionCore<H> {
         let dropped = dropped.map(|dropped| dropped.table);
         for table in open.into_iter().chain(dropped) {
             for mut lease in table.index.take_leases() {
-                if !was_broken {
-                    if let Err(error) = lease.give_back(&self.access(&table)).await {
-                        given_back = given_back.and(Err(error.into()));
-                    }
+                if !was_broken && let Err(error) = lease.give_back(&self.access(&table)).await {
+                    given_back = given_back.and(Err(error.into()));
                 }
             }
         }
