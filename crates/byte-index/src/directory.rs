@@ -5,17 +5,58 @@ use farleaf_model::strings::{Residuals, StringDirectory, StringModelError, Strin
 use farleaf_page::PageGeometry;
 use farleaf_types::RemoteAddr;
 
-/// The pages of a model: side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The pages of a model: side by side, as a load writes them, or one by one where they are (BR3).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its first page.
+    /// Its first page, if they lie side by side; else null.
     pub base: RemoteAddr,
+    /// Each page; none if they lie side by side.
+    pub listed: Box<[RemoteAddr]>,
     /// How many there are.
     pub page_count: u32,
     /// Its synonym leaf table: the counter, then entries. Null when it has none.
     pub synonym_table: RemoteAddr,
     /// Entries that the synonym leaf table has room for.
     pub synonym_capacity: u32,
+}
+
+impl Run {
+    /// Pages side by side, which have no synonym leaf table yet.
+    pub fn side_by_side(base: RemoteAddr, page_count: u32, synonym_capacity: u32) -> Self {
+        Self {
+            base,
+            listed: Box::default(),
+            page_count,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity,
+        }
+    }
+
+    /// Pages that lie anywhere.
+    pub fn listed(pages: Box<[RemoteAddr]>, synonym_capacity: u32) -> Self {
+        Self {
+            base: RemoteAddr::NULL,
+            page_count: pages.len() as u32,
+            listed: pages,
+            synonym_table: RemoteAddr::NULL,
+            synonym_capacity,
+        }
+    }
+
+    /// Whether its pages are listed.
+    pub const fn is_listed(&self) -> bool {
+        self.base.is_null()
+    }
+
+    /// Where one of its pages is.
+    #[inline]
+    pub fn page(&self, number: u32, geometry: PageGeometry) -> RemoteAddr {
+        if self.is_listed() {
+            return self.listed[number as usize];
+        }
+        let stride = geometry.stride_blocks();
+        self.base.offset_blocks(u64::from(number) * stride)
+    }
 }
 
 /// What a training told, as one process holds it: immutable, replaced as a whole.
@@ -53,6 +94,7 @@ impl ByteDirectory {
         assert_eq!(segments.len(), runs.len(), "a run for each segment");
         for (segment, run) in segments.iter().zip(&runs) {
             assert_eq!(segment.parts().leaf_count, run.page_count);
+            assert!(!run.is_listed() || run.listed.len() == run.page_count as usize);
         }
         Ok(Self {
             geometry,
@@ -85,7 +127,8 @@ impl ByteDirectory {
 
     /// Bytes that lookups touch, and those of what splits do.
     pub fn size_bytes(&self) -> u64 {
-        (self.models.size_bytes() + size_of_val(&*self.runs)) as u64
+        let listed = self.runs.iter().map(|run| size_of_val(&*run.listed));
+        (self.models.size_bytes() + size_of_val(&*self.runs) + listed.sum::<usize>()) as u64
     }
 
     /// L2: the page that a key is in, as far as the training knows, or two of them.
@@ -101,10 +144,8 @@ impl ByteDirectory {
     fn page_of(&self, number: u32) -> Hint {
         let model = self.models.segment_of_leaf(number);
         let first = self.models.leaves_of(model).start;
-        let stride = self.geometry.stride_blocks();
-        let base = self.runs[model].base;
         Hint {
-            addr: base.offset_blocks(u64::from(number - first) * stride),
+            addr: self.runs[model].page(number - first, self.geometry),
             parent: number,
         }
     }
@@ -118,21 +159,39 @@ impl ByteDirectory {
     /// `count_max` at the most.
     pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         let page = self.page(number)?;
-        let end = self
-            .models
-            .leaves_of(self.models.segment_of_leaf(number))
-            .end;
-        Some((page, (end - number).min(count_max.max(1))))
+        let model = self.models.segment_of_leaf(number);
+        let end = self.models.leaves_of(model).end;
+        let most = (end - number).min(count_max.max(1));
+        let count = if self.runs[model].is_listed() {
+            let is_beside = |ahead: &u32| self.is_beside(page.addr, *ahead, number + ahead);
+            1 + (1..most).take_while(is_beside).count() as u32
+        } else {
+            most
+        };
+        Some((page, count))
     }
 
     /// How many pages of its model lie side by side up to the trained page with this number, itself
     /// among them, of `count_max` at the most.
     pub fn run_up_to(&self, number: u32, count_max: u32) -> u32 {
-        let start = self
-            .models
-            .leaves_of(self.models.segment_of_leaf(number))
-            .start;
-        (number - start + 1).min(count_max.max(1))
+        let model = self.models.segment_of_leaf(number);
+        let start = self.models.leaves_of(model).start;
+        let most = (number - start + 1).min(count_max.max(1));
+        if !self.runs[model].is_listed() {
+            return most;
+        }
+        let is_beside = |back: &u32| {
+            let from = self.page_of(number - back).addr;
+            self.is_beside(from, *back, number)
+        };
+        1 + (1..most).take_while(is_beside).count() as u32
+    }
+
+    /// Whether the page with this number lies so many pages behind a place.
+    fn is_beside(&self, from: RemoteAddr, page_count: u32, number: u32) -> bool {
+        let addr = self.page_of(number).addr;
+        let blocks = u64::from(page_count) * self.geometry.stride_blocks();
+        addr.node() == from.node() && addr.block() == from.block() + blocks
     }
 
     /// Where a split of a page of this parent is announced.

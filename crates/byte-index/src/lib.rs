@@ -11,6 +11,7 @@
 //! | [`learned`] | the search layer: a page per get |
 //! | [`snapshot`] | the directory in far memory |
 //! | [`load`] | bulk load: cuts pages, trains, writes, commits; new tables |
+//! | [`retrain`] | models trained anew over pages where they are |
 //! | [`operation`] | get, put, scan and the rest |
 //!
 //! What it is not: it holds no truth. Deleting all but the address of the first page would make
@@ -21,6 +22,7 @@ pub mod directory;
 pub mod learned;
 pub mod load;
 pub mod operation;
+pub mod retrain;
 pub mod snapshot;
 pub mod synonyms;
 

@@ -87,12 +87,7 @@ async fn lead_to<E: Endpoint>(
         generation: 0,
         record_count: 0,
         segments: vec![segment],
-        runs: vec![Run {
-            base: first_page,
-            page_count: 1,
-            synonym_table: RemoteAddr::NULL,
-            synonym_capacity: SYNONYM_CAPACITY,
-        }],
+        runs: vec![Run::side_by_side(first_page, 1, SYNONYM_CAPACITY)],
         residuals: Residuals::Bytes {
             shift: byte_shift(EPSILON_PAGES),
             residuals: vec![0],

@@ -30,6 +30,7 @@ use crate::error::{ByteIndexError, ByteLoadError};
 use crate::snapshot::{Contents, write_snapshot};
 use cut::Cutter;
 use run::RunBuilder;
+pub(crate) use run::synonym_capacity;
 
 /// What chunks of pages that splits take from are leased as.
 pub fn page_shape(geometry: PageGeometry) -> LeaseShape {

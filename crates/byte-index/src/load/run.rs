@@ -265,12 +265,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         let page_count = pages.len() as u32;
         self.write_pages(held, base, pages).await?;
         self.trained.segments.push(segment);
-        self.trained.runs.push(Run {
-            base,
-            page_count,
-            synonym_table: RemoteAddr::NULL,
-            synonym_capacity: synonym_capacity(page_count),
-        });
+        let capacity = synonym_capacity(page_count);
+        self.trained
+            .runs
+            .push(Run::side_by_side(base, page_count, capacity));
         Ok(())
     }
 
@@ -381,7 +379,7 @@ fn least_key(fence: &Fence) -> Vec<u8> {
 }
 
 /// Entries of a model's synonym leaf table: with its header, whole blocks.
-pub(super) fn synonym_capacity(page_count: u32) -> u32 {
+pub(crate) fn synonym_capacity(page_count: u32) -> u32 {
     const HEADER: u32 = farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS as u32;
     let wanted = (page_count / PAGES_PER_SYNONYM_ENTRY + HEADER).next_multiple_of(8);
     (wanted - HEADER).min(SYNONYM_CAPACITY_MAX)

@@ -33,7 +33,7 @@ pub use change::{Change, Changed, Condition};
 pub use reverse::ReverseCursor;
 pub use scan::{Record, ScanCursor};
 pub use state::ByteIndexState;
-pub use survey::{PageReport, PageSurvey};
+pub use survey::{PageReport, PageSurvey, SurveyedPage};
 
 use core::future::Future;
 use core::pin::Pin;

@@ -170,6 +170,93 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 }
 
+/// A page as a retraining sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurveyedPage {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// What models are trained on: the least key that it can have; of the table's first page its
+    /// first key, if it has one.
+    pub fence: Vec<u8>,
+    /// Its first key.
+    pub first: Option<Vec<u8>>,
+    /// The last key of the page before.
+    pub last_before: Option<Vec<u8>>,
+    /// How many records it has.
+    pub record_count: u64,
+}
+
+impl<E: Endpoint> ByteIndex<'_, E> {
+    /// BR2: the pages from the one that covers `from` on to where `end` begins, or to the last one.
+    /// A round trip for each, and one for each string of it that lies outside.
+    ///
+    /// # Errors
+    /// Pages are damaged, or the fabric failed.
+    pub(crate) async fn pages_between(
+        &self,
+        batch: &mut Batch,
+        from: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<Vec<SurveyedPage>, ByteIndexError> {
+        let begin = (self.locate(from).page, Sight::Look(Look::Here));
+        let mut next = self.walk(batch, from, begin).await?.hint;
+        let (mut pages, mut last_before, mut stale_count) = (Vec::new(), None, 0);
+        loop {
+            let broken = &self.state.broken;
+            let page = self.access.read_intact(batch, next.addr, broken).await?;
+            let link = page.image().link();
+            if link.is_retired() {
+                next.addr = link.place();
+                self.note_stale(next.addr, &mut stale_count)?;
+                continue;
+            }
+            let mut outside = Outside::new();
+            let read = self
+                .with_strings(batch, next.addr, &mut outside, |outside| {
+                    let image = page.image();
+                    let slots = image.sorted_slots(outside)?;
+                    let key = |slot: Option<&usize>| {
+                        let key = slot.map(|slot| image.whole_key(*slot, outside));
+                        key.transpose()
+                    };
+                    let ends = (key(slots.first())?, key(slots.last())?);
+                    let low = image.whole_fence(image.low(), outside)?;
+                    Ok::<_, PageError>((ends, low, slots.len()))
+                })
+                .await?;
+            let Some(((first, last), low, record_count)) = read else {
+                self.note_stale(next.addr, &mut stale_count)?;
+                continue;
+            };
+            stale_count = 0;
+            let least = least_key(&low);
+            if !pages.is_empty() && end.is_some_and(|end| *end <= *least) {
+                return Ok(pages);
+            }
+            let fence = if low.is_start() {
+                first.clone().unwrap_or(least)
+            } else {
+                least
+            };
+            pages.push(SurveyedPage {
+                addr: next.addr,
+                fence,
+                first,
+                last_before: last_before.take(),
+                record_count: record_count as u64,
+            });
+            last_before = last;
+            if link.is_null() {
+                return Ok(pages);
+            }
+            next = Hint {
+                addr: link.place(),
+                ..next
+            };
+        }
+    }
+}
+
 impl PageReport {
     /// Who holds its lock, if anybody does.
     pub fn owner(&self) -> OwnerWord {

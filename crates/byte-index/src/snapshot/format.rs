@@ -7,14 +7,16 @@
 //! | 2 | records that it was trained on |
 //! | 3 | models (32), pages (32) |
 //! | 4 | bytes of all first fences |
-//! | 5 | CRC-32C of words 0 to 4 and of all behind the header |
-//! | 6.. | six words for each model |
+//! | 5 | CRC-32C of all other words |
+//! | 6 | pages that are listed one by one |
+//! | 7.. | six words for each model |
 //! | .. | the first fences, one after the other, filled up to a word |
 //! | .. | the residuals, filled up to a word |
+//! | .. | where the listed pages are, model after model |
 //!
 //! A model: slope (f64); intercept (f32, low half) and error (f32); pages (32) and prefix size (16)
-//! and alphabet (8); size of its first fence (32) and room for synonyms (32); base; synonym leaf
-//! table.
+//! and alphabet (8); size of its first fence (32) and room for synonyms (32); base, null if its pages
+//! are listed; synonym leaf table.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +30,7 @@ use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 use crate::directory::{ByteDirectory, Run};
 
 /// Words before the models.
-pub const HEADER_SIZE_WORDS: usize = 6;
+pub const HEADER_SIZE_WORDS: usize = 7;
 const MODEL_SIZE_WORDS: usize = 6;
 /// "FLBYTES" and the version of this format.
 const MAGIC: u64 = 0x0153_4554_5942_4C46;
@@ -60,6 +62,7 @@ pub(super) struct Header {
     model_count: u32,
     page_count: u32,
     fence_size_bytes: u64,
+    listed_count: u64,
     residual_kind: u8,
     shift: u8,
     checksum: u64,
@@ -83,6 +86,7 @@ impl Header {
             model_count: words[3] as u32,
             page_count: (words[3] >> 32) as u32,
             fence_size_bytes: words[4],
+            listed_count: words[6],
             checksum: words[CHECKSUM_WORD],
         })
     }
@@ -92,6 +96,7 @@ impl Header {
         let models = u64::from(self.model_count);
         let pages = u64::from(self.page_count);
         let is_possible = (1..=pages).contains(&models)
+            && self.listed_count <= pages
             && self.fence_size_bytes <= models * (KEY_SIZE_BYTES_MAX as u64 + 1);
         let residual_words = match self.residual_kind {
             0 => 0,
@@ -101,7 +106,7 @@ impl Header {
             _ => return None,
         };
         let models = models * MODEL_SIZE_WORDS as u64;
-        let words = models + self.fence_size_bytes.div_ceil(8) + residual_words;
+        let words = models + self.fence_size_bytes.div_ceil(8) + residual_words + self.listed_count;
         is_possible.then_some(words as usize)
     }
 }
@@ -139,11 +144,15 @@ impl Contents {
                 words.extend(blocks.iter().flat_map(|block| block.words()));
                 let header = self.header_of(2, 0, fence_size_bytes);
                 let size_words = header.body_size_words().expect("it is possible");
-                words.resize(HEADER_SIZE_WORDS + size_words, 0);
+                let listed_count = header.listed_count as usize;
+                words.resize(HEADER_SIZE_WORDS + size_words - listed_count, 0);
                 (2, 0)
             }
         };
+        let listed = self.runs.iter().flat_map(|run| run.listed.iter());
+        words.extend(listed.map(|page| page.word()));
         let header = self.header_of(kind, shift as u8, fence_size_bytes);
+        words[6] = header.listed_count;
         words[0] = MAGIC;
         words[1] = u64::from(header.table.0)
             | u64::from(header.generation) << 32
@@ -164,6 +173,7 @@ impl Contents {
             model_count: self.runs.len() as u32,
             page_count: self.runs.iter().map(|run| run.page_count).sum(),
             fence_size_bytes,
+            listed_count: self.runs.iter().map(|run| run.listed.len() as u64).sum(),
             residual_kind,
             shift,
             checksum: 0,
@@ -188,17 +198,20 @@ impl Contents {
         }
         let (models, rest) =
             words[HEADER_SIZE_WORDS..].split_at(header.model_count as usize * MODEL_SIZE_WORDS);
-        let (fences, residuals) = rest.split_at(header.fence_size_bytes.div_ceil(8) as usize);
+        let (fences, rest) = rest.split_at(header.fence_size_bytes.div_ceil(8) as usize);
+        let (residuals, listed) = rest.split_at(rest.len() - header.listed_count as usize);
+        let mut listed = listed.iter().map(|word| RemoteAddr::from_word(*word));
         let mut fences = bytes_of(fences, header.fence_size_bytes as usize).into_iter();
         let (mut segments, mut runs) = (Vec::new(), Vec::new());
         for words in models.chunks_exact(MODEL_SIZE_WORDS) {
-            let (parts, run) = decode_model(words, &mut fences)?;
+            let (parts, run) = decode_model(words, &mut fences, &mut listed)?;
             check_run(&run, layout, geometry)?;
             segments.push(StringSegment::from_parts(parts).map_err(|error| error.to_string())?);
             runs.push(run);
         }
         let page_count: u64 = runs.iter().map(|run| u64::from(run.page_count)).sum();
-        if page_count != u64::from(header.page_count) || fences.next().is_some() {
+        let is_over = fences.next().is_none() && listed.next().is_none();
+        if page_count != u64::from(header.page_count) || !is_over {
             return Err("its models contradict its header".to_owned());
         }
         Ok(Self {
@@ -221,15 +234,17 @@ impl Contents {
     ) -> BTreeSet<ChunkIndex> {
         let blocks = |words: usize| (words as u64).div_ceil(BLOCK_SIZE_WORDS);
         let stride = geometry.stride_blocks();
-        let runs = self.runs.iter();
+        let runs = self.runs.iter().filter(|run| !run.is_listed());
         let runs = runs.map(|run| (run.base, u64::from(run.page_count) * stride));
+        let listed = self.runs.iter().flat_map(|run| run.listed.iter());
+        let listed = listed.map(|page| (*page, stride));
         let placed = self.runs.iter().filter(|run| !run.synonym_table.is_null());
         let tables = placed.map(|run| {
             let words = table_size_words(run.synonym_capacity);
             (run.synonym_table, blocks(words))
         });
         let own = (root.place(), blocks(self.encode().len()));
-        let pieces = runs.chain(tables).chain([own]);
+        let pieces = runs.chain(listed).chain(tables).chain([own]);
         pieces
             .flat_map(|(start, block_count)| {
                 let last = start.offset_blocks(block_count.max(1) - 1);
@@ -255,6 +270,7 @@ impl Contents {
 fn decode_model(
     words: &[u64],
     fences: &mut impl Iterator<Item = u8>,
+    listed: &mut impl Iterator<Item = RemoteAddr>,
 ) -> Result<(StringSegmentParts, Run), String> {
     let half = |word: u64| f32::from_bits(word as u32);
     let fence_size_bytes = words[3] as u32 as usize;
@@ -272,8 +288,15 @@ fn decode_model(
         leaf_count: words[2] as u32,
         error_max: half(words[1] >> 32),
     };
+    let base = RemoteAddr::from_word(words[4]);
+    let listed_count = if base.is_null() { parts.leaf_count } else { 0 };
+    let listed: Box<[RemoteAddr]> = listed.take(listed_count as usize).collect();
+    if listed.len() != listed_count as usize {
+        return Err("its list of pages is cut off".to_owned());
+    }
     let run = Run {
-        base: RemoteAddr::from_word(words[4]),
+        base,
+        listed,
         page_count: parts.leaf_count,
         synonym_table: RemoteAddr::from_word(words[5]),
         synonym_capacity: (words[3] >> 32) as u32,
@@ -294,8 +317,14 @@ fn check_run(run: &Run, layout: &PoolLayout, geometry: PageGeometry) -> Result<(
     };
     let blocks = table_size_words(run.synonym_capacity) as u64 / BLOCK_SIZE_WORDS;
     let pages = u64::from(run.page_count) * geometry.stride_blocks();
+    let stride = geometry.stride_blocks();
+    let is_run_inside = if run.is_listed() {
+        run.listed.iter().all(|page| spans(*page, stride))
+    } else {
+        spans(run.base, pages)
+    };
     let is_inside =
-        spans(run.base, pages) && (run.synonym_table.is_null() || spans(run.synonym_table, blocks));
+        is_run_inside && (run.synonym_table.is_null() || spans(run.synonym_table, blocks));
     if is_inside {
         return Ok(());
     }

@@ -67,6 +67,7 @@ use claim::claim_run;
 use gather::Pending;
 use mover::{Mover, RunPlace};
 use publish::publish;
+pub use publish::swap_root;
 
 /// How many more leaves than were counted a run has room for: one in so many, and a few.
 const SLACK_SHARE: u64 = 16;

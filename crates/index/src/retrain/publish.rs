@@ -151,8 +151,8 @@ pub(super) async fn install<E: Endpoint>(
 ///
 /// # Errors
 /// The table was dropped (G1), and nobody needs a root any more; or the fabric failed.
-pub(super) async fn swap_root<E: Endpoint>(
-    access: &LeafAccess<'_, E>,
+pub async fn swap_root<E: Endpoint, F>(
+    access: &LeafAccess<'_, E, F>,
     batch: &mut Batch,
     entry: &CatalogEntry,
     (from, to): (RemoteAddr, RemoteAddr),
@@ -172,7 +172,7 @@ pub(super) async fn swap_root<E: Endpoint>(
     }
 }
 
-fn dropped<E>(access: &LeafAccess<'_, E>) -> IndexError {
+fn dropped<E, F>(access: &LeafAccess<'_, E, F>) -> IndexError {
     let table = access.table;
     LeafError::TableDropped { table }.into()
 }

@@ -6,7 +6,7 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::retrain::Retraining;
 use farleaf_index::retrain::paper::{OldCounter, announce_later};
-use farleaf_leaf::{LeafAccess, LeafGeometry};
+use farleaf_leaf::LeafAccess;
 use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkTable;
 use farleaf_region::catalog::EntryState;
@@ -64,7 +64,8 @@ impl Retrainer {
         let chunks = table.chunks.iter();
         let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
         let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
-        let group = (table.access.table, geometry);
+        let leaf_size_bytes = geometry.stride_blocks() * BLOCK_SIZE_BYTES;
+        let group = (table.access.table, leaf_size_bytes);
         self.discard(keeper, group, (leaves, chunks), late).await
     }
 
@@ -72,7 +73,7 @@ impl Retrainer {
     pub(super) async fn discard<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        (table, geometry): (TableId, LeafGeometry),
+        (table, leaf_size_bytes): (TableId, u64),
         (leaves, chunks): (Vec<RemoteAddr>, Vec<ChunkIndex>),
         late: Vec<OldCounter>,
     ) -> Result<(), IndexError> {
@@ -87,7 +88,7 @@ impl Retrainer {
             table,
             sequence,
             is_over: false,
-            leaf_size_bytes: geometry.stride_blocks() * BLOCK_SIZE_BYTES,
+            leaf_size_bytes,
             leaves,
             chunks,
             late,

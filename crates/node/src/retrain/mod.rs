@@ -39,6 +39,7 @@
 //!   it.
 
 mod accounts;
+mod bytes;
 mod chunks;
 mod drain;
 mod garbage;
@@ -346,6 +347,9 @@ impl Retrainer {
         patience: &Patience<'_>,
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
+        if entry.record.kind.slots().is_none() {
+            return self.look_at_bytes(keeper, &entry, patience).await;
+        }
         let kind = LayerKind::from_number(entry.record.search_layer);
         if kind.is_some_and(LayerKind::has_tree) {
             let looks = (is_scan_due, is_own_look);

@@ -14,7 +14,7 @@ use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
 
 use super::look::{Rooted, look_at_root};
 use super::policy::Counted;
@@ -326,7 +326,8 @@ impl Retrainer {
         let chunks = table.chunks.iter();
         let old = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
         let old: BTreeSet<ChunkIndex> = old.map(|(index, _)| index).collect();
-        let group = (id, table.access.geometry);
+        let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
+        let group = (id, leaf_size_bytes);
         let found = (leaves, old.into_iter().collect());
         self.discard(keeper, group, found, Vec::new()).await
     }

@@ -116,9 +116,11 @@ impl<E: Endpoint> Keeper<E> {
         let contents = read_contents(&self.endpoint, &self.layout, geometry, table, root);
         let contents = contents.await?;
         let stride = geometry.stride_blocks();
-        let runs = contents.runs.iter();
+        let runs = contents.runs.iter().filter(|run| !run.is_listed());
         let runs = runs.map(|run| (run.base, u64::from(run.page_count) * stride));
-        let runs: Vec<_> = runs.collect();
+        // Listed ones lie in runs of older roots, or in chunks that splits take from.
+        let listed = contents.runs.iter().flat_map(|run| run.listed.iter());
+        let runs: Vec<_> = runs.chain(listed.map(|page| (*page, stride))).collect();
         let named = contents.named_chunks(&self.layout, geometry, root);
         let directory = contents.into_directory(geometry).map_err(|what| {
             let addr = root.place();

@@ -1,6 +1,7 @@
 //! Tables of byte strings, against a `BTreeMap`.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use farleaf::{
     ByteInsertion, ByteSwap, ByteTable, ErrorKind, OperationKind, PageOptions, Pool, Session,
@@ -9,7 +10,7 @@ use farleaf::{
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::{NODES, mapped_pools, pools, pools_over};
+use crate::{NODES, mapped_pools, mapped_retraining_pools, pools, pools_over};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -182,6 +183,45 @@ fn tables_over_several_nodes_agree_with_maps() {
             .expect("a table");
         work(&table, &mut map, &mut random, 1_000);
         assert_scans(&table, &map);
+    }
+}
+
+/// Promise: a table that grows by puts alone is retrained as it grows, and all the while it is the
+/// map: in the end a session that has met nothing finds nearly every key with one look.
+#[test]
+fn tables_that_grow_are_retrained() {
+    for pool in mapped_retraining_pools(64) {
+        let writer = session(&pool);
+        let table = writer
+            .create_byte_table("t", &options(512, 64))
+            .expect("a table");
+        let mut map = loaded(8_000, 20);
+        for (key, value) in &map {
+            assert!(!table.put(key, value).expect("put"));
+        }
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+        work(&table, &mut map, &mut random, 1_000);
+        let begun = Instant::now();
+        loop {
+            let reader = session(&pool);
+            let fresh = reader.open_byte_table("t").expect("open");
+            let before = reader.counters(OperationKind::Get).cost.round_trips;
+            for (key, value) in map.iter().filter(|(key, _)| key.starts_with(b"user")) {
+                assert_eq!(fresh.get(key).expect("got").as_ref(), Some(value));
+            }
+            let round_trips = reader.counters(OperationKind::Get).cost.round_trips - before;
+            if round_trips < map.len() as u64 * 13 / 10 {
+                break;
+            }
+            assert!(
+                begun.elapsed().as_secs() < 60,
+                "{round_trips} of {}",
+                map.len()
+            );
+        }
+        assert_scans(&table, &map);
+        let report = pool.retraining().expect("a tally");
+        assert!(report.tally.model_count > 0, "{report:?}");
     }
 }
 
@@ -477,7 +517,7 @@ fn dropped_tables_are_told_and_leave_nothing() {
         open.put(b"key", &[round; 300]).expect("put");
         table.put(b"large", &vec![round; 1 << 20]).expect("put");
         one.drop_table("t").expect("dropped");
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let error = loop {
             assert!(begun.elapsed().as_secs() < 20, "nobody has told");
             match open.get(b"key") {

@@ -33,9 +33,9 @@ use farleaf_region::catalog::{self, CatalogEntry};
 use farleaf_types::{NodeId, RemoteAddr};
 
 use super::RetrainSummary;
-use super::publish::swap_root;
 use super::redirect::{link_at, redirect_first};
 use super::step::{lock_left, take_over};
+use super::swap_root;
 use crate::IndexError;
 use crate::load::draw_generation;
 use crate::tree::TreeAccess;

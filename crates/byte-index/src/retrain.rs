@@ -1,0 +1,321 @@
+//! Retraining of tables of byte strings: models are trained anew over pages where they are.
+//!
+//! - **BR1.** The memory node alone retrains, one table at a time. A model is due when so many
+//!   splits of its pages have been announced as make one of words due.
+//! - **BR2.** Pages are walked along their links, from the one that covers the first key of the
+//!   first due model to where the next one begins. Lower fences never change, so what is trained on
+//!   them stays true; what splits meanwhile is found by links, as ever. Nothing is locked or moved.
+//! - **BR3.** New models list their pages one by one, 8 bytes each; those that are not due keep
+//!   their runs, residuals and synonym leaf tables.
+//! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
+//!   one is reused when every session has followed (D7). What it names beside itself is named by
+//!   the new one, too, but for synonym leaf tables of models that are gone.
+
+use core::cell::Cell;
+use core::ops::Range;
+use std::rc::Rc;
+
+use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_index::load::{draw_generation, finish_root};
+use farleaf_index::retrain::swap_root;
+use farleaf_index::{IndexError, SnapshotDamage};
+use farleaf_leaf::Contradiction;
+use farleaf_model::strings::{
+    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_residuals,
+    packed_blocks,
+};
+use farleaf_page::format::PageAccess;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_types::RemoteAddr;
+
+use crate::directory::Run;
+use crate::error::ByteIndexError;
+use crate::load::synonym_capacity;
+use crate::operation::{ByteIndex, ByteIndexState, SurveyedPage};
+use crate::snapshot::{Contents, read_contents, write_snapshot};
+
+/// Most pages of a model: what is retrained together when one place of it grows.
+const PAGE_COUNT_MAX: u32 = 1 << 12;
+/// What residuals of a byte can hold, in units of positions.
+const RESIDUAL_ROOM: f64 = 126.0;
+
+/// What a retraining has made.
+#[derive(Clone, Debug)]
+pub struct Retrained {
+    /// The root that is in force.
+    pub root: RemoteAddr,
+    /// What it names.
+    pub contents: Contents,
+    /// Pages that were trained on.
+    pub page_count: u64,
+    /// Models that were made.
+    pub model_count: u64,
+}
+
+/// Retrains the models of a table that are due; `None`: none is, or the table was dropped. A round
+/// trip for each page of these, and those of reading and writing the snapshot.
+///
+/// # Errors
+/// Pages are damaged, the pool is full, or the fabric failed; the table is as it was.
+pub async fn retrain<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    entry: &CatalogEntry,
+    broken: &Rc<Cell<bool>>,
+) -> Result<Option<Retrained>, ByteIndexError> {
+    let root = finish_root(access, entry, broken).await?;
+    if root.is_null() {
+        return Ok(None);
+    }
+    let (layout, table) = (access.layout, access.table);
+    let old = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
+    let mut batch = Batch::new();
+    let due = due_ranges(access, &mut batch, &old).await?;
+    if due.is_empty() {
+        return Ok(None);
+    }
+    let directory = old.clone().into_directory(access.geometry);
+    let directory = directory.map_err(|what| damage(access, root, what))?;
+    let state = ByteIndexState::new(directory.into(), 0, Rc::clone(broken));
+    state.follow_retired();
+    let index = ByteIndex::new(*access, &state);
+    let mut spliced = Spliced::new(&old);
+    for range in due {
+        let pages = walk(&index, &mut batch, &old, &range).await?;
+        spliced.keep_until(range.start);
+        spliced.train(&pages, (access, range))?;
+    }
+    spliced.keep_until(old.segments.len());
+    let counters = access.endpoint.counters();
+    counters.record(OperationKind::Control, &batch.take_cost());
+    install(access, entry, (root, &mut batch), spliced).await
+}
+
+/// Ranges of models side by side that are due.
+async fn due_ranges<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    batch: &mut Batch,
+    contents: &Contents,
+) -> Result<Vec<Range<usize>>, ByteIndexError> {
+    batch.clear();
+    let placed = contents.runs.iter().enumerate();
+    let placed = placed.filter(|(_, run)| !run.synonym_table.is_null());
+    let counters = placed.map(|(model, run)| (model, batch.read(run.synonym_table.word_at(0), 1)));
+    let counters: Vec<_> = counters.collect();
+    access.endpoint.execute(batch).await?;
+    let mut due: Vec<Range<usize>> = Vec::new();
+    for (model, read) in counters {
+        let page_count = contents.runs[model].page_count;
+        if batch.words(read)[0] < farleaf_index::hint::due_split_count(page_count) {
+            continue;
+        }
+        match due.last_mut() {
+            Some(last) if last.end == model => last.end += 1,
+            _ => due.push(model..model + 1),
+        }
+    }
+    Ok(due)
+}
+
+/// BR2: the pages of due models, in order.
+async fn walk<E: Endpoint>(
+    index: &ByteIndex<'_, E>,
+    batch: &mut Batch,
+    old: &Contents,
+    range: &Range<usize>,
+) -> Result<Vec<SurveyedPage>, ByteIndexError> {
+    let first_fence = |model: usize| &old.segments[model].parts().first_fence;
+    // The first model covers what is below its first fence, too.
+    let from: &[u8] = if range.start == 0 {
+        b""
+    } else {
+        first_fence(range.start)
+    };
+    let end = (range.end < old.segments.len()).then(|| first_fence(range.end).as_slice());
+    index.pages_between(batch, from, end).await
+}
+
+/// Old models and new ones, in order.
+struct Spliced<'a> {
+    old: &'a Contents,
+    /// Old models taken or replaced so far, their pages, and their packed blocks.
+    passed: (usize, usize, usize),
+    segments: Vec<StringSegment>,
+    runs: Vec<Run>,
+    residuals: Residuals,
+    page_count: u64,
+    record_count: u64,
+    model_count: u64,
+}
+
+impl<'a> Spliced<'a> {
+    fn new(old: &'a Contents) -> Self {
+        let residuals = match &old.residuals {
+            Residuals::None => Residuals::None,
+            Residuals::Bytes { shift, .. } => Residuals::Bytes {
+                shift: *shift,
+                residuals: Vec::new(),
+            },
+            Residuals::Packed { .. } => Residuals::Packed { blocks: Vec::new() },
+        };
+        Self {
+            old,
+            passed: (0, 0, 0),
+            segments: Vec::new(),
+            runs: Vec::new(),
+            residuals,
+            page_count: 0,
+            record_count: 0,
+            model_count: 0,
+        }
+    }
+
+    /// Passes old models up to one; those that are kept are taken over.
+    fn pass(&mut self, until: usize, is_kept: bool) {
+        let (model, page, block) = self.passed;
+        let passed = &self.old.runs[model..until];
+        let page_count: usize = passed.iter().map(|run| run.page_count as usize).sum();
+        let counts = passed
+            .iter()
+            .map(|run| PackedBlock::count_for(run.page_count));
+        let block_count: usize = counts.sum();
+        if is_kept {
+            self.segments
+                .extend_from_slice(&self.old.segments[model..until]);
+            self.runs.extend_from_slice(passed);
+            match (&mut self.residuals, &self.old.residuals) {
+                (Residuals::Bytes { residuals, .. }, Residuals::Bytes { residuals: old, .. }) => {
+                    residuals.extend_from_slice(&old[page..page + page_count]);
+                }
+                (Residuals::Packed { blocks }, Residuals::Packed { blocks: old }) => {
+                    blocks.extend_from_slice(&old[block..block + block_count]);
+                }
+                _ => {}
+            }
+        }
+        self.passed = (until, page + page_count, block + block_count);
+    }
+
+    fn keep_until(&mut self, model: usize) {
+        self.pass(model, true);
+    }
+
+    /// Trains models over pages, in the place of old ones.
+    fn train<E: Endpoint>(
+        &mut self,
+        pages: &[SurveyedPage],
+        (access, range): (&PageAccess<'_, E>, Range<usize>),
+    ) -> Result<(), ByteIndexError> {
+        let is_ascending = pages.is_sorted_by(|one, next| one.fence < next.fence);
+        assert!(!pages.is_empty(), "a walk begins with a page");
+        if !is_ascending {
+            let what = Contradiction::LinkToTheLeft;
+            return Err(access.contradiction(pages[0].addr, what).into());
+        }
+        let epsilon = match &self.residuals {
+            Residuals::Bytes { shift, .. } => RESIDUAL_ROOM / f64::from(1 << shift),
+            Residuals::Packed { .. } | Residuals::None => PackedBlock::EPSILON_MAX,
+        };
+        let mut builder = StringSegmentBuilder::new(epsilon, PAGE_COUNT_MAX);
+        let mut segments = Vec::new();
+        for page in pages {
+            segments.extend(builder.push(&page.fence));
+        }
+        segments.extend(builder.finish());
+        let mut rest = pages;
+        for segment in segments {
+            let (own, after) = rest.split_at(segment.parts().leaf_count as usize);
+            self.add(segment, own);
+            rest = after;
+        }
+        self.pass(range.end, false);
+        Ok(())
+    }
+
+    fn add(&mut self, segment: StringSegment, pages: &[SurveyedPage]) {
+        let boundaries = pages.iter().map(|page| Boundary {
+            last: page.last_before.as_deref(),
+            fence: &page.fence,
+            first: page.first.as_deref().unwrap_or(&page.fence),
+        });
+        match &mut self.residuals {
+            Residuals::None => {}
+            Residuals::Bytes { shift, residuals } => {
+                residuals.extend(byte_residuals(&segment, boundaries, *shift));
+            }
+            Residuals::Packed { blocks } => blocks.extend(packed_blocks(&segment, boundaries)),
+        }
+        let page_count = pages.len() as u32;
+        self.page_count += u64::from(page_count);
+        self.record_count += pages.iter().map(|page| page.record_count).sum::<u64>();
+        self.model_count += 1;
+        self.segments.push(segment);
+        self.runs.push(Run::listed(
+            pages.iter().map(|page| page.addr).collect(),
+            synonym_capacity(page_count),
+        ));
+    }
+}
+
+/// BR4: writes the snapshot, and swaps the root.
+async fn install<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    entry: &CatalogEntry,
+    (root, batch): (RemoteAddr, &mut Batch),
+    spliced: Spliced<'_>,
+) -> Result<Option<Retrained>, ByteIndexError> {
+    let generation = draw_generation(access, batch).await?;
+    let record_count = spliced.record_count();
+    let (page_count, model_count) = (spliced.page_count, spliced.model_count);
+    let contents = Contents {
+        table: access.table,
+        generation,
+        record_count,
+        segments: spliced.segments,
+        runs: spliced.runs,
+        residuals: spliced.residuals,
+    };
+    let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+    let allocator = allocator.taking_reserve();
+    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    let (new_root, range) = written?;
+    let is_swapped = swap_root(access, batch, entry, (root, new_root)).await?;
+    let purpose = if is_swapped {
+        ChunkPurpose::Snapshot { generation }
+    } else {
+        // A load was faster: it has trained its own.
+        ChunkPurpose::Free
+    };
+    allocator
+        .give_back(range, purpose, access.table, FreeLeaves::default())
+        .await?;
+    if !is_swapped {
+        return Ok(None);
+    }
+    let (layout, table) = (access.layout, access.table);
+    let contents = read_contents(access.endpoint, layout, access.geometry, table, new_root);
+    Ok(Some(Retrained {
+        root: new_root,
+        contents: contents.await?,
+        page_count,
+        model_count,
+    }))
+}
+
+impl Spliced<'_> {
+    /// About how many records there are: in pages that no walk has seen as many as ever.
+    fn record_count(&self) -> u64 {
+        let pages =
+            |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.page_count)).sum() };
+        let kept = pages(&self.runs) - self.page_count;
+        let mean = self.old.record_count as f64 / pages(&self.old.runs) as f64;
+        self.record_count + (mean * kept as f64) as u64
+    }
+}
+
+/// That the snapshot behind a root contradicts itself.
+fn damage<E>(access: &PageAccess<'_, E>, root: RemoteAddr, what: String) -> ByteIndexError {
+    let (addr, table) = (root.place(), access.table);
+    IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what })).into()
+}
