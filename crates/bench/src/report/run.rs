@@ -46,6 +46,18 @@ pub struct RunReport {
     /// Slots in a leaf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<u64>,
+    /// Size of keys, of a table of byte strings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_size_bytes: Option<u64>,
+    /// Sizes of its values: bytes, or the name of a mix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_size: Option<String>,
+    /// Size of its pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_size_bytes: Option<u64>,
+    /// The largest value that lies in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inline_value_size_bytes: Option<u64>,
     /// How full loading makes leaves, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill_percent: Option<u64>,
@@ -183,6 +195,10 @@ pub(super) mod tests {
             missing: 0,
             operations_by_kind,
             slots: None,
+            key_size_bytes: None,
+            value_size: None,
+            page_size_bytes: None,
+            inline_value_size_bytes: None,
             fill_percent: None,
             epsilon: None,
             in_flight: None,

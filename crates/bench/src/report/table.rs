@@ -135,8 +135,22 @@ fn heading(report: &RunReport) -> String {
         text.push_str(&line);
         text.push('\n');
     }
+    let given = given_options(report);
+    if !given.is_empty() {
+        let _ = writeln!(text, "{}", given.join(", "));
+    }
+    text
+}
+
+/// What was chosen of what not every run has, as name and value.
+fn given_options(report: &RunReport) -> Vec<String> {
+    let size = |size: Option<u64>| size.map(|size| format!("{size} B"));
     let optional = [
         ("slots", report.slots.map(|slots| slots.to_string())),
+        ("keys", size(report.key_size_bytes)),
+        ("values", report.value_size.clone()),
+        ("pages", size(report.page_size_bytes)),
+        ("inline", size(report.inline_value_size_bytes)),
         (
             "fill",
             report.fill_percent.map(|percent| format!("{percent} %")),
@@ -156,14 +170,10 @@ fn heading(report: &RunReport) -> String {
             report.link_count_max.map(|count| count.to_string()),
         ),
     ];
-    let given: Vec<String> = optional
+    optional
         .into_iter()
         .filter_map(|(name, value)| value.map(|value| format!("{name} {value}")))
-        .collect();
-    if !given.is_empty() {
-        let _ = writeln!(text, "{}", given.join(", "));
-    }
-    text
+        .collect()
 }
 
 fn kind_name(kind: OperationKind) -> String {

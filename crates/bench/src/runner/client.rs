@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use farleaf::{Cost, Error, Insertion, Update};
+use farleaf::{Cost, Error, Insertion};
 use farleaf_executor::TaskSet;
 
 use super::requests::{Request, Requests};
-use super::subject::Subject;
+use super::subject::{Subject, UpdateSeen};
 use super::tally::Tally;
 use crate::report::{OperationCost, RunRecorder};
 use crate::verify::{OwnWrites, PendingWrite, ReadExpectation, ScanChecker, Verdict, WriterId};
@@ -211,15 +211,19 @@ impl<'a, S: Subject> Client<'a, S> {
         &self,
         expectation: ReadExpectation,
         write: PendingWrite,
-        updated: Update,
+        updated: UpdateSeen,
     ) -> Verdict {
         let mut own = self.own.borrow_mut();
         match updated {
-            Update::Updated(previous) => {
+            UpdateSeen::Previous(previous) => {
                 own.complete(write);
                 own.check(expectation, Some(previous))
             }
-            Update::Absent => {
+            UpdateSeen::Present => {
+                own.complete(write);
+                Verdict::Right
+            }
+            UpdateSeen::Absent => {
                 own.cancel(write);
                 own.check(expectation, None)
             }

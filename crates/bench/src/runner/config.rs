@@ -8,6 +8,7 @@ use farleaf::{
 };
 
 use super::BenchError;
+use super::strings::{KEY_SIZE_BYTES_MIN, Strings, VALUE_SIZE_BYTES_MIN, ValueSize};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
 use crate::verify::WriterId;
@@ -46,7 +47,9 @@ pub struct RunConfig {
     pub distribution: Option<Distribution>,
     /// Where the keys come from.
     pub dataset: Dataset,
-    /// Slots of a leaf: 8, 12 or 16.
+    /// Keys and values as byte strings; `None`: words.
+    pub strings: Option<Strings>,
+    /// Slots of a leaf, of words: 8, 12 or 16.
     pub slots: u64,
     /// How full loading makes leaves, in percent: 25 to 100.
     pub fill_percent: u8,
@@ -86,6 +89,7 @@ impl Default for RunConfig {
             in_flight: 1,
             distribution: None,
             dataset: Dataset::Uniform,
+            strings: None,
             slots: table.slots,
             fill_percent: table.fill_percent,
             epsilon_keys: table.epsilon_keys,
@@ -145,6 +149,56 @@ impl RunConfig {
             self.partitions.to_string(),
             format!("from 1 to {PART_COUNT_MAX}, and not above --records"),
         )
+    }
+
+    /// What is for tables of the other kind, and sizes that no table of byte strings can have.
+    fn string_checks(&self) -> Vec<Check> {
+        let Some(strings) = self.strings else {
+            return Vec::new();
+        };
+        let is_fitting = |size: usize| (VALUE_SIZE_BYTES_MIN..=64 << 20).contains(&size);
+        let value_size = match strings.value_size {
+            ValueSize::Fixed(size_bytes) => is_fitting(size_bytes),
+            ValueSize::Mixed { .. } => true,
+        };
+        vec![
+            (
+                "index",
+                self.layer == LayerKind::Learned,
+                format!("{} with --kind bytes", self.layer),
+                "learned".into(),
+            ),
+            (
+                "partitions",
+                self.partitions == 1,
+                format!("{} with --kind bytes", self.partitions),
+                "1: a table of byte strings is in one pool".into(),
+            ),
+            (
+                "metadata-budget",
+                self.metadata_budget_bytes.is_none(),
+                "given with --kind bytes".into(),
+                "for --kind words".into(),
+            ),
+            (
+                "key-size",
+                (KEY_SIZE_BYTES_MIN..=4096).contains(&strings.key_size_bytes),
+                strings.key_size_bytes.to_string(),
+                format!("from {KEY_SIZE_BYTES_MIN} to 4096 bytes"),
+            ),
+            (
+                "page-size",
+                matches!(strings.page_size_bytes, 512 | 1024 | 2048),
+                strings.page_size_bytes.to_string(),
+                "512, 1024 or 2048".into(),
+            ),
+            (
+                "value-size",
+                value_size,
+                strings.value_size.to_string(),
+                format!("from {VALUE_SIZE_BYTES_MIN} bytes to 64 MiB"),
+            ),
+        ]
     }
 
     fn speculation_check(&self) -> Check {
@@ -229,7 +283,7 @@ impl RunConfig {
             self.speculation_check(),
             self.partitions_check(),
         ];
-        let mut checks = checks.chain(of_layers);
+        let mut checks = checks.chain(of_layers).chain(self.string_checks());
         match checks.find(|(_, is_good, ..)| !is_good) {
             None => Ok(()),
             Some((option, _, given, allowed)) => Err(BenchError::BadOption {
@@ -367,6 +421,25 @@ mod tests {
         assert_eq!(
             refused(|config| config.metadata_budget_bytes = Some(1023)),
             "--metadata-budget is 1023 bytes: it must be at least 1024 bytes"
+        );
+        let strings = |change: fn(&mut Strings)| {
+            refused(|config| change(config.strings.insert(Strings::default())))
+        };
+        assert_eq!(
+            strings(|strings| strings.key_size_bytes = 23),
+            "--key-size is 23: it must be from 24 to 4096 bytes"
+        );
+        assert!(strings(|strings| strings.page_size_bytes = 4096).starts_with("--page-size "));
+        assert!(
+            strings(|strings| strings.value_size = ValueSize::Fixed(7))
+                .starts_with("--value-size ")
+        );
+        let of_trees = refused(|config| {
+            (config.strings, config.layer) = (Some(Strings::default()), LayerKind::Fg);
+        });
+        assert_eq!(
+            of_trees,
+            "--index is fg with --kind bytes: it must be learned"
         );
         let rolex = refused(|config| {
             (config.metadata_budget_bytes, config.layer) = (Some(1 << 30), LayerKind::Rolex);

@@ -10,7 +10,7 @@ use farleaf::SessionOptions;
 use super::client::{Client, Shared};
 use super::gate::{Gate, Place};
 use super::requests::Requests;
-use super::subject::{OneTable, Pools, Subject, TableOfParts};
+use super::subject::{OneTable, Pools, StringTable, Subject, TableOfParts};
 use super::tally::Tally;
 use super::{BenchError, ProgressSink, RunConfig};
 use crate::dataset::KeySet;
@@ -81,6 +81,9 @@ pub(super) fn run_operations(
                     }
                     Pools::Several(pools) => {
                         work::<TableOfParts>(pools, assignment, thread_index, (done_count, place))
+                    }
+                    Pools::Strings(pool) => {
+                        work::<StringTable>(pool, assignment, thread_index, (done_count, place))
                     }
                 })
                 .map_err(|source| BenchError::Thread {

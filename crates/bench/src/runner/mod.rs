@@ -39,6 +39,7 @@ mod progress;
 mod requests;
 pub(crate) mod size;
 mod store;
+mod strings;
 mod subject;
 pub(crate) mod tally;
 
@@ -50,6 +51,7 @@ pub use progress::{Phase, PhaseKind, ProgressSink, Silent};
 pub(crate) use size::check_memory;
 pub use store::LoadedStore;
 pub(crate) use store::{TABLE_NAME, load_keys};
+pub use strings::{Strings, ValueSize};
 
 use crate::dataset::{DatasetError, KeySet};
 use crate::report::RunReport;

@@ -2,9 +2,13 @@
 
 use farleaf::LayerKind;
 
+use super::strings::{Strings, ValueSize};
 use super::{BenchError, RunConfig};
 
 const BLOCK_SIZE_BYTES: u64 = 64;
+
+/// A slot's word and what fills a record up to words.
+const SLOT_SIZE_BYTES: f64 = 12.0;
 
 /// What the parts below do not count: the region's own tables, sessions, chunks that are cut up.
 const SPARE_SIZE_BYTES: u64 = 16 << 20;
@@ -35,6 +39,9 @@ const RINGS_SIZE_BYTES: u64 = 64 << 10;
 /// The size of a pool that holds all records of `config` and all inserts, with a margin of a
 /// quarter. An estimate: how many models there will be depends on the keys.
 pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
+    if let Some(strings) = &config.strings {
+        return string_pool_size_bytes(config, strings, insert_count);
+    }
     if config.layer == LayerKind::Rpc {
         let records = config.records.saturating_add(insert_count);
         let records_bytes = records.saturating_mul(SERVED_RECORD_SIZE_BYTES);
@@ -78,6 +85,34 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     saturating((leaves_bytes + search_bytes) * 1.25)
         .saturating_add(lease_bytes)
         .saturating_add(SPARE_SIZE_BYTES)
+}
+
+/// [`pool_size_bytes`] for a table of byte strings: pages as full as a load makes them, or half full
+/// where splits have been; and value blocks, which are cut larger than what is in them, and some of
+/// which wait to be written anew.
+fn string_pool_size_bytes(config: &RunConfig, strings: &Strings, insert_count: u64) -> u64 {
+    let fill = f64::from(config.fill_percent) / 100.0;
+    let mean = strings.value_size_bytes_mean();
+    let is_inline = mean <= strings.inline_value_size_bytes as f64;
+    let in_page =
+        strings.key_size_bytes as f64 + SLOT_SIZE_BYTES + if is_inline { mean } else { 24.0 };
+    let page = strings.page_size_bytes as f64;
+    // A page that has room for one record and not for two.
+    let record_bytes = if in_page * 2.0 > page - 200.0 {
+        page
+    } else {
+        in_page * 1.3
+    };
+    let block_bytes = if is_inline && strings.value_size == ValueSize::Fixed(mean as usize) {
+        0.0
+    } else {
+        (mean + strings.key_size_bytes as f64 + SLOT_SIZE_BYTES) * 1.5
+    };
+    let loaded = config.records as f64 * (record_bytes / fill + block_bytes);
+    let inserted = insert_count as f64 * (record_bytes * 2.5 + block_bytes);
+    // Blocks that updates leave, of some hundredths of a second.
+    let in_limbo = config.threads as f64 * block_bytes.min(1024.0 * 1024.0) * 20_000.0;
+    saturating((loaded + inserted) * 1.25 + in_limbo).saturating_add(4 * SPARE_SIZE_BYTES)
 }
 
 /// The size of each pool of `config`: of several, each has its share of the records, and room for

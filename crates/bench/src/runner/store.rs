@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use farleaf::{
-    Error, ErrorKind, LayerKind, PartitionedPool, Pool, PoolOptions, SessionOptions, TableOptions,
+    Error, ErrorKind, LayerKind, PageOptions, PartitionedPool, Pool, PoolOptions, SessionOptions,
+    TableKind, TableOptions,
 };
 
 use super::audit::audit;
 use super::crew::{Assignment, CrewResult, run_operations};
-use super::subject::{OneTable, Pools, Subject, TableOfParts};
+use super::subject::{OneTable, Pools, StringTable, Subject, TableOfParts};
 use super::tally::Tally;
 use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig, size};
 use crate::dataset::KeySet;
@@ -127,6 +128,9 @@ impl LoadedStore {
             Pools::Several(pools) => {
                 self.check::<TableOfParts>(pools, &checker, (&mut crew.tally, progress))?
             }
+            Pools::Strings(pool) => {
+                self.check::<StringTable>(pool, &checker, (&mut crew.tally, progress))?
+            }
         };
 
         for description in &crew.tally.descriptions {
@@ -182,10 +186,16 @@ impl LoadedStore {
             errors: crew.tally.errors,
             missing: crew.tally.missing,
             operations_by_kind: crew.recorder.operations_by_kind(),
-            slots: Some(config.slots),
+            slots: config.strings.is_none().then_some(config.slots),
             fill_percent: Some(config.fill_percent.into()),
             epsilon: Some(config.epsilon_keys),
             in_flight: Some(config.in_flight as u64),
+            key_size_bytes: config.strings.map(|strings| strings.key_size_bytes as u64),
+            value_size: config.strings.map(|strings| strings.value_size.to_string()),
+            page_size_bytes: config.strings.map(|strings| strings.page_size_bytes),
+            inline_value_size_bytes: config
+                .strings
+                .map(|strings| strings.inline_value_size_bytes),
             partitions: (config.partitions > 1).then_some(config.partitions as u64),
             metadata_budget_bytes: config.metadata_budget_bytes,
             link_count_max: config.link_count_max,
@@ -204,6 +214,9 @@ fn make_pools(config: &RunConfig, size_bytes: u64) -> Result<Pools, Error> {
             ..PoolOptions::default()
         })
     };
+    if let Some(strings) = config.strings {
+        return Ok(Pools::Strings((make(0)?, strings)));
+    }
     if config.partitions == 1 {
         return Ok(Pools::One(make(0)?));
     }
@@ -227,12 +240,18 @@ fn load_into(
     keys: &KeySet,
     progress: &dyn ProgressSink,
 ) -> Result<(), Error> {
+    let kind = config.strings.map_or(TableKind::Words, |strings| {
+        TableKind::Bytes(PageOptions {
+            page_size_bytes: strings.page_size_bytes,
+            inline_value_size_bytes: strings.inline_value_size_bytes,
+        })
+    });
     let options = TableOptions {
+        kind,
         slots: config.slots,
         layer: config.layer,
         fill_percent: config.fill_percent,
         epsilon_keys: config.epsilon_keys,
-        ..TableOptions::default()
     };
     let advance = |done| progress.advance(done);
     pools.load(&options, keys.loaded(), loaded_value, advance)

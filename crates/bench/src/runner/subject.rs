@@ -2,13 +2,37 @@
 
 use std::future::Future;
 
+use std::cell::RefCell;
+
 use farleaf::{
-    Bounds, Cost, Error, HintCounters, Insertion, PartitionedPool, PartitionedSession,
-    PartitionedTable, Pool, Session, SessionOptions, Table, TableOptions, Update,
+    Bounds, ByteInsertion, ByteTable, Cost, Error, HintCounters, Insertion, PartitionedPool,
+    PartitionedSession, PartitionedTable, Pool, Session, SessionOptions, Table, TableOptions,
+    Update,
 };
 use farleaf_executor::Completions;
 
 use super::TABLE_NAME;
+use super::strings::Strings;
+
+/// What an update of a key found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UpdateSeen {
+    /// It had this value.
+    Previous(u64),
+    /// It was present; its value was not read.
+    Present,
+    /// It was absent, and still is.
+    Absent,
+}
+
+impl From<Update> for UpdateSeen {
+    fn from(update: Update) -> Self {
+        match update {
+            Update::Updated(previous) => Self::Previous(previous),
+            Update::Absent => Self::Absent,
+        }
+    }
+}
 
 /// A session and the table that it has open: the operations that the workloads ask for.
 pub(super) trait Subject: Sized {
@@ -17,7 +41,7 @@ pub(super) trait Subject: Sized {
 
     fn open(place: &Self::Place, options: &SessionOptions) -> Result<Self, Error>;
     fn get(&self, key: u64) -> impl Future<Output = Result<Option<u64>, Error>>;
-    fn update(&self, key: u64, value: u64) -> impl Future<Output = Result<Update, Error>>;
+    fn update(&self, key: u64, value: u64) -> impl Future<Output = Result<UpdateSeen, Error>>;
     fn insert(&self, key: u64, value: u64) -> impl Future<Output = Result<Insertion, Error>>;
     fn scan_into(
         &self,
@@ -64,8 +88,9 @@ macro_rules! subject {
             }
 
             #[inline]
-            fn update(&self, key: u64, value: u64) -> impl Future<Output = Result<Update, Error>> {
-                self.table.asynchronous().update(key, value)
+            async fn update(&self, key: u64, value: u64) -> Result<UpdateSeen, Error> {
+                let updated = self.table.asynchronous().update(key, value).await?;
+                Ok(updated.into())
             }
 
             #[inline]
@@ -124,18 +149,151 @@ macro_rules! subject {
 subject!(OneTable, Pool);
 subject!(TableOfParts, PartitionedPool);
 
+/// A table of byte strings of one pool.
+pub(super) struct StringTable {
+    session: Session,
+    table: ByteTable,
+    strings: Strings,
+    /// Buffers of operations that are not under way: a key's and a value's.
+    buffers: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+}
+
+impl StringTable {
+    /// Does something with a key, and a value if there is a word for it, in buffers.
+    async fn with_strings<R>(
+        &self,
+        (number, word): (u64, Option<u64>),
+        work: impl AsyncFnOnce(&[u8], &mut Vec<u8>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (mut key, mut value) = self.buffers.borrow_mut().pop().unwrap_or_default();
+        self.strings.key(number, &mut key);
+        value.clear();
+        if let Some(word) = word {
+            self.strings.value(number, word, &mut value);
+        }
+        let done = work(&key, &mut value).await;
+        self.buffers.borrow_mut().push((key, value));
+        done
+    }
+
+    /// The word of a value; of what is none, one that no key has.
+    fn word(&self, number: u64, value: &[u8]) -> u64 {
+        let word = self.strings.word(number, value);
+        // The checks tell that its tag is another key's.
+        word.unwrap_or(!crate::verify::loaded_value(number))
+    }
+}
+
+impl Subject for StringTable {
+    type Place = (Pool, Strings);
+
+    fn open((pool, strings): &Self::Place, options: &SessionOptions) -> Result<Self, Error> {
+        let session = pool.session_with(options)?;
+        let table = session.open_byte_table(TABLE_NAME)?;
+        Ok(Self {
+            session,
+            table,
+            strings: *strings,
+            buffers: RefCell::default(),
+        })
+    }
+
+    async fn get(&self, key: u64) -> Result<Option<u64>, Error> {
+        self.with_strings((key, None), async |string, _| {
+            let read = |value: Option<&[u8]>| value.map(|value| self.word(key, value));
+            self.table.asynchronous().get_with(string, read).await
+        })
+        .await
+    }
+
+    async fn update(&self, key: u64, value: u64) -> Result<UpdateSeen, Error> {
+        self.with_strings((key, Some(value)), async |string, value| {
+            let is_there = self.table.asynchronous().update(string, value).await?;
+            Ok(if is_there {
+                UpdateSeen::Present
+            } else {
+                UpdateSeen::Absent
+            })
+        })
+        .await
+    }
+
+    async fn insert(&self, key: u64, value: u64) -> Result<Insertion, Error> {
+        self.with_strings((key, Some(value)), async |string, value| {
+            let inserted = self.table.asynchronous().insert(string, value).await?;
+            Ok(match inserted {
+                ByteInsertion::Inserted => Insertion::Inserted,
+                ByteInsertion::AlreadyPresent(found) => {
+                    Insertion::AlreadyPresent(self.word(key, &found))
+                }
+            })
+        })
+        .await
+    }
+
+    async fn scan_into(
+        &self,
+        from: u64,
+        limit: usize,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<(), Error> {
+        records.clear();
+        self.with_strings((from, None), async |string, _| {
+            let found = self.table.asynchronous().scan(string, None, limit).await?;
+            records.extend(found.iter().map(|record| {
+                // A key that is none is told as one that nobody has loaded.
+                let number = self.strings.number(&record.key).unwrap_or(u64::MAX);
+                (number, self.word(number, &record.value))
+            }));
+            Ok(())
+        })
+        .await
+    }
+
+    fn last_cost(&self) -> Cost {
+        self.session.last_cost()
+    }
+
+    fn completions(&self) -> impl Completions {
+        self.session.completions()
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.session.block_on(future)
+    }
+
+    fn metadata_bytes(&self) -> u64 {
+        self.table.metadata_bytes()
+    }
+
+    fn memory_bytes(&self) -> Result<u64, Error> {
+        self.table.memory_bytes()
+    }
+
+    fn hint_counters(&self) -> HintCounters {
+        self.table.hint_counters()
+    }
+
+    fn close(self) -> Result<(), Error> {
+        drop(self.table);
+        self.session.close()
+    }
+}
+
 /// Where the table is.
 #[derive(Clone, Debug)]
 pub(super) enum Pools {
     One(Pool),
     Several(PartitionedPool),
+    /// Of byte strings.
+    Strings((Pool, Strings)),
 }
 
 impl Pools {
     /// The only pool, or the first.
     pub(super) fn first(&self) -> &Pool {
         match self {
-            Self::One(pool) => pool,
+            Self::One(pool) | Self::Strings((pool, _)) => pool,
             Self::Several(pools) => &pools.pools()[0],
         }
     }
@@ -153,6 +311,19 @@ impl Pools {
             Self::One(pool) => {
                 let session = pool.session()?;
                 let table = session.create_table(TABLE_NAME, options)?;
+                table.bulk_load(records, progress)?;
+                drop(table);
+                session.close()
+            }
+            Self::Strings((pool, strings)) => {
+                let session = pool.session()?;
+                let table = session.create_byte_table(TABLE_NAME, options)?;
+                let records = records.map(|(number, word)| {
+                    let (mut key, mut value) = (Vec::new(), Vec::new());
+                    strings.key(number, &mut key);
+                    strings.value(number, word, &mut value);
+                    (key, value)
+                });
                 table.bulk_load(records, progress)?;
                 drop(table);
                 session.close()

@@ -8,7 +8,7 @@ use farleaf::{EmbeddedFabric, Pool, PoolOptions, VerbsOptions};
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::report::RunReport;
-use farleaf_bench::runner::{FabricKind, Phase, PhaseKind, ProgressSink, RunConfig, run};
+use farleaf_bench::runner::{FabricKind, Phase, PhaseKind, ProgressSink, RunConfig, Strings, run};
 use farleaf_bench::workload::{OperationKind, WorkloadLetter, WorkloadSpec};
 
 use crate::{run_one_right, run_right, small};
@@ -206,6 +206,39 @@ fn every_table_option() {
             assert_eq!(report.slots, Some(slots));
             assert_eq!(report.fill_percent, Some(fill_percent.into()));
             assert_eq!(report.epsilon, Some(epsilon_keys));
+        }
+    }
+}
+
+/// Promise: all workloads run right on byte strings, whose values lie in pages, outside, or some
+/// here and some there; a read is one round trip for what lies in a page and two for what does not.
+#[test]
+fn all_workloads_on_byte_strings() {
+    for (value_size, inline_size, round_trips_max) in [
+        ("100", 128, 1.1),
+        ("1000", 128, 2.1),
+        ("SD", 128, 1.4),
+        ("LD", 0, 2.1),
+    ] {
+        for fabric in [FabricKind::Mem, FabricKind::Tcp] {
+            let config = RunConfig {
+                strings: Some(Strings {
+                    value_size: value_size.parse().expect("a size"),
+                    inline_value_size_bytes: inline_size,
+                    ..Strings::default()
+                }),
+                ..small(Learned, fabric)
+            };
+            let reports = run_right(&config);
+            for (report, letter) in reports.iter().zip(WorkloadLetter::ALL) {
+                assert_mix(report, letter);
+                assert_eq!(report.value_size.as_deref(), Some(value_size));
+            }
+            let of_reads = round_trips(&reports[2], OperationKind::Read);
+            assert!(
+                (1.0..round_trips_max).contains(&of_reads),
+                "{value_size}: {of_reads}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use farleaf::{LayerKind, ModelCache};
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::distribution::Distribution;
 use farleaf_bench::report::{RunReport, comparison_table, run_table, to_json_lines};
-use farleaf_bench::runner::{self, FabricKind, Phase, ProgressSink, RunConfig};
+use farleaf_bench::runner::{self, FabricKind, Phase, ProgressSink, RunConfig, Strings, ValueSize};
 use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
 use indicatif::ProgressBar;
 
@@ -107,6 +107,30 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "dataset")]
     keys: Option<PathBuf>,
 
+    /// Keys and values: `words` of 64 bits, or `bytes`: YCSB's `user...` keys and values of some
+    /// size
+    #[arg(long, value_enum, default_value_t)]
+    kind: KindChoice,
+
+    /// Size of keys in bytes, from 24 to 4096 (`--kind bytes`)
+    #[arg(long, value_name = "BYTES", default_value_t = Strings::default().key_size_bytes as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    key_size: u64,
+
+    /// Size of values in bytes; or S, M or L (9, 99 or 999 bytes), or a mix of these: SD, MD or LD
+    /// (`--kind bytes`)
+    #[arg(long, value_name = "SIZE", default_value_t = Strings::default().value_size)]
+    value_size: ValueSize,
+
+    /// Size of pages: 512, 1024 or 2048 (`--kind bytes`)
+    #[arg(long, value_name = "BYTES", default_value_t = Strings::default().page_size_bytes)]
+    page_size: u64,
+
+    /// The largest value that lies in a page, in bytes (`--kind bytes`)
+    #[arg(long, value_name = "BYTES")]
+    #[arg(default_value_t = Strings::default().inline_value_size_bytes)]
+    inline_value: u64,
+
     /// Records that a leaf can hold: 8, 12 or 16
     #[arg(long, default_value_t = RunConfig::default().slots, value_parser = parse_slots)]
     #[arg(allow_negative_numbers = true)]
@@ -164,6 +188,14 @@ enum ReportFormat {
     #[default]
     Table,
     Json,
+}
+
+/// What keys and values are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum KindChoice {
+    #[default]
+    Words,
+    Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,6 +279,12 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         in_flight: usize::try_from(arguments.in_flight).unwrap_or(usize::MAX),
         distribution: arguments.distribution,
         dataset,
+        strings: (arguments.kind == KindChoice::Bytes).then_some(Strings {
+            key_size_bytes: usize::try_from(arguments.key_size).unwrap_or(usize::MAX),
+            value_size: arguments.value_size,
+            page_size_bytes: arguments.page_size,
+            inline_value_size_bytes: arguments.inline_value,
+        }),
         slots: arguments.slots,
         fill_percent: arguments.fill,
         epsilon_keys: arguments.epsilon,

@@ -4,6 +4,8 @@ use farleaf_byte_index::load::ByteLoadSummary;
 use farleaf_byte_index::operation::Record;
 use farleaf_index::operation::HintCounters;
 use farleaf_key::{ByteRange, prefix_range};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::layout::CHUNK_SIZE_BYTES;
 
 use super::{AsyncByteTable, ByteInsertion, ByteReverseScan, ByteScan, ByteSwap};
 use crate::Error;
@@ -227,6 +229,20 @@ impl ByteTable {
         progress: impl FnMut(u64),
     ) -> Result<ByteLoadSummary, Error> {
         self.drive(self.0.bulk_load(records, progress))
+    }
+
+    /// Bytes of far memory that are the table's, in chunks of 64 KiB. A few round trips, and 64 bytes
+    /// for each chunk of the pool.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub fn memory_bytes(&self) -> Result<u64, Error> {
+        let session = &self.0.session;
+        let allocator = ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
+        let chunks = self.drive(allocator.entries())?;
+        let is_own = |table: u32| table == self.info().id;
+        let own = chunks.iter().filter(|(_, chunk)| is_own(chunk.table.0));
+        Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
     }
 
     /// See [`AsyncByteTable::hint_counters`].

@@ -1,0 +1,238 @@
+//! Workloads on byte strings: which string a key's number is, and which one a value's word.
+//!
+//! A run draws keys as numbers and checks values that are words, whatever the table has. Over a
+//! table of byte strings each number is YCSB's `user` and its digits, filled up with zeros in front
+//! of them, so that strings sort as numbers do; and each value begins with its word and goes on with
+//! bytes that follow from it, all of which are checked, as far as its size tells.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// What keys begin with, as YCSB has them.
+const KEY_START: &str = "user";
+/// Digits of the greatest number.
+const DIGIT_COUNT: usize = 20;
+/// The shortest keys.
+pub(super) const KEY_SIZE_BYTES_MIN: usize = KEY_START.len() + DIGIT_COUNT;
+/// The shortest values: their word.
+pub(super) const VALUE_SIZE_BYTES_MIN: usize = 8;
+
+/// The sizes of values of Talos (section 5): of a record with a key of 24 bytes.
+const SMALL: usize = 9;
+const MEDIUM: usize = 99;
+const LARGE: usize = 999;
+
+/// How large values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueSize {
+    /// All as large, in bytes.
+    Fixed(usize),
+    /// Small, medium and large ones in percent, as the Talos paper mixes them; which one a record
+    /// has follows from its key.
+    Mixed {
+        /// The name of the mix.
+        name: &'static str,
+        /// Percent of 9, 99 and 999 bytes.
+        percent: [u8; 3],
+    },
+}
+
+const MIXES: [ValueSize; 3] = [
+    ValueSize::Mixed {
+        name: "SD",
+        percent: [60, 20, 20],
+    },
+    ValueSize::Mixed {
+        name: "MD",
+        percent: [20, 60, 20],
+    },
+    ValueSize::Mixed {
+        name: "LD",
+        percent: [20, 20, 60],
+    },
+];
+
+impl fmt::Display for ValueSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(size_bytes) => write!(f, "{size_bytes}"),
+            Self::Mixed { name, .. } => f.write_str(name),
+        }
+    }
+}
+
+impl FromStr for ValueSize {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = MIXES.into_iter().find(|mix| mix.to_string() == text);
+        let fixed = match text {
+            "S" => Some(SMALL),
+            "M" => Some(MEDIUM),
+            "L" => Some(LARGE),
+            _ => text.parse().ok(),
+        };
+        named
+            .or(fixed.map(Self::Fixed))
+            .ok_or("a count of bytes, S, M or L (9, 99, 999), or a mix: SD, MD or LD")
+    }
+}
+
+/// What the strings of a table are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strings {
+    /// Size of keys in bytes: 24 to 4,096.
+    pub key_size_bytes: usize,
+    /// Sizes of values: 8 bytes to 64 MiB.
+    pub value_size: ValueSize,
+    /// Size of pages in bytes.
+    pub page_size_bytes: u64,
+    /// The largest value that lies in a page, in bytes.
+    pub inline_value_size_bytes: u64,
+}
+
+impl Default for Strings {
+    /// YCSB's records: 10 fields of 100 bytes.
+    fn default() -> Self {
+        let pages = farleaf::PageOptions::default();
+        Self {
+            key_size_bytes: KEY_SIZE_BYTES_MIN,
+            value_size: ValueSize::Fixed(1_000),
+            page_size_bytes: pages.page_size_bytes,
+            inline_value_size_bytes: pages.inline_value_size_bytes,
+        }
+    }
+}
+
+impl Strings {
+    /// The key that a number is; replaces what was in the buffer.
+    pub fn key(&self, number: u64, key: &mut Vec<u8>) {
+        use std::io::Write as _;
+        let width = self.key_size_bytes - KEY_START.len();
+        key.clear();
+        write!(key, "{KEY_START}{number:0width$}").expect("a vector takes all");
+    }
+
+    /// The number that a key is; `None`: it is none of this table.
+    pub fn number(&self, key: &[u8]) -> Option<u64> {
+        let digits = key.strip_prefix(KEY_START.as_bytes())?;
+        let text = core::str::from_utf8(digits).ok()?;
+        let is_one = key.len() == self.key_size_bytes && text.bytes().all(|it| it.is_ascii_digit());
+        is_one.then(|| text.parse().ok())?
+    }
+
+    /// How large the value of a key is.
+    pub fn value_size_bytes(&self, number: u64) -> usize {
+        match self.value_size {
+            ValueSize::Fixed(size_bytes) => size_bytes,
+            ValueSize::Mixed {
+                percent: [small, medium, _],
+                ..
+            } => {
+                let share = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % 100;
+                match share {
+                    share if share < u64::from(small) => SMALL,
+                    share if share < u64::from(small) + u64::from(medium) => MEDIUM,
+                    _ => LARGE,
+                }
+            }
+        }
+    }
+
+    /// The mean of all, in bytes.
+    pub fn value_size_bytes_mean(&self) -> f64 {
+        match self.value_size {
+            ValueSize::Fixed(size_bytes) => size_bytes as f64,
+            ValueSize::Mixed { percent, .. } => {
+                let sizes = [SMALL, MEDIUM, LARGE].into_iter().zip(percent);
+                sizes
+                    .map(|(size, share)| size as f64 * f64::from(share))
+                    .sum::<f64>()
+                    / 100.0
+            }
+        }
+    }
+
+    /// The value of a key that a word is; replaces what was in the buffer.
+    pub fn value(&self, number: u64, word: u64, value: &mut Vec<u8>) {
+        let size_bytes = self.value_size_bytes(number);
+        value.clear();
+        value.extend_from_slice(&word.to_le_bytes());
+        let rest = size_bytes.saturating_sub(VALUE_SIZE_BYTES_MIN);
+        value.resize(VALUE_SIZE_BYTES_MIN + rest, filling(word));
+    }
+
+    /// The word that a key's value is; `None`: it is none that was ever written there.
+    pub fn word(&self, number: u64, value: &[u8]) -> Option<u64> {
+        let (word, rest) = value.split_first_chunk::<VALUE_SIZE_BYTES_MIN>()?;
+        let word = u64::from_le_bytes(*word);
+        let is_one = value.len() == self.value_size_bytes(number)
+            && rest.iter().all(|byte| *byte == filling(word));
+        is_one.then_some(word)
+    }
+}
+
+/// What follows a word: a part of two values is neither.
+const fn filling(word: u64) -> u8 {
+    (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(key_size_bytes: usize, value_size: &str) -> Strings {
+        Strings {
+            key_size_bytes,
+            value_size: value_size.parse().expect("a size"),
+            ..Strings::default()
+        }
+    }
+
+    /// Promise: keys sort as their numbers, are as long as was asked for, and come back.
+    #[test]
+    fn keys_sort_as_numbers() {
+        let strings = strings(30, "8");
+        let keys = [0, 9, 10, 1 << 40, u64::MAX].map(|number| {
+            let mut key = Vec::new();
+            strings.key(number, &mut key);
+            assert_eq!((key.len(), strings.number(&key)), (30, Some(number)));
+            key
+        });
+        assert!(keys.is_sorted());
+        assert_eq!(keys[1], b"user00000000000000000000000009");
+        assert_eq!(strings.number(b"user9"), None);
+        assert_eq!(strings.number(b"user0000000000000000000000000x"), None);
+    }
+
+    /// Promise: a value comes back as its word; one of another size, or with a byte of another, does
+    /// not.
+    #[test]
+    fn values_tell_their_words() {
+        for size in ["8", "S", "100", "L", "SD"] {
+            let strings = strings(24, size);
+            let mut value = Vec::new();
+            for number in 0..100 {
+                strings.value(number, 7, &mut value);
+                assert_eq!(value.len(), strings.value_size_bytes(number));
+                assert_eq!(strings.word(number, &value), Some(7));
+                assert_eq!(strings.word(number, &value[1..]), None);
+                if let Some(last) = value.get_mut(8..).and_then(<[u8]>::last_mut) {
+                    *last ^= 1;
+                    assert_eq!(strings.word(number, &value), None);
+                }
+            }
+        }
+    }
+
+    /// Promise: a mix has the sizes of the paper in about their shares.
+    #[test]
+    fn mixes_are_mixed() {
+        let strings = strings(24, "SD");
+        let small = (0..10_000).filter(|number| strings.value_size_bytes(*number) == SMALL);
+        assert!((5_500..6_500).contains(&small.count()));
+        assert!((strings.value_size_bytes_mean() - 225.0).abs() < 1.0);
+        assert!("XL".parse::<ValueSize>().is_err());
+        assert_eq!("LD".parse::<ValueSize>().expect("a mix").to_string(), "LD");
+    }
+}
