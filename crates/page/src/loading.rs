@@ -10,8 +10,8 @@ use crate::space::{record_size_words, suffix_in_page_size_bytes};
 use crate::words::OUTSIDE_PREFIX_SIZE_BYTES;
 
 impl<'a> PageDraft<'a> {
-    /// A page with these fences and records, ascending, whose prefix is chosen. Strings that must be
-    /// outside are [`wanted`](Self::wanted).
+    /// A page with these fences and records, ascending, whose prefix is chosen. Strings that must
+    /// be outside are [`wanted`](Self::wanted).
     pub fn of_records(
         geometry: PageGeometry,
         (low, high): (Fence, Fence),

@@ -87,9 +87,9 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
         .saturating_add(SPARE_SIZE_BYTES)
 }
 
-/// [`pool_size_bytes`] for a table of byte strings: pages as full as a load makes them, or half full
-/// where splits have been; and value blocks, which are cut larger than what is in them, and some of
-/// which wait to be written anew.
+/// [`pool_size_bytes`] for a table of byte strings: pages as full as a load makes them, or half
+/// full where splits have been; and value blocks, which are cut larger than what is in them, and
+/// some of which wait to be written anew.
 fn string_pool_size_bytes(config: &RunConfig, strings: &Strings, insert_count: u64) -> u64 {
     let fill = f64::from(config.fill_percent) / 100.0;
     let mean = strings.value_size_bytes_mean();

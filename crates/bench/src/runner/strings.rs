@@ -2,8 +2,8 @@
 //!
 //! A run draws keys as numbers and checks values that are words, whatever the table has. Over a
 //! table of byte strings each number is YCSB's `user` and its digits, filled up with zeros in front
-//! of them, so that strings sort as numbers do; and each value begins with its word and goes on with
-//! bytes that follow from it, all of which are checked, as far as its size tells.
+//! of them, so that strings sort as numbers do; and each value begins with its word and goes on
+//! with bytes that follow from it, all of which are checked, as far as its size tells.
 
 use core::fmt;
 use core::str::FromStr;
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!(strings.number(b"user0000000000000000000000000x"), None);
     }
 
-    /// Promise: a value comes back as its word; one of another size, or with a byte of another, does
-    /// not.
+    /// Promise: a value comes back as its word; one of another size, or with a byte of another,
+    /// does not.
     #[test]
     fn values_tell_their_words() {
         for size in ["8", "S", "100", "L", "SD"] {

@@ -45,9 +45,9 @@ pub(super) struct PostedPlace {
 
 impl<E: Endpoint> ByteIndex<'_, E> {
     /// Hands the value of a key to `read`, or `None` if there is none, and returns what that
-    /// returns. One round trip when the hint is right; one more if the value is outside, and one for
-    /// each 256,000 bytes of it after the first. Of a value that lies in the page nothing is copied
-    /// but by `read`.
+    /// returns. One round trip when the hint is right; one more if the value is outside, and one
+    /// for each 256,000 bytes of it after the first. Of a value that lies in the page nothing is
+    /// copied but by `read`.
     ///
     /// # Errors
     /// The key is too long; the table was dropped or is damaged; or the fabric failed.
@@ -81,9 +81,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(read(is_there.then_some(&*value)))
     }
 
-    /// The values of many keys, in their order, appended to `values` one after the other: where each
-    /// ends, and whether it is there. One round trip per 256 keys, and one for the values that are
-    /// outside, when the hints are right.
+    /// The values of many keys, in their order, appended to `values` one after the other: where
+    /// each ends, and whether it is there. One round trip per 256 keys, and one for the values that
+    /// are outside, when the hints are right.
     ///
     /// # Errors
     /// As for [`get`](Self::get).

@@ -174,8 +174,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         expected.min(count_max) as u32
     }
 
-    /// Reads a page, and the trained pages from its parent's next on, with their known synonyms: one
-    /// batch, and one verb for each piece side by side.
+    /// Reads a page, and the trained pages from its parent's next on, with their known synonyms:
+    /// one batch, and one verb for each piece side by side.
     pub(super) async fn read_ahead(
         &self,
         batch: &mut Batch,
@@ -470,8 +470,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 }
 
-/// Takes what a cursor is for of a page's records, and moves it: behind the page, or behind the last
-/// record that is wanted.
+/// Takes what a cursor is for of a page's records, and moves it: behind the page, or behind the
+/// last record that is wanted.
 fn take_records(
     cursor: &mut ScanCursor,
     (addr, found): (RemoteAddr, PageRecords),

@@ -71,7 +71,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ///
     /// # Errors
     /// Key or value are too long, the pool is full, pages are damaged or contradict each other, or
-    /// the table was dropped: nothing has changed. Or the fabric failed; the session is then broken.
+    /// the table was dropped: nothing has changed. Or the fabric failed; the session is then
+    /// broken.
     pub async fn modify(
         &self,
         batch: &mut Batch,

@@ -14,9 +14,9 @@
 //! | .. | the residuals, filled up to a word |
 //! | .. | where the listed pages are, model after model |
 //!
-//! A model: slope (f64); intercept (f32, low half) and error (f32); pages (32) and prefix size (16)
-//! and alphabet (8); size of its first fence (32) and room for synonyms (32); base, null if its pages
-//! are listed; synonym leaf table.
+//! A model: slope (f64); intercept (f32, low half) and error (f32); pages (32) and prefix size
+//! (16) and alphabet (8); size of its first fence (32) and room for synonyms (32); base, null if
+//! its pages are listed; synonym leaf table.
 
 use std::collections::BTreeSet;
 

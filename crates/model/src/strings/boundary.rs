@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    /// Promise: where no grid point lies in the gap, the keys on both sides are said to be in one of
-    /// the two leaves.
+    /// Promise: where no grid point lies in the gap, the keys on both sides are said to be in one
+    /// of the two leaves.
     #[test]
     fn a_gap_that_is_too_narrow_names_both_sides() {
         let segment = segment(2);

@@ -62,8 +62,8 @@ impl Retrainer {
         }
     }
 
-    /// BR4: snapshots that the root does not name any more are garbage. Runs are not: links of pages
-    /// may lead through retired ones in them.
+    /// BR4: snapshots that the root does not name any more are garbage. Runs are not: links of
+    /// pages may lead through retired ones in them.
     async fn collect_snapshots<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,

@@ -98,8 +98,8 @@ impl<E: Endpoint> Keeper<E> {
             // Y3: models are in it, if who died only looked whether it is free. If not, it is the
             // table's until that is dropped.
             Some(ChunkPurpose::Models) => Some((ChunkPurpose::Models, none)),
-            // Leaves may have been moved into it (R6): it is looked into when all are the node's. Of
-            // value blocks there are none here (BV6): they belong to tables of byte strings.
+            // Leaves may have been moved into it (R6): it is looked into when all are the node's.
+            // Of value blocks there are none here (BV6): they belong to tables of byte strings.
             Some(
                 ChunkPurpose::Run { .. }
                 | ChunkPurpose::Blocks { .. }

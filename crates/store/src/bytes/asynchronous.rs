@@ -313,8 +313,8 @@ impl<H: Host> AsyncByteTable<H> {
     }
 
     /// The first `limit` records from `start` on, inclusive, to `end`, exclusive, or to the last
-    /// one; ascending. One round trip on a freshly loaded table, one more if values are outside. Not
-    /// a snapshot (D9).
+    /// one; ascending. One round trip on a freshly loaded table, one more if values are outside.
+    /// Not a snapshot (D9).
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -393,8 +393,8 @@ impl<H: Host> AsyncByteTable<H> {
     /// taken. An empty sequence changes nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::ByteLoad`](crate::ErrorKind::ByteLoad): the sequence does not ascend, a key or a
-    /// value is too long, or the table has records or had some.
+    /// [`ErrorKind::ByteLoad`](crate::ErrorKind::ByteLoad): the sequence does not ascend, a key or
+    /// a value is too long, or the table has records or had some.
     /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
     /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
     /// under way. What was loaded is gone with the table.

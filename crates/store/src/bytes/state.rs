@@ -218,8 +218,8 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    /// Gives back what the session holds of tables of byte strings, as it closes; whether nothing is
-    /// left that the memory node has to sweep. Unless it `was_broken`: then others see to it.
+    /// Gives back what the session holds of tables of byte strings, as it closes; whether nothing
+    /// is left that the memory node has to sweep. Unless it `was_broken`: then others see to it.
     pub(crate) async fn give_back_bytes(&self, was_broken: bool) -> Result<bool, Error> {
         let open: Vec<_> = self.byte_tables.take().into_values().collect();
         let dropped = self.dropped_byte_tables.take().into_iter();

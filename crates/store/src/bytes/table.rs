@@ -231,8 +231,8 @@ impl ByteTable {
         self.drive(self.0.bulk_load(records, progress))
     }
 
-    /// Bytes of far memory that are the table's, in chunks of 64 KiB. A few round trips, and 64 bytes
-    /// for each chunk of the pool.
+    /// Bytes of far memory that are the table's, in chunks of 64 KiB. A few round trips, and 64
+    /// bytes for each chunk of the pool.
     ///
     /// # Errors
     /// The fabric failed.

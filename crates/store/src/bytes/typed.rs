@@ -138,8 +138,8 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         value.map(decoded_value).transpose()
     }
 
-    /// The records with keys in a range, ascending, read ahead as they are asked for. Not a snapshot
-    /// (D9). Ranges are Rust's, of whatever a key can be looked up by, and
+    /// The records with keys in a range, ascending, read ahead as they are asked for. Not a
+    /// snapshot (D9). Ranges are Rust's, of whatever a key can be looked up by, and
     /// [`prefix_of`](farleaf_key::prefix_of) of tuples.
     ///
     /// # Errors

@@ -529,8 +529,8 @@ fn dropped_tables_are_told_and_leave_nothing() {
     }
 }
 
-/// Promise: value blocks that updates leave are written anew: a pool that has room for a few of them
-/// takes any number of updates, by several sessions in turn.
+/// Promise: value blocks that updates leave are written anew: a pool that has room for a few of
+/// them takes any number of updates, by several sessions in turn.
 #[test]
 fn value_blocks_are_used_again() {
     let pool = mapped_pools(32).swap_remove(0);
