@@ -17,7 +17,7 @@ use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 use super::base::SessionCore;
 use crate::begin::Begun;
 use crate::host::Host;
-use crate::options::{TableInfo, TableKind, TableOptions, check_name};
+use crate::options::{PageOptions, TableInfo, TableKind, TableOptions, check_name};
 use crate::{Error, ErrorKind, PartitionError};
 
 /// An entry is written in one batch; whoever reads it torn so often has met damage.
@@ -404,7 +404,22 @@ fn difference(record: &TableRecord, options: &TableOptions) -> String {
         let (known, asked) = (known.kind.name(), options.kind.name());
         return format!("with kind {known} where {asked} was asked for");
     }
+    let pages = |options: &TableOptions| match options.kind {
+        TableKind::Bytes(pages) => pages,
+        TableKind::Words => PageOptions::default(),
+    };
+    let [known_pages, pages] = [&known, options].map(pages);
     let differences: Vec<String> = [
+        differs(
+            "pages of",
+            format!("{} bytes", known_pages.page_size_bytes),
+            format!("{} bytes", pages.page_size_bytes),
+        ),
+        differs(
+            "inline value size",
+            known_pages.inline_value_size_bytes.to_string(),
+            pages.inline_value_size_bytes.to_string(),
+        ),
         differs("slots", known.slots.to_string(), options.slots.to_string()),
         differs(
             "search layer",
