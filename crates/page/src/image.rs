@@ -20,6 +20,7 @@ use crate::fence::Fence;
 use crate::geometry::{HEADER_SIZE_WORDS, IMAGE_SIZE_WORDS_MAX, KEY_HEAD_SIZE_BYTES, PageGeometry};
 use crate::outside::{Outside, Unread};
 use crate::record::{SlotSet, Stored, StoredFence, StoredPrefix, Value};
+use crate::space::Space;
 use crate::words::{
     DIGEST_SIZE_BYTES, FenceWord, OUTSIDE_KEY_SIZE_BYTES, OUTSIDE_PREFIX_SIZE_BYTES, PrefixWord,
     REFERENCE_SIZE_BYTES, Reference, SlotWord,
@@ -116,6 +117,12 @@ impl<'a> PageImage<'a> {
     /// How many records there are.
     pub fn record_count(&self) -> usize {
         self.slots().slot_count()
+    }
+
+    /// How many bytes of the page its header, slots and what it lists take; of a well-formed page.
+    pub fn used_size_bytes(&self) -> usize {
+        let free = Space::of(*self).free_size_words();
+        (self.geometry.page_size_words() - free) * WORD_SIZE_BYTES as usize
     }
 
     /// Words before the heap: the header, and slots as far as the highest listed one.

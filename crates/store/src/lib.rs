@@ -55,7 +55,7 @@ mod tree_cache;
 
 pub use async_table::AsyncTable;
 pub use bytes::{
-    AsyncByteTable, ByteInsertion, ByteReverseScan, ByteScan, ByteSwap, ByteTable,
+    AsyncByteTable, ByteInsertion, ByteReverseScan, ByteScan, ByteSwap, ByteTable, ByteTableStats,
     TypedReverseScan, TypedScan, TypedTable,
 };
 pub use error::{Error, ErrorKind};

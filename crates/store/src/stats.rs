@@ -5,6 +5,8 @@ use farleaf_index::operation::{LeafReport, LostRange};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 
+use crate::host::Host;
+use crate::session::SessionCore;
 use crate::{Error, Table};
 
 /// Leaves that a walk looks at as one operation: while it is unfinished, memory that retraining has
@@ -168,12 +170,18 @@ impl Table {
     /// The fabric failed.
     pub fn memory_bytes(&self) -> Result<u64, Error> {
         let table = self.asynchronous();
-        let session = &table.session;
-        let allocator = ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
-        let chunks = session.drive(allocator.entries())?;
-        let own = chunks
-            .iter()
-            .filter(|(_, chunk)| chunk.table.0 == table.info().id);
-        Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
+        let owned = owned_size_bytes(&table.session, table.info().id);
+        table.session.drive(owned)
     }
+}
+
+/// Bytes of the chunks that are a table's.
+pub(crate) async fn owned_size_bytes<H: Host>(
+    session: &SessionCore<H>,
+    table: u32,
+) -> Result<u64, Error> {
+    let allocator = ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
+    let chunks = allocator.entries().await?;
+    let own = chunks.iter().filter(|(_, chunk)| chunk.table.0 == table);
+    Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
 }

@@ -22,6 +22,8 @@ pub struct PageReport {
     pub record_count: usize,
     /// How many strings of it lie in value blocks.
     pub block_count: usize,
+    /// Bytes of it that are used: header, slots and what is listed.
+    pub used_size_bytes: usize,
     /// The word in its lock.
     pub lock: u64,
     /// Whether the training knows it.
@@ -149,6 +151,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             addr: hint.addr,
             record_count: keys.len(),
             block_count: page.image().references().len(),
+            used_size_bytes: page.image().used_size_bytes(),
             lock,
             is_trained: trained.is_some_and(|trained| trained.addr == hint.addr),
             is_sound: keys.is_sorted_by(|one, next| one < next) && keys.iter().all(is_between),

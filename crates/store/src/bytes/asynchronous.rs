@@ -80,7 +80,7 @@ impl<H: Host> AsyncByteTable<H> {
     }
 
     /// Does an operation, again if the session's root was out of date.
-    async fn operate<R>(
+    pub(super) async fn operate<R>(
         &self,
         kind: OperationKind,
         mut operation: impl AsyncFnMut(
@@ -386,6 +386,13 @@ impl<H: Host> AsyncByteTable<H> {
     /// sessions of a process share is counted whole.
     pub fn metadata_bytes(&self) -> u64 {
         self.state.index.metadata_bytes()
+    }
+
+    /// How many records the last training saw: what the table had then, without what was written
+    /// and removed since. Costs nothing; [`stats`](crate::ByteTable::stats) counts.
+    pub fn len_estimate(&self) -> u64 {
+        let (_, record_count, _, _) = self.state.index.training();
+        record_count
     }
 
     /// Fills an empty table from a sequence that ascends by key, and trains its models. All of it

@@ -7,11 +7,13 @@
 mod asynchronous;
 mod scan;
 mod state;
+mod stats;
 mod table;
 mod typed;
 
 pub use asynchronous::{AsyncByteTable, ByteInsertion, ByteSwap};
 pub use scan::{ByteReverseScan, ByteScan};
 pub(crate) use state::{ByteTableState, DroppedByteTable};
+pub use stats::ByteTableStats;
 pub use table::ByteTable;
 pub use typed::{TypedReverseScan, TypedScan, TypedTable};

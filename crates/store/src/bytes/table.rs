@@ -250,6 +250,11 @@ impl ByteTable {
         self.0.hint_counters()
     }
 
+    /// See [`AsyncByteTable::len_estimate`].
+    pub fn len_estimate(&self) -> u64 {
+        self.0.len_estimate()
+    }
+
     /// See [`AsyncByteTable::metadata_bytes`].
     pub fn metadata_bytes(&self) -> u64 {
         self.0.metadata_bytes()
