@@ -11,14 +11,13 @@ use anyhow::{Context, anyhow};
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
-use farleaf::{LayerKind, Rights, Secret, TableOptions, VerbsOptions};
+use farleaf::{Rights, Secret, VerbsOptions};
 use tracing::Level;
 
 use farleaf_bench::runner::FabricKind;
 
 use crate::command::Command;
 use crate::output::OutputFormat;
-use crate::quantity::parse_key;
 
 /// The commit that this program is built from, or "unknown".
 pub(crate) const COMMIT: &str = env!("FARLEAF_COMMIT");
@@ -332,9 +331,19 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
         return;
     };
     let is_given = |option: &&str| load.value_source(option) == Some(ValueSource::CommandLine);
-    let given = ["slots", "index", "fill", "epsilon", "bounds"]
-        .into_iter()
-        .find(is_given);
+    let given = [
+        "kind",
+        "slots",
+        "index",
+        "page_size",
+        "inline_value",
+        "fill",
+        "epsilon",
+        "bounds",
+    ]
+    .into_iter()
+    .find(is_given)
+    .map(|option| option.replace('_', "-"));
     if !load.get_flag("create")
         && let Some(option) = given
     {
@@ -386,74 +395,6 @@ pub(crate) struct OutputArgument {
     pub(crate) output: OutputFormat,
 }
 
-/// How a table is made.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct TableOptionArguments {
-    /// Records that a leaf can hold: 8, 12 or 16
-    #[arg(long, default_value_t = TableOptions::default().slots, value_parser = parse_slots)]
-    #[arg(allow_negative_numbers = true)]
-    pub(crate) slots: u64,
-
-    /// Search layer: `learned`; `rolex` as in its paper; a tree: `rf-tree`, `fg`, `sherman` or
-    /// `cell`; `xstore`: models that the memory node trains, which executes writes; `rpc`: none,
-    /// the memory node holds the records itself and every operation is a call
-    #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
-    pub(crate) index: LayerKind,
-
-    /// How full `load` makes leaves, in percent, from 25 to 100
-    #[arg(long, value_name = "PERCENT", default_value_t = TableOptions::default().fill_percent)]
-    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
-    pub(crate) fill: u8,
-
-    /// Error bound of the models in keys, from 0.5 to 1024
-    #[arg(long, value_name = "KEYS", default_value_t = TableOptions::default().epsilon_keys)]
-    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
-    pub(crate) epsilon: f64,
-}
-
-/// How a table over several pools is cut.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct BoundsArgument {
-    /// Of a table over several pools (`--pool A,B`), the first key of each part but the first, one
-    /// fewer than pools [default: as many keys in each part; `load`: as many of the records]
-    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = parse_key)]
-    #[arg(allow_negative_numbers = true)]
-    pub(crate) bounds: Option<Vec<u64>>,
-}
-
-impl From<TableOptionArguments> for TableOptions {
-    fn from(arguments: TableOptionArguments) -> Self {
-        Self {
-            slots: arguments.slots,
-            layer: arguments.index,
-            fill_percent: arguments.fill,
-            epsilon_keys: arguments.epsilon,
-            ..Self::default()
-        }
-    }
-}
-
-pub(crate) fn parse_slots(text: &str) -> Result<u64, &'static str> {
-    match text.parse() {
-        Ok(slots @ (8 | 12 | 16)) => Ok(slots),
-        _ => Err("a leaf has 8, 12 or 16 slots"),
-    }
-}
-
-pub(crate) fn parse_fill(text: &str) -> Result<u8, &'static str> {
-    match text.parse() {
-        Ok(fill @ 25..=100) => Ok(fill),
-        _ => Err("leaves are filled to 25 to 100 percent"),
-    }
-}
-
-pub(crate) fn parse_epsilon(text: &str) -> Result<f64, &'static str> {
-    match text.parse() {
-        Ok(epsilon) if (0.5..=1024.0).contains(&epsilon) => Ok(epsilon),
-        _ => Err("an error bound is a number of keys from 0.5 to 1024"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -462,18 +403,5 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    /// Promise: without options a table is made as the library makes it.
-    #[test]
-    fn default_options_are_the_library_s() {
-        let read = Arguments::try_parse_from(["farleaf", "table", "create", "t"]).expect("valid");
-        let Command::Table(table) = read.command else {
-            panic!("not `table`")
-        };
-        let crate::command::table::TableCommand::Create { options, .. } = table.command else {
-            panic!("not `create`")
-        };
-        assert_eq!(TableOptions::from(options), TableOptions::default());
     }
 }

@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`arguments`] | what can be written on the command line |
+//! | [`table_options`] | how a table is made, and of which kind |
+//! | [`strings`] | byte strings, as arguments and as they are printed |
 //! | [`quantity`] | keys, counts and sizes, as people write them |
 //! | [`command`] | what each command does, a file each |
 //! | [`records`] | files of records, read whole and checked before anything is loaded |
@@ -29,6 +31,8 @@ mod private_files;
 mod progress;
 mod quantity;
 mod records;
+mod strings;
+mod table_options;
 mod watch;
 
 use std::process::ExitCode;

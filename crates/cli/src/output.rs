@@ -76,6 +76,16 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     told(stdout.flush())
 }
 
+/// Writes bytes as they are.
+///
+/// # Errors
+/// As for [`Lines::line`].
+pub(crate) fn print_raw(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    told(stdout.write_all(bytes))?;
+    told(stdout.flush())
+}
+
 fn told(written: io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(StdoutClosed.into()),

@@ -15,7 +15,7 @@ use farleaf_bench::runner::{self, FabricKind, Phase, ProgressSink, RunConfig, St
 use farleaf_bench::workload::{UnknownWorkload, WorkloadLetter};
 use indicatif::ProgressBar;
 
-use crate::arguments::{COMMIT, RdmaArguments, parse_epsilon, parse_fill, parse_slots};
+use crate::arguments::{COMMIT, RdmaArguments};
 use crate::command::bench_budget::{self, BudgetArguments};
 use crate::command::bench_calls::{self, CallsArguments};
 use crate::command::bench_costs::{self, CostsArguments};
@@ -26,6 +26,7 @@ use crate::output::print;
 use crate::private_files;
 use crate::progress::count_bar;
 use crate::quantity::{parse_key, parse_positive_count, parse_size};
+use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 
 /// What to measure.
 #[derive(Debug, Args)]

@@ -14,15 +14,14 @@ use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
 use farleaf_chart::folder::Folder;
 use indicatif::ProgressBar;
 
-use crate::arguments::{
-    COMMIT, OutputArgument, RdmaArguments, parse_epsilon, parse_fill, parse_slots,
-};
+use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
 use crate::quantity::{parse_key, parse_positive_count};
+use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 
 /// The command that a folder of files belongs to.
 const WRITER: &str = "farleaf bench budget";

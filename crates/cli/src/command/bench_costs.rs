@@ -11,14 +11,13 @@ use farleaf_bench::dataset::Dataset;
 use farleaf_bench::runner::{FabricKind, Phase, ProgressSink, RunConfig};
 use indicatif::ProgressBar;
 
-use crate::arguments::{
-    COMMIT, OutputArgument, RdmaArguments, parse_epsilon, parse_fill, parse_slots,
-};
+use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
 use crate::quantity::{parse_key, parse_positive_count};
+use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 
 /// What to count. The defaults are [`CostsConfig`]'s.
 #[derive(Clone, Debug, Args)]

@@ -16,15 +16,14 @@ use farleaf_chart::folder::Folder;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::arguments::{
-    COMMIT, OutputArgument, RdmaArguments, parse_epsilon, parse_fill, parse_slots,
-};
+use crate::arguments::{COMMIT, OutputArgument, RdmaArguments};
 use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::{OutputFormat, print};
 use crate::private_files;
 use crate::progress::count_bar;
 use crate::quantity::{parse_count, parse_key, parse_positive_count, parse_size};
+use crate::table_options::{parse_epsilon, parse_fill, parse_slots};
 
 /// The command that a folder of files belongs to.
 const WRITER: &str = "farleaf bench timeline";

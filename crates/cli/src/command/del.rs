@@ -1,21 +1,39 @@
 //! `farleaf del`.
 
-use clap::Args;
+use std::ffi::OsString;
 
+use clap::Args;
+use farleaf::ByteTable;
+
+use super::get::tell_absent;
+use super::put::previous_text;
+use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
-use crate::failure::Ending;
+use crate::failure::{BadArgument, Ending};
 use crate::log::say;
 use crate::output::print;
-use crate::quantity::parse_key;
+use crate::quantity::count;
+use crate::strings::EncodingArguments;
 
 /// What to remove.
 #[derive(Debug, Args)]
 pub(crate) struct DelArguments {
     /// The keys
-    #[arg(value_name = "KEY", required = true, value_parser = parse_key)]
+    #[arg(
+        value_name = "KEY",
+        required_unless_present = "prefix",
+        conflicts_with = "prefix"
+    )]
     #[arg(allow_negative_numbers = true)]
-    keys: Vec<u64>,
+    keys: Vec<OsString>,
+
+    /// Of bytes: remove all keys that begin with this
+    #[arg(long, allow_negative_numbers = true)]
+    prefix: Option<OsString>,
+
+    #[command(flatten)]
+    encoding: EncodingArguments,
 
     #[command(flatten)]
     table: TableArgument,
@@ -25,19 +43,86 @@ pub(crate) struct DelArguments {
 /// stderr.
 pub(crate) fn run(pool: &PoolArguments, arguments: &DelArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
+    let ending = match (&table, &arguments.prefix) {
+        (AnyTable::Words(table), _) => delete_words(table, arguments)?,
+        (AnyTable::Bytes(table), Some(prefix)) => {
+            let prefix = arguments.encoding.read("prefix", prefix)?;
+            delete_prefix(table, arguments.encoding, &prefix)?
+        }
+        (AnyTable::Bytes(table), None) => delete_bytes(table, arguments)?,
+    };
+    log_costs(&sessions);
+    Ok(ending)
+}
+
+fn delete_words(table: &WordTable, arguments: &DelArguments) -> anyhow::Result<Ending> {
+    let prefix = arguments.prefix.as_ref().map(|_| "--prefix");
+    refuse_for_words(table, [arguments.encoding.given(), prefix])?;
     let mut ending = Ending::Done;
-    for key in &arguments.keys {
+    for key in words_of(table, "key", &arguments.keys)? {
         // Told at once: it is done, whatever becomes of the next one.
-        if let Some(previous) = table.delete(*key)? {
+        if let Some(previous) = table.delete(key)? {
             print(format_args!("deleted {key}, value {previous} before\n"))?;
         } else {
             ending = Ending::Lacking;
             say(format_args!(
                 "key {key} is absent from table '{}'",
-                arguments.table.table
+                table.name()
             ));
         }
     }
-    log_costs(&sessions);
     Ok(ending)
+}
+
+fn delete_bytes(table: &ByteTable, arguments: &DelArguments) -> anyhow::Result<Ending> {
+    let encoding = arguments.encoding;
+    let keys = arguments.keys.iter().map(|key| encoding.read_key(key));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let mut ending = Ending::Done;
+    for key in keys {
+        if let Some(previous) = table.take(&key)? {
+            print(format_args!(
+                "deleted {}, {} before\n",
+                encoding.show(&key),
+                previous_text(encoding, &previous)
+            ))?;
+        } else {
+            ending = Ending::Lacking;
+            tell_absent(table, encoding, &key);
+        }
+    }
+    Ok(ending)
+}
+
+fn delete_prefix(
+    table: &ByteTable,
+    encoding: EncodingArguments,
+    prefix: &[u8],
+) -> anyhow::Result<Ending> {
+    let name = &table.info().name;
+    if prefix.is_empty() {
+        // What an unset variable leaves of `--prefix "$PREFIX"` must not empty a table.
+        let message = format!(
+            "--prefix is empty, and all keys begin so; `farleaf table drop {name}` drops the table"
+        );
+        return Err(BadArgument(message).into());
+    }
+    let shown = encoding.show(prefix);
+    match table.delete_prefix(prefix)? {
+        0 => {
+            say(format_args!("no key of table '{name}' begins with {shown}"));
+            Ok(Ending::Lacking)
+        }
+        1 => {
+            print(format_args!("deleted 1 key that began with {shown}\n"))?;
+            Ok(Ending::Done)
+        }
+        deleted_count => {
+            print(format_args!(
+                "deleted {} keys that began with {shown}\n",
+                count(deleted_count)
+            ))?;
+            Ok(Ending::Done)
+        }
+    }
 }

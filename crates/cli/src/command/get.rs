@@ -1,22 +1,32 @@
 //! `farleaf get`.
 
+use std::ffi::OsString;
+
 use clap::Args;
+use farleaf::ByteTable;
 use serde::Serialize;
 
+use super::target::{AnyTable, WordTable, refuse_for_words, words_of};
 use crate::arguments::{OutputArgument, PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
-use crate::failure::Ending;
+use crate::failure::{BadArgument, Ending};
 use crate::log::say;
-use crate::output::{Lines, OutputFormat};
-use crate::quantity::parse_key;
+use crate::output::{Lines, OutputFormat, print_raw};
+use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
 
 /// Which keys to look up.
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
     /// The keys
-    #[arg(value_name = "KEY", required = true, value_parser = parse_key)]
-    #[arg(allow_negative_numbers = true)]
-    keys: Vec<u64>,
+    #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
+    keys: Vec<OsString>,
+
+    /// Of bytes: write the value of one key as it is, and nothing else
+    #[arg(long, conflicts_with = "output")]
+    raw: bool,
+
+    #[command(flatten)]
+    encoding: EncodingArguments,
 
     #[command(flatten)]
     table: TableArgument,
@@ -35,16 +45,33 @@ struct Found {
 /// Prints keys and values in the order asked for; absent keys are told on stderr, so that what is
 /// on stdout are records.
 pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Result<Ending> {
+    if arguments.raw && arguments.keys.len() > 1 {
+        let message = "--raw writes one value, and nothing would tell where it ends: name one key";
+        return Err(BadArgument(message.to_owned()).into());
+    }
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
-    let values = match arguments.keys[..] {
+    let ending = match &table {
+        AnyTable::Words(table) => get_words(table, arguments)?,
+        AnyTable::Bytes(table) if arguments.raw => get_raw(table, arguments)?,
+        AnyTable::Bytes(table) => get_bytes(table, arguments)?,
+    };
+    log_costs(&sessions);
+    Ok(ending)
+}
+
+fn get_words(table: &WordTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
+    let raw = arguments.raw.then_some("--raw");
+    refuse_for_words(table, [arguments.encoding.given(), raw])?;
+    let keys = words_of(table, "key", &arguments.keys)?;
+    let values = match keys[..] {
         [key] => vec![table.get(key)?],
-        _ => table.multi_get(&arguments.keys)?,
+        _ => table.multi_get(&keys)?,
     };
     let format = arguments.output.output;
     let mut lines = Lines::new(format);
     let mut ending = Ending::Done;
-    for (key, value) in arguments.keys.iter().zip(values) {
-        let object = Found { key: *key, value };
+    for (key, value) in keys.into_iter().zip(values) {
+        let object = Found { key, value };
         ending = if value.is_some() {
             ending
         } else {
@@ -58,12 +85,63 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &GetArguments) -> anyhow::Res
             (OutputFormat::Text, None) => {
                 say(format_args!(
                     "key {key} is absent from table '{}'",
-                    arguments.table.table
+                    table.name()
                 ));
             }
         }
     }
     lines.finish()?;
-    log_costs(&sessions);
     Ok(ending)
+}
+
+fn get_bytes(table: &ByteTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
+    let encoding = arguments.encoding;
+    let keys = arguments.keys.iter().map(|key| encoding.read_key(key));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let values = match &keys[..] {
+        [key] => vec![table.get(key)?],
+        _ => table.multi_get(&keys)?,
+    };
+    let format = arguments.output.output;
+    let mut lines = Lines::new(format);
+    let mut ending = Ending::Done;
+    for (key, value) in keys.iter().zip(&values) {
+        if value.is_none() {
+            ending = Ending::Lacking;
+        }
+        let shown = ShownRecord {
+            encoding,
+            key,
+            value: value
+                .as_deref()
+                .map_or(ShownValue::Absent, ShownValue::Present),
+        };
+        if value.is_none() && format == OutputFormat::Text {
+            tell_absent(table, encoding, key);
+        } else {
+            lines.line(shown, &shown)?;
+        }
+    }
+    lines.finish()?;
+    Ok(ending)
+}
+
+fn get_raw(table: &ByteTable, arguments: &GetArguments) -> anyhow::Result<Ending> {
+    let encoding = arguments.encoding;
+    let key = encoding.read_key(&arguments.keys[0])?;
+    let Some(value) = table.get(&key)? else {
+        tell_absent(table, encoding, &key);
+        return Ok(Ending::Lacking);
+    };
+    print_raw(&value)?;
+    Ok(Ending::Done)
+}
+
+/// Says on stderr that a key is not there.
+pub(super) fn tell_absent(table: &ByteTable, encoding: EncodingArguments, key: &[u8]) {
+    say(format_args!(
+        "key {} is absent from table '{}'",
+        encoding.show(key),
+        table.info().name
+    ));
 }

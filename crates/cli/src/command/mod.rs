@@ -7,6 +7,7 @@ mod bench_costs;
 mod bench_timeline;
 mod connection;
 pub(crate) mod del;
+pub(crate) mod dump;
 pub(crate) mod figures;
 pub(crate) mod get;
 pub(crate) mod load;
@@ -21,6 +22,7 @@ mod sim_messages;
 mod sim_network;
 mod sim_seeds;
 pub(crate) mod stats;
+mod stats_bytes;
 pub(crate) mod table;
 mod table_list;
 mod target;
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Table(table::TableArguments),
     /// Load a file of records into a table
     Load(load::LoadArguments),
+    /// Print all records of a table, as `load` reads them
+    Dump(dump::DumpArguments),
     /// Print the values of keys
     Get(get::GetArguments),
     /// Set the value of a key
@@ -72,6 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
         Command::Serve(serve) => serve::run(pool, serve),
         Command::Table(table) => table::run(pool, table),
         Command::Load(load) => load::run(pool, load),
+        Command::Dump(dump) => dump::run(pool, dump),
         Command::Get(get) => get::run(pool, get),
         Command::Put(put) => put::run(pool, put),
         Command::Del(del) => del::run(pool, del),

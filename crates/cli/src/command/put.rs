@@ -1,23 +1,45 @@
 //! `farleaf put`.
 
-use clap::Args;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+use clap::Args;
+use farleaf::key::VALUE_SIZE_BYTES_MAX;
+
+use super::target::{AnyTable, refuse_for_words, words_of};
 use crate::arguments::{PoolArguments, TableArgument};
 use crate::command::connection::{log_costs, open_table};
-use crate::failure::Ending;
+use crate::failure::{BadArgument, Ending};
 use crate::output::print;
-use crate::quantity::parse_key;
+use crate::quantity::count;
+use crate::records::Source;
+use crate::strings::EncodingArguments;
+
+/// Bytes of a former value up to which it is printed itself.
+const SHOWN_SIZE_BYTES_MAX: usize = 64;
 
 /// What to write.
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
     /// The key
-    #[arg(value_parser = parse_key, allow_negative_numbers = true)]
-    key: u64,
+    #[arg(allow_negative_numbers = true)]
+    key: OsString,
 
     /// Its value
-    #[arg(value_parser = parse_key, allow_negative_numbers = true)]
-    value: u64,
+    #[arg(required_unless_present = "value_file", conflicts_with = "value_file")]
+    #[arg(allow_negative_numbers = true)]
+    value: Option<OsString>,
+
+    /// Of bytes: take the value from a file, as it is, or with - from stdin
+    #[arg(long, value_name = "PATH")]
+    value_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    encoding: EncodingArguments,
 
     #[command(flatten)]
     table: TableArgument,
@@ -26,11 +48,74 @@ pub(crate) struct PutArguments {
 /// Sets the value and tells what was there before.
 pub(crate) fn run(pool: &PoolArguments, arguments: &PutArguments) -> anyhow::Result<Ending> {
     let (sessions, table) = open_table(pool, &arguments.table.table)?;
-    let PutArguments { key, value, .. } = arguments;
-    match table.put(*key, *value)? {
-        Some(previous) => print(format_args!("updated {key}, value {previous} before\n"))?,
-        None => print(format_args!("inserted {key}\n"))?,
+    let PutArguments {
+        key,
+        value,
+        value_file,
+        encoding,
+        ..
+    } = arguments;
+    match table {
+        AnyTable::Words(table) => {
+            let file = value_file.as_ref().map(|_| "--value-file");
+            refuse_for_words(&table, [encoding.given(), file])?;
+            let key = words_of(&table, "key", [key])?[0];
+            let value = words_of(&table, "value", value)?[0];
+            let previous = table.put(key, value)?;
+            tell(key, previous.map(|previous| format!("value {previous}")))?;
+        }
+        AnyTable::Bytes(table) => {
+            let key = encoding.read_key(key)?;
+            let value = match (value, value_file) {
+                (Some(value), _) => encoding.read("value", value)?,
+                (None, Some(path)) => value_of(path)?,
+                (None, None) => unreachable!("one of them is required"),
+            };
+            let previous = table.replace(&key, &value)?;
+            let previous = previous.map(|previous| previous_text(*encoding, &previous));
+            tell(encoding.show(&key), previous)?;
+        }
     }
     log_costs(&sessions);
     Ok(Ending::Done)
+}
+
+fn tell(key: impl Display, previous: Option<String>) -> anyhow::Result<()> {
+    match previous {
+        Some(previous) => print(format_args!("updated {key}, {previous} before\n")),
+        None => print(format_args!("inserted {key}\n")),
+    }
+}
+
+/// What is said of a value that is no more.
+pub(super) fn previous_text(encoding: EncodingArguments, previous: &[u8]) -> String {
+    match previous.len() {
+        0..=SHOWN_SIZE_BYTES_MAX => format!("value {}", encoding.show(previous)),
+        size_bytes => format!("value of {} bytes", count(size_bytes as u64)),
+    }
+}
+
+/// All that is in a file, or comes in on stdin.
+fn value_of(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let source = Source::from(path.to_owned());
+    let input: Box<dyn Read> = match &source {
+        Source::Stdin => Box::new(io::stdin().lock()),
+        Source::File(path) => {
+            let opened = File::open(path);
+            Box::new(opened.with_context(|| format!("cannot open {source}"))?)
+        }
+    };
+    let mut value = Vec::new();
+    input
+        .take(VALUE_SIZE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut value)
+        .with_context(|| format!("cannot read {source}"))?;
+    if value.len() > VALUE_SIZE_BYTES_MAX {
+        let message = format!(
+            "the value in {source} has more than {VALUE_SIZE_BYTES_MAX} bytes (64 MiB), and a \
+             value can have no more; cut it into parts"
+        );
+        return Err(BadArgument(message).into());
+    }
+    Ok(value)
 }

@@ -2,11 +2,14 @@
 
 use clap::Args;
 use comfy_table::CellAlignment;
-use farleaf::{OperationKind, PartRecord, PoolUsage, RetrainingReport, Session, TableStats};
+use farleaf::{
+    Error, ErrorKind, OperationKind, PartRecord, PoolUsage, RetrainingReport, Session, TableStats,
+};
 use serde::Serialize;
 
 use crate::arguments::{OutputArgument, PoolArguments};
 use crate::command::connection::open_sessions;
+use crate::command::stats_bytes::{ByteTableReport, bytes_text};
 use crate::command::table_list::{PartListed, part_text};
 use crate::command::target::Sessions;
 use crate::failure::Ending;
@@ -29,7 +32,7 @@ pub(crate) struct StatsArguments {
 struct Report {
     pool: PoolReport,
     retraining: RetrainingLine,
-    tables: Vec<TableReport>,
+    tables: Vec<AnyReport>,
     /// What this look cost.
     counters: Vec<CounterReport>,
 }
@@ -62,10 +65,20 @@ struct RetrainingLine {
     no_room: u64,
 }
 
+/// A table of either kind.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AnyReport {
+    Words(Box<TableReport>),
+    Bytes(ByteTableReport),
+}
+
+/// A table of words.
 #[derive(Serialize)]
 struct TableReport {
     name: String,
     id: u32,
+    kind: &'static str,
     index: &'static str,
     /// Which part of a table over several pools it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,11 +171,8 @@ fn report(session: &Session, table: Option<&str>) -> anyhow::Result<Report> {
             .collect(),
     };
     names.sort();
-    let mut tables = Vec::new();
-    for name in names {
-        let table = session.open_part(&name)?;
-        tables.push(table_report(&table.info().clone(), &table.stats()?));
-    }
+    let tables = names.iter().map(|name| any_report(session, name));
+    let tables = tables.collect::<Result<Vec<_>, _>>()?;
     let usage = session.pool().usage()?;
     let pool = pool_report(
         session.pool().info().address,
@@ -176,6 +186,22 @@ fn report(session: &Session, table: Option<&str>) -> anyhow::Result<Report> {
         tables,
         counters: counter_reports(session),
     })
+}
+
+/// What there is to tell of a table, whatever its kind.
+fn any_report(session: &Session, name: &str) -> Result<AnyReport, Error> {
+    match session.open_part(name) {
+        Err(error) if matches!(error.kind(), ErrorKind::TableOfOtherKind { .. }) => {
+            let table = session.open_byte_table(name)?;
+            let report = ByteTableReport::new(table.info(), &table.stats()?);
+            Ok(AnyReport::Bytes(report))
+        }
+        opened => {
+            let table = opened?;
+            let report = table_report(table.info(), &table.stats()?);
+            Ok(AnyReport::Words(Box::new(report)))
+        }
+    }
 }
 
 fn pool_report(address: String, region_bytes: u64, usage: PoolUsage) -> PoolReport {
@@ -215,6 +241,7 @@ fn table_report(table: &farleaf::TableInfo, stats: &TableStats) -> TableReport {
     TableReport {
         name: table.name.clone(),
         id: table.id,
+        kind: table.options.kind.name(),
         index: table.options.layer.name(),
         part: table.part.as_ref().map(Into::into),
         part_record: table.part,
@@ -276,22 +303,16 @@ fn text(report: &Report) -> String {
         pool.tables
     );
     text.push_str(&retraining_text(&report.retraining));
-    if !report.tables.is_empty() {
-        text.push_str(&tables_text(&report.tables));
+    let mut words = Vec::new();
+    let mut bytes = Vec::new();
+    for table in &report.tables {
+        match table {
+            AnyReport::Words(table) => words.push(&**table),
+            AnyReport::Bytes(table) => bytes.push(table),
+        }
     }
-    text.extend(report.tables.iter().filter_map(|table| {
-        let part = table.part_record.as_ref()?;
-        Some(part_text(&table.name, part))
-    }));
-    let damaged = report.tables.iter().filter(|table| !table.sound);
-    text.extend(damaged.map(|table| {
-        format!(
-            "table '{}' is DAMAGED: its leaves do not cover all keys, or hold keys that belong \
-             elsewhere\n",
-            table.name
-        )
-    }));
-    text.extend(report.tables.iter().filter_map(lost_text));
+    text.push_str(&words_text(&words));
+    text.push_str(&bytes_text(&bytes));
     text.extend(report.counters.iter().map(|counters| {
         format!(
             "this look, {}: {} operations, {} round trips, {} verbs, {} read, {} retries, \
@@ -345,7 +366,29 @@ fn retraining_text(retraining: &RetrainingLine) -> String {
     )
 }
 
-fn tables_text(tables: &[TableReport]) -> String {
+/// All there is to tell of tables of words.
+fn words_text(tables: &[&TableReport]) -> String {
+    let mut text = String::new();
+    if !tables.is_empty() {
+        text.push_str(&tables_text(tables));
+    }
+    text.extend(tables.iter().filter_map(|table| {
+        let part = table.part_record.as_ref()?;
+        Some(part_text(&table.name, part))
+    }));
+    let damaged = tables.iter().filter(|table| !table.sound);
+    text.extend(damaged.map(|table| {
+        format!(
+            "table '{}' is DAMAGED: its leaves do not cover all keys, or hold keys that belong \
+             elsewhere\n",
+            table.name
+        )
+    }));
+    text.extend(tables.iter().filter_map(|table| lost_text(table)));
+    text
+}
+
+fn tables_text(tables: &[&TableReport]) -> String {
     let header = [
         "table", "index", "slots", "records", "leaves", "trained", "locked", "fill", "models",
         "metadata", "memory",

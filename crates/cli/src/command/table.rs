@@ -5,10 +5,11 @@ use farleaf::{Bounds, ErrorKind};
 
 use super::table_list::list;
 use super::target::Sessions;
-use crate::arguments::{BoundsArgument, OutputArgument, PoolArguments, TableOptionArguments};
+use crate::arguments::{OutputArgument, PoolArguments};
 use crate::command::connection::{open_pool, open_sessions};
 use crate::failure::{BadArgument, Ending};
 use crate::output::print;
+use crate::table_options::{BoundsArgument, KindName, TableOptionArguments};
 
 /// What to do with tables.
 #[derive(Debug, Args)]
@@ -77,17 +78,23 @@ fn create(
     bounds: &BoundsArgument,
 ) -> anyhow::Result<()> {
     check_bounds(pool, bounds)?;
+    let kind = options.kind(pool.addresses().len())?;
+    let kind = kind.unwrap_or(KindName::Bytes);
+    let options = options.of_kind(kind);
     match open_sessions(pool)? {
         Sessions::One(session) => {
-            let table = session.create_table(name, &options.into())?;
-            print(format_args!("created table '{}'\n", table.info().name))
+            match kind {
+                KindName::Words => session.create_table(name, &options).map(drop)?,
+                KindName::Bytes => session.create_byte_table(name, &options).map(drop)?,
+            }
+            print(format_args!("created table '{name}'\n"))
         }
         Sessions::Parts(session) => {
             let bounds = match &bounds.bounds {
                 Some(first_keys) => Bounds::new(first_keys.clone())?,
                 None => Bounds::even(session.sessions().len())?,
             };
-            let created = session.create_table(name, &options.into(), &bounds);
+            let created = session.create_table(name, &options, &bounds);
             if let Err(error) = &created
                 && matches!(error.kind_in_pool(), ErrorKind::TableExists { .. })
             {

@@ -1,7 +1,9 @@
 //! `farleaf table list`: which tables there are in a pool, or over several.
 
 use comfy_table::CellAlignment;
-use farleaf::{ListedPartition, PartRecord, PartitionedInfo, TableInfo, TableOptions};
+use farleaf::{
+    ListedPartition, PageOptions, PartRecord, PartitionedInfo, TableInfo, TableKind, TableOptions,
+};
 use serde::Serialize;
 
 use super::connection::open_sessions;
@@ -26,10 +28,17 @@ struct Listed<'a> {
     bounds: Option<&'a [u64]>,
 }
 
+/// What tables of the other kind have is left out.
 #[derive(Serialize)]
 struct OptionsListed {
-    slots: u64,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slots: Option<u64>,
     index: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inline_value_size_bytes: Option<u64>,
     fill_percent: u8,
     epsilon_keys: f64,
 }
@@ -52,12 +61,24 @@ struct Faulty<'a> {
 
 impl From<&TableOptions> for OptionsListed {
     fn from(options: &TableOptions) -> Self {
+        let (slots, pages) = of_kind(options);
         Self {
-            slots: options.slots,
+            kind: options.kind.name(),
+            slots,
             index: options.layer.name(),
+            page_size_bytes: pages.map(|pages| pages.page_size_bytes),
+            inline_value_size_bytes: pages.map(|pages| pages.inline_value_size_bytes),
             fill_percent: options.fill_percent,
             epsilon_keys: options.epsilon_keys,
         }
+    }
+}
+
+/// What only tables of the one kind have, and what only those of the other.
+fn of_kind(options: &TableOptions) -> (Option<u64>, Option<PageOptions>) {
+    match options.kind {
+        TableKind::Words => (Some(options.slots), None),
+        TableKind::Bytes(pages) => (None, Some(pages)),
     }
 }
 
@@ -110,13 +131,16 @@ fn list_one(
 
 fn text(tables: &[TableInfo]) -> String {
     let rows = tables.iter().map(|table| {
-        let [index, slots, fill, epsilon] = option_cells(&table.options);
-        let name = table.name.clone();
-        [name, index, slots, fill, epsilon, table.id.to_string()]
+        let [kind, index, slots, page, inline, fill, epsilon] = option_cells(&table.options);
+        let (name, id) = (table.name.clone(), table.id.to_string());
+        [name, kind, index, slots, page, inline, fill, epsilon, id]
     });
-    let header = ["table", "index", "slots", "fill", "epsilon", "id"];
-    let (left, right) = (CellAlignment::Left, CellAlignment::Right);
-    let mut text = grid(header, [left, left, right, right, right, right], rows);
+    let header = [
+        "table", "kind", "index", "slots", "page", "inline", "fill", "epsilon", "id",
+    ];
+    let mut alignments = [CellAlignment::Right; 9];
+    alignments[..3].fill(CellAlignment::Left);
+    let mut text = grid(header, alignments, rows);
     text.extend(tables.iter().filter_map(|table| {
         let part = table.part.as_ref()?;
         Some(part_text(&table.name, part))
@@ -132,10 +156,15 @@ pub(super) fn part_text(name: &str, part: &PartRecord) -> String {
     )
 }
 
-fn option_cells(options: &TableOptions) -> [String; 4] {
+fn option_cells(options: &TableOptions) -> [String; 7] {
+    let (slots, pages) = of_kind(options);
+    let cell = |of: Option<u64>| of.map_or_else(|| "-".to_owned(), |of| of.to_string());
     [
+        options.kind.name().to_owned(),
         options.layer.to_string(),
-        options.slots.to_string(),
+        cell(slots),
+        cell(pages.map(|pages| pages.page_size_bytes)),
+        cell(pages.map(|pages| pages.inline_value_size_bytes)),
         format!("{} %", options.fill_percent),
         options.epsilon_keys.to_string(),
     ]
@@ -181,7 +210,7 @@ fn parts_text(tables: &[ListedPartition]) -> String {
     let whole = tables.iter().filter_map(|table| table.found.as_ref().ok());
     let rows: Vec<_> = whole
         .map(|info| {
-            let [index, slots, fill, epsilon] = option_cells(&info.options);
+            let [_, index, slots, _, _, fill, epsilon] = option_cells(&info.options);
             let (name, parts) = (info.name.clone(), info.bounds.part_count().to_string());
             let bounds = bounds_text(&info.bounds);
             [name, index, slots, fill, epsilon, parts, bounds]

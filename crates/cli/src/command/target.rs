@@ -1,12 +1,18 @@
-//! A table, and the sessions that lead to it: in the pool that `--pool` names, or over the several
-//! that it lists.
+//! A table of either kind, and the sessions that lead to it: in the pool that `--pool` names, or
+//! over the several that it lists.
 
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt as _;
 
+use farleaf::key::text::Escaped;
 use farleaf::{
-    Error, KindCounters, LoadSummary, OperationKind, PartitionedSession, PartitionedTable, Pool,
-    Session, Table,
+    ByteTable, Error, ErrorKind, KindCounters, LoadSummary, OperationKind, PartitionedSession,
+    PartitionedTable, Pool, Session, Table,
 };
+
+use crate::failure::BadArgument;
+use crate::quantity::parse_key;
 
 /// A session in one pool, or one in each of several.
 pub(super) enum Sessions {
@@ -14,18 +20,30 @@ pub(super) enum Sessions {
     Parts(PartitionedSession),
 }
 
-/// A table of one pool, or one over several.
+/// A table, as the catalog says of which kind it is.
 pub(super) enum AnyTable {
+    Words(WordTable),
+    Bytes(ByteTable),
+}
+
+/// A table of words, of one pool or over several.
+pub(super) enum WordTable {
     One(Table),
     Parts(PartitionedTable),
 }
 
 impl Sessions {
     pub(super) fn open_table(&self, name: &str) -> Result<AnyTable, Error> {
-        Ok(match self {
-            Self::One(session) => AnyTable::One(session.open_table(name)?),
-            Self::Parts(session) => AnyTable::Parts(session.open_table(name)?),
-        })
+        let words = match self {
+            Self::One(session) => match session.open_table(name) {
+                Err(error) if matches!(error.kind(), ErrorKind::TableOfOtherKind { .. }) => {
+                    return Ok(AnyTable::Bytes(session.open_byte_table(name)?));
+                }
+                opened => WordTable::One(opened?),
+            },
+            Self::Parts(session) => WordTable::Parts(session.open_table(name)?),
+        };
+        Ok(AnyTable::Words(words))
     }
 
     pub(super) fn counters(&self, kind: OperationKind) -> KindCounters {
@@ -44,7 +62,46 @@ impl Sessions {
     }
 }
 
-impl AnyTable {
+/// The words of arguments.
+///
+/// # Errors
+/// One is no whole number of 64 bits.
+pub(super) fn words_of<'a>(
+    table: &WordTable,
+    role: &str,
+    arguments: impl IntoIterator<Item = &'a OsString>,
+) -> Result<Vec<u64>, BadArgument> {
+    let word = |argument: &OsString| {
+        let parsed = argument.to_str().map(parse_key);
+        parsed.and_then(Result::ok).ok_or_else(|| {
+            BadArgument(format!(
+                "'{}' is no {role} of table '{}', which has kind words: expected a whole number \
+                 from 0 to {}",
+                Escaped(argument.as_bytes()),
+                table.name(),
+                u64::MAX
+            ))
+        })
+    };
+    arguments.into_iter().map(word).collect()
+}
+
+/// Refuses an option that is given, and that only tables of bytes can have.
+pub(super) fn refuse_for_words<'a>(
+    table: &WordTable,
+    options: impl IntoIterator<Item = Option<&'a str>>,
+) -> Result<(), BadArgument> {
+    let Some(option) = options.into_iter().flatten().next() else {
+        return Ok(());
+    };
+    Err(BadArgument(format!(
+        "{option} cannot be used with table '{}', which has kind words: it is for tables of bytes; \
+         leave it out",
+        table.name()
+    )))
+}
+
+impl WordTable {
     pub(super) fn name(&self) -> &str {
         match self {
             Self::One(table) => &table.info().name,

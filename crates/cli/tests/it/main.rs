@@ -13,5 +13,7 @@ mod pool_nodes;
 mod records;
 mod serving;
 mod sim_check;
+mod string_inputs;
+mod strings;
 mod timeline;
 mod version;

@@ -247,7 +247,7 @@ fn a_key_to_read_only_reads() {
 fn a_key_to_write_makes_no_tables() {
     let network = Network::guarded();
     let admin = |arguments: &[&str]| network.run_with("admin", arguments).quietly();
-    admin(&["table", "create", "default"]);
+    admin(&["table", "create", "default", "--kind", "words"]);
     network.place.file("keys.txt", lines(1..=3000));
     let write = |arguments: &[&str]| network.run_with("write", arguments);
     let loaded = write(&["load", "keys.txt"]).quietly();

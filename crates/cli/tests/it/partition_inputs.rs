@@ -84,7 +84,7 @@ fn bad_arguments_about_several_pools_are_refused() {
 fn wrong_pools_are_told() {
     let (place, _servers) = served();
     let create = |pools: &str, name: &str| {
-        let arguments = ["--pool", pools, "table", "create", name];
+        let arguments = ["--pool", pools, "table", "create", name, "--kind", "words"];
         place.farleaf(&arguments).quietly();
     };
     place

@@ -36,7 +36,7 @@ fn tables_come_and_go() {
         .quietly();
     let list = json_lines(&list);
     assert_eq!(list[0]["name"], "a");
-    let options = json!({"name": "b", "id": 1, "slots": 16, "index": "rolex", "fill_percent": 50,
+    let options = json!({"name": "b", "id": 1, "kind": "words", "slots": 16, "index": "rolex", "fill_percent": 50,
         "epsilon_keys": 0.5});
     assert_eq!((list.len(), &list[1]), (2, &options));
     let text = place.farleaf(&["table", "list"]).quietly();
@@ -250,7 +250,9 @@ fn an_interrupted_load_says_how_far_it_came() {
     let place = Place::new();
     let _server = place.serve(&["--size", "256MiB"]);
     place.file("keys.txt", lines(1..=4_000_000));
-    place.farleaf(&["table", "create", "default"]).quietly();
+    place
+        .farleaf(&["table", "create", "default", "--kind", "words"])
+        .quietly();
     place.farleaf(&["put", "0", "0"]).quietly();
     let mut load = place.command(&["load", "keys.txt", "-v"]);
     let mut child = load.stderr(Stdio::piped()).spawn().expect("it starts");

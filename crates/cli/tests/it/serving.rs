@@ -135,7 +135,9 @@ fn a_load_whose_server_has_ended_is_an_error() {
     ] {
         let place = Place::new();
         let mut server = place.serve(&["--size", "8MiB"]);
-        place.farleaf(&["table", "create", "default"]).quietly();
+        place
+            .farleaf(&["table", "create", "default", "--kind", "words"])
+            .quietly();
         if has_records {
             place.farleaf(&["put", "0", "0"]).quietly();
         }

@@ -1,11 +1,10 @@
-//! One line of a file of records.
+//! One line of a file of records of words.
 
-use std::fmt;
-
+use super::LineFault;
 use crate::quantity::key_of;
 
-/// Characters of a bad line that are shown.
-const SHOWN_COUNT_MAX: usize = 40;
+/// Bytes of a line that are held in memory: more than two numbers of 20 digits and some blanks.
+pub(super) const LINE_SIZE_BYTES_MAX: usize = 256;
 
 /// Of which kind the first line is, and so all must be.
 #[derive(Clone, Copy, Debug)]
@@ -14,47 +13,13 @@ pub(super) struct Columns {
     pub(super) first_line: u64,
 }
 
-/// Why a line is no record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LineFault {
-    Empty,
-    TooLong { size_bytes_max: usize },
-    BadNumber { role: &'static str },
-    MoreThanTwo,
-    ValueMissing { first_line: u64 },
-    ValueUnlike { first_line: u64 },
-}
-
-impl fmt::Display for LineFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => {
-                f.write_str("the line is empty, and a line is a key, or a key and a value")
-            }
-            Self::TooLong { size_bytes_max } => {
-                write!(f, "the line is longer than {size_bytes_max} bytes")
-            }
-            Self::BadNumber { role } => {
-                write!(f, "its {role} is no whole number from 0 to {}", u64::MAX)
-            }
-            Self::MoreThanTwo => f.write_str("a line is a key, or a key and a value, and no more"),
-            Self::ValueMissing { first_line } => {
-                write!(f, "it has no value, and line {first_line} has a value")
-            }
-            Self::ValueUnlike { first_line } => {
-                write!(f, "it has a value, and line {first_line} has none")
-            }
-        }
-    }
-}
-
 /// Key and value of a line, with or without its line feed.
 pub(super) fn parse_line(
     content: &[u8],
     columns: Option<Columns>,
-    size_bytes_max: usize,
 ) -> Result<(u64, Option<u64>), LineFault> {
-    if content.len() > size_bytes_max {
+    if content.len() > LINE_SIZE_BYTES_MAX {
+        let size_bytes_max = LINE_SIZE_BYTES_MAX;
         return Err(LineFault::TooLong { size_bytes_max });
     }
     let content = content.trim_ascii();
@@ -84,6 +49,30 @@ pub(super) fn parse_line(
     }
 }
 
+/// Whether a line is a record of words, and not one of byte strings that happens to have digits: of
+/// these key and value are separated by a tab, and keep all that stands there.
+pub(super) fn is_plainly_words(content: &[u8]) -> bool {
+    parse_line(content, None).is_ok() && refuse_strings(content).is_ok()
+}
+
+/// Refuses what a number would not keep, in a line that may be one of byte strings.
+pub(super) fn refuse_strings(content: &[u8]) -> Result<(), LineFault> {
+    let content = content.strip_suffix(b"\n").unwrap_or(content);
+    let content = content.strip_suffix(b"\r").unwrap_or(content);
+    let Some(end) = content.iter().position(|byte| *byte == b'\t') else {
+        return Ok(());
+    };
+    let is_kept = |digits: &[u8]| {
+        digits.iter().all(u8::is_ascii_digit) && (digits.len() < 2 || digits[0] != b'0')
+    };
+    for (role, digits) in [("key", &content[..end]), ("value", &content[end + 1..])] {
+        if !is_kept(digits) {
+            return Err(LineFault::NotKept { role });
+        }
+    }
+    Ok(())
+}
+
 /// What stands before the first separator, and what after it: blanks, or a comma with blanks.
 fn split(content: &[u8]) -> (&[u8], Option<&[u8]>) {
     let Some(end) = content.iter().position(|byte| is_separator(*byte)) else {
@@ -99,18 +88,4 @@ fn split(content: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 fn is_separator(byte: u8) -> bool {
     byte == b',' || byte.is_ascii_whitespace()
-}
-
-/// A line or a part of one for an error message: quoted, harmless for a terminal, cut when long.
-pub(super) fn shown(content: &[u8]) -> String {
-    let text = String::from_utf8_lossy(content.trim_ascii());
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_COUNT_MAX)
-        .flat_map(char::escape_debug)
-        .collect();
-    if text.chars().count() > SHOWN_COUNT_MAX {
-        shown.push_str("...");
-    }
-    format!("'{shown}'")
 }

@@ -1,0 +1,60 @@
+//! `farleaf dump`: all records of a table, as `load` reads them.
+
+use clap::Args;
+use farleaf::Record;
+
+use super::scan::WordRecord;
+use super::target::AnyTable;
+use crate::arguments::{PoolArguments, TableArgument};
+use crate::command::connection::{log_costs, open_table};
+use crate::failure::Ending;
+use crate::output::{Lines, OutputFormat};
+use crate::records::FileFormat;
+use crate::strings::{EncodingArguments, ShownRecord, ShownValue};
+
+/// What to print, and how.
+#[derive(Debug, Args)]
+pub(crate) struct DumpArguments {
+    /// Format: `tsv`, key, tab and value, with escapes where they are strings; or `json`, an
+    /// object a line
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
+    format: FileFormat,
+
+    #[command(flatten)]
+    table: TableArgument,
+}
+
+/// Prints all records by ascending key. Not a snapshot, as a scan is none.
+pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Result<Ending> {
+    let (sessions, table) = open_table(pool, &arguments.table.table)?;
+    let mut lines = Lines::new(match arguments.format {
+        FileFormat::Tsv => OutputFormat::Text,
+        FileFormat::Json => OutputFormat::Json,
+    });
+    match &table {
+        AnyTable::Words(table) => {
+            for record in table.range(0..=u64::MAX) {
+                let (key, value) = record?;
+                let object = WordRecord {
+                    key,
+                    value: Some(value),
+                };
+                lines.line(format_args!("{key}\t{value}"), &object)?;
+            }
+        }
+        AnyTable::Bytes(table) => {
+            for record in table.range(b"", None) {
+                let Record { key, value } = record?;
+                let shown = ShownRecord {
+                    encoding: EncodingArguments::default(),
+                    key: &key,
+                    value: ShownValue::Present(&value),
+                };
+                lines.line(shown, &shown)?;
+            }
+        }
+    }
+    lines.finish()?;
+    log_costs(&sessions);
+    Ok(Ending::Done)
+}

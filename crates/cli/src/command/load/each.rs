@@ -1,0 +1,227 @@
+//! Records written one after the other into a table that has records.
+
+use std::fmt::Display;
+
+use farleaf::Error;
+use indicatif::ProgressBar;
+
+use crate::failure::tell;
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::count;
+use crate::records::{Source, StringRecords, WordRecord};
+use crate::watch::Watched;
+
+/// Records between two looks at the clock and the signals.
+const PROGRESS_RECORD_COUNT: usize = 256;
+
+/// Bytes of a key that are shown.
+const SHOWN_SIZE_BYTES_MAX: usize = 64;
+
+/// Records in the order in which they are written.
+pub(super) trait InOrder: Sync {
+    fn count(&self) -> usize;
+
+    /// The key of one, for people.
+    fn shown_key(&self, index: usize) -> Option<String>;
+}
+
+impl InOrder for [WordRecord] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn shown_key(&self, index: usize) -> Option<String> {
+        Some(self.get(index)?.key.to_string())
+    }
+}
+
+impl InOrder for StringRecords {
+    fn count(&self) -> usize {
+        Self::count(self)
+    }
+
+    fn shown_key(&self, index: usize) -> Option<String> {
+        let (key, _) = self.get(index)?;
+        Some(match key.get(..SHOWN_SIZE_BYTES_MAX) {
+            Some(beginning) => format!("'{}...'", farleaf::key::text::escape(beginning)),
+            None => format!("'{}'", farleaf::key::text::escape(key)),
+        })
+    }
+}
+
+/// How far a load of single records came.
+pub(super) struct Stopped {
+    pub(super) written_count: usize,
+    pub(super) why: anyhow::Error,
+}
+
+/// Records of a file, and the table that they go to.
+pub(super) struct Writing<'a, R: ?Sized> {
+    pub(super) source: &'a Source,
+    pub(super) name: &'a str,
+    pub(super) records: &'a R,
+}
+
+impl<R: InOrder + ?Sized> Writing<'_, R> {
+    /// Puts one record after the other; `put` tells whether the key was there before. Yields how
+    /// many were.
+    pub(super) fn run(
+        &self,
+        put: impl FnMut(usize) -> Result<bool, Error>,
+    ) -> anyhow::Result<usize> {
+        let bar = count_bar("writing", self.records.count() as u64);
+        let written = self.write_each(put, &bar);
+        bar.finish_and_clear();
+        written.map_err(|stopped| self.partly_loaded(stopped))
+    }
+
+    /// Says that all of them are in the table.
+    pub(super) fn tell_written(&self, updated_count: usize) -> anyhow::Result<()> {
+        let record_count = self.records.count();
+        print(format_args!(
+            "wrote {} records of {} into table '{}', which had records: {} inserted, {} updated\n",
+            count(record_count as u64),
+            self.source,
+            self.name,
+            count((record_count - updated_count) as u64),
+            count(updated_count as u64),
+        ))
+    }
+
+    /// SIGINT and SIGTERM stop it between two records, or while it waits for another client.
+    fn write_each(
+        &self,
+        mut put: impl FnMut(usize) -> Result<bool, Error>,
+        bar: &ProgressBar,
+    ) -> Result<usize, Stopped> {
+        let watched = Watched::new().map_err(|error| Stopped {
+            written_count: 0,
+            why: error.into(),
+        })?;
+        let interrupted = |written_count| Stopped {
+            written_count,
+            why: anyhow::anyhow!("interrupted"),
+        };
+        tracing::info!("the table has records: writing record by record");
+        let work = || {
+            let mut updated_count = 0;
+            for written_count in 0..self.records.count() {
+                if written_count % PROGRESS_RECORD_COUNT == 0 {
+                    bar.set_position(written_count as u64);
+                }
+                if watched.note(written_count) {
+                    return Err(interrupted(written_count));
+                }
+                match put(written_count) {
+                    Ok(was_present) => updated_count += usize::from(was_present),
+                    Err(error) => {
+                        return Err(Stopped {
+                            written_count,
+                            why: error.into(),
+                        });
+                    }
+                }
+            }
+            Ok(updated_count)
+        };
+        let tell_waiting = |written_count: usize| {
+            let key = self.records.shown_key(written_count).unwrap_or_default();
+            tracing::warn!(
+                "waiting at key {key} of table '{}' for another client, which holds its leaf: is \
+                 one of them stopped?",
+                self.name
+            );
+        };
+        let give_up = |written_count| {
+            bar.finish_and_clear();
+            tell(&self.partly_loaded(interrupted(written_count)));
+            // Nothing is held by who waits, and its session is swept.
+            std::process::exit(1);
+        };
+        watched.run(work, tell_waiting, give_up)
+    }
+
+    pub(super) fn partly_loaded(&self, stopped: Stopped) -> anyhow::Error {
+        let (written, all) = (stopped.written_count, self.records.count());
+        let last = written
+            .checked_sub(1)
+            .map(|last| self.records.shown_key(last));
+        let which = which_are_written(last.flatten(), self.records.shown_key(written));
+        stopped.why.context(format!(
+            "only {} of {} records of {} were written into table '{}' ({which}); loading the file \
+             again begins with the first",
+            count(written as u64),
+            count(all as u64),
+            self.source,
+            self.name,
+        ))
+    }
+}
+
+fn which_are_written(last: Option<impl Display>, next: Option<impl Display>) -> String {
+    match (last, next) {
+        (Some(last), Some(next)) => format!("the keys up to {last} were, {next} perhaps"),
+        (None, Some(next)) => format!("key {next} perhaps was"),
+        (_, None) => "all of them".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{FileFormat, Input, read_words};
+
+    fn input_of(content: &str) -> (tempfile::TempDir, Source) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("records");
+        std::fs::write(&path, content).expect("a file");
+        (folder, Source::File(path))
+    }
+
+    /// What is said of a load that stopped there.
+    fn told<R: InOrder + ?Sized>(written_count: usize, records: &R) -> String {
+        let writing = Writing {
+            source: &Source::Stdin,
+            name: "t",
+            records,
+        };
+        let why = anyhow::anyhow!("the table 't' was dropped");
+        let stopped = Stopped { written_count, why };
+        format!("{:#}", writing.partly_loaded(stopped))
+    }
+
+    /// Promise: a load that stops half way says how many of how many records were written, up to
+    /// which key, and why, also when it stopped at the first record.
+    #[test]
+    fn a_load_that_stops_says_how_far_it_came() {
+        let (_folder, source) = input_of("1\n2\n3\n5\n");
+        let mut input = Input::open(&source, &ProgressBar::hidden()).expect("open");
+        let words = read_words(&mut input, FileFormat::Tsv, false).expect("records");
+        let half = told(2, &words[..]);
+        assert!(half.contains("only 2 of 4 records of stdin"), "{half}");
+        assert!(
+            half.contains("(the keys up to 2 were, 3 perhaps)"),
+            "{half}"
+        );
+        assert!(
+            half.contains("begins with the first: the table 't' was dropped"),
+            "{half}"
+        );
+        let none = told(0, &words[..]);
+        assert!(none.contains("only 0 of 4 records of stdin"), "{none}");
+        assert!(none.contains("(key 1 perhaps was)"), "{none}");
+    }
+
+    /// Promise: keys of bytes are told so that a terminal can take them, and cut when long.
+    #[test]
+    fn keys_of_bytes_are_told_short() {
+        let long = "k".repeat(100);
+        let (_folder, source) = input_of(&format!("a\\n\t\n{long}\t\n"));
+        let mut input = Input::open(&source, &ProgressBar::hidden()).expect("open");
+        let strings = StringRecords::read(&mut input, FileFormat::Tsv).expect("records");
+        let half = told(1, &strings);
+        let shown = format!("(the keys up to 'a\\n' were, '{}...' perhaps)", &long[..64]);
+        assert!(half.contains(&shown), "{half}");
+    }
+}

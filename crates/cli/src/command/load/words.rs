@@ -1,0 +1,114 @@
+//! Records of words into a table, of one pool or over several.
+
+use anyhow::Context;
+use farleaf::{ErrorKind, LoadError, PartitionError};
+
+use super::Target;
+use super::each::Writing;
+use super::served::check_pool_served;
+use crate::command::target::{Sessions, WordTable};
+use crate::output::print;
+use crate::progress::count_bar;
+use crate::quantity::count;
+use crate::records::{Source, WordRecord};
+
+/// Loads an empty table at once, or writes the records into one that has records already.
+pub(super) fn load(
+    source: &Source,
+    sessions: &Sessions,
+    target: &Target<WordTable>,
+    records: &[WordRecord],
+) -> anyhow::Result<()> {
+    let table = &target.table;
+    let name = table.name();
+    let first = table.range(0..=u64::MAX).next().transpose();
+    let is_empty = first.with_context(|| target.nothing_loaded())?.is_none();
+    if is_empty && load_at_once(source, sessions, target, records)? {
+        return Ok(());
+    }
+    let writing = Writing {
+        source,
+        name,
+        records,
+    };
+    let updated_count = writing.run(|index| {
+        let WordRecord { key, value, .. } = records[index];
+        Ok(table.put(key, value)?.is_some())
+    })?;
+    check_served(sessions, target, records)?;
+    writing.tell_written(updated_count)
+}
+
+/// `false` if the table cannot be loaded at once, because it had records once.
+fn load_at_once(
+    source: &Source,
+    sessions: &Sessions,
+    target: &Target<WordTable>,
+    records: &[WordRecord],
+) -> anyhow::Result<bool> {
+    let table = &target.table;
+    let bar = count_bar("loading", records.len() as u64);
+    let pairs = records.iter().map(|record| (record.key, record.value));
+    let loaded = table.bulk_load(pairs, |record_count| bar.set_position(record_count));
+    bar.finish_and_clear();
+    let error = match loaded {
+        Ok(summary) => {
+            check_served(sessions, target, records)?;
+            print(format_args!(
+                "loaded {} records of {source} into table '{}' (leaves {}, models {})\n",
+                count(summary.record_count),
+                table.name(),
+                count(summary.leaf_count),
+                count(summary.model_count)
+            ))?;
+            return Ok(true);
+        }
+        Err(error) => error,
+    };
+    let is_untouched = !matches!(
+        error.kind_in_pool(),
+        ErrorKind::Load(LoadError::TableNotEmpty)
+    );
+    if matches!(
+        error.kind(),
+        ErrorKind::Partition(PartitionError::PartlyLoaded { .. })
+    ) && is_untouched
+    {
+        // It says which parts are loaded.
+        return Err(error.into());
+    }
+    let told = match error.kind_in_pool() {
+        ErrorKind::Load(LoadError::TableNotEmpty) => return Ok(false),
+        ErrorKind::Fabric(_) if matches!(table, WordTable::Parts(_)) => {
+            "the load was cut off: of that part, all records are in the table or none, and those \
+             behind it are as they were; `farleaf stats` tells which"
+                .to_owned()
+        }
+        ErrorKind::Fabric(_) => {
+            "the load was cut off: all records are in the table, or none; `farleaf stats` tells which"
+                .to_owned()
+        }
+        ErrorKind::TableDropped { .. } => "nothing was loaded".to_owned(),
+        _ => target.nothing_loaded(),
+    };
+    Err(anyhow::Error::new(error).context(told))
+}
+
+/// Of several pools, those that got some of them.
+fn check_served(
+    sessions: &Sessions,
+    target: &Target<WordTable>,
+    records: &[WordRecord],
+) -> anyhow::Result<()> {
+    let pools = sessions.pools().into_iter().enumerate();
+    // What has got none of them may end as it likes (O7).
+    let has_some = |number: usize| match &target.table {
+        WordTable::One(_) => true,
+        WordTable::Parts(table) => {
+            let range = table.info().bounds.range(number);
+            records.iter().any(|record| range.contains(&record.key))
+        }
+    };
+    let mut pools = pools.filter(|(number, _)| has_some(*number));
+    pools.try_for_each(|(_, pool)| check_pool_served(pool))
+}

@@ -1,0 +1,71 @@
+//! A record as a line with an object: `{"key":...,"value":...}`.
+//!
+//! Of words both are numbers. Of bytes each is a string, or hexadecimal as `key_hex` or
+//! `value_hex`, as a string in JSON cannot hold what is no UTF-8.
+
+use farleaf::key::text::from_hex;
+use serde::Deserialize;
+
+use super::LineFault;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WordObject {
+    key: u64,
+    value: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StringObject {
+    key: Option<String>,
+    key_hex: Option<String>,
+    value: Option<String>,
+    value_hex: Option<String>,
+}
+
+/// Key and value of words.
+pub(super) fn parse_words(content: &[u8]) -> Result<(u64, u64), LineFault> {
+    // A string that is not closed ends with the line, not with a line feed in it.
+    let content = content.trim_ascii_end();
+    let WordObject { key, value } = serde_json::from_slice(content).map_err(|it| bad_json(&it))?;
+    Ok((key, value))
+}
+
+/// Key and value of byte strings.
+pub(super) fn parse_strings(content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), LineFault> {
+    let text = str::from_utf8(content).map_err(|error| LineFault::JsonNotUtf8 {
+        index: error.valid_up_to(),
+    })?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    let object: StringObject = serde_json::from_str(text).map_err(|it| bad_json(&it))?;
+    let key = bytes_of(["key", "key_hex"], object.key, object.key_hex)?;
+    let value = bytes_of(["value", "value_hex"], object.value, object.value_hex)?;
+    Ok((key, value))
+}
+
+fn bytes_of(
+    [name, hex_name]: [&'static str; 2],
+    text: Option<String>,
+    hex: Option<String>,
+) -> Result<Vec<u8>, LineFault> {
+    match (text, hex) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(hex)) => from_hex(&hex).map_err(|error| LineFault::BadText {
+            role: hex_name,
+            error,
+        }),
+        (None, None) => Err(LineFault::NeitherField(name)),
+        (Some(_), Some(_)) => Err(LineFault::BothFields(name)),
+    }
+}
+
+/// Without the line, which is 1 always, and another one in the file.
+fn bad_json(error: &serde_json::Error) -> LineFault {
+    let told = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    LineFault::BadJson(match told.strip_suffix(&place) {
+        Some(what) => format!("{what}, at byte {}", error.column()),
+        None => told,
+    })
+}

@@ -1,0 +1,280 @@
+//! Records of byte strings.
+
+use farleaf::key::text::escape;
+use farleaf::key::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+
+use super::json::parse_strings;
+use super::tsv::parse_line;
+use super::{FileFormat, Input, LineFault, RecordsError};
+
+/// Bytes of a line that are held in memory: an escaped byte has four characters, in JSON six.
+const LINE_SIZE_BYTES_MAX: usize = 6 * (KEY_SIZE_BYTES_MAX + VALUE_SIZE_BYTES_MAX) + 64;
+
+/// Records of a file, ascending by key. Their bytes, and 24 for each record.
+#[derive(Debug, Default)]
+pub(crate) struct StringRecords {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Where a record lies among the bytes, the value behind the key, and where it stood in the file.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: usize,
+    /// Counted from 1.
+    line: u64,
+    key_size_bytes: u32,
+    value_size_bytes: u32,
+}
+
+impl StringRecords {
+    /// Reads all records.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in the order of the file; a key that is there twice only if
+    /// nothing else is.
+    pub(crate) fn read(input: &mut Input<'_>, format: FileFormat) -> Result<Self, RecordsError> {
+        let mut records = Self::default();
+        let mut content = Vec::new();
+        while input.next_line(&mut content, LINE_SIZE_BYTES_MAX)? {
+            let added = records.add(&content, format, input.line);
+            added.map_err(|fault| input.bad_line(&content, fault))?;
+        }
+        if records.places.is_empty() {
+            return Err(input.empty(match format {
+                FileFormat::Tsv => "a key, a tab and a value",
+                FileFormat::Json => "an object with a key and a value",
+            }));
+        }
+        records.sort();
+        match records.twice() {
+            Some((key, lines)) => Err(input.twice(format!("'{}'", escape(key)), lines)),
+            None => Ok(records),
+        }
+    }
+
+    fn add(&mut self, content: &[u8], format: FileFormat, line: u64) -> Result<(), LineFault> {
+        if content.len() > LINE_SIZE_BYTES_MAX {
+            let size_bytes_max = LINE_SIZE_BYTES_MAX;
+            return Err(LineFault::TooLong { size_bytes_max });
+        }
+        let (key, value) = match format {
+            FileFormat::Tsv => parse_line(content)?,
+            FileFormat::Json => parse_strings(content)?,
+        };
+        let (key_size_bytes, value_size_bytes) = (key.len(), value.len());
+        if key_size_bytes > KEY_SIZE_BYTES_MAX {
+            let size_bytes = key_size_bytes;
+            return Err(LineFault::KeyTooLong { size_bytes });
+        }
+        if value_size_bytes > VALUE_SIZE_BYTES_MAX {
+            let size_bytes = value_size_bytes;
+            return Err(LineFault::ValueTooLong { size_bytes });
+        }
+        self.places.push(Place {
+            start: self.bytes.len(),
+            line,
+            key_size_bytes: key_size_bytes as u32,
+            value_size_bytes: value_size_bytes as u32,
+        });
+        self.bytes.extend_from_slice(&key);
+        self.bytes.extend_from_slice(&value);
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let Self { bytes, places } = self;
+        if !places.is_sorted_by(|one, next| key_at(bytes, *one) <= key_at(bytes, *next)) {
+            places.sort_unstable_by(|one, other| {
+                let keys = key_at(bytes, *one).cmp(key_at(bytes, *other));
+                keys.then(one.line.cmp(&other.line))
+            });
+        }
+    }
+
+    /// The earliest key that is there twice, and on which lines.
+    fn twice(&self) -> Option<(&[u8], [u64; 2])> {
+        let key = |place| key_at(&self.bytes, place);
+        let pairs = self.places.windows(2);
+        let twice = pairs.filter(|pair| key(pair[0]) == key(pair[1]));
+        let pair = twice.min_by_key(|pair| pair[1].line)?;
+        Some((key(pair[0]), [pair[0].line, pair[1].line]))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Key and value of one, in the order of the keys; `None` behind the last.
+    pub(crate) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let place = *self.places.get(index)?;
+        let end = place.start + (place.key_size_bytes + place.value_size_bytes) as usize;
+        let record = &self.bytes[place.start..end];
+        Some(record.split_at(place.key_size_bytes as usize))
+    }
+
+    /// All of them, ascending by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        (0..self.count()).filter_map(|index| self.get(index))
+    }
+}
+
+fn key_at(bytes: &[u8], place: Place) -> &[u8] {
+    &bytes[place.start..][..place.key_size_bytes as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::ProgressBar;
+
+    use super::super::Source;
+    use super::*;
+    use crate::table_options::KindName;
+
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn read(content: &[u8], format: FileFormat) -> Result<Pairs, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("records");
+        std::fs::write(&path, content).expect("a file");
+        let source = Source::File(path);
+        let input = Input::open(&source, &ProgressBar::hidden());
+        let mut input = input.map_err(|error| error.to_string())?;
+        let records = StringRecords::read(&mut input, format).map_err(|it| it.to_string())?;
+        let owned = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
+        Ok(records.iter().map(owned).collect())
+    }
+
+    /// Promise: keys and values are what stands for them, empty ones and those with escapes too, in
+    /// the order of their bytes, whatever the order and the line ends of the file.
+    #[test]
+    fn both_formats_are_read() {
+        let records = [
+            (&b""[..], &b""[..]),
+            (b"\x00\xff\t\n\\", b"\xc3"),
+            (b"b", "é ".as_bytes()),
+        ];
+        let records = records.map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let tsv = "b\té \r\n\t\n\\x00\\xfF\\t\\n\\\\\t\\xc3".as_bytes();
+        assert_eq!(read(tsv, FileFormat::Tsv).unwrap(), records);
+        let json = concat!(
+            r#"{"value":"\u00e9 ", "key":"b"}"#,
+            "\r\n",
+            r#"{"key_hex":"","value":""}"#,
+            "\n",
+            r#"{"key_hex":"00Ff090a5c","value_hex":"c3"}"#
+        );
+        assert_eq!(read(json.as_bytes(), FileFormat::Json).unwrap(), records);
+    }
+
+    fn assert_told(format: FileFormat, content: &[u8], told: &str) {
+        let error = read(content, format).expect_err("a bad line");
+        assert!(error.contains(told) && error.len() < 400, "{told}: {error}");
+    }
+
+    /// Promise: the first line that is no record is named, with what is wrong and where in it.
+    #[test]
+    fn the_first_bad_line_is_named() {
+        let long_key = format!("a\tb\n{}\tv\n", "k".repeat(KEY_SIZE_BYTES_MAX + 1));
+        for (content, told) in [
+            (
+                &b"a\tb\nalone\n"[..],
+                "records:2: 'alone' is no record: there is no tab",
+            ),
+            (b"{\"key\":1}\n", "--format json reads objects"),
+            (
+                b"a\tb\n\nc\td\n",
+                "records:2: '' is no record: there is no tab",
+            ),
+            (b"a\tb\tc\n", "more than one tab in it"),
+            (b"a\xff\tb\n", "byte 2 of it is no UTF-8"),
+            (
+                b"C:\\d\tb\n",
+                "its key stands for no bytes: character 4: no escape is called",
+            ),
+            (
+                b"a\tb\\\n",
+                "its value stands for no bytes: character 3: the text ends",
+            ),
+            (long_key.as_bytes(), "records:2: 'kkk"),
+            (long_key.as_bytes(), "its key has 4097 bytes"),
+            (b"", "has no records: a line is a key, a tab and a value"),
+        ] {
+            assert_told(FileFormat::Tsv, content, told);
+        }
+    }
+
+    /// Promise: the same of objects.
+    #[test]
+    fn the_first_bad_object_is_named() {
+        for (content, told) in [
+            (
+                &b"{\"key\":\"a\"}\n"[..],
+                "it has neither value nor value_hex",
+            ),
+            (
+                b"{\"key\":\"a\",\"key_hex\":\"61\",\"value\":\"\"}\n",
+                "both key and key_hex",
+            ),
+            (
+                b"{\"key_hex\":\"6\",\"value\":\"\"}\n",
+                "its key_hex stands for no bytes: character 2: a digit is missing",
+            ),
+            (b"{\"key\":1,\"value\":\"\"}\n", "invalid type: integer `1`"),
+            (b"{\"key\":\"a\",\"val\":\"\"}\n", "unknown field `val`"),
+            (b"{\"key\":\"a\n", "it is no object with a key and a value"),
+            (b"{\"key\":\"\\ud800\",\"value\":\"\"}\n", "it is no object"),
+            (b"{\"key\":\"\xff\",\"value\":\"\"}\n", "goes into key_hex"),
+            (b"\n", "records:1: ''"),
+            (b"", "has no records: a line is an object"),
+        ] {
+            assert_told(FileFormat::Json, content, told);
+        }
+    }
+
+    /// Promise: a key that is there twice, however it is written, is an error with both lines.
+    #[test]
+    fn a_key_there_twice_names_both_lines() {
+        let error = read(b"b\t1\na\t1\nc\t\n\\x62\t2\n", FileFormat::Tsv).expect_err("twice");
+        assert!(
+            error.contains("records:4: key 'b' is on line 1 already"),
+            "{error}"
+        );
+    }
+
+    /// Promise: the first line tells numbers from strings, and is still read.
+    #[test]
+    fn the_first_line_tells_the_kind() {
+        let (words, bytes) = (KindName::Words, KindName::Bytes);
+        for (format, content, kind, line_count) in [
+            (FileFormat::Tsv, &b"7\t5\n8\tx\n"[..], words, 2),
+            (FileFormat::Tsv, b"7\n", words, 1),
+            (FileFormat::Tsv, b"007\n", words, 1),
+            (FileFormat::Tsv, b"7,5", words, 1),
+            (FileFormat::Tsv, b"007\t5\n", bytes, 1),
+            (FileFormat::Tsv, b"7\tx\n8\t9\n", bytes, 2),
+            (FileFormat::Tsv, b"-7\t1\n", bytes, 1),
+            (FileFormat::Tsv, b"", bytes, 0),
+            (FileFormat::Json, b"{\"value\":1,\"key\":7}\n", words, 1),
+            (
+                FileFormat::Json,
+                b"{\"key\":\"7\",\"value\":\"1\"}\n",
+                bytes,
+                1,
+            ),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("records");
+            std::fs::write(&path, content).expect("a file");
+            let source = Source::File(path);
+            let mut input = Input::open(&source, &ProgressBar::hidden()).expect("open");
+            assert_eq!(input.kind(format).expect("read"), kind, "{content:?}");
+            let (mut read, mut line) = (Vec::new(), Vec::new());
+            while input.next_line(&mut line, 100).expect("read") {
+                read.extend_from_slice(&line);
+            }
+            assert_eq!((&read[..], input.line), (content, line_count));
+        }
+    }
+}

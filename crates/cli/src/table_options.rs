@@ -1,0 +1,257 @@
+//! How a table is made: the options of `table create` and `load --create`.
+//!
+//! There are two kinds of tables, and some options are of one kind only. Such an option says which
+//! kind is meant, if `--kind` does not; one of the other kind is refused.
+
+use clap::{Args, ValueEnum};
+use farleaf::{LayerKind, PageOptions, TableKind, TableOptions};
+
+use crate::failure::BadArgument;
+use crate::quantity::{parse_key, parse_size};
+
+/// What a table's keys and values are. (The variants have no help of their own, which would make
+/// every command's help long.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindName {
+    Bytes,
+    Words,
+}
+
+impl KindName {
+    /// As `--kind` takes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Words => "words",
+        }
+    }
+}
+
+/// How a table is made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TableOptionArguments {
+    /// What keys and values are: `bytes`, strings of bytes; or `words`, whole numbers of 64 bits
+    /// [default: bytes; with --slots, --bounds, an --index but `learned` or several pools, words;
+    /// `load`: as the file's first line is]
+    #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
+    pub(crate) kind: Option<KindName>,
+
+    /// Of words: records that a leaf can hold, 8, 12 or 16 [default: 8]
+    #[arg(long, value_parser = parse_slots, allow_negative_numbers = true)]
+    pub(crate) slots: Option<u64>,
+
+    /// Search layer: `learned`; of words also `rolex` as in its paper; a tree: `rf-tree`, `fg`,
+    /// `sherman` or `cell`; `xstore`: models that the memory node trains, which executes writes;
+    /// `rpc`: none, the memory node holds the records itself and every operation is a call
+    #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
+    pub(crate) index: LayerKind,
+
+    /// Of bytes: size of a page, 512, 1024 or 2048 bytes [default: 1024]
+    #[arg(long, value_name = "SIZE", value_parser = parse_page_size)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) page_size: Option<u64>,
+
+    /// Of bytes: the largest value that lies in a page and comes with its key, where a larger one
+    /// takes a round trip more; up to 224, 544 or 1184 bytes, as pages are [default: 128]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
+    pub(crate) inline_value: Option<u64>,
+
+    /// How full `load` makes leaves or pages, in percent, from 25 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = TableOptions::default().fill_percent)]
+    #[arg(value_parser = parse_fill, allow_negative_numbers = true)]
+    pub(crate) fill: u8,
+
+    /// Error bound of the models in keys, from 0.5 to 1024
+    #[arg(long, value_name = "KEYS", default_value_t = TableOptions::default().epsilon_keys)]
+    #[arg(value_parser = parse_epsilon, allow_negative_numbers = true)]
+    pub(crate) epsilon: f64,
+}
+
+/// How a table over several pools is cut.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BoundsArgument {
+    /// Of a table over several pools (`--pool A,B`), the first key of each part but the first, one
+    /// fewer than pools [default: as many keys in each part; `load`: as many of the records]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = parse_key)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) bounds: Option<Vec<u64>>,
+}
+
+impl TableOptionArguments {
+    /// The kind that `--kind` or the other options say; `None`: none of them does. `pool_count` is
+    /// how many pools the table is to be over.
+    ///
+    /// # Errors
+    /// Options of both kinds are given.
+    pub(crate) fn kind(&self, pool_count: usize) -> Result<Option<KindName>, BadArgument> {
+        let of_words = self.sign_of_words(pool_count);
+        let of_bytes = self.sign_of_bytes();
+        match (self.kind, of_words, of_bytes) {
+            (Some(KindName::Bytes), Some(sign), _) => Err(BadArgument(format!(
+                "{sign} cannot be used with --kind bytes: only tables of words have that; leave it \
+                 out, or take --kind words"
+            ))),
+            (Some(KindName::Words), _, Some(sign)) => Err(BadArgument(format!(
+                "{sign} cannot be used with --kind words: only tables of bytes have pages; leave \
+                 it out, or take --kind bytes"
+            ))),
+            (None, Some(words), Some(bytes)) => Err(BadArgument(format!(
+                "{bytes} cannot be used with {words}: tables of bytes have the one, tables of \
+                 words the other; leave one out"
+            ))),
+            (Some(kind), _, _) => Ok(Some(kind)),
+            (None, Some(_), None) => Ok(Some(KindName::Words)),
+            (None, None, Some(_)) => Ok(Some(KindName::Bytes)),
+            (None, None, None) => Ok(None),
+        }
+    }
+
+    /// What is given that only tables of words have. Bounds are for several pools only.
+    fn sign_of_words(&self, pool_count: usize) -> Option<String> {
+        if self.slots.is_some() {
+            Some("--slots".to_owned())
+        } else if self.index != TableOptions::default().layer {
+            Some(format!("--index {}", self.index))
+        } else if pool_count > 1 {
+            Some("a --pool of several".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// What is given that only tables of bytes have.
+    fn sign_of_bytes(&self) -> Option<&'static str> {
+        if self.page_size.is_some() {
+            Some("--page-size")
+        } else if self.inline_value.is_some() {
+            Some("--inline-value")
+        } else {
+            None
+        }
+    }
+
+    /// The options of a table of this kind.
+    pub(crate) fn of_kind(&self, kind: KindName) -> TableOptions {
+        let defaults = TableOptions::default();
+        let pages = PageOptions::default();
+        TableOptions {
+            kind: match kind {
+                KindName::Words => TableKind::Words,
+                KindName::Bytes => TableKind::Bytes(PageOptions {
+                    page_size_bytes: self.page_size.unwrap_or(pages.page_size_bytes),
+                    inline_value_size_bytes: self
+                        .inline_value
+                        .unwrap_or(pages.inline_value_size_bytes),
+                }),
+            },
+            slots: self.slots.unwrap_or(defaults.slots),
+            layer: self.index,
+            fill_percent: self.fill,
+            epsilon_keys: self.epsilon,
+        }
+    }
+}
+
+pub(crate) fn parse_slots(text: &str) -> Result<u64, &'static str> {
+    match text.parse() {
+        Ok(slots @ (8 | 12 | 16)) => Ok(slots),
+        _ => Err("a leaf has 8, 12 or 16 slots"),
+    }
+}
+
+fn parse_page_size(text: &str) -> Result<u64, &'static str> {
+    match parse_size(text) {
+        Ok(size_bytes @ (512 | 1024 | 2048)) => Ok(size_bytes),
+        _ => Err("a page has 512, 1024 or 2048 bytes"),
+    }
+}
+
+pub(crate) fn parse_fill(text: &str) -> Result<u8, &'static str> {
+    match text.parse() {
+        Ok(fill @ 25..=100) => Ok(fill),
+        _ => Err("leaves are filled to 25 to 100 percent"),
+    }
+}
+
+pub(crate) fn parse_epsilon(text: &str) -> Result<f64, &'static str> {
+    match text.parse() {
+        Ok(epsilon) if (0.5..=1024.0).contains(&epsilon) => Ok(epsilon),
+        _ => Err("an error bound is a number of keys from 0.5 to 1024"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: TableOptionArguments,
+    }
+
+    fn options(words: &[&str]) -> TableOptionArguments {
+        let words = [&["create"], words].concat();
+        Line::try_parse_from(words).expect("valid").options
+    }
+
+    /// Promise: without options a table is made as the library makes it, of either kind.
+    #[test]
+    fn default_options_are_the_library_s() {
+        let options = options(&[]);
+        assert_eq!(options.of_kind(KindName::Words), TableOptions::default());
+        assert_eq!(options.of_kind(KindName::Bytes), TableOptions::bytes());
+    }
+
+    /// Promise: the kind is the one that is given, or the one that has what is given; what only the
+    /// other kind has is refused by its name.
+    #[test]
+    fn options_tell_the_kind() {
+        let kind = |words: &[&str], pool_count| options(words).kind(pool_count);
+        let told = |words: &[&str], pool_count| kind(words, pool_count).expect("it fits");
+        assert_eq!(told(&[], 1), None);
+        assert_eq!(told(&["--fill", "50", "--epsilon", "4"], 1), None);
+        assert_eq!(told(&["--index", "learned"], 1), None);
+        for words in [&["--slots", "12"][..], &["--index", "rolex"]] {
+            assert_eq!(told(words, 1), Some(KindName::Words));
+        }
+        assert_eq!(told(&[], 2), Some(KindName::Words));
+        for bytes in [&["--page-size", "2048"][..], &["--inline-value", "0"]] {
+            assert_eq!(told(bytes, 1), Some(KindName::Bytes));
+        }
+        assert_eq!(told(&["--kind", "words"], 1), Some(KindName::Words));
+        for (words, pool_count, sign) in [
+            (
+                &["--kind", "bytes", "--slots", "8"][..],
+                1,
+                "--slots cannot",
+            ),
+            (
+                &["--kind", "bytes", "--index", "fg"],
+                1,
+                "--index fg cannot",
+            ),
+            (&["--kind", "bytes"], 2, "a --pool of several cannot"),
+            (
+                &["--kind", "words", "--page-size", "512"],
+                1,
+                "--page-size cannot",
+            ),
+            (
+                &["--slots", "8", "--inline-value", "9"],
+                1,
+                "--inline-value cannot be used with --slots",
+            ),
+        ] {
+            let error = kind(words, pool_count)
+                .expect_err("they do not fit")
+                .to_string();
+            assert!(
+                error.starts_with(sign) && error.contains("leave"),
+                "{error}"
+            );
+        }
+    }
+}

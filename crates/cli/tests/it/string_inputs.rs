@@ -1,0 +1,214 @@
+//! Bad input about tables of byte strings, and about tables of the wrong kind; `bad_inputs` has how
+//! it is judged.
+
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
+
+use crate::bad_inputs::{Case, case, check};
+use crate::pool::Place;
+
+/// What no pool is needed for to refuse.
+#[rustfmt::skip]
+const ARGUMENTS: &[Case] = &[
+    case(&["table", "create", "t", "--kind", "strings"], 2, &["'strings'", "--kind"]),
+    case(&["table", "create", "t", "--page-size", "4096"], 2, &["'4096'", "--page-size", "512, 1024 or 2048"]),
+    case(&["table", "create", "t", "--inline-value", "-1"], 2, &["'-1'", "--inline-value", "expected a size"]),
+    case(&["table", "create", "t", "--kind", "bytes", "--slots", "8"], 2, &["--slots cannot be used with --kind bytes", "take --kind words"]),
+    case(&["table", "create", "t", "--kind", "bytes", "--index", "rolex"], 2, &["--index rolex cannot be used with --kind bytes"]),
+    case(&["table", "create", "t", "--kind", "words", "--page-size", "512"], 2, &["--page-size cannot be used with --kind words", "take --kind bytes"]),
+    case(&["table", "create", "t", "--slots", "8", "--inline-value", "64"], 2, &["--inline-value cannot be used with --slots", "leave one out"]),
+    case(&["--pool", "shm:a,shm:b", "table", "create", "t", "--kind", "bytes"], 2, &["a --pool of several cannot be used with --kind bytes"]),
+    case(&["load", "f", "--kind", "bytes"], 2, &["--kind cannot be used without --create", "keeps"]),
+    case(&["load", "f", "--page-size", "512"], 2, &["--page-size cannot be used without --create"]),
+    case(&["load", "f", "--inline-value", "9"], 2, &["--inline-value cannot be used without --create"]),
+    case(&["load", "f", "--format", "xml"], 2, &["'xml'", "--format"]),
+    case(&["dump", "--format", "csv"], 2, &["'csv'", "--format"]),
+    case(&["get", "--raw", "a", "b"], 2, &["--raw writes one value", "name one key"]),
+    case(&["get", "--raw", "a", "--output", "json"], 2, &["--raw", "--output"]),
+    case(&["get", "--hex", "--escaped", "61"], 2, &["--hex", "--escaped"]),
+    case(&["put", "a", "b", "--value-file", "f"], 2, &["<VALUE>", "--value-file"]),
+    case(&["scan", "--prefix", "a", "--to", "b"], 2, &["--prefix", "--to"]),
+    case(&["scan", "a", "--from", "b"], 2, &["FROM", "--from"]),
+    case(&["del"], 2, &["<KEY>"]),
+    case(&["del", "a", "--prefix", "b"], 2, &["KEY", "--prefix"]),
+];
+
+/// The pool has a table `w` of words and a table `b` of bytes, both empty.
+#[rustfmt::skip]
+const KINDS: &[Case] = &[
+    case(&["get", "18446744073709551616", "-t", "w"], 2, &["'18446744073709551616' is no key of table 'w'", "to 18446744073709551615"]),
+    case(&["get", "-1", "-t", "w"], 2, &["'-1' is no key of table 'w'", "whole number from 0"]),
+    case(&["get", "one", "-t", "w"], 2, &["'one' is no key of table 'w', which has kind words"]),
+    case(&["put", "1", "-2", "-t", "w"], 2, &["'-2' is no value of table 'w'", "whole number from 0"]),
+    case(&["del", "1", "two", "-t", "w"], 2, &["'two' is no key of table 'w'"]),
+    case(&["scan", "--from", "5", "--to", "4", "-t", "w"], 2, &["--from 5 is above --to 4"]),
+    case(&["get", "--hex", "61", "-t", "w"], 2, &["--hex cannot be used with table 'w'", "kind words"]),
+    case(&["put", "--escaped", "1", "2", "-t", "w"], 2, &["--escaped cannot be used with table 'w'"]),
+    case(&["get", "--raw", "1", "-t", "w"], 2, &["--raw cannot be used with table 'w'"]),
+    case(&["put", "1", "--value-file", "two.txt", "-t", "w"], 2, &["--value-file cannot be used with table 'w'"]),
+    case(&["scan", "--prefix", "1", "-t", "w"], 2, &["--prefix cannot be used with table 'w'"]),
+    case(&["scan", "--reverse", "-t", "w"], 2, &["--reverse cannot be used with table 'w'"]),
+    case(&["del", "--prefix", "1", "-t", "w"], 2, &["--prefix cannot be used with table 'w'"]),
+    case(&["get", "--hex", "6", "-t", "b"], 2, &["key '6' cannot be read as --hex", "character 2: a digit is missing"]),
+    case(&["put", "--hex", "61", "6g", "-t", "b"], 2, &["value '6g' cannot be read as --hex", "character 2: 'g' is no hexadecimal digit"]),
+    case(&["put", "--escaped", "a\\q", "v", "-t", "b"], 2, &["cannot be read as --escaped", "character 3: no escape is called \\q"]),
+    case(&["scan", "--escaped", "--prefix", "a\\", "-t", "b"], 2, &["prefix 'a\\\\' cannot be read as --escaped", "ends within an escape"]),
+    case(&["scan", "--from", "b", "--to", "a", "-t", "b"], 2, &["--from b is above --to a"]),
+    case(&["del", "--prefix", "", "-t", "b"], 2, &["--prefix is empty", "farleaf table drop b"]),
+    case(&["put", "k", "--value-file", "none.bin", "-t", "b"], 1, &["cannot open none.bin", "No such file"]),
+    case(&["put", "k", "--value-file", "folder", "-t", "b"], 1, &["cannot read folder", "directory"]),
+    case(&["put", "k", "--value-file", "large.bin", "-t", "b"], 2, &["the value in large.bin has more than 67108864 bytes", "cut it"]),
+    case(&["table", "create", "t", "--page-size", "512", "--inline-value", "300"], 2, &["inline value size is 300 bytes", "512 bytes", "up to 224 bytes"]),
+    case(&["table", "create", "b", "--page-size", "2048"], 1, &["there is a table 'b' already", "2048"]),
+    case(&["table", "create", "b", "--kind", "words"], 1, &["there is a table 'b' already", "kind bytes where words"]),
+];
+
+/// Files that cannot be loaded into `b`, which is empty after each of them.
+#[rustfmt::skip]
+const FILES: &[Case] = &[
+    case(&["load", "alone.tsv", "-t", "b"], 1, &["nothing was loaded", "alone.tsv:2: 'alone' is no record", "there is no tab in it"]),
+    case(&["load", "tabs.tsv", "-t", "b"], 1, &["tabs.tsv:1:", "more than one tab", "\\t"]),
+    case(&["load", "latin.tsv", "-t", "b"], 1, &["latin.tsv:2:", "byte 4 of it is no UTF-8", "\\xNN"]),
+    case(&["load", "path.tsv", "-t", "b"], 1, &["path.tsv:1:", "its key stands for no bytes: character 4: no escape is called \\d"]),
+    case(&["load", "half.tsv", "-t", "b"], 1, &["half.tsv:1:", "its value stands for no bytes", "'g' is no hexadecimal digit"]),
+    case(&["load", "gap.tsv", "-t", "b"], 1, &["gap.tsv:2: '' is no record", "there is no tab in it"]),
+    case(&["load", "long.tsv", "-t", "b"], 1, &["long.tsv:2: 'kkk", "its key has 4097 bytes", "4096 at the most"]),
+    case(&["load", "twice.tsv", "-t", "b"], 1, &["twice.tsv:3: key 'a' is on line 1 already", "take one"]),
+    case(&["load", "cut.tsv.gz", "-t", "b"], 1, &["cannot read cut.tsv.gz", "cut off"]),
+    case(&["load", "two.txt", "-t", "b"], 1, &["two.txt:1: '1' is no record", "there is no tab in it"]),
+    case(&["load", "none.tsv", "-t", "b"], 1, &["nothing was loaded", "cannot open none.tsv"]),
+    case(&["load", "empty.tsv", "-t", "b"], 1, &["empty.tsv has no records: a line is a key, a tab and a value"]),
+    case(&["load", "good.json", "-t", "b"], 1, &["good.json:1:", "there is no tab in it", "--format json reads objects"]),
+    case(&["load", "good.tsv", "--format", "json", "-t", "b"], 1, &["good.tsv:1:", "it is no object with a key and a value"]),
+    case(&["load", "broken.json", "--format", "json", "-t", "b"], 1, &["broken.json:2:", "EOF while parsing", "at byte 9"]),
+    case(&["load", "number.json", "--format", "json", "-t", "b"], 1, &["number.json:1:", "invalid type: integer `7`"]),
+    case(&["load", "hex.json", "--format", "json", "-t", "b"], 1, &["hex.json:1:", "its key_hex stands for no bytes", "a digit is missing"]),
+    case(&["load", "both.json", "--format", "json", "-t", "b"], 1, &["both.json:1:", "it has both key and key_hex"]),
+    case(&["load", "neither.json", "--format", "json", "-t", "b"], 1, &["neither.json:1:", "it has neither value nor value_hex"]),
+    case(&["load", "field.json", "--format", "json", "-t", "b"], 1, &["field.json:1:", "unknown field `colour`"]),
+    case(&["load", "latin.json", "--format", "json", "-t", "b"], 1, &["latin.json:1:", "byte 12 of it is no UTF-8", "key_hex or value_hex"]),
+    case(&["load", "good.tsv", "-t", "w"], 1, &["good.tsv:1: 'a\\t1' is no record", "its key is no whole number"]),
+    case(&["load", "mixed.tsv", "--create", "-t", "new"], 1, &["taken for records of words, as its first line is; --kind bytes", "mixed.tsv:2:"]),
+    case(&["load", "zeros.tsv", "--create", "-t", "new"], 1, &["--kind bytes", "zeros.tsv:2:", "its key begins with a zero"]),
+    case(&["load", "alone.tsv", "--create", "-t", "new"], 1, &["taken for records of bytes", "--kind words", "alone.tsv:2:"]),
+    case(&["load", "good.tsv", "--create", "-t", "w"], 1, &["leave out --create", "there is a table 'w' already", "kind words where bytes"]),
+    case(&["load", "good.tsv", "--create", "-t", "b", "--page-size", "2048"], 1, &["leave out --create", "there is a table 'b' already"]),
+];
+
+/// All that is tried here.
+pub(crate) const STRINGS: [&[Case]; 3] = [ARGUMENTS, KINDS, FILES];
+
+fn place_with_files() -> Place {
+    let place = Place::new();
+    let long = format!("a\t1\n{}\t2\n", "k".repeat(4097));
+    let files: [(&str, &[u8]); 21] = [
+        ("good.tsv", b"a\t1\nb\t2\n"),
+        ("good.json", b"{\"key\":\"a\",\"value\":\"1\"}\n"),
+        ("alone.tsv", b"a\t1\nalone\n"),
+        ("tabs.tsv", b"a\tb\tc\n"),
+        ("latin.tsv", b"a\t1\ncaf\xe9\t2\n"),
+        ("path.tsv", b"C:\\data\t1\n"),
+        ("half.tsv", b"a\t\\x0g\n"),
+        ("gap.tsv", b"a\t1\n\nb\t2\n"),
+        ("long.tsv", long.as_bytes()),
+        ("twice.tsv", b"a\t1\nb\t2\n\\x61\t3\n"),
+        ("two.txt", b"1\n2\n"),
+        ("empty.tsv", b""),
+        (
+            "broken.json",
+            b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\n",
+        ),
+        ("number.json", b"{\"key\":7,\"value\":\"1\"}\n"),
+        ("hex.json", b"{\"key_hex\":\"616\",\"value\":\"1\"}\n"),
+        (
+            "both.json",
+            b"{\"key\":\"a\",\"key_hex\":\"61\",\"value\":\"1\"}\n",
+        ),
+        ("neither.json", b"{\"key\":\"a\"}\n"),
+        (
+            "field.json",
+            b"{\"key\":\"a\",\"value\":\"1\",\"colour\":\"red\"}\n",
+        ),
+        ("latin.json", b"{\"key\":\"caf\xe9\",\"value\":\"1\"}\n"),
+        ("mixed.tsv", b"1\t2\nthree\t4\n"),
+        ("zeros.tsv", b"1\t2\n007\t4\n"),
+    ];
+    for (name, content) in files {
+        place.file(name, content);
+    }
+    std::fs::create_dir(place.path().join("folder")).expect("a directory");
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(b"a\t1\nb\t2\nc\t3\n").expect("in memory");
+    let packed = packed.finish().expect("in memory");
+    place.file("cut.tsv.gz", &packed[..packed.len() - 5]);
+    // Without blocks on the disk.
+    let large = std::fs::File::create(place.path().join("large.bin")).expect("a file");
+    large.set_len((64 << 20) + 1).expect("a size");
+    place
+}
+
+/// Promise: arguments that cannot be right about either kind are refused before anything is looked
+/// for.
+#[test]
+fn bad_arguments_about_kinds_are_refused() {
+    let place = Place::new();
+    for case in ARGUMENTS {
+        check(&place, case);
+    }
+}
+
+/// Promise: what does not fit the table's kind, stands for no bytes, or is in the way is told, and
+/// nothing is written.
+#[test]
+fn what_does_not_fit_a_table_is_told() {
+    let place = place_with_files();
+    let _server = place.serve(&["--size", "8MiB"]);
+    let create = |name, kind| {
+        let arguments = ["table", "create", name, "--kind", kind];
+        place.farleaf(&arguments).quietly();
+    };
+    create("w", "words");
+    create("b", "bytes");
+    for case in KINDS {
+        check(&place, case);
+    }
+    let long = "k".repeat(4097);
+    for arguments in [
+        &["get", &long, "-t", "b"][..],
+        &["put", &long, "v", "-t", "b"],
+    ] {
+        let ran = place.farleaf(arguments);
+        assert_eq!(ran.status, Some(2), "{ran:?}");
+        let told =
+            "error: a key has 4097 bytes, and can have 4096 at the most: 'kkkkkkkkkkkkkkkk...'\n";
+        assert_eq!(ran.stderr, told);
+    }
+    for table in ["w", "b"] {
+        assert_eq!(place.farleaf(&["dump", "-t", table]).quietly(), "");
+    }
+}
+
+/// Promise: of a file with anything wrong in it nothing is loaded, and the message names the file,
+/// the line and what is wrong; a table is made of none of them.
+#[test]
+fn bad_files_of_strings_are_not_loaded() {
+    let place = place_with_files();
+    let _server = place.serve(&["--size", "8MiB"]);
+    for (name, kind) in [("w", "words"), ("b", "bytes")] {
+        let arguments = ["table", "create", name, "--kind", kind];
+        place.farleaf(&arguments).quietly();
+    }
+    for case in FILES {
+        check(&place, case);
+        assert_eq!(place.farleaf(&["dump", "-t", "b"]).quietly(), "");
+    }
+    let list = place.farleaf(&["table", "list"]).quietly();
+    assert!(!list.contains("new"), "{list}");
+    // What is right with them is loaded.
+    for (file, format) in [("good.tsv", "tsv"), ("good.json", "json")] {
+        let load = ["load", file, "--format", format, "-t", "b"];
+        let loaded = place.farleaf(&load).quietly();
+        assert!(loaded.contains("table 'b'"), "{loaded}");
+    }
+}
