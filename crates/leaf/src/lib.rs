@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`course`] | which way an operation has gone, so that it ends in a damaged table, too |
-//! | [`format`] | what reading, locking and recovering need to know of a leaf's layout |
+//! | [`mod@format`] | what reading, locking and recovering need to know of a leaf's layout |
 //! | [`geometry`] | how many words a leaf has and where they are |
 //! | [`image`] | the codec: the one place that knows the record layout and the checksum |
 //! | [`change`] | changes of a locked leaf as batches (D2, D3) |

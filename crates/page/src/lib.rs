@@ -13,7 +13,7 @@
 //! | [`split`] | splits in place (BP5) |
 //! | [`draft`], [`rewrite`] | new pages in the place of old ones: what they are (BP6) |
 //! | [`moving`] | and how they take their place |
-//! | [`format`] | pages as leaves: read, locked and recovered by `farleaf-leaf` |
+//! | [`mod@format`] | pages as leaves: read, locked and recovered by `farleaf-leaf` |
 //! | [`recovery`] | pages of fenced owners (D8) |
 //!
 //! What it is not: it executes nothing, and reads no value blocks. What depends on a string outside
