@@ -105,7 +105,9 @@ proptest! {
             let segment = directory.segment_of(first);
             let position = |key| segments[segment].position(key, shift);
             if directory.segment_of(last) != segment || position(last) < position(first) {
-                prop_assert!(directory.locate(first).leaf as usize >= leaf);
+                let located = directory.locate(first);
+                // At a threshold a key may be on either side: both leaves are said.
+                prop_assert!(located.leaf as usize + usize::from(located.also.is_some()) >= leaf);
                 prop_assert!((directory.locate(last).leaf as usize) < leaf);
             }
         }
@@ -163,7 +165,9 @@ fn fences_alone_are_enough() {
             let segment = &segments[bytes.segment_of(&pair[0])];
             let [left, right] = [&pair[0], &pair[1]].map(|fence| segment.position(fence, shift));
             if left < right || bytes.segment_of_leaf(leaf as u32 + 1) > bytes.segment_of(&pair[0]) {
-                assert_eq!(bytes.locate(&pair[0]).leaf as usize, leaf, "{name}");
+                let located = bytes.locate(&pair[0]);
+                let last = located.leaf as usize + usize::from(located.also.is_some());
+                assert!((located.leaf as usize..=last).contains(&leaf), "{name}");
             }
         }
     }
@@ -191,7 +195,8 @@ fn single_records_take_half_a_byte() {
     }
 }
 
-/// Six records a leaf, a byte for each leaf: at least 98 % of keys are located right.
+/// Six records a leaf, a byte for each leaf: at least 98 % of keys are located right, in one leaf or
+/// in two beside each other.
 #[test]
 fn six_records_take_a_third_of_a_byte() {
     let (name, keys) = &all_shapes(100_000)[0];
@@ -202,7 +207,10 @@ fn six_records_take_a_third_of_a_byte() {
     let size_bytes = directory.size_bytes() as f64 / keys.len() as f64;
     assert!(size_bytes <= 0.34, "{name}: {size_bytes} B/key");
     let tally = check(&sample, &directory, &[]);
-    assert!(tally.single * 50 >= keys.len() * 49, "{name}: {tally:?}");
+    assert!(
+        (tally.single + tally.pair) * 50 >= keys.len() * 49,
+        "{name}: {tally:?}"
+    );
 }
 
 /// What does not fit together is refused, and says what was expected.
