@@ -195,8 +195,8 @@ fn single_records_take_half_a_byte() {
     }
 }
 
-/// Six records a leaf, a byte for each leaf: at least 98 % of keys are located right, in one leaf or
-/// in two beside each other.
+/// Six records a leaf, a byte for each leaf: at least 98 % of keys are located right, in one
+/// leaf or in two beside each other.
 #[test]
 fn six_records_take_a_third_of_a_byte() {
     let (name, keys) = &all_shapes(100_000)[0];
