@@ -1,5 +1,7 @@
 //! Models over strings, and where their pages are, in this process's memory.
 
+use core::ops::Range;
+
 use farleaf_index::hint::{Announcement, Hint, due_split_count};
 use farleaf_model::strings::{Residuals, StringDirectory, StringModelError, StringSegment};
 use farleaf_page::PageGeometry;
@@ -74,7 +76,7 @@ pub struct ByteDirectory {
 pub struct Place {
     /// The page.
     pub page: Hint,
-    /// The page behind it, side by side with it, if the key may as well be there.
+    /// The trained page behind its parent, if the key may as well be there.
     pub also: Option<Hint>,
 }
 
@@ -212,8 +214,8 @@ impl ByteDirectory {
         })
     }
 
-    /// The number of a model's first page.
-    pub fn first_page_of(&self, model: u32) -> u32 {
-        self.models.leaves_of(model as usize).start
+    /// The numbers of a model's pages.
+    pub fn pages_of(&self, model: u32) -> Range<u32> {
+        self.models.leaves_of(model as usize)
     }
 }

@@ -38,21 +38,17 @@ impl LearnedLayer {
     #[inline]
     pub fn locate(&self, key: &[u8]) -> Place {
         let place = self.directory.locate(key);
-        let synonym = place
-            .also
-            .and_then(|also| Some((self.synonyms.find(also.parent, key)?, also.parent)))
-            .or_else(|| {
-                let parent = place.page.parent;
-                Some((self.synonyms.find(parent, key)?, parent))
-            });
-        match synonym {
-            None => place,
-            // Where the session has met a split, it knows more than the models.
-            Some((addr, parent)) => Place {
-                page: Hint { addr, parent },
-                also: None,
-            },
+        // Where the session has met a split, it knows more than the models.
+        let synonym_of = |hint: Hint| {
+            let addr = self.synonyms.find(hint.parent, key)?;
+            Some(Hint { addr, ..hint })
+        };
+        if let Some(page) = place.also.and_then(synonym_of) {
+            return Place { page, also: None };
         }
+        // One of the left page says nothing of the key's being in the right one.
+        let page = synonym_of(place.page).unwrap_or(place.page);
+        Place { page, ..place }
     }
 
     /// The page to try when `failed` turned out to be too far right of a key; `None` when there is

@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `state` | what a session keeps of a table |
+//! | `announced` | splits that others are told of, and that they have told of |
 //! | `read` | get, and the walk from page to page |
 //! | `strings` | strings in value blocks that an answer depends on |
 //! | `change` | what is asked of a key, and what became of it |
@@ -18,6 +19,7 @@
 //! | `reverse` | and in descending order |
 //! | `survey` | a whole table; what the memory node wants to know of a page |
 
+mod announced;
 mod blocks;
 mod change;
 mod read;
@@ -96,6 +98,12 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
     #[inline]
     fn locate(&self, key: &[u8]) -> Place {
         self.state.layer().locate(key)
+    }
+
+    /// The page that a key is probably in, without looking.
+    pub fn expected_page(&self, key: &[u8]) -> RemoteAddr {
+        let place = self.locate(key);
+        place.also.unwrap_or(place.page).addr
     }
 
     /// The value blocks of the table.
@@ -215,6 +223,15 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
             self.state.layer_mut().learn(low, page);
         }
     }
+}
+
+/// Refuses keys and values that are longer than these can be.
+///
+/// # Errors
+/// [`ByteIndexError::KeyTooLong`] and [`ByteIndexError::ValueTooLong`].
+pub fn check_record(key: &[u8], value: &[u8]) -> Result<(), ByteIndexError> {
+    check_key(key)?;
+    check_value(value)
 }
 
 /// Refuses keys that are longer than keys can be.

@@ -218,8 +218,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<Arrival, ByteIndexError> {
         let mut course = Course::<Vec<u8>>::default();
         let (mut low, mut torn_count, mut stale_count) = (None, 0, 0);
+        let mut announced = None;
         loop {
             let mut outside = Outside::new();
+            // A hint that led too far left is stale: others have split. Ask how often, along the
+            // way.
+            let is_asked = announced.is_none() && matches!(sight, Sight::Look(Look::Right(_)));
             let page = match sight {
                 Sight::Look(Look::Torn) => {
                     let broken = &self.state.broken;
@@ -241,7 +245,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             } else {
                 batch.clear();
                 let read = self.post_page(batch, hint.addr);
+                let asked = is_asked.then(|| self.ask(batch, hint.parent)).flatten();
                 self.access.endpoint.execute(batch).await?;
+                announced = announced.or_else(|| Some(asked?.answer(batch)));
                 let image = self.image(batch, read);
                 if !self.access.is_intact(image.words(), hint.addr) {
                     sight = Sight::Look(Look::Torn);
@@ -259,6 +265,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 (Look::Here, low) => {
                     if let Some(low) = low {
                         self.learn(low, hint);
+                    }
+                    if let Some(announced) = announced {
+                        Box::pin(self.catch_up(batch, &announced)).await?;
                     }
                     return Ok(Arrival {
                         hint,

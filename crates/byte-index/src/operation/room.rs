@@ -1,13 +1,16 @@
 //! Pages that are full: split in place (BP5), or replaced by new ones (BP6).
 
+use core::cell::Cell;
+
 use farleaf_block::{FatPointer, Role, SizeClass};
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
-use farleaf_index::hint::{Announcement, Hint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_index::hint::Hint;
+use farleaf_leaf::LeafLeases;
+use farleaf_page::format::PageAccess;
 use farleaf_page::{
     Fence, InPlace, Outside, PageBuffer, PageDraft, Reference, Rewrite, Source, SplitRequest,
     StringPlace, plan_rewrite,
 };
-use farleaf_region::queue;
 use farleaf_types::RemoteAddr;
 
 use super::blocks::{Take, Taken};
@@ -19,6 +22,40 @@ use crate::error::ByteIndexError;
 struct Made {
     addr: RemoteAddr,
     low: Fence,
+}
+
+/// Pages that a change has taken and that nothing links to yet. Where it fails (they are lost, or the
+/// session is broken, or the page is damaged) nobody waits for them any more.
+struct Unlinked<'a> {
+    leases: &'a LeafLeases,
+    count: Cell<u32>,
+}
+
+impl Unlinked<'_> {
+    /// Another one was taken.
+    fn note_taken(&self) {
+        self.count.update(|count| count + 1);
+    }
+
+    /// One is linked to.
+    fn note_linked(&self) {
+        self.count.update(|count| count - 1);
+        self.leases.note_linked();
+    }
+
+    /// One comes back.
+    fn put_back<E: Endpoint>(&self, access: &PageAccess<'_, E>, page: RemoteAddr) {
+        self.count.update(|count| count - 1);
+        self.leases.put_back(access, page);
+    }
+}
+
+impl Drop for Unlinked<'_> {
+    fn drop(&mut self) {
+        for _ in 0..self.count.get() {
+            self.leases.note_linked();
+        }
+    }
 }
 
 /// Strings of new pages that must be outside, and the blocks taken for them.
@@ -42,19 +79,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             self.give_lock_back(batch, hint).await?;
             return Ok(Some(Step::LeasePages));
         };
-        let made = self
-            .split(
-                batch,
-                (hint, page),
-                (writing, provision),
-                (sibling, outside),
-            )
-            .await;
-        if made.is_err() {
-            // Lost, or the session is broken, or the page is damaged: nobody waits for it any more.
-            self.state.leases.note_linked();
-        }
-        made
+        let pages = Unlinked {
+            leases: &self.state.leases,
+            count: Cell::new(1),
+        };
+        let made = self.split(
+            batch,
+            (hint, page),
+            (writing, provision),
+            (sibling, outside, &pages),
+        );
+        made.await
     }
 
     /// [`make_room`](Self::make_room) with a page for the sibling.
@@ -63,15 +98,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         (hint, page): (Hint, &mut PageBuffer),
         (writing, provision): (&Writing<'_>, &mut Provision),
-        (sibling, mut outside): (RemoteAddr, Outside),
+        (sibling, mut outside, pages): (RemoteAddr, Outside, &Unlinked<'_>),
     ) -> Result<Option<Step>, ByteIndexError> {
         let node = hint.addr.node();
-        let announcement = {
-            let layer = self.state.layer();
-            layer
-                .announcement(hint.parent)
-                .filter(|_| self.is_current())
-        };
+        let announcement = self.announcement(hint.parent);
         let before = page.clone();
         let request = SplitRequest {
             record: record_of(before.image(), writing, provision),
@@ -89,7 +119,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 batch,
                 (hint, &before),
                 (writing, provision),
-                (sibling, outside),
+                (sibling, outside, pages),
             ));
             return rewrite.await;
         };
@@ -109,7 +139,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let split = change.split(batch, page, &plan);
         self.access.endpoint.execute(batch).await?;
-        self.state.leases.note_linked();
+        pages.note_linked();
         (provision.value, provision.key) = (None, None);
         self.retire_blocks(unlinked);
         let made = Made {
@@ -119,7 +149,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.learn_made(hint, &made);
         if let (Some(announcement), Some(counter)) = (announcement, split.counter) {
             let slot = batch.previous(counter);
-            self.announce(batch, announcement, slot, sibling).await?;
+            self.announce(batch, announcement, slot, &[sibling]).await?;
         }
         Ok(None)
     }
@@ -130,7 +160,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         (hint, before): (Hint, &PageBuffer),
         (writing, provision): (&Writing<'_>, &mut Provision),
-        (left_addr, mut outside): (RemoteAddr, Outside),
+        (left_addr, mut outside, pages): (RemoteAddr, Outside, &Unlinked<'_>),
     ) -> Result<Option<Step>, ByteIndexError> {
         let record = record_of(before.image(), writing, provision);
         // A new page's fences are made of whole keys, which takes all that the page has outside.
@@ -154,10 +184,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             right => {
                 let taken = right.and_then(|_| self.state.leases.take_for(hint.addr.node()));
                 if taken.is_none() {
-                    self.state.leases.put_back(&self.access, left_addr);
+                    pages.put_back(&self.access, left_addr);
                     self.give_lock_back(batch, hint).await?;
                     return Ok(Some(Step::LeasePages));
                 }
+                pages.note_taken();
                 taken
             }
         };
@@ -170,7 +201,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     self.state.blocks.put_back(taken.pointer);
                 }
                 for addr in [Some(left_addr), right_addr].into_iter().flatten() {
-                    self.state.leases.put_back(&self.access, addr);
+                    pages.put_back(&self.access, addr);
                 }
                 self.give_lock_back(batch, hint).await?;
                 return Ok(Some(Step::LeaseBlocks(class, count)));
@@ -193,10 +224,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if is_put {
             (provision.value, provision.key) = (None, None);
         }
-        self.note_made(hint, (left_addr, &left));
+        self.note_made(hint, pages, (left_addr, &left));
         if let (Some(addr), Some(right)) = (right_addr, &right) {
-            self.note_made(hint, (addr, right));
+            self.note_made(hint, pages, (addr, right));
         }
+        let made: Vec<_> = core::iter::once(left_addr).chain(right_addr).collect();
+        self.announce_replacing(batch, hint.parent, &made).await?;
         Ok((!is_put).then_some(Step::Again))
     }
 
@@ -289,8 +322,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// A new page has taken its place.
-    fn note_made(&self, hint: Hint, (addr, draft): (RemoteAddr, &PageDraft<'_>)) {
-        self.state.leases.note_linked();
+    fn note_made(
+        &self,
+        hint: Hint,
+        pages: &Unlinked<'_>,
+        (addr, draft): (RemoteAddr, &PageDraft<'_>),
+    ) {
+        pages.note_linked();
         let low = draft.low().clone();
         self.learn_made(hint, &Made { addr, low });
     }
@@ -304,39 +342,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let addr = made.addr;
             self.learn(&low, Hint { addr, ..hint });
         }
-    }
-
-    /// Writes the entry that tells other clients of a sibling. If this never happens, they find it
-    /// by its link.
-    async fn announce(
-        &self,
-        batch: &mut Batch,
-        announcement: Announcement,
-        slot: u64,
-        sibling: RemoteAddr,
-    ) -> Result<(), ByteIndexError> {
-        if slot < u64::from(announcement.capacity) {
-            batch.clear();
-            let entry = sibling.with_spare(announcement.parent_in_model);
-            batch.write_word(announcement.entry(slot), entry.word());
-            self.access.endpoint.execute(batch).await?;
-        }
-        if slot + 1 == announcement.due_split_count {
-            self.enqueue(announcement).await?;
-        }
-        Ok(())
-    }
-
-    /// Asks the node to retrain the model: Q1.
-    #[cold]
-    async fn enqueue(&self, announcement: Announcement) -> Result<(), ByteIndexError> {
-        let (endpoint, layout) = (self.access.endpoint, self.access.layout);
-        let mut batch = Batch::new();
-        let synonym_table = announcement.synonym_table();
-        let enqueued = queue::enqueue(endpoint, layout, &mut batch, synonym_table).await;
-        let counters = endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        Ok(enqueued?)
     }
 }
 
