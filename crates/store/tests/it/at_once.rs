@@ -108,7 +108,7 @@ fn blocking_gets_and_futures_answer_and_cost_the_same() {
             continue;
         }
         let mut of_fabrics = Vec::new();
-        for pool in super::pools(64) {
+        for pool in super::mapped_pools(64) {
             let open = || (Reader::new(&pool), Reader::new(&pool));
             let (blocking, futures) = split_since(&pool, &options, open);
             let keys = asked(options.slots);
@@ -177,7 +177,7 @@ fn readers_are_told_that_the_table_was_dropped() {
         |it, keys| it.session.block_on(it.table.asynchronous().multi_get(keys)),
     ];
     for options in super::leaf_options() {
-        for pool in super::pools(64) {
+        for pool in super::mapped_pools(64) {
             let open = || kinds.map(|kind| (Reader::new(&pool), kind));
             let readers = split_since(&pool, &options, open);
             let dropper = pool.session().unwrap();

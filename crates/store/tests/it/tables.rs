@@ -268,7 +268,7 @@ fn memory_is_used_again_and_again() {
 /// A full pool refuses the insert that needs a split and nothing else; the table stays whole.
 #[test]
 fn a_full_pool_refuses_and_the_table_stays_whole() {
-    for pool in super::pools(2) {
+    for pool in super::mapped_pools(2) {
         let session = pool.session().unwrap();
         let table = session.create_table("t", &TableOptions::default()).unwrap();
         let mut written = Vec::new();

@@ -88,7 +88,7 @@ fn compare_and_swap_is_atomic() {
 #[test]
 fn scans_beside_writers_miss_nothing_that_stays() {
     for options in super::each_layer() {
-        for pool in super::pools(64) {
+        for pool in super::mapped_pools(64) {
             let session = pool.session().unwrap();
             let table = session.create_table("t", &options).unwrap();
             table

@@ -77,7 +77,7 @@ fn it_is_an_ordered_map() {
                 .map(|session| session.open_table(name).unwrap())
                 .collect();
             let mut state = 7_u64;
-            for step in 0..1_500_u64 {
+            for step in 0..700_u64 {
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1);
