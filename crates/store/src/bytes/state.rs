@@ -123,6 +123,8 @@ impl<H: Host> SessionCore<H> {
         &self,
         sequence: SequenceNumber,
     ) -> Result<(), Error> {
+        // Not borrowed beyond this line: what was dropped is taken out below, and others open tables
+        // meanwhile.
         let tables: Vec<Rc<ByteTableState>> = self.byte_tables.borrow().values().cloned().collect();
         if tables.is_empty() {
             return Ok(());
@@ -240,7 +242,8 @@ impl<H: Host> SessionCore<H> {
                 .give_back(&block_access(&access))
                 .await
                 .map_err(farleaf_byte_index::ByteIndexError::from)?;
-            holds_nothing &= blocks.held().limbo_count == 0;
+            // Pieces, too: in a chunk that somebody leases just now they are still held.
+            holds_nothing &= blocks.is_empty();
         }
         Ok(holds_nothing)
     }
