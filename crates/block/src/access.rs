@@ -1,6 +1,6 @@
 //! A table's value blocks in the name of one session: the verbs on one block.
 
-use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_fabric::{Batch, BatchError, CountedBatch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_region::PoolLayout;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::layout::ChunkIndex;
@@ -94,8 +94,15 @@ impl<'a, E: Endpoint> BlockAccess<'a, E> {
     /// No block can be there; nothing has been posted.
     pub fn post_unlink(&self, batch: &mut Batch, pointer: FatPointer) -> Result<(), BlockError> {
         self.site(pointer, 0)?;
-        batch.write_word(pointer.place().word_at(HOLDER_WORD), self.owner.word());
+        if !self.endpoint.leaves_out(ProtocolCheck::UnlinkedBlockIsHeld) {
+            batch.write_word(pointer.place().word_at(HOLDER_WORD), self.owner.word());
+        }
         Ok(())
+    }
+
+    /// A batch that is counted by itself, and not with an operation's.
+    pub(crate) fn control_batch(&self) -> CountedBatch<'a, E> {
+        CountedBatch::new(self.endpoint, OperationKind::Control)
     }
 
     pub(crate) fn allocator(&self, node: NodeId) -> ChunkAllocator<'a, E> {

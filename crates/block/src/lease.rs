@@ -120,8 +120,11 @@ impl BlockStore {
         access: &BlockAccess<'_, E>,
     ) -> Result<(), BlockError> {
         self.recycle(access).await?;
-        self.free_spares(access).await?;
-        self.give_back_beyond(access, 0).await
+        self.but_for_lost(async || {
+            self.free_spares(access).await?;
+            self.give_back_beyond(access, 0).await
+        })
+        .await
     }
 
     /// Gives back pieces beyond so many of each size.

@@ -1,6 +1,6 @@
 //! Blocks that were unlinked, until they are written anew (BV4).
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_region::allocation::{ChunkRange, Freed};
 use farleaf_types::SequenceNumber;
 
@@ -41,6 +41,33 @@ impl BlockStore {
         &self,
         access: &BlockAccess<'_, E>,
     ) -> Result<Recycled, BlockError> {
+        self.but_for_lost(async || self.recycle_once(access).await)
+            .await
+    }
+
+    /// U4: does what fails where a memory node is lost again, without what this session holds there;
+    /// what it was about elsewhere then, it may hold without knowing.
+    pub(crate) async fn but_for_lost<R>(
+        &self,
+        work: impl AsyncFn() -> Result<R, BlockError>,
+    ) -> Result<R, BlockError> {
+        let mut lost = Vec::new();
+        loop {
+            let done = work().await;
+            let node = done.as_ref().err().and_then(BlockError::lost_node);
+            let Some(node) = node.filter(|node| !lost.contains(node)) else {
+                return done;
+            };
+            lost.push(node);
+            self.forget(node);
+            self.state.borrow_mut().has_lost_track = true;
+        }
+    }
+
+    async fn recycle_once<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+    ) -> Result<Recycled, BlockError> {
         if !self.state.borrow().has_limbo() {
             return Ok(Recycled::default());
         }
@@ -70,10 +97,14 @@ impl BlockStore {
         let open = self.state.borrow_mut().unnumbered();
         let drawn = (!open.is_empty()).then(|| batch.fetch_add(access.layout.sequence(), 1));
         let sessions = grace::post(batch, access.layout);
+        let is_ignored = access.endpoint.leaves_out(ProtocolCheck::BlockGraceIsOver);
         access.endpoint.execute(batch).await?;
         if let Some(drawn) = drawn {
             let sequence = SequenceNumber(batch.previous(drawn) + 1);
             self.state.borrow_mut().number(&open, sequence);
+        }
+        if is_ignored {
+            return Ok(SequenceNumber(u64::MAX));
         }
         Ok(sessions.alive(batch).passed(None))
     }
@@ -87,7 +118,9 @@ impl BlockStore {
             form @ Form::Piece(_) => self.state.borrow_mut().shelve(pointer.next(form)),
             Form::Extent => self.keep_extent(access, pointer).await?,
             Form::List(class) => {
-                let parts = access.hold_parts(&mut Batch::new(), pointer).await?;
+                let parts = access
+                    .hold_parts(&mut access.control_batch(), pointer)
+                    .await?;
                 let piece = pointer.next(Form::Piece(class));
                 self.state.borrow_mut().shelve(piece);
                 for part in parts {
@@ -164,7 +197,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let Some(range) = self.extent(pointer).await? else {
             return Ok(Freed::Gone);
         };
-        let mut batch = Batch::new();
+        let mut batch = self.control_batch();
         let holder = batch.read(pointer.place().word_at(HOLDER_WORD), 1);
         self.endpoint.execute(&mut batch).await?;
         if batch.words(holder)[0] != self.owner.word() {

@@ -32,6 +32,8 @@ pub(crate) struct State {
     retired: Vec<FatPointer>,
     limbo: Vec<Group>,
     next_group: u64,
+    /// It may hold blocks that it does not know of.
+    pub(crate) has_lost_track: bool,
 }
 
 /// Pieces of one size on one node.
@@ -107,6 +109,12 @@ impl BlockStore {
             free_count: pieces.sum::<usize>() + state.spare.len(),
             limbo_count: limbo.sum::<usize>() + state.retired.len(),
         }
+    }
+
+    /// Whether the session holds nothing of the table, so that nothing of it is left to be swept. No
+    /// longer once a node was lost (U4) in the middle of something.
+    pub fn is_empty(&self) -> bool {
+        self.held() == Held::default() && !self.state.borrow().has_lost_track
     }
 
     /// Holds nothing on a memory node any more, which is lost (U4).

@@ -1,7 +1,7 @@
 //! Retraining of tables of byte strings: models are trained anew over pages where they are.
 //!
 //! - **BR1.** The memory node alone retrains, one table at a time. A model is due when so many
-//!   splits of its pages have been announced as make one of words due.
+//!   splits of its pages have been announced as its policy says (T1).
 //! - **BR2.** Pages are walked along their links, from the one that covers the first key of the
 //!   first due model to where the next one begins. Lower fences never change, so what is trained on
 //!   them stays true; what splits meanwhile is found by links, as ever. Nothing is locked or moved.
@@ -15,7 +15,7 @@ use core::cell::Cell;
 use core::ops::Range;
 use std::rc::Rc;
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::{draw_generation, finish_root};
 use farleaf_index::retrain::swap_root;
 use farleaf_index::{IndexError, SnapshotDamage};
@@ -54,8 +54,9 @@ pub struct Retrained {
     pub model_count: u64,
 }
 
-/// Retrains the models of a table that are due; `None`: none is, or the table was dropped. A round
-/// trip for each page of these, and those of reading and writing the snapshot.
+/// Retrains the models of a table that are due, which `is_due` says of so many pages that so many
+/// splits were announced of; `None`: none is, or the table was dropped. A round trip for each page
+/// of these, and those of reading and writing the snapshot.
 ///
 /// # Errors
 /// Pages are damaged, the pool is full, or the fabric failed; the table is as it was.
@@ -63,6 +64,7 @@ pub async fn retrain<E: Endpoint>(
     access: &PageAccess<'_, E>,
     entry: &CatalogEntry,
     broken: &Rc<Cell<bool>>,
+    is_due: impl Fn(u32, u64) -> bool,
 ) -> Result<Option<Retrained>, ByteIndexError> {
     let root = finish_root(access, entry, broken).await?;
     if root.is_null() {
@@ -70,8 +72,8 @@ pub async fn retrain<E: Endpoint>(
     }
     let (layout, table) = (access.layout, access.table);
     let old = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
-    let mut batch = Batch::new();
-    let due = due_ranges(access, &mut batch, &old).await?;
+    let mut batch = CountedBatch::new(access.endpoint, OperationKind::Control);
+    let due = due_ranges(access, &mut batch, &old, is_due).await?;
     if due.is_empty() {
         return Ok(None);
     }
@@ -87,8 +89,6 @@ pub async fn retrain<E: Endpoint>(
         spliced.train(&pages, (access, range))?;
     }
     spliced.keep_until(old.segments.len());
-    let counters = access.endpoint.counters();
-    counters.record(OperationKind::Control, &batch.take_cost());
     install(access, entry, (root, &mut batch), spliced).await
 }
 
@@ -97,6 +97,7 @@ async fn due_ranges<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
     contents: &Contents,
+    is_due: impl Fn(u32, u64) -> bool,
 ) -> Result<Vec<Range<usize>>, ByteIndexError> {
     batch.clear();
     let placed = contents.runs.iter().enumerate();
@@ -107,7 +108,7 @@ async fn due_ranges<E: Endpoint>(
     let mut due: Vec<Range<usize>> = Vec::new();
     for (model, read) in counters {
         let page_count = contents.runs[model].page_count;
-        if batch.words(read)[0] < farleaf_index::hint::due_split_count(page_count) {
+        if !is_due(page_count, batch.words(read)[0]) {
             continue;
         }
         match due.last_mut() {

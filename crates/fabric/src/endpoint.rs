@@ -211,6 +211,17 @@ pub enum ProtocolCheck {
     ModelsOverlap,
     /// Y4: a leaf that splits makes the sub-models due that cover it.
     SplitsAreTold,
+    /// BV4: what was unlinked is written anew only when every session has published a late enough
+    /// number.
+    BlockGraceIsOver,
+    /// BV3: who unlinks a value block is its holder before.
+    UnlinkedBlockIsHeld,
+    /// BV4: who has unlinked a value block keeps it in limbo.
+    UnlinkedBlockIsRetired,
+    /// BV1: a value block is whole before a page refers to it.
+    BlockIsWholeFirst,
+    /// BP2: who recovers a torn page finishes its split.
+    TornSplitIsFinished,
     /// E4: a tag at the rendezvous point is a request's only if it has the next number.
     RequestIsNext,
 }

@@ -31,6 +31,7 @@
 mod batch;
 mod control;
 mod cost;
+mod counted;
 mod critical;
 mod endpoint;
 mod phase;
@@ -52,6 +53,7 @@ pub mod fuzzing;
 pub use batch::{AtomicSlot, Batch, ReadSlot, Verb, VerbKind};
 pub use control::{Control, ControlError, SessionLife};
 pub use cost::{Cost, Counters, KindCounters, OperationKind};
+pub use counted::CountedBatch;
 pub use critical::Critical;
 pub use endpoint::{BatchError, BatchErrorKind, Endpoint, EndpointCompletions, ProtocolCheck};
 pub use phase::{Course, ProtocolPhase};

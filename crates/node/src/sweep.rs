@@ -79,6 +79,9 @@ pub struct SweepReport {
     pub leaf_count: u64,
     /// Tables and chunks that were given up for now (W6); another sweep is due.
     pub given_up_count: u64,
+    /// Value blocks of fenced sessions that nothing refers to, and that become free after their
+    /// grace period.
+    pub block_count: u64,
     /// Leaves, tables and chunks that damage kept from being swept (W7).
     pub damaged_count: u64,
 }

@@ -4,7 +4,7 @@
 use core::cmp::Ordering;
 
 use farleaf_block::{BlockAccess, BlockError, Copied, FatPointer};
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::{Contradiction, LeafAccess, LeafError, LeafFormat};
 use farleaf_types::{RemoteAddr, TableId};
 
@@ -172,7 +172,15 @@ impl LeafFormat for PageGeometry {
         let mut outside = Outside::new();
         loop {
             match Repair::of(buffer.image(), sibling_low, &outside) {
-                Ok(repair) => return Ok(repair.apply(buffer)),
+                Ok(mut repair) => {
+                    if access
+                        .endpoint
+                        .leaves_out(ProtocolCheck::TornSplitIsFinished)
+                    {
+                        repair.high = None;
+                    }
+                    return Ok(repair.apply(buffer));
+                }
                 Err(PageError::Unread(reference)) => {
                     fetch_or_damaged(access, batch, (addr, reference), &mut outside).await?;
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use farleaf::PageOptions;
 use farleaf_index::LayerKind;
 
 /// One operation on a table, as a client means it. Values are drawn so that no two writes of a run
@@ -24,6 +25,10 @@ pub enum Operation {
     CompareSwap(u64, Option<u64>),
     /// Reads so many records from a key on.
     Scan(u64, usize),
+    /// Reads so many records below a key, downwards; below the end, if the key is above all.
+    ScanReverse(u64, usize),
+    /// Removes keys, each by itself, from one on to another, which stays.
+    DeleteRange(u64, u64),
     /// Fills the table, if it is empty, with all these.
     Load(Vec<(u64, u64)>),
     /// Makes the table that comes and goes, like this, and opens it.
@@ -47,6 +52,8 @@ pub struct TableShape {
     pub slots: u64,
     /// How full a load makes them.
     pub fill_percent: u8,
+    /// What its pages are like, if its keys and values are byte strings.
+    pub pages: Option<PageOptions>,
 }
 
 impl Operation {
@@ -91,6 +98,16 @@ pub enum Answer {
         /// After.
         to: Option<u64>,
     },
+    /// Whether something was there before a write, which does not say what; and what is there
+    /// after it.
+    Wrote {
+        /// Before.
+        was_present: bool,
+        /// After.
+        to: Option<u64>,
+    },
+    /// All keys of a range were absent once; so many of them because they were removed.
+    Cleared(u64),
     /// Records of a scan, and whether it stopped at the end of the table.
     Records(Vec<(u64, u64)>, bool),
     /// The table was filled.

@@ -15,6 +15,7 @@
 //! | [`plan`] | one run as a value: table, clients, operations, faults |
 //! | [`node`], [`session`] | the memory node and the clients of a run: the real code |
 //! | [`run`](mod@run) | a plan, run to its end and judged |
+//! | [`strings`] | what a plan's numbers stand for on tables of byte strings |
 //! | [`history`] | what clients did and saw |
 //! | [`check`] | what must hold, each promise in a file of its own |
 //! | [`plant`] | bugs that can be planted, to see that they are found |
@@ -38,6 +39,7 @@ pub mod random;
 pub mod reduce;
 pub mod run;
 pub mod session;
+pub mod strings;
 
 mod shown;
 pub mod workers;

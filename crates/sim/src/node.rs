@@ -21,6 +21,7 @@ use farleaf_node::sweep::Keeper;
 use farleaf_region::catalog::{CatalogEntry, EntryState, TableKind, TableRecord, live_word};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::{Member, MemberState, write_member};
+use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr, is_fenced, life_of};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
@@ -30,7 +31,7 @@ use crate::fabric::world::{ClientId, Nanos, NodeLife, SharedWorld};
 use crate::plant::Plant;
 use crate::workers::still_worker;
 
-/// Of each node: enough for every table that a run makes.
+/// Of each node: enough for every table of words that a run makes.
 pub const REGION_SIZE_BYTES: u64 = 4 << 20;
 /// Name of the table that a run begins with.
 pub const TABLE_NAME: &str = "simulated";
@@ -57,6 +58,8 @@ pub struct Node {
     hired: RefCell<Vec<ClientId>>,
     desk: Arc<Desk>,
     server: Arc<TableServer>,
+    /// Sessions, but for agents', that have ended and not said that they hold nothing.
+    holding_count: Cell<u64>,
     /// Whether sessions can make calls.
     takes_calls: Cell<bool>,
     /// What answers calls while the world stands still.
@@ -65,7 +68,9 @@ pub struct Node {
 
 /// A fresh region.
 fn make_region(still: &StillEndpoint, node: NodeId) -> RegionLayout {
-    let superblock = Superblock::new(REGION_SIZE_BYTES, 1).expect("large enough");
+    let word_count = still.region_word_count(node);
+    let size_bytes = word_count.expect("there is such a node") * 8;
+    let superblock = Superblock::new(size_bytes, 1).expect("large enough");
     let mut batch = Batch::new();
     let place = RegionLayout::superblock_addr(node);
     batch.write(place, &superblock.encode());
@@ -111,6 +116,7 @@ impl Node {
             still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&desk))),
             desk,
             server: Arc::new(TableServer::new(REGION_SIZE_BYTES)),
+            holding_count: Cell::default(),
             takes_calls: Cell::new(false),
         })
     }
@@ -225,7 +231,27 @@ impl Node {
     /// F6 and S2: lets no verb of the client take effect any more, and says so.
     pub fn fence(&self, client: ClientId, owner: OwnerWord) {
         self.world.borrow_mut().fence(client);
+        let is_agent = self.agent.get().is_some_and(|(_, agent)| agent == owner);
+        if !is_agent && self.is_holding(owner) {
+            self.holding_count.update(|count| count + 1);
+        }
         self.sessions.borrow_mut().close(owner);
+    }
+
+    /// Whether a session has not been fenced yet, and has not said that it holds nothing any more.
+    fn is_holding(&self, owner: OwnerWord) -> bool {
+        let life = life_of(&self.layout, owner).zip(owner.holder());
+        let Some(((place, incarnation), (session, _))) = life else {
+            return false;
+        };
+        let word = |place| self.world.borrow().words(place, 1)[0];
+        let heartbeat = word(heartbeat_addr(&self.layout, session));
+        !is_fenced(incarnation, word(place)) && heartbeat != HEARTBEAT_DRAINED
+    }
+
+    /// How many sessions, but for agents', have ended without saying that they hold nothing.
+    pub fn holding_count(&self) -> u64 {
+        self.holding_count.get()
     }
 
     /// Makes a table while the world stands still.

@@ -2,14 +2,18 @@
 //! runs follows from the seed and the plan, so a plan that lost an operation or a fault is another
 //! run, which may break the same promise.
 
+mod bytes;
 mod mishap;
 mod operations;
 
-use farleaf::ModelCache;
+use std::sync::Arc;
+
+use farleaf::{ModelCache, PageOptions};
 use farleaf_index::LayerKind;
 use farleaf_index::tree::node::ENTRY_COUNT_MAX;
 use farleaf_node::retrain::RetrainPolicy;
 
+use bytes::draw_bytes;
 pub use mishap::{Fault, Mishap, Profile, UnknownProfile, When};
 use mishap::{
     draw_faults, draw_node_faults, draw_retraining_faults, draw_when, draw_worker_faults,
@@ -20,8 +24,10 @@ use operations::{
 
 use crate::fabric::Freedoms;
 use crate::history::Operation;
-use crate::node::RETRAINER_TICK;
+use crate::node::{REGION_SIZE_BYTES, RETRAINER_TICK};
 use crate::random::Random;
+use crate::strings::Strings;
+
 /// The table of a run.
 #[derive(Clone, Debug)]
 pub struct TablePlan {
@@ -41,6 +47,8 @@ pub struct TablePlan {
     pub entry_count_max: u32,
     /// Leaves of each sub-model, where the node trains them.
     pub leaves_per_sub_model: u64,
+    /// What its pages are like, if it is of byte strings.
+    pub pages: Option<PageOptions>,
 }
 
 /// One client: lanes of operations, each done one after the other, all lanes at once, on one
@@ -81,6 +89,8 @@ pub struct Plan {
     pub clients: Vec<ClientPlan>,
     /// What befalls them.
     pub faults: Vec<Fault>,
+    /// What the numbers of keys and values stand for, if the tables are of byte strings.
+    pub strings: Option<Arc<Strings>>,
 }
 
 impl Plan {
@@ -136,6 +146,8 @@ impl Plan {
         if matches!(profile, Profile::Trees | Profile::Compaction) {
             draw_tree(seed, &mut table, &mut clients);
         }
+        let strings = (profile == Profile::Bytes)
+            .then(|| draw_bytes(seed, keys.len(), &mut table, &mut clients));
         let mut faults = draw_profile_faults(&mut random, profile, clients.len());
         let (node_count, of_nodes) = draw_nodes(seed, profile, (table.layer, clients.len()));
         faults.extend(of_nodes);
@@ -146,6 +158,7 @@ impl Plan {
             table,
             clients,
             faults,
+            strings,
         }
     }
 
@@ -168,6 +181,8 @@ impl Plan {
                 Operation::MultiGet(asked) => keys.extend(asked),
                 Operation::Load(records) => keys.extend(records.iter().map(|(key, _)| key)),
                 Operation::Scan(..)
+                | Operation::ScanReverse(..)
+                | Operation::DeleteRange(..)
                 | Operation::Create(_)
                 | Operation::Drop
                 | Operation::Open
@@ -178,6 +193,15 @@ impl Plan {
         keys.sort_unstable();
         keys.dedup();
         keys
+    }
+
+    /// Bytes of each node's region: enough for every table that a run makes.
+    pub fn region_size_bytes(&self) -> u64 {
+        match self.strings {
+            None => REGION_SIZE_BYTES,
+            // Pieces of each size are in chunks of their own.
+            Some(_) => 3 * REGION_SIZE_BYTES,
+        }
     }
 
     /// Whether sessions have windows for the replies (F10), as half of the runs with calls do.
@@ -233,7 +257,7 @@ fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
 fn draw_profile_faults(random: &mut Random, profile: Profile, client_count: usize) -> Vec<Fault> {
     match profile {
         Profile::Calm => Vec::new(),
-        Profile::Crashes | Profile::Trees | Profile::Calls | Profile::Xstore => {
+        Profile::Crashes | Profile::Trees | Profile::Calls | Profile::Xstore | Profile::Bytes => {
             draw_faults(random, client_count)
         }
         Profile::Retraining | Profile::Compaction => {
@@ -376,7 +400,8 @@ fn draw_node_count(random: &mut Random, profile: Profile) -> u8 {
         | Profile::Retraining
         | Profile::Trees
         | Profile::Compaction
-        | Profile::Xstore => *random.choose(&[1, 1, 2, 3]),
+        | Profile::Xstore
+        | Profile::Bytes => *random.choose(&[1, 1, 2, 3]),
         Profile::Calm | Profile::NodeLoss | Profile::Calls => 1,
     }
 }
@@ -395,6 +420,7 @@ fn draw_table(random: &mut Random, keys: &[u64]) -> TablePlan {
         is_memory_reused: random.chance(500),
         entry_count_max: ENTRY_COUNT_MAX as u32,
         leaves_per_sub_model: 1,
+        pages: None,
         retraining: random.chance(600).then(|| RetrainPolicy {
             leaves_per_split: *random.choose(&[1, 8, 1000]),
             split_count_min: random.between(1, 3),
@@ -469,6 +495,27 @@ mod tests {
             .map(|seed| format!("{:?}", Plan::draw(seed, Profile::Xstore)))
             .collect();
         for word in ["WorkerBreak", "DuringWorker", "MemberLoss", "node_count: 3"] {
+            let count = texts.iter().filter(|text| text.contains(word)).count();
+            assert!((1..texts.len()).contains(&count), "{word}: {count}");
+        }
+    }
+
+    /// Every way in which tables of byte strings differ from others is drawn by some seed.
+    #[test]
+    fn plans_of_byte_strings_have_everything_between_them() {
+        let texts: Vec<String> = (0..200)
+            .map(|seed| format!("{:?}", Plan::draw(seed, Profile::Bytes)))
+            .collect();
+        let words = [
+            "ScanReverse(",
+            "DeleteRange(",
+            "Other(DeleteRange(",
+            "page_size_bytes: 2048, inline_value_size_bytes: 0",
+            "page_size_bytes: 512",
+            "is_memory_reused: true",
+            "node_count: 3",
+        ];
+        for word in words {
             let count = texts.iter().filter(|text| text.contains(word)).count();
             assert!((1..texts.len()).contains(&count), "{word}: {count}");
         }

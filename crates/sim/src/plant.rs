@@ -1,8 +1,8 @@
 //! Bugs that can be planted, to see that the checkers find them: a judge who never finds anybody
 //! guilty is no judge.
 //!
-//! Four of them are an order of WRITEs that D2 or D3 forbid; the simulated endpoint posts batches
-//! in that order. The others are checks left out; the protocol code asks its endpoint
+//! Five of them are an order of WRITEs that D2, D3 or BP2 forbid; the simulated endpoint posts
+//! batches in that order. The others are checks left out; the protocol code asks its endpoint
 //! ([`Endpoint::leaves_out`](farleaf_fabric::Endpoint::leaves_out)), and every endpoint but this
 //! one says no.
 
@@ -76,11 +76,23 @@ pub enum Plant {
     NoBoundary,
     /// The node does not tell the models of a leaf that was split (Y4).
     SplitUntold,
+    /// A value block is written anew before everybody has passed (BV4).
+    BlockReusedEarly,
+    /// Who unlinks a value block does not become its holder (BV3).
+    BlockNotHeld,
+    /// A value block that was unlinked is forgotten (BV4).
+    BlockForgotten,
+    /// A value block is written after the page that refers to it (BV1).
+    BlockAfterPage,
+    /// The state of a page is written before what it lists (BP2).
+    PageStateFirst,
+    /// Recovery does not finish a page's split (BP2).
+    TornSplitLeft,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 34] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -109,6 +121,12 @@ impl Plant {
         Self::StaleModelTrusted,
         Self::NoBoundary,
         Self::SplitUntold,
+        Self::BlockReusedEarly,
+        Self::BlockNotHeld,
+        Self::BlockForgotten,
+        Self::BlockAfterPage,
+        Self::PageStateFirst,
+        Self::TornSplitLeft,
     ];
 
     /// The name for users.
@@ -142,6 +160,12 @@ impl Plant {
             Self::StaleModelTrusted => "stale-model-trusted",
             Self::NoBoundary => "no-boundary",
             Self::SplitUntold => "split-untold",
+            Self::BlockReusedEarly => "block-reused-early",
+            Self::BlockNotHeld => "block-not-held",
+            Self::BlockForgotten => "block-forgotten",
+            Self::BlockAfterPage => "block-after-page",
+            Self::PageStateFirst => "page-state-first",
+            Self::TornSplitLeft => "torn-split-left",
         }
     }
 
@@ -165,6 +189,12 @@ impl Plant {
             }
             Self::RingsFreedEarly => Profile::Calls,
             Self::StaleModelTrusted | Self::NoBoundary | Self::SplitUntold => Profile::Xstore,
+            Self::BlockReusedEarly
+            | Self::BlockNotHeld
+            | Self::BlockForgotten
+            | Self::BlockAfterPage
+            | Self::PageStateFirst
+            | Self::TornSplitLeft => Profile::Bytes,
             _ => Profile::Crashes,
         }
     }
@@ -196,6 +226,11 @@ impl Plant {
             Self::StaleModelTrusted => Some(ProtocolCheck::ModelsAreHints),
             Self::NoBoundary => Some(ProtocolCheck::ModelsOverlap),
             Self::SplitUntold => Some(ProtocolCheck::SplitsAreTold),
+            Self::BlockReusedEarly => Some(ProtocolCheck::BlockGraceIsOver),
+            Self::BlockNotHeld => Some(ProtocolCheck::UnlinkedBlockIsHeld),
+            Self::BlockForgotten => Some(ProtocolCheck::UnlinkedBlockIsRetired),
+            Self::BlockAfterPage => Some(ProtocolCheck::BlockIsWholeFirst),
+            Self::TornSplitLeft => Some(ProtocolCheck::TornSplitIsFinished),
             _ => None,
         }
     }
@@ -206,7 +241,8 @@ impl Plant {
             return;
         };
         match self {
-            Self::StateBeforeSlots => {
+            // A page's slots, and its bitmap, are among the words of a leaf's slots.
+            Self::StateBeforeSlots | Self::PageStateFirst => {
                 let first = verbs.iter().position(|verb| commit.is_slot(verb));
                 if let Some(first) = first.filter(|first| *first < commit.state) {
                     verbs[first..=commit.state].rotate_right(1);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf::{AsyncSession, ModelCache, SessionOptions};
+use farleaf::{AsyncSession, ModelCache, SessionOptions, TableKind, TableOptions};
 use farleaf_executor::block_on;
 use farleaf_index::IndexError;
 use farleaf_leaf::LocalLocks;
@@ -29,11 +29,12 @@ use crate::fabric::world::{
     ClientId, Fingerprint, Holding, Nanos, Progress, SharedWorld, TaskId, World,
 };
 use crate::history::{Answer, History, Operation};
-use crate::node::{Node, REGION_SIZE_BYTES};
+use crate::node::{Node, TABLE_NAME};
 use crate::plan::{COMPUTE_NODE_COUNT_MAX, Plan};
 use crate::plant::Plant;
 use crate::random::Random;
 use crate::session::{Session, SimHost};
+use crate::strings::Strings;
 
 /// Things that happen in a run at the most; a run that goes on is one in which somebody waits for
 /// ever.
@@ -86,6 +87,7 @@ struct Stage {
     local_locks: [Arc<LocalLocks>; COMPUTE_NODE_COUNT_MAX],
     agent: Cell<Option<TaskId>>,
     plant: Option<Plant>,
+    strings: Option<Arc<Strings>>,
     retraining: Option<RetrainPolicy>,
     reached: RefCell<Reached>,
     /// The node has restarted empty.
@@ -135,6 +137,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
         local_locks: Default::default(),
         agent: Cell::default(),
         plant,
+        strings: plan.strings.clone(),
         retraining: plan.table.retraining,
         reached: RefCell::default(),
         is_lost: Cell::default(),
@@ -190,7 +193,7 @@ pub fn run(plan: &Plan, plant: Option<Plant>, keep_trace: bool) -> Verdict {
 
 fn world_of(plan: &Plan, keep_trace: bool) -> SharedWorld {
     let world = World::new(
-        &vec![REGION_SIZE_BYTES as usize / 8; plan.node_count.into()],
+        &vec![plan.region_size_bytes() as usize / 8; plan.node_count.into()],
         plan.freedoms,
         Random::new(plan.seed),
     );
@@ -259,10 +262,24 @@ fn prepare(
         tables.set_leaves_per_sub_model(plan.table.leaves_per_sub_model);
     }
     let table = &plan.table;
-    let layer = (table.layer, table.entry_count_max);
-    node.create_table(layer, table.slots, table.fill_percent)?;
+    match table.pages {
+        None => {
+            let layer = (table.layer, table.entry_count_max);
+            node.create_table(layer, table.slots, table.fill_percent)?;
+        }
+        Some(pages) => {
+            let options = TableOptions {
+                kind: TableKind::Bytes(pages),
+                fill_percent: table.fill_percent,
+                ..TableOptions::default()
+            };
+            let session = still_session(node, findings, None, &SessionOptions::default());
+            block_on(session.create_byte_table(TABLE_NAME, &options), || 0)?;
+            block_on(session.close(), || 0)?;
+        }
+    }
     if !table.loaded.is_empty() {
-        let session = open_still(node, findings, None)?;
+        let session = open_still(node, findings, (None, plan.strings.as_ref()))?;
         let load = Operation::Load(table.loaded.clone());
         let loaded = block_on(session.perform(&load, None), || 0)?;
         assert_eq!(loaded, Answer::Loaded, "an empty table can be loaded");
@@ -280,9 +297,10 @@ fn prepare(
 fn open_still(
     node: &Rc<Node>,
     findings: &Findings,
-    plant: Option<Plant>,
+    (plant, strings): (Option<Plant>, Option<&Arc<Strings>>),
 ) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
-    open_still_with(node, findings, plant, SessionOptions::default())
+    let session = still_session(node, findings, plant, &SessionOptions::default());
+    Ok(block_on(Session::open(session, strings.cloned()), || 0)?)
 }
 
 /// The same, that asks the node for each key that models do not lead to at once.
@@ -296,18 +314,18 @@ fn open_asking(
         does_not_speculate: true,
         ..SessionOptions::default()
     };
-    open_still_with(node, findings, None, options)
+    let session = still_session(node, findings, None, &options);
+    Ok(block_on(Session::open(session, None), || 0)?)
 }
 
-fn open_still_with(
+fn still_session(
     node: &Rc<Node>,
     findings: &Findings,
     plant: Option<Plant>,
-    options: SessionOptions,
-) -> Result<Session<StillEndpoint>, Box<dyn core::error::Error>> {
+    options: &SessionOptions,
+) -> AsyncSession<SimHost<StillEndpoint>> {
     let endpoint = StillEndpoint::with_plant(&node.world, plant);
     let owner = node.register(endpoint.client());
     let host = SimHost::new(node, endpoint.client(), findings, Arc::default()).still();
-    let session = AsyncSession::with_options(host, endpoint, owner, &options);
-    Ok(block_on(Session::open(session), || 0)?)
+    AsyncSession::with_options(host, endpoint, owner, options)
 }

@@ -1,5 +1,7 @@
 //! One client's session: the library's own, over the simulated fabric.
 
+mod bytes;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,18 +11,20 @@ use std::sync::Arc;
 
 use farleaf::host::{Host, PoolShare};
 use farleaf::{
-    AsyncSession, AsyncTable, Error, ErrorKind, HintCounters, Insertion, LoadError, Swap,
-    TableOptions, Update,
+    AsyncByteTable, AsyncSession, AsyncTable, ByteLoadError, Error, ErrorKind, HintCounters,
+    Insertion, LoadError, Swap, TableInfo, TableKind, TableOptions, Update,
 };
 use farleaf_fabric::{BatchErrorKind, ControlError, Endpoint};
 use farleaf_leaf::LocalLocks;
 use farleaf_message::CallError;
 use farleaf_types::OwnerWord;
 
+use self::bytes::ByNumbers;
 use crate::check::{Findings, closing};
 use crate::fabric::world::ClientId;
 use crate::history::{Answer, Operation, Refusal, TableShape};
 use crate::node::{Node, TABLE_NAME};
+use crate::strings::Strings;
 
 /// The table that comes and goes.
 pub const OTHER_NAME: &str = "other";
@@ -107,12 +111,52 @@ impl<E: Endpoint + Debug> Host for SimHost<E> {
 #[derive(Debug)]
 pub struct Session<E: Endpoint + Debug> {
     library: AsyncSession<SimHost<E>>,
-    table: AsyncTable<SimHost<E>>,
-    other: RefCell<Option<AsyncTable<SimHost<E>>>>,
+    table: Opened<E>,
+    other: RefCell<Option<Opened<E>>>,
+    /// What numbers stand for, if all tables are of byte strings.
+    strings: Option<Arc<Strings>>,
     /// The last value that it saw of each key of each table.
     seen: RefCell<BTreeMap<(u32, u64), Option<u64>>>,
     /// Operations that have been called and have not ended.
     under_way_count: Cell<u32>,
+}
+
+/// A table that a session has open.
+#[derive(Debug)]
+enum Opened<E: Endpoint + Debug> {
+    Words(AsyncTable<SimHost<E>>),
+    Bytes(ByNumbers<E>),
+}
+
+impl<E: Endpoint + Debug> Clone for Opened<E> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Words(table) => Self::Words(table.clone()),
+            Self::Bytes(table) => Self::Bytes(table.clone()),
+        }
+    }
+}
+
+impl<E: Endpoint + Debug> Opened<E> {
+    fn info(&self) -> &TableInfo {
+        match self {
+            Self::Words(table) => table.info(),
+            Self::Bytes(by_numbers) => by_numbers.table.info(),
+        }
+    }
+}
+
+/// Why an operation has no answer.
+#[derive(Debug)]
+enum Trouble {
+    Failed(Error),
+    Unexpected(Unexpected),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// An operation that is under way; dropped with it, however it ends.
@@ -132,15 +176,20 @@ impl Drop for UnderWay<'_> {
 }
 
 impl<E: Endpoint + Debug> Session<E> {
-    /// Opens the run's table in a session.
+    /// Opens the run's table in a session. `strings`: what numbers stand for, if the tables are of
+    /// byte strings.
     ///
     /// # Errors
     /// It is not there, or its directory cannot be read.
-    pub async fn open(session: AsyncSession<SimHost<E>>) -> Result<Self, Error> {
-        let table = session.open_table(TABLE_NAME).await?;
+    pub async fn open(
+        session: AsyncSession<SimHost<E>>,
+        strings: Option<Arc<Strings>>,
+    ) -> Result<Self, Error> {
+        let table = open_table(&session, TABLE_NAME, strings.as_ref()).await?;
         Ok(Self {
             library: session,
             table,
+            strings,
             other: RefCell::default(),
             seen: RefCell::default(),
             under_way_count: Cell::default(),
@@ -149,7 +198,15 @@ impl<E: Endpoint + Debug> Session<E> {
 
     /// How often hints were not right on the table of the run, and how it came by locks.
     pub fn hint_counters(&self) -> HintCounters {
-        self.table.hint_counters()
+        match &self.table {
+            Opened::Words(table) => table.hint_counters(),
+            Opened::Bytes(by_numbers) => by_numbers.table.hint_counters(),
+        }
+    }
+
+    /// Whether its tables are of byte strings.
+    pub fn is_of_bytes(&self) -> bool {
+        self.strings.is_some()
     }
 
     /// Its endpoint.
@@ -211,10 +268,13 @@ impl<E: Endpoint + Debug> Session<E> {
         let done = match operation {
             Operation::Create(shape) => self.create(shape).await,
             Operation::List => self.list().await,
-            Operation::Drop => self.library.drop_table(OTHER_NAME).await.map(|()| {
-                self.other.take();
-                Answer::Dropped
-            }),
+            Operation::Drop => {
+                let dropped = self.library.drop_table(OTHER_NAME).await;
+                dropped.map_err(Trouble::from).map(|()| {
+                    self.other.take();
+                    Answer::Dropped
+                })
+            }
             Operation::Open => self.open_other().await,
             Operation::Other(inner) => {
                 let table = self.other.borrow().clone();
@@ -223,14 +283,17 @@ impl<E: Endpoint + Debug> Session<E> {
                     return Err(Unexpected::Failed(text));
                 };
                 let done = self.perform_on(&table, inner, expected).await;
-                if matches!(&done, Err(error) if is_dropped(error)) {
+                if matches!(&done, Err(Trouble::Failed(error)) if is_dropped(error)) {
                     self.forget(table.info().id);
                 }
                 done
             }
             _ => self.perform_on(&self.table, operation, expected).await,
         };
-        done.or_else(|error| classify(&error))
+        done.or_else(|trouble| match trouble {
+            Trouble::Failed(error) => classify(&error),
+            Trouble::Unexpected(what) => Err(what),
+        })
     }
 
     /// Another future of the session may have opened the next one meanwhile.
@@ -241,21 +304,32 @@ impl<E: Endpoint + Debug> Session<E> {
         }
     }
 
-    async fn list(&self) -> Result<Answer, Error> {
+    async fn list(&self) -> Result<Answer, Trouble> {
         let tables = self.library.list_tables().await?.into_iter();
         let mut tables: Vec<(String, u32)> = tables.map(|info| (info.name, info.id)).collect();
         tables.sort_unstable();
         Ok(Answer::Listed(tables))
     }
 
-    async fn create(&self, shape: &TableShape) -> Result<Answer, Error> {
+    async fn create(&self, shape: &TableShape) -> Result<Answer, Trouble> {
         let options = TableOptions {
+            kind: shape.pages.map_or(TableKind::Words, TableKind::Bytes),
             slots: shape.slots,
             layer: shape.layer,
             fill_percent: shape.fill_percent,
             ..TableOptions::default()
         };
-        match self.library.create_table(OTHER_NAME, &options).await {
+        let created = match &self.strings {
+            None => {
+                let created = self.library.create_table(OTHER_NAME, &options).await;
+                created.map(Opened::Words)
+            }
+            Some(strings) => {
+                let created = self.library.create_byte_table(OTHER_NAME, &options).await;
+                created.map(|table| by_numbers(table, strings))
+            }
+        };
+        match created {
             Ok(table) => {
                 let id = table.info().id;
                 self.other.replace(Some(table));
@@ -264,12 +338,12 @@ impl<E: Endpoint + Debug> Session<E> {
             Err(error) if matches!(error.kind(), ErrorKind::TableExists { .. }) => {
                 Ok(Answer::Exists)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn open_other(&self) -> Result<Answer, Error> {
-        let table = self.library.open_table(OTHER_NAME).await?;
+    async fn open_other(&self) -> Result<Answer, Trouble> {
+        let table = open_table(&self.library, OTHER_NAME, self.strings.as_ref()).await?;
         let id = table.info().id;
         self.other.replace(Some(table));
         Ok(Answer::Opened(id))
@@ -277,46 +351,13 @@ impl<E: Endpoint + Debug> Session<E> {
 
     async fn perform_on(
         &self,
-        table: &AsyncTable<SimHost<E>>,
+        table: &Opened<E>,
         operation: &Operation,
         expected: Option<u64>,
-    ) -> Result<Answer, Error> {
-        let changed = |from: Option<u64>, to: Option<u64>| Answer::Changed { from, to };
-        let answer = match operation {
-            Operation::Get(key) => Answer::Values(vec![table.get(*key).await?]),
-            Operation::MultiGet(keys) => Answer::Values(table.multi_get(keys).await?),
-            Operation::Put(key, value) => changed(table.put(*key, *value).await?, Some(*value)),
-            Operation::Insert(key, value) => match table.insert(*key, *value).await? {
-                Insertion::Inserted => changed(None, Some(*value)),
-                Insertion::AlreadyPresent(found) => changed(Some(found), Some(found)),
-            },
-            Operation::Update(key, value) => match table.update(*key, *value).await? {
-                Update::Updated(found) => changed(Some(found), Some(*value)),
-                Update::Absent => changed(None, None),
-            },
-            Operation::Delete(key) => changed(table.delete(*key).await?, None),
-            Operation::CompareSwap(key, new) => {
-                match table.compare_and_swap(*key, expected, *new).await? {
-                    Swap::Swapped => changed(expected, *new),
-                    Swap::Differs(found) => changed(found, found),
-                }
-            }
-            Operation::Scan(from, limit) => {
-                let mut records = Vec::new();
-                table.scan_into(*from, *limit, &mut records).await?;
-                // Fewer than asked for means: there are no more.
-                let is_end = records.len() < *limit;
-                Answer::Records(records, is_end)
-            }
-            Operation::Load(records) => {
-                table.bulk_load(records.iter().copied(), |_| ()).await?;
-                Answer::Loaded
-            }
-            Operation::Create(_)
-            | Operation::Drop
-            | Operation::Open
-            | Operation::List
-            | Operation::Other(_) => unreachable!("these are on no table"),
+    ) -> Result<Answer, Trouble> {
+        let answer = match table {
+            Opened::Words(table) => perform_on_words(table, operation, expected).await?,
+            Opened::Bytes(table) => table.perform(operation, expected).await?,
         };
         self.remember(table.info().id, operation, &answer);
         Ok(answer)
@@ -332,7 +373,7 @@ impl<E: Endpoint + Debug> Session<E> {
                 let keys = keys.iter().map(|key| (table, *key));
                 seen.extend(keys.zip(values.iter().copied()));
             }
-            (operation, Answer::Changed { to, .. }) => {
+            (operation, Answer::Changed { to, .. } | Answer::Wrote { to, .. }) => {
                 if let Some(key) = operation.written_key() {
                     seen.insert((table, key), *to);
                 }
@@ -340,6 +381,72 @@ impl<E: Endpoint + Debug> Session<E> {
             _ => {}
         }
     }
+}
+
+/// Opens the table of a name.
+async fn open_table<E: Endpoint + Debug>(
+    session: &AsyncSession<SimHost<E>>,
+    name: &str,
+    strings: Option<&Arc<Strings>>,
+) -> Result<Opened<E>, Error> {
+    Ok(match strings {
+        None => Opened::Words(session.open_table(name).await?),
+        Some(strings) => by_numbers(session.open_byte_table(name).await?, strings),
+    })
+}
+
+fn by_numbers<E: Endpoint + Debug>(
+    table: AsyncByteTable<SimHost<E>>,
+    strings: &Arc<Strings>,
+) -> Opened<E> {
+    let strings = Arc::clone(strings);
+    Opened::Bytes(ByNumbers { table, strings })
+}
+
+async fn perform_on_words<E: Endpoint + Debug>(
+    table: &AsyncTable<SimHost<E>>,
+    operation: &Operation,
+    expected: Option<u64>,
+) -> Result<Answer, Error> {
+    let changed = |from: Option<u64>, to: Option<u64>| Answer::Changed { from, to };
+    Ok(match operation {
+        Operation::Get(key) => Answer::Values(vec![table.get(*key).await?]),
+        Operation::MultiGet(keys) => Answer::Values(table.multi_get(keys).await?),
+        Operation::Put(key, value) => changed(table.put(*key, *value).await?, Some(*value)),
+        Operation::Insert(key, value) => match table.insert(*key, *value).await? {
+            Insertion::Inserted => changed(None, Some(*value)),
+            Insertion::AlreadyPresent(found) => changed(Some(found), Some(found)),
+        },
+        Operation::Update(key, value) => match table.update(*key, *value).await? {
+            Update::Updated(found) => changed(Some(found), Some(*value)),
+            Update::Absent => changed(None, None),
+        },
+        Operation::Delete(key) => changed(table.delete(*key).await?, None),
+        Operation::CompareSwap(key, new) => {
+            match table.compare_and_swap(*key, expected, *new).await? {
+                Swap::Swapped => changed(expected, *new),
+                Swap::Differs(found) => changed(found, found),
+            }
+        }
+        Operation::Scan(from, limit) => {
+            let mut records = Vec::new();
+            table.scan_into(*from, *limit, &mut records).await?;
+            // Fewer than asked for means: there are no more.
+            let is_end = records.len() < *limit;
+            Answer::Records(records, is_end)
+        }
+        Operation::Load(records) => {
+            table.bulk_load(records.iter().copied(), |_| ()).await?;
+            Answer::Loaded
+        }
+        Operation::Create(_)
+        | Operation::Drop
+        | Operation::Open
+        | Operation::List
+        | Operation::Other(_)
+        | Operation::ScanReverse(..)
+        | Operation::DeleteRange(..) => unreachable!("these are on no table of words"),
+    })
 }
 
 fn is_dropped(error: &Error) -> bool {
@@ -366,6 +473,9 @@ fn classify(error: &Error) -> Result<Answer, Unexpected> {
         ErrorKind::Index(error) | ErrorKind::Load(LoadError::Index(error)) => {
             error.fabric_failure()
         }
+        ErrorKind::Bytes(error) | ErrorKind::ByteLoad(ByteLoadError::Index(error)) => {
+            error.fabric_failure()
+        }
         _ => None,
     };
     if let Some(failure) = failure {
@@ -384,7 +494,13 @@ fn classify(error: &Error) -> Result<Answer, Unexpected> {
         ErrorKind::SessionBroken => Refusal::SessionBroken,
         ErrorKind::SessionUnknown => Refusal::SessionUnknown,
         ErrorKind::Full(_) | ErrorKind::NoLeaf { .. } => Refusal::Full,
-        ErrorKind::Load(LoadError::TableNotEmpty) => Refusal::TableNotEmpty,
+        ErrorKind::Bytes(error) | ErrorKind::ByteLoad(ByteLoadError::Index(error))
+            if error.is_full() =>
+        {
+            Refusal::Full
+        }
+        ErrorKind::Load(LoadError::TableNotEmpty)
+        | ErrorKind::ByteLoad(ByteLoadError::TableNotEmpty) => Refusal::TableNotEmpty,
         _ => return Err(Unexpected::Failed(text)),
     };
     Ok(Answer::Nothing(refusal))

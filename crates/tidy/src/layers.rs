@@ -89,8 +89,21 @@ pub const LAYERS: &[Layer] = &[
     layer(
         "sim",
         &[
-            "types", "executor", "model", "fabric", "message", "region", "leaf", "index", "node",
-            "store", "chart", "bench",
+            "types",
+            "executor",
+            "model",
+            "fabric",
+            "message",
+            "region",
+            "leaf",
+            "block",
+            "page",
+            "index",
+            "byte-index",
+            "node",
+            "store",
+            "chart",
+            "bench",
         ],
     ),
     Layer {

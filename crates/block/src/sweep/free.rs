@@ -1,6 +1,6 @@
 //! What the node has taken over, when its grace period is over.
 
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::Endpoint;
 use farleaf_region::allocation::Freed;
 use farleaf_types::SequenceNumber;
 
@@ -39,7 +39,9 @@ impl BlockSweeper {
                 Form::Piece(_) => pieces.push(pointer),
                 Form::Extent => self.free_extent(access, pointer, report).await?,
                 Form::List(class) => {
-                    let parts = access.hold_parts(&mut Batch::new(), pointer).await?;
+                    let parts = access
+                        .hold_parts(&mut access.control_batch(), pointer)
+                        .await?;
                     for part in parts {
                         self.free_extent(access, part, report).await?;
                     }

@@ -27,7 +27,7 @@ impl BlockSweeper {
         A: AsyncFn(Question<'_>) -> Result<Answer, Error>,
         Error: From<BlockError>,
     {
-        let mut batch = Batch::new();
+        let mut batch = access.control_batch();
         let places = places.iter().filter(|place| !self.waits_with(**place));
         let left = left_places(&mut batch, access, listed, places.copied()).await?;
         for (place, holder) in left {

@@ -19,7 +19,7 @@ pub(super) async fn leave_leases<E: Endpoint>(
     listed: &[Listed],
     report: &mut BlockSweepReport,
 ) -> Result<bool, BlockError> {
-    let mut batch = Batch::new();
+    let mut batch = access.control_batch();
     let owners = listed.iter().map(|listed| listed.entry.owner.word());
     let left = left_of(&mut batch, access, owners).await?;
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
@@ -128,7 +128,7 @@ async fn has_predecessor<E: Endpoint>(
         return Ok(false);
     };
     let chunk = ChunkIndex::new(listed.chunk.node(), number);
-    let mut batch = Batch::new();
+    let mut batch = access.control_batch();
     let read = batch.read(access.layout.chunk_entry(chunk), CHUNK_ENTRY_SIZE_WORDS);
     access.endpoint.execute(&mut batch).await?;
     let entry = ChunkEntry::decode(batch.words(read));
@@ -147,7 +147,7 @@ impl BlockSweeper {
     ) -> Result<(), BlockError> {
         let place = access.layout.chunk_start(listed.chunk);
         let at = place.word_at(HOLDER_WORD);
-        let mut batch = Batch::new();
+        let mut batch = access.control_batch();
         let read = batch.read(at, 1);
         access.endpoint.execute(&mut batch).await?;
         if batch.words(read)[0] != 0 {

@@ -165,7 +165,7 @@ impl BlockSweeper {
         if !self.waiting.borrow().iter().any(is_open) {
             return Ok(());
         }
-        let mut batch = Batch::new();
+        let mut batch = access.control_batch();
         let drawn = batch.fetch_add(access.layout.sequence(), 1);
         access.endpoint.execute(&mut batch).await?;
         let sequence = SequenceNumber(batch.previous(drawn) + 1);
@@ -252,7 +252,7 @@ async fn left_of<E: Endpoint>(
 
 /// The number that all sessions but the node's have published.
 async fn passed<E: Endpoint>(access: &BlockAccess<'_, E>) -> Result<SequenceNumber, BlockError> {
-    let mut batch = Batch::new();
+    let mut batch = access.control_batch();
     let sessions = grace::post(&mut batch, access.layout);
     access.endpoint.execute(&mut batch).await?;
     Ok(sessions.alive(&batch).passed(Some(access.owner)))

@@ -1,7 +1,7 @@
 //! Pages of a load, trained, placed and written model by model.
 
 use farleaf_block::{Content, FatPointer, Role};
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::directory::Model;
 use farleaf_model::strings::{
     Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_residuals,
@@ -48,7 +48,7 @@ struct Waiting {
 }
 
 /// Takes pages in order; trains, places and writes them.
-pub(super) struct RunBuilder<'a, E> {
+pub(super) struct RunBuilder<'a, E: Endpoint> {
     access: &'a PageAccess<'a, E>,
     allocator: &'a ChunkAllocator<'a, E>,
     plan: ByteLoadPlan,
@@ -59,9 +59,9 @@ pub(super) struct RunBuilder<'a, E> {
     last_key: Option<Vec<u8>>,
     /// The last written model's last page, whose link is not known yet.
     held_back: Option<(RemoteAddr, PageBuffer)>,
-    batch: Batch,
+    batch: CountedBatch<'a, E>,
     /// Value blocks to be written with the next batch.
-    blocks: Batch,
+    blocks: CountedBatch<'a, E>,
     block_size_bytes: usize,
 }
 
@@ -85,8 +85,8 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             waiting: Vec::new(),
             last_key: None,
             held_back: None,
-            batch: Batch::new(),
-            blocks: Batch::new(),
+            batch: CountedBatch::new(access.endpoint, OperationKind::BulkLoad),
+            blocks: CountedBatch::new(access.endpoint, OperationKind::BulkLoad),
             block_size_bytes: 0,
         }
     }
@@ -134,11 +134,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
                 pointer
             }
             farleaf_block::Room::Chunks(_) => {
-                let mut batch = Batch::new();
+                let endpoint = self.access.endpoint;
+                let mut batch = CountedBatch::new(endpoint, OperationKind::BulkLoad);
                 let written = held.blocks.write_ahead(&access, &mut batch, node, content);
-                let written = written.await;
-                self.count(&mut batch);
-                written?
+                written.await?
             }
         };
         held.written.push(pointer);
@@ -156,11 +155,6 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             self.block_size_bytes = 0;
         }
         Ok(())
-    }
-
-    fn count(&self, batch: &mut Batch) {
-        let counters = self.access.endpoint.counters();
-        counters.record(OperationKind::BulkLoad, &batch.take_cost());
     }
 
     /// Adds the next page.
@@ -226,10 +220,6 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         self.write_model(held, segment).await?;
         self.write_held_back(RemoteAddr::NULL).await?;
         self.flush_blocks().await?;
-        let mut batch = core::mem::take(&mut self.batch);
-        self.count(&mut batch);
-        let mut blocks = core::mem::take(&mut self.blocks);
-        self.count(&mut blocks);
         Ok(self.trained)
     }
 

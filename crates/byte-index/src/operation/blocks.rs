@@ -1,7 +1,7 @@
 //! Value blocks that a change writes, and those that it unlinks (BV1, BV3, BV4).
 
 use farleaf_block::{BlockError, Content, FatPointer, Role, Room, SizeClass};
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_page::Reference;
 use farleaf_region::members::MemberState;
 use farleaf_types::{NodeId, RemoteAddr};
@@ -161,7 +161,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     /// BV4: notes blocks that a committed change has unlinked.
     pub(super) fn retire_blocks(&self, pointers: Vec<FatPointer>) {
-        for pointer in pointers {
+        let is_forgotten = self.leaves_out(ProtocolCheck::UnlinkedBlockIsRetired);
+        for pointer in pointers.into_iter().filter(|_| !is_forgotten) {
             self.state.blocks.retire(pointer);
         }
     }

@@ -2,6 +2,7 @@
 //! pages there, and links to the right fill what it does not know of.
 
 use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::IndexError;
 use farleaf_index::hint::Hint;
 use farleaf_leaf::{Course, Look};
 use farleaf_page::{Fence, Outside, PageBuffer, PageError};
@@ -90,7 +91,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let below = if let Some(below) = below_in(&mut ahead, &before) {
                 below
             } else {
-                let start = match hint {
+                // Of another layer a hint says nothing.
+                let start = match hint.filter(|_| self.is_current()) {
                     None => self.hint_below(&before),
                     Some(hint) => self.left_of_fence(hint, &before),
                 };
@@ -125,7 +127,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     /// The page to look at after one that begins at the fence.
     fn left_of_fence(&self, failed: Hint, before: &Fence) -> Hint {
         let layer = self.state.layer();
-        let key = before.string().unwrap_or_default();
         let trained = layer.directory().page(failed.parent);
         let trained = trained.expect("hints have trained parents");
         if trained.addr != failed.addr {
@@ -137,8 +138,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 .map(|left| synonyms[left]);
             return left.map_or(trained, |addr| Hint { addr, ..failed });
         }
+        drop(layer);
+        self.left_of_parent(failed, before)
+    }
+
+    /// The same, where nothing of the same parent is further left.
+    fn left_of_parent(&self, failed: Hint, before: &Fence) -> Hint {
+        let layer = self.state.layer();
+        let key = before.string().unwrap_or_default();
         let first = || layer.directory().page(0).expect("there is a first page");
         layer.left_of(key, failed).unwrap_or_else(first)
+    }
+
+    fn is_trained(&self, hint: Hint) -> bool {
+        let layer = self.state.layer();
+        let trained = layer.directory().page(hint.parent);
+        trained.is_some_and(|trained| trained.addr == hint.addr)
     }
 
     /// Reads a page and trained ones to the left of it, with their known synonyms.
@@ -184,12 +199,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<Below, ByteIndexError> {
         let (mut course, mut stale_count) = (Course::<Vec<u8>>::default(), 0);
         let key = before.string().unwrap_or_default();
+        let (mut has_gone_right, mut retired_trained) = (false, None);
         loop {
             let broken = &self.state.broken;
             let page = self.access.read_intact(batch, hint.addr, broken).await?;
+            if !self.is_current() {
+                // Another future has replaced the layer: the hint's parent is another page there.
+                return Err(IndexError::Outdated.into());
+            }
             let link = page.image().link();
             if link.is_retired() {
                 // What it names is its successor's, or gone.
+                if self.is_trained(hint) {
+                    retired_trained = Some(hint.parent);
+                }
                 let look = Look::Retired(link.place());
                 hint = self.go_on(batch, &mut course, key, (hint, None), look)?;
                 continue;
@@ -215,12 +238,22 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 return Ok(Below { hint, page, low });
             };
             if look == Look::Left {
-                let left = self.left_of_fence(hint, before);
-                // Counts the hop, so that the way ends also in a damaged table.
-                self.go_on(batch, &mut course, key, (hint, None), look)?;
+                // What has taken over the trained page begins where that does: nothing of the same
+                // parent is further left.
+                let left = if retired_trained == Some(hint.parent) {
+                    self.left_of_parent(hint, before)
+                } else {
+                    self.left_of_fence(hint, before)
+                };
+                if has_gone_right || left.parent != hint.parent {
+                    // Counts the hop, so that the way ends also in a damaged table. Those from one
+                    // synonym of a parent to the next are as many as this session has met.
+                    self.go_on(batch, &mut course, key, (hint, None), look)?;
+                }
                 hint = left;
                 continue;
             }
+            has_gone_right |= matches!(look, Look::Right(_));
             let low = low.string().map(<[u8]>::to_vec);
             hint = self.go_on(batch, &mut course, key, (hint, low), look)?;
         }

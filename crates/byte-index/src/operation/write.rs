@@ -11,7 +11,7 @@ use farleaf_types::NodeId;
 use super::blocks::{Take, Taken, is_ahead};
 use super::change::{Change, Changed};
 use super::strings::Answer;
-use super::{ByteIndex, Rare, check_key, check_value, low_of};
+use super::{ByteIndex, ByteIndexState, Rare, check_key, check_value, low_of};
 use crate::error::ByteIndexError;
 
 /// A value that is changed where its page has no room for another like it goes outside from so many
@@ -51,6 +51,30 @@ pub(super) struct Provision {
     is_value_outside: bool,
 }
 
+/// What a change has taken, which goes back when the change ends, also if its future is dropped
+/// where it stands: a session that is not broken by that would close as one that holds nothing.
+struct Provided<'s> {
+    provision: Provision,
+    state: &'s ByteIndexState,
+    /// Nothing on this node is anybody's any more (U4).
+    lost: Option<NodeId>,
+}
+
+impl Drop for Provided<'_> {
+    fn drop(&mut self) {
+        // F5: what a batch of unknown outcome refers to stays this session's until that is closed.
+        if self.state.broken.get() {
+            return;
+        }
+        let unused = [self.provision.value.take(), self.provision.key.take()];
+        for unused in unused.into_iter().flatten() {
+            if Some(unused.pointer.place().node()) != self.lost {
+                self.state.blocks.put_back(unused.pointer);
+            }
+        }
+    }
+}
+
 /// What is to be written of a key whose page is locked.
 pub(super) struct Writing<'w> {
     pub(super) key: &'w [u8],
@@ -82,15 +106,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         check_key(key)?;
         check_value(change.value.unwrap_or_default())?;
         self.shorten_limbo().await?;
-        let mut provision = Provision::default();
-        let changed = self.modify_with(batch, key, change, &mut provision).await;
-        // F5: what a batch of unknown outcome refers to stays this session's until that is closed.
-        let lost = changed.as_ref().err().and_then(ByteIndexError::lost_node);
-        for unused in [provision.value, provision.key].into_iter().flatten() {
-            if Some(unused.pointer.place().node()) != lost {
-                self.state.blocks.put_back(unused.pointer);
-            }
-        }
+        let mut provided = Provided {
+            provision: Provision::default(),
+            state: self.state,
+            lost: None,
+        };
+        let provision = &mut provided.provision;
+        let changed = self.modify_with(batch, key, change, provision).await;
+        provided.lost = changed.as_ref().err().and_then(ByteIndexError::lost_node);
         changed
     }
 
@@ -293,7 +316,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let record = record_of(page.image(), &writing, provision);
         batch.clear();
-        self.post_provision(batch, &writing, provision)?;
+        let is_late = self.leaves_out(ProtocolCheck::BlockIsWholeFirst);
+        if !is_late {
+            self.post_provision(batch, &writing, provision)?;
+        }
         let unlinked = self
             .post_unlinks(batch, (hint.addr, &writing.released))
             .await?;
@@ -303,6 +329,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             None => change.insert(batch, page, &record),
         };
         if room == Room::Enough {
+            if is_late {
+                self.post_provision(batch, &writing, provision)?;
+            }
             self.access.endpoint.execute(batch).await?;
             (provision.value, provision.key) = (None, None);
             self.retire_blocks(unlinked);

@@ -47,7 +47,8 @@ pub(crate) struct CheckArguments {
     /// zombies and broken connections besides; `retraining`, all that while leaves are moved;
     /// `node-loss`, and the node restarts empty; `trees`, that of `crashes` on tables with a tree;
     /// `compaction`, that while leaves of these are merged; `calls`, that of `crashes` on tables
-    /// that the node holds; `xstore`, on tables whose leaves it changes and whose models it trains
+    /// that the node holds; `xstore`, on tables whose leaves it changes and whose models it trains;
+    /// `bytes`, on tables of byte strings
     /// [default: `crashes`; with --plant, the one that finds the bug]
     #[arg(long)]
     profile: Option<Profile>,

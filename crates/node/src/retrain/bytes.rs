@@ -16,6 +16,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_types::TableId;
 
 use super::Retrainer;
+use super::policy::Counted;
 use crate::patience::Patience;
 use crate::sweep::Keeper;
 
@@ -32,7 +33,14 @@ impl Retrainer {
             return Ok(false);
         };
         let broken = Rc::new(Cell::new(false));
-        let retrained = retrain(&access, entry, &broken);
+        let is_due = |page_count: u32, splits: u64| {
+            let counted = Counted {
+                splits,
+                underfull: 0,
+            };
+            self.policy.is_due(page_count.into(), counted, false)
+        };
+        let retrained = retrain(&access, entry, &broken, is_due);
         match patience.wait(Box::pin(retrained)).await {
             Some(Ok(None)) => Ok(false),
             Some(Ok(Some(retrained))) => {

@@ -10,7 +10,7 @@ use farleaf_block::{BlockAccess, BlockError};
 use farleaf_byte_index::load::page_shape;
 use farleaf_byte_index::snapshot::read_contents;
 use farleaf_byte_index::{ByteIndex, ByteIndexError, ByteIndexState};
-use farleaf_fabric::{Batch, Endpoint};
+use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
 use farleaf_page::format::{PageAccess, block_access};
@@ -181,7 +181,7 @@ impl<E: Endpoint> Keeper<E> {
         pages: &[RemoteAddr],
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
-        let mut batch = Batch::new();
+        let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
         let ChunkPurpose::Leaves { slots } = page_shape(access.geometry).purpose else {
             unreachable!("pages are leaves");
         };
@@ -256,7 +256,7 @@ impl<E: Endpoint> Keeper<E> {
     ) -> Result<Option<FreeLeaves>, IndexError> {
         let access = &table.access;
         let mut free = FreeLeaves::default();
-        let mut batch = Batch::new();
+        let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
         let index = ByteIndex::new(*access, &table.state);
         for (number, place) in self.page_places(access, chunk).enumerate() {
             if place == table.first_page {
@@ -322,7 +322,7 @@ impl<E: Endpoint> Keeper<E> {
         let sweeper = self.blocks.take(id);
         let index = ByteIndex::new(table.access, &table.state);
         let asks = async |question: Question<'_>| -> Result<Answer, AskError> {
-            let mut batch = Batch::new();
+            let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
             let word = question.pointer.word();
             let refers = index.refers(&mut batch, question.locator, word);
             match patience.wait(refers).await {
@@ -362,7 +362,7 @@ impl<E: Endpoint> Keeper<E> {
         let Some((session, _)) = self.owner.holder() else {
             return Ok(());
         };
-        let mut batch = Batch::new();
+        let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
         let read = batch.read(self.layout.sequence(), 1);
         self.endpoint.execute(&mut batch).await?;
         let sequence = batch.words(read)[0];
@@ -389,6 +389,7 @@ impl SweepReport {
 
     fn note_blocks(&mut self, swept: &BlockSweepReport) {
         self.chunk_count += swept.lease_count + swept.orphan_count;
+        self.block_count += swept.taken_count;
         // They wait for the sessions that are alive, or for one that holds a page: another sweep is
         // due.
         self.given_up_count += swept.waiting_count + swept.unknown_count;

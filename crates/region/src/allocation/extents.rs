@@ -101,6 +101,17 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
         body: Option<&[u64]>,
     ) -> Result<(), RegionError> {
         let mut batch = Batch::new();
+        let dropped = self.drop_owners_with(&mut batch, range, body).await;
+        self.count(&mut batch);
+        dropped
+    }
+
+    async fn drop_owners_with(
+        &self,
+        batch: &mut Batch,
+        range: ChunkRange,
+        body: Option<&[u64]>,
+    ) -> Result<(), RegionError> {
         let chunks: Vec<ChunkIndex> = range.iter().collect();
         // A8: the last first, if they become free.
         for part in chunks.rchunks(BATCH_CHUNK_COUNT as usize) {
@@ -112,9 +123,8 @@ impl<E: Endpoint> ChunkAllocator<'_, E> {
                 }
                 batch.write_word(entry, OwnerWord::FREE.word());
             }
-            self.endpoint.execute(&mut batch).await?;
+            self.endpoint.execute(batch).await?;
         }
-        self.count(&mut batch);
         Ok(())
     }
 

@@ -424,7 +424,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         from: OwnerWord,
     ) -> Result<Option<ChunkEntry>, RegionError> {
         let mut batch = Batch::new();
-        self.swap_owner(&mut batch, chunk, from).await
+        let taken = self.swap_owner(&mut batch, chunk, from).await;
+        self.count(&mut batch);
+        taken
     }
 
     /// Gives a chunk that was taken over back as it was.
@@ -432,7 +434,10 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     /// # Errors
     /// The fabric failed.
     pub async fn let_go(&self, chunk: ChunkIndex) -> Result<(), RegionError> {
-        self.drop_owner(&mut Batch::new(), chunk).await
+        let mut batch = Batch::new();
+        let dropped = self.drop_owner(&mut batch, chunk).await;
+        self.count(&mut batch);
+        dropped
     }
 
     /// The blocks of all chunks, of all nodes that can be reached, that were ever handed out, and

@@ -63,6 +63,10 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
                 },
             )]
         }
+        Some(Answer::Wrote { was_present, to }) => {
+            let (was_present, to) = (*was_present, *to);
+            vec![(key, Effect::Wrote { was_present, to })]
+        }
         Some(Answer::Nothing(_)) => Vec::new(),
         _ => vec![(key, Effect::Perhaps(attempt))],
     };
@@ -88,6 +92,16 @@ fn effects(event: &Event, keys: &[u64]) -> Vec<(u64, Effect)> {
             },
         ),
         Operation::Scan(from, _) => scanned(event, *from, keys),
+        Operation::ScanReverse(to, _) => scanned_reverse(event, *to, keys),
+        Operation::DeleteRange(from, to) => {
+            // Where it failed, some of them may be gone.
+            let effect = match &event.answer {
+                Some(Answer::Cleared(_)) => Effect::Cleared,
+                _ => Effect::Perhaps(Attempt::Delete),
+            };
+            let range = keys.iter().filter(|key| (from..to).contains(key));
+            range.map(|key| (*key, effect)).collect()
+        }
         // On the catalog, or not unwrapped: see `History::of_table`.
         Operation::Create(_)
         | Operation::Drop
@@ -123,9 +137,32 @@ fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
         Some((key, _)) => *key,
         None => return Vec::new(),
     };
+    read_all(
+        records,
+        keys.iter().filter(|key| (from..=last).contains(*key)),
+    )
+}
+
+/// The same of a scan downwards, of keys below `to`.
+fn scanned_reverse(event: &Event, to: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
+    let Some(Answer::Records(records, is_end)) = &event.answer else {
+        return Vec::new();
+    };
+    let last = match records.last() {
+        _ if *is_end => 0,
+        Some((key, _)) => *key,
+        None => return Vec::new(),
+    };
+    read_all(records, keys.iter().filter(|key| (last..to).contains(*key)))
+}
+
+/// What was read of all these keys, and of those that were found.
+fn read_all<'k>(
+    records: &[(u64, u64)],
+    covered: impl Iterator<Item = &'k u64>,
+) -> Vec<(u64, Effect)> {
     let found: BTreeMap<u64, u64> = records.iter().copied().collect();
-    let covered = keys.iter().filter(|key| (from..=last).contains(*key));
-    let read: BTreeSet<u64> = covered.chain(found.keys()).copied().collect();
+    let read: BTreeSet<u64> = covered.copied().chain(found.keys().copied()).collect();
     let effects = read.into_iter();
     effects
         .map(|key| (key, Effect::Read(found.get(&key).copied())))
@@ -135,6 +172,28 @@ fn scanned(event: &Event, from: u64, keys: &[u64]) -> Vec<(u64, Effect)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Keys of a range that was cleared are gone, and those beside it are not; those of one that was
+    /// cut off may be.
+    #[test]
+    fn what_was_cleared_is_gone() {
+        let reads = |answer: Option<Answer>, found: [Option<u64>; 2]| {
+            let mut history = History::default();
+            let call = history.call(0, Operation::DeleteRange(0, 2), (Some(1), None));
+            answer
+                .into_iter()
+                .for_each(|answer| history.answer(call, answer));
+            let call = history.call(0, Operation::MultiGet(vec![1, 2]), (Some(1), None));
+            history.answer(call, Answer::Values(found.to_vec()));
+            let initial = BTreeMap::from([(1, 10), (2, 20)]);
+            check(&history, &initial, &[1, 2]).is_empty()
+        };
+        let cleared = || Some(Answer::Cleared(1));
+        assert!(reads(cleared(), [None, Some(20)]));
+        assert!(!reads(cleared(), [Some(10), Some(20)]));
+        assert!(!reads(cleared(), [None, None]));
+        assert!(reads(None, [None, Some(20)]) && reads(None, [Some(10), Some(20)]));
+    }
 
     /// What a whole history says of its keys, one operation of each kind.
     #[test]
@@ -166,6 +225,14 @@ mod tests {
         ));
         assert!(!broken(Operation::Load(vec![(3, 1)]), Answer::Loaded));
         assert!(broken(Operation::Load(vec![(2, 1)]), Answer::Loaded));
+        let wrote = |was_present, to| Answer::Wrote { was_present, to };
+        assert!(!broken(Operation::Put(1, 5), wrote(true, Some(5))));
+        assert!(broken(Operation::Put(3, 5), wrote(true, Some(5))));
+        let reverse = |to| Operation::ScanReverse(to, 9);
+        assert!(!broken(reverse(9), records(&[(2, 20), (1, 10)], true)));
+        assert!(!broken(reverse(2), records(&[(1, 10)], true)));
+        assert!(broken(reverse(9), records(&[(2, 20)], true)), "1 was there");
+        assert!(!broken(reverse(9), records(&[(2, 20)], false)));
         let scan = || Operation::Scan(0, 9);
         assert!(!broken(scan(), records(&[(1, 10), (2, 20)], true)));
         assert!(broken(scan(), records(&[(2, 20)], true)), "1 was there");

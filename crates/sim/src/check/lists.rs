@@ -125,6 +125,7 @@ mod tests {
         layer: LayerKind::Learned,
         slots: 8,
         fill_percent: 75,
+        pages: None,
     });
 
     fn is_believed(events: &[(Operation, Option<Answer>)]) -> bool {

@@ -124,6 +124,7 @@ mod tests {
             layer: LayerKind::Learned,
             slots: 8,
             fill_percent: 75,
+            pages: None,
         })
     }
 

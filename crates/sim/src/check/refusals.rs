@@ -104,6 +104,7 @@ mod tests {
         layer: LayerKind::Learned,
         slots: 8,
         fill_percent: 75,
+        pages: None,
     });
 
     type Told = (u32, Operation, Option<u32>, Option<Answer>);

@@ -26,7 +26,9 @@ impl Region {
     /// The fabric failed.
     pub fn read(node: &Node, session: &Session<StillEndpoint>) -> Result<Option<Self>, IndexError> {
         let audit = block_on(audit(session.endpoint(), &node.layout), || 0)?;
-        let is_empty = audit.tables.is_empty() && audit.findings.is_empty();
+        // What an audit does not look at ([`bytes`](super::bytes)) is a table all the same.
+        let is_empty =
+            audit.tables.is_empty() && audit.findings.is_empty() && !session.is_of_bytes();
         Ok((!is_empty).then_some(Self { audit }))
     }
 

@@ -20,6 +20,19 @@ pub fn check(report: &SweepReport) -> Option<Violation> {
     })
 }
 
+/// BV4: where `holding_count` sessions have ended and not said that they hold nothing, all others
+/// had no value block that nothing refers to.
+pub fn check_blocks(report: &SweepReport, holding_count: u64) -> Option<Violation> {
+    (holding_count == 0 && report.block_count > 0).then(|| {
+        let how = format!(
+            "every session has said that it holds nothing, and the last sweep found {} value \
+             blocks that nothing refers to",
+            report.block_count
+        );
+        Violation::new("sweeping", how)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +53,11 @@ mod tests {
             change(&mut report);
             assert!(check(&report).is_some(), "{report:?}");
         }
+        let held = SweepReport {
+            block_count: 1,
+            ..nothing
+        };
+        assert_eq!(check_blocks(&held, 1), None, "somebody has not said so");
+        assert!(check_blocks(&held, 0).is_some());
     }
 }

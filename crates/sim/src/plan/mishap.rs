@@ -165,11 +165,14 @@ pub enum Profile {
     /// the time (Y1 to Y7, Z1 to Z3); workers and trainers lose their connections, and other nodes
     /// of the pool are lost.
     Xstore,
+    /// All that of `Crashes`, on tables of byte strings, with values in pages and outside of them
+    /// (BP1 to BP6, BV1 to BV10).
+    Bytes,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Calm,
         Self::Crashes,
         Self::Retraining,
@@ -178,6 +181,7 @@ impl Profile {
         Self::Compaction,
         Self::Calls,
         Self::Xstore,
+        Self::Bytes,
     ];
 
     /// The name for users.
@@ -191,6 +195,7 @@ impl Profile {
             Self::Compaction => "compaction",
             Self::Calls => "calls",
             Self::Xstore => "xstore",
+            Self::Bytes => "bytes",
         }
     }
 }
@@ -205,7 +210,7 @@ impl fmt::Display for Profile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no profile; there are 'calm', 'crashes', 'retraining', 'node-loss', 'trees', \
-     'compaction', 'calls' and 'xstore'"
+     'compaction', 'calls', 'xstore' and 'bytes'"
 )]
 pub struct UnknownProfile(pub String);
 

@@ -54,6 +54,10 @@ pub(super) fn draw_keys(random: &mut Random, profile: Profile) -> Vec<u64> {
         Profile::Retraining => *random.choose(&[30, 60, 120]),
         _ => *random.choose(&[1, 4, 16, 40, 100]),
     };
+    if profile == Profile::Bytes {
+        // What they stand for is drawn beside.
+        return (0..count).collect();
+    }
     let (base, step) = *random.choose(&[
         (0, 1),
         (1000, 10),
@@ -200,5 +204,6 @@ fn draw_shape(random: &mut Random) -> TableShape {
         layer: *random.choose(&[LayerKind::Learned, LayerKind::Rolex]),
         slots: *random.choose(&[8, 8, 12, 16]),
         fill_percent: *random.choose(&[50, 75, 100]),
+        pages: None,
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn start_client(
             does_not_speculate: plan.does_not_speculate,
         };
         let session = AsyncSession::with_options(host, endpoint, owner, &options);
-        let session = match Session::open(session).await {
+        let session = match Session::open(session, opening.strings.clone()).await {
             Ok(session) => Rc::new(session),
             Err(error) => {
                 opening.complain_of(number, "the table cannot be opened", &error);

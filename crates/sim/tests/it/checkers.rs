@@ -46,7 +46,7 @@ fn open(node: &Rc<Node>) -> Session<StillEndpoint> {
         &Findings::default(),
         Arc::default(),
     );
-    let opened = Session::open(AsyncSession::new(host, endpoint, owner));
+    let opened = Session::open(AsyncSession::new(host, endpoint, owner), None);
     block_on(opened, || 0).expect("it opens")
 }
 
@@ -240,6 +240,7 @@ fn a_dropped_table_that_is_not_freed_is_seen() {
         layer: LayerKind::Rolex,
         slots: 12,
         fill_percent: 50,
+        pages: None,
     };
     for operation in [Operation::Create(shape), Operation::Drop] {
         let done = block_on(scene.session.perform(&operation, None), || 0);

@@ -26,6 +26,15 @@ pub enum Effect {
         /// After.
         to: Option<u64>,
     },
+    /// It found something or nothing, does not say what, and left this.
+    Wrote {
+        /// Whether there was something.
+        was_present: bool,
+        /// After.
+        to: Option<u64>,
+    },
+    /// It removed whatever it found.
+    Cleared,
     /// It may have happened, or may still happen, at any time after its call.
     Perhaps(Attempt),
 }
@@ -67,7 +76,8 @@ impl Effect {
         match self {
             Self::Read(found) | Self::Change { from: found, .. } => found == value,
             Self::Found | Self::Removed => value.is_some(),
-            Self::Perhaps(_) => true,
+            Self::Wrote { was_present, .. } => value.is_some() == was_present,
+            Self::Cleared | Self::Perhaps(_) => true,
         }
     }
 
@@ -75,8 +85,8 @@ impl Effect {
     fn apply(self, value: Option<u64>) -> Option<u64> {
         match self {
             Self::Read(_) | Self::Found => value,
-            Self::Removed => None,
-            Self::Change { to, .. } => to,
+            Self::Removed | Self::Cleared => None,
+            Self::Change { to, .. } | Self::Wrote { to, .. } => to,
             Self::Perhaps(attempt) => match attempt {
                 Attempt::Put(new) => Some(new),
                 Attempt::Insert(new) => value.or(Some(new)),
@@ -271,6 +281,9 @@ mod tests {
         prop_oneof![
             value().prop_map(Effect::Read),
             (value(), value()).prop_map(|(from, to)| Effect::Change { from, to }),
+            (any::<bool>(), value())
+                .prop_map(|(was_present, to)| Effect::Wrote { was_present, to }),
+            Just(Effect::Cleared),
             (1_u64..4).prop_map(|new| Effect::Perhaps(Attempt::Put(new))),
             (1_u64..4).prop_map(|new| Effect::Perhaps(Attempt::Insert(new))),
             (1_u64..4).prop_map(|new| Effect::Perhaps(Attempt::Update(new))),

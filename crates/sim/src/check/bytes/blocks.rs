@@ -1,0 +1,132 @@
+//! Value blocks: each is referred to once, or free. Nobody lives who could hold one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farleaf_block::{BODY_WORD, FatPointer, Form, HOLDER_WORD, SETTLED, SizeClass};
+use farleaf_fabric::BatchError;
+use farleaf_region::allocation::ChunkTable;
+use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
+use farleaf_types::RemoteAddr;
+
+use super::Judge;
+use super::chain::Chain;
+
+/// What pages, and lists, lead to, and has not been met among the chunks yet.
+struct Due {
+    linked: BTreeMap<RemoteAddr, FatPointer>,
+    parts: BTreeSet<RemoteAddr>,
+}
+
+impl Judge<'_> {
+    /// BV6: every piece and every extent of the table.
+    pub(super) fn account_for_blocks(
+        &mut self,
+        chain: &Chain,
+        chunks: &ChunkTable,
+    ) -> Result<(), BatchError> {
+        let mut due = self.due(chain)?;
+        let own = chunks.iter().filter(|(_, chunk)| chunk.table == self.table);
+        let own: Vec<_> = own.collect();
+        let mut extent_end = None;
+        for (index, chunk) in own {
+            let start = self.keeper.layout.chunk_start(index);
+            match chunk.purpose {
+                Some(ChunkPurpose::Blocks { class }) => match SizeClass::from_number(class) {
+                    Some(class) => self.account_for_pieces((start, class), chunk, &mut due)?,
+                    None => self.complain("leaks", format!("{index:?} has class {class}")),
+                },
+                Some(ChunkPurpose::Extent { position: 0 }) => {
+                    let is_linked = due.linked.remove(&start).is_some();
+                    if is_linked == due.parts.remove(&start) {
+                        let how = format!("extent {start}: referred to by a page: {is_linked}");
+                        self.complain("leaks", how);
+                    }
+                    self.check_holder(start)?;
+                    extent_end = Some((index.0 + 1, 1));
+                }
+                Some(ChunkPurpose::Extent { position }) => {
+                    if extent_end != Some((index.0, position)) {
+                        self.complain("leaks", format!("chunk {index:?} is of no extent"));
+                    }
+                    extent_end = Some((index.0 + 1, position + 1));
+                }
+                _ => {}
+            }
+        }
+        for (place, pointer) in due.linked {
+            self.complain(
+                "leaks",
+                format!("{pointer} leads to {place}, where no block is"),
+            );
+        }
+        for place in due.parts {
+            self.complain(
+                "leaks",
+                format!("a list has a part at {place}, where none is"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Each referred to once.
+    fn due(&mut self, chain: &Chain) -> Result<Due, BatchError> {
+        let mut due = Due {
+            linked: BTreeMap::new(),
+            parts: BTreeSet::new(),
+        };
+        for pointer in &chain.linked {
+            if due.linked.insert(pointer.place(), *pointer).is_some() {
+                self.complain("leaks", format!("{pointer} is referred to twice"));
+            }
+            if matches!(pointer.form(), Form::List(_)) {
+                let body = pointer.place().word_at(BODY_WORD);
+                let count = self.read(body, 1)?[0];
+                let parts = self.read(body.offset(1), count as usize)?.into_iter();
+                let places = parts.map(|part| RemoteAddr::from_word(part).place());
+                due.parts.extend(places);
+            }
+        }
+        Ok(due)
+    }
+
+    fn account_for_pieces(
+        &mut self,
+        (start, class): (RemoteAddr, SizeClass),
+        chunk: &ChunkEntry,
+        due: &mut Due,
+    ) -> Result<(), BatchError> {
+        for piece in 0..class.piece_count() {
+            let place = start.offset_blocks(piece * class.stride_blocks());
+            let pointer = due.linked.remove(&place);
+            let is_fit = |pointer: FatPointer| {
+                [Form::Piece(class), Form::List(class)].contains(&pointer.form())
+            };
+            match (chunk.free.contains(piece), pointer) {
+                (true, None) => {}
+                (true, Some(pointer)) => {
+                    self.complain("leaks", format!("{pointer} is free and referred to"));
+                }
+                (false, Some(pointer)) if is_fit(pointer) => self.check_holder(place)?,
+                (false, Some(pointer)) => {
+                    self.complain("leaks", format!("{pointer} lies in a chunk of {class:?}"));
+                }
+                (false, None) => {
+                    let holder = self.read(place.word_at(HOLDER_WORD), 1)?[0];
+                    let how = format!("the block at {place} has leaked; holder {holder:#x}");
+                    self.complain("leaks", how);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// BV8: a sweep settles all that the dead have linked.
+    fn check_holder(&mut self, place: RemoteAddr) -> Result<(), BatchError> {
+        let holder = self.read(place.word_at(HOLDER_WORD), 1)?[0];
+        if holder != SETTLED {
+            let how = format!("the block at {place} is not settled; holder {holder:#x}");
+            self.complain("sweeping", how);
+        }
+        Ok(())
+    }
+}

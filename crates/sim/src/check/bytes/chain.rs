@@ -1,0 +1,148 @@
+//! Pages along their links, and all that they refer to.
+
+use std::collections::BTreeSet;
+
+use farleaf_block::{Copied, FatPointer};
+use farleaf_byte_index::load::page_shape;
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, BatchError};
+use farleaf_page::{Fence, Outside, PageImage, Reference, Unread};
+use farleaf_region::allocation::ChunkTable;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::ChunkEntry;
+use farleaf_types::RemoteAddr;
+
+use super::Judge;
+
+/// The pages of a table that cover its keys.
+#[derive(Default)]
+pub(super) struct Chain {
+    pub(super) pages: BTreeSet<RemoteAddr>,
+    /// What they refer to.
+    pub(super) linked: Vec<FatPointer>,
+}
+
+impl Judge<'_> {
+    /// D6, D8, BV1: follows the links from the first page that the table ever had.
+    pub(super) fn walk(&mut self, entry: &CatalogEntry) -> Result<Chain, BatchError> {
+        let mut chain = Chain::default();
+        let (mut addr, mut due) = (entry.record.first_leaf.place(), Fence::START);
+        let mut met = BTreeSet::new();
+        loop {
+            if addr.is_null() || !met.insert(addr) {
+                self.complain("tiling", format!("the links end at {addr}, before {due:?}"));
+                return Ok(chain);
+            }
+            let words = self.read(self.geometry.lock(addr), self.geometry.page_size_words())?;
+            if words[0] != 0 {
+                self.complain("locks", format!("page {addr} is locked: {:#x}", words[0]));
+            }
+            let image = PageImage::new(self.geometry, &words[1..]);
+            if !image.is_intact(addr, self.table) {
+                self.complain("tiling", format!("page {addr} is not intact"));
+                return Ok(chain);
+            }
+            let link = image.link().place();
+            if image.is_retired() {
+                addr = link;
+                continue;
+            }
+            let Some(outside) = self.read_all(addr, image, &mut chain)? else {
+                return Ok(chain);
+            };
+            let read = "all strings of it were read";
+            let high = image.whole_fence(image.high(), &outside).expect(read);
+            let low = image.whole_fence(image.low(), &outside).expect(read);
+            if low != due || high <= low {
+                let how = format!("page {addr} covers {low:?} to {high:?}, and {due:?} is due");
+                self.complain("tiling", how);
+            }
+            if !is_sound(image, (&low, &high), &outside).expect(read) {
+                let how = format!("page {addr} has keys twice, or beyond its fences");
+                self.complain("tiling", how);
+            }
+            chain.pages.insert(addr);
+            if high == Fence::End {
+                return Ok(chain);
+            }
+            (addr, due) = (link, high);
+        }
+    }
+
+    /// BV1: all that a page refers to is whole; `None`: it is not.
+    fn read_all(
+        &mut self,
+        addr: RemoteAddr,
+        image: PageImage<'_>,
+        chain: &mut Chain,
+    ) -> Result<Option<Outside>, BatchError> {
+        let mut outside = Outside::new();
+        for reference in image.references() {
+            let Some((pointer, string)) = self.string(reference) else {
+                let how = format!("page {addr} refers to {reference:?}, which is not whole");
+                self.complain("strings", how);
+                return Ok(None);
+            };
+            assert!(outside.insert(reference, &string), "its sum was right");
+            chain.linked.push(pointer);
+        }
+        Ok(Some(outside))
+    }
+
+    fn string(&self, reference: Reference) -> Option<(FatPointer, Vec<u8>)> {
+        let pointer = FatPointer::from_word(reference.pointer.word())?;
+        let (mut batch, mut string) = (Batch::new(), Vec::new());
+        let sum = (reference.size_bytes, reference.checksum);
+        let blocks = self.blocks();
+        let read = blocks.read(&mut batch, pointer, sum, &mut string);
+        let is_whole = block_on(read, || 0).ok()? == Copied::Whole;
+        is_whole.then_some((pointer, string))
+    }
+
+    /// W3: of chunks that splits take from, pages are in the chain, or free, or left behind by who
+    /// replaced them.
+    pub(super) fn account_for_pages(
+        &mut self,
+        entry: &CatalogEntry,
+        chain: &Chain,
+        chunks: &ChunkTable,
+    ) -> Result<(), BatchError> {
+        let shape = page_shape(self.geometry);
+        let first = entry.record.first_leaf.place();
+        let is_own =
+            |chunk: &ChunkEntry| chunk.table == self.table && chunk.purpose == Some(shape.purpose);
+        let own: Vec<_> = chunks.iter().filter(|(_, chunk)| is_own(chunk)).collect();
+        for (index, chunk) in own {
+            let start = self.keeper.layout.chunk_start(index);
+            for piece in 0..shape.piece_count {
+                let page = start.offset_blocks(piece * shape.stride_blocks);
+                let is_free = chunk.free.contains(piece);
+                let is_used = page == first || chain.pages.contains(&page);
+                if is_free && is_used {
+                    self.complain("leaks", format!("page {page} is free and linked"));
+                } else if !is_free && !is_used {
+                    let words =
+                        self.read(self.geometry.state(page), self.geometry.image_size_words())?;
+                    let image = PageImage::new(self.geometry, &words);
+                    if !image.is_retired() || image.link().place().is_null() {
+                        self.complain("leaks", format!("page {page} is lost"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a page's keys ascend, each once, between its fences.
+fn is_sound(
+    image: PageImage<'_>,
+    (low, high): (&Fence, &Fence),
+    outside: &Outside,
+) -> Result<bool, Unread> {
+    let slots = image.sorted_slots(outside)?.into_iter();
+    let keys = slots.map(|slot| image.whole_key(slot, outside));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let is_between = |key: &Vec<u8>| !low.is_behind(key) && high.is_behind(key);
+    Ok(keys.is_sorted_by(|one, next| one < next) && keys.iter().all(is_between))
+}

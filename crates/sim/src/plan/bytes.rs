@@ -1,0 +1,85 @@
+//! What is drawn of tables of byte strings, in a stream of its own.
+
+use std::sync::Arc;
+
+use farleaf::PageOptions;
+use farleaf_index::LayerKind;
+
+use super::{ClientPlan, TablePlan};
+use crate::history::Operation;
+use crate::random::Random;
+use crate::strings::Strings;
+
+const OF_BYTES: u64 = 0x6f66_5f62_7974_6573;
+
+/// Keys that one deletion of a range is of, at the most, unless it is of all that follow.
+const RANGE_KEY_COUNT_MAX: u64 = 6;
+
+/// Makes the table, and others that come and go, ones of byte strings; what the numbers of keys
+/// stand for, which are those from 0 on.
+pub(super) fn draw_bytes(
+    seed: u64,
+    key_count: usize,
+    table: &mut TablePlan,
+    clients: &mut [ClientPlan],
+) -> Arc<Strings> {
+    let mut random = Random::new(seed ^ OF_BYTES);
+    table.layer = LayerKind::Learned;
+    draw_retraining(&mut random, table);
+    table.pages = Some(draw_pages(&mut random));
+    let (reverse, range) = (
+        *random.choose(&[0, 400, 900]),
+        *random.choose(&[0, 100, 400]),
+    );
+    for client in clients {
+        client.metadata_budget_bytes = None;
+        for operation in client.lanes.iter_mut().flatten() {
+            vary(&mut random, operation, key_count as u64, (reverse, range));
+        }
+    }
+    Arc::new(Strings::draw(&mut random, key_count))
+}
+
+/// Tables of a few pages are mostly due with their first split.
+fn draw_retraining(random: &mut Random, table: &mut TablePlan) {
+    if let Some(policy) = &mut table.retraining {
+        policy.leaves_per_split = 1000;
+        policy.split_count_min = *random.choose(&[1, 1, 2]);
+    }
+}
+
+fn draw_pages(random: &mut Random) -> PageOptions {
+    PageOptions {
+        page_size_bytes: *random.choose(&[512, 512, 512, 1024, 2048]),
+        inline_value_size_bytes: *random.choose(&[0, 8, 40, 128, 224]),
+    }
+}
+
+/// Turns some scans round, and some deletes into those of ranges.
+fn vary(
+    random: &mut Random,
+    operation: &mut Operation,
+    key_count: u64,
+    (reverse, range): (u64, u64),
+) {
+    match operation {
+        Operation::Other(inner) => vary(random, inner, key_count, (reverse, range)),
+        Operation::Create(shape) => {
+            shape.layer = LayerKind::Learned;
+            shape.pages = Some(draw_pages(random));
+        }
+        Operation::Scan(from, limit) if random.chance(reverse) => {
+            let to = if random.chance(300) { key_count } else { *from };
+            *operation = Operation::ScanReverse(to, *limit);
+        }
+        Operation::Delete(key) if random.chance(range) => {
+            let to = if random.chance(100) {
+                key_count
+            } else {
+                (*key + random.between(0, RANGE_KEY_COUNT_MAX)).min(key_count)
+            };
+            *operation = Operation::DeleteRange(*key, to);
+        }
+        _ => {}
+    }
+}

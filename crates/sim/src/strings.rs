@@ -1,0 +1,241 @@
+//! What the numbers of a plan stand for on tables of byte strings: a key's number for a key, in the
+//! same order, and a value's number for a value that says which one it is.
+//!
+//! So histories and checkers are of numbers, whatever the table holds.
+
+use crate::random::Random;
+
+/// Bytes that keys are made of: few, with the least and the greatest.
+const KEY_BYTES: [u8; 5] = [0, b'a', b'b', b'~', 0xFF];
+/// The longest key that there can be.
+const KEY_SIZE_BYTES_MAX: usize = 4096;
+/// Sizes that values are drawn from: in a page, about where they go outside, in small pieces, in
+/// large ones, in chunks.
+const VALUE_SIZES_BYTES: [(u64, u64); 6] = [
+    (0, 12),
+    (13, 40),
+    (60, 260),
+    (300, 1200),
+    (2_000, 34_000),
+    (66_000, 140_000),
+];
+
+/// The keys and values of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strings {
+    /// Ascending; a key's number is its place.
+    keys: Vec<Vec<u8>>,
+    /// Weights of the sizes of values.
+    weights: [u64; VALUE_SIZES_BYTES.len()],
+    seed: u64,
+}
+
+impl Strings {
+    /// So many keys of several kinds, and how large values are.
+    pub fn draw(random: &mut Random, key_count: usize) -> Self {
+        let kinds = KeyKinds::draw(random);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        while keys.len() < key_count {
+            let key = kinds.key(random);
+            if let Err(place) = keys.binary_search(&key) {
+                keys.insert(place, key);
+            }
+        }
+        let mut weights = VALUE_SIZES_BYTES.map(|_| *random.choose(&[0, 0, 1, 3, 10]));
+        weights[0] += 1;
+        // Rarely: a value of chunks takes as long as all the others together.
+        let last = weights.len() - 1;
+        weights[last] = if random.chance(150) { 1 } else { 0 };
+        Self {
+            keys,
+            weights,
+            seed: random.bits(),
+        }
+    }
+
+    /// A key. The first one's range begins at the empty string.
+    ///
+    /// # Panics
+    /// There are fewer keys.
+    pub fn key(&self, number: u64) -> &[u8] {
+        &self.keys[number as usize]
+    }
+
+    /// Where a range of keys begins or ends; `None`: behind the last one.
+    pub fn bound(&self, number: u64) -> Option<&[u8]> {
+        match number {
+            0 => Some(&[]),
+            _ => self.keys.get(number as usize).map(Vec::as_slice),
+        }
+    }
+
+    /// The number of a key; `None`: nobody writes such a key.
+    pub fn key_number(&self, key: &[u8]) -> Option<u64> {
+        let place = self.keys.binary_search_by(|own| own.as_slice().cmp(key));
+        place.ok().map(|place| place as u64)
+    }
+
+    /// A value: the number and its size, then bytes that follow from it. The first one is empty.
+    pub fn value(&self, number: u64) -> Vec<u8> {
+        if number == 1 {
+            return Vec::new();
+        }
+        let size = 8 - number.leading_zeros() as usize / 8;
+        let mut value = vec![size as u8];
+        value.extend_from_slice(&number.to_le_bytes()[..size]);
+        let mut random = Random::new(self.seed ^ number);
+        let size_bytes = self.draw_size_bytes(&mut random);
+        while value.len() < size_bytes {
+            let left = size_bytes - value.len();
+            value.extend_from_slice(&random.bits().to_le_bytes()[..left.min(8)]);
+        }
+        value
+    }
+
+    /// The number of a value; `None`: nobody writes such a value.
+    pub fn value_number(&self, value: &[u8]) -> Option<u64> {
+        let Some((size, rest)) = value.split_first() else {
+            return Some(1);
+        };
+        let own = rest
+            .get(..usize::from(*size))
+            .filter(|own| own.len() <= 8)?;
+        let mut word = [0; 8];
+        word[..own.len()].copy_from_slice(own);
+        let number = u64::from_le_bytes(word);
+        (self.value(number) == value).then_some(number)
+    }
+
+    fn draw_size_bytes(&self, random: &mut Random) -> usize {
+        let mut left = random.below(self.weights.iter().sum());
+        for (weight, (from, to)) in self.weights.iter().zip(VALUE_SIZES_BYTES) {
+            if left < *weight {
+                return random.between(from, to) as usize;
+            }
+            left -= weight;
+        }
+        unreachable!("the weights add up to more than what is left")
+    }
+}
+
+/// Which kinds of key a run has.
+struct KeyKinds {
+    weights: [u64; 6],
+    /// What many keys begin with.
+    prefixes: Vec<Vec<u8>>,
+}
+
+impl KeyKinds {
+    fn draw(random: &mut Random) -> Self {
+        let mut weights = core::array::from_fn(|_| *random.choose(&[0, 0, 1, 3, 10]));
+        if random.chance(400) {
+            // Short ones, with little in common: pages are split where they are (BP5).
+            weights = [
+                0,
+                0,
+                0,
+                *random.choose(&[0, 1]),
+                0,
+                *random.choose(&[0, 2, 5]),
+            ];
+        }
+        let prefix = |random: &mut Random| {
+            let size = random.between(40, 300) as usize;
+            letters(random, size)
+        };
+        let mut prefixes = vec![prefix(random)];
+        // One that goes on where another one ends.
+        let longer = [&prefixes[0][..], &letters(random, 36)].concat();
+        prefixes.extend([longer, prefix(random)]);
+        Self { weights, prefixes }
+    }
+
+    fn key(&self, random: &mut Random) -> Vec<u8> {
+        let kinds: u64 = self.weights.iter().sum();
+        // Whatever is switched off, there are short keys enough.
+        let mut left = random.below(kinds + 1);
+        let kind = self.weights.iter().position(|weight| {
+            let is_it = left < *weight;
+            left = left.saturating_sub(*weight);
+            is_it
+        });
+        match kind {
+            Some(0) => {
+                let prefix = random.choose(&self.prefixes).clone();
+                let size = random.between(0, 6) as usize;
+                [prefix, letters(random, size)].concat()
+            }
+            Some(1) => {
+                // Longer than an eighth of some page.
+                let size = random.between(1, 3) as usize;
+                let first = letters(random, size);
+                let size = random.between(60, 500) as usize;
+                [first, letters(random, size)].concat()
+            }
+            Some(2) => vec![0xFF; random.between(1, 90) as usize],
+            Some(3) => format!("user{:08}", random.below(1000) * 7).into_bytes(),
+            Some(4) => {
+                // Alike in more than what a page has of a key that is outside.
+                let prefix = &self.prefixes[0];
+                let size = random.between(150, 400) as usize;
+                let middle = [&prefix[..], &vec![b'm'; size]].concat();
+                [middle, letters(random, 3)].concat()
+            }
+            Some(_) if random.chance(30) => {
+                let mut key = letters(random, 4);
+                key.resize(KEY_SIZE_BYTES_MAX, b'z');
+                key
+            }
+            Some(_) => random.below(1 << 12).to_be_bytes().to_vec(),
+            None => {
+                let size = random.between(0, 8) as usize;
+                letters(random, size)
+            }
+        }
+    }
+}
+
+fn letters(random: &mut Random, size: usize) -> Vec<u8> {
+    (0..size).map(|_| *random.choose(&KEY_BYTES)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers and strings are one to one, keys in the same order; and some runs have each of what
+    /// makes keys and values different.
+    #[test]
+    fn numbers_lead_back() {
+        let (mut has_empty, mut has_long, mut has_chunks) = (false, false, false);
+        for seed in 0..60 {
+            let strings = Strings::draw(&mut Random::new(seed), 40);
+            for number in 0..40 {
+                let key = strings.key(number);
+                assert_eq!(strings.key_number(key), Some(number));
+                assert!(number == 0 || strings.key(number - 1) < key);
+                has_empty |= key.is_empty();
+                has_long |= key.len() > 300;
+            }
+            let numbers = (1..60).chain((1 << 32)..(1 << 32) + 40);
+            for number in numbers {
+                let value = strings.value(number);
+                assert_eq!(strings.value_number(&value), Some(number));
+                has_chunks |= value.len() > 1 << 16;
+            }
+        }
+        assert!(has_empty && has_long && has_chunks);
+    }
+
+    /// What was torn is no value of anybody's.
+    #[test]
+    fn a_value_that_is_not_whole_is_none() {
+        let strings = Strings::draw(&mut Random::new(3), 4);
+        let mut long = (2..200).map(|number| strings.value(number));
+        let mut value = long.find(|value| value.len() > 20).expect("some are");
+        value[19] ^= 1;
+        assert_eq!(strings.value_number(&value), None);
+        assert_eq!(strings.value_number(&[200, 1]), None);
+        assert_eq!(strings.value_number(&[1]), None);
+    }
+}
