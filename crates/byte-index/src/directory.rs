@@ -95,7 +95,7 @@ impl ByteDirectory {
     ) -> Result<Self, StringModelError> {
         assert_eq!(segments.len(), runs.len(), "a run for each segment");
         for (segment, run) in segments.iter().zip(&runs) {
-            assert_eq!(segment.parts().leaf_count, run.page_count);
+            assert_eq!(segment.leaf_count(), run.page_count);
             assert!(!run.is_listed() || run.listed.len() == run.page_count as usize);
         }
         Ok(Self {
@@ -125,6 +125,11 @@ impl ByteDirectory {
     /// How many models there are.
     pub fn model_count(&self) -> usize {
         self.runs.len()
+    }
+
+    /// How many of them are front-coded.
+    pub fn front_coded_count(&self) -> usize {
+        self.models.front_coded_count()
     }
 
     /// Bytes that lookups touch, and those of what splits do.
@@ -212,6 +217,11 @@ impl ByteDirectory {
             parent_in_model: u16::try_from(parent_in_model).ok()?,
             due_split_count: due_split_count(run.page_count),
         })
+    }
+
+    /// The model of the trained page with this number, which must be one.
+    pub fn model_of(&self, number: u32) -> usize {
+        self.models.segment_of_leaf(number)
     }
 
     /// The numbers of a model's pages.

@@ -5,6 +5,7 @@
 //! - **BR2.** Pages are walked along their links, from the one that covers the first key of the
 //!   first due model to where the next one begins. Lower fences never change, so what is trained on
 //!   them stays true; what splits meanwhile is found by links, as ever. Nothing is locked or moved.
+//!   What kind of models the new ones are is chosen anew.
 //! - **BR3.** New models list their pages one by one, 8 bytes each; those that are not due keep
 //!   their runs, residuals and synonym leaf tables.
 //! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
@@ -21,8 +22,7 @@ use farleaf_index::retrain::swap_root;
 use farleaf_index::{IndexError, SnapshotDamage};
 use farleaf_leaf::Contradiction;
 use farleaf_model::strings::{
-    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_residuals,
-    packed_blocks,
+    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder,
 };
 use farleaf_page::format::PageAccess;
 use farleaf_region::allocation::ChunkAllocator;
@@ -126,22 +126,22 @@ async fn walk<E: Endpoint>(
     old: &Contents,
     range: &Range<usize>,
 ) -> Result<Vec<SurveyedPage>, ByteIndexError> {
-    let first_fence = |model: usize| &old.segments[model].parts().first_fence;
+    let first_fence = |model: usize| old.segments[model].first_fence();
     // The first model covers what is below its first fence, too.
     let from: &[u8] = if range.start == 0 {
         b""
     } else {
         first_fence(range.start)
     };
-    let end = (range.end < old.segments.len()).then(|| first_fence(range.end).as_slice());
+    let end = (range.end < old.segments.len()).then(|| first_fence(range.end));
     index.pages_between(batch, from, end).await
 }
 
 /// Old models and new ones, in order.
 struct Spliced<'a> {
     old: &'a Contents,
-    /// Old models taken or replaced so far, their pages, and their packed blocks.
-    passed: (usize, usize, usize),
+    /// Old models taken or replaced so far, and their residuals or blocks.
+    passed: (usize, usize),
     segments: Vec<StringSegment>,
     runs: Vec<Run>,
     residuals: Residuals,
@@ -152,20 +152,12 @@ struct Spliced<'a> {
 
 impl<'a> Spliced<'a> {
     fn new(old: &'a Contents) -> Self {
-        let residuals = match &old.residuals {
-            Residuals::None => Residuals::None,
-            Residuals::Bytes { shift, .. } => Residuals::Bytes {
-                shift: *shift,
-                residuals: Vec::new(),
-            },
-            Residuals::Packed { .. } => Residuals::Packed { blocks: Vec::new() },
-        };
         Self {
             old,
-            passed: (0, 0, 0),
+            passed: (0, 0),
             segments: Vec::new(),
             runs: Vec::new(),
-            residuals,
+            residuals: old.residuals.emptied(),
             page_count: 0,
             record_count: 0,
             model_count: 0,
@@ -174,28 +166,20 @@ impl<'a> Spliced<'a> {
 
     /// Passes old models up to one; those that are kept are taken over.
     fn pass(&mut self, until: usize, is_kept: bool) {
-        let (model, page, block) = self.passed;
-        let passed = &self.old.runs[model..until];
-        let page_count: usize = passed.iter().map(|run| run.page_count as usize).sum();
-        let counts = passed
-            .iter()
-            .map(|run| PackedBlock::count_for(run.page_count));
-        let block_count: usize = counts.sum();
+        let (model, residual) = self.passed;
+        let (segments, runs) = (
+            &self.old.segments[model..until],
+            &self.old.runs[model..until],
+        );
+        let counts = segments.iter().map(|it| self.residuals.count_of(it));
+        let residual_end = residual + counts.sum::<usize>();
         if is_kept {
-            self.segments
-                .extend_from_slice(&self.old.segments[model..until]);
-            self.runs.extend_from_slice(passed);
-            match (&mut self.residuals, &self.old.residuals) {
-                (Residuals::Bytes { residuals, .. }, Residuals::Bytes { residuals: old, .. }) => {
-                    residuals.extend_from_slice(&old[page..page + page_count]);
-                }
-                (Residuals::Packed { blocks }, Residuals::Packed { blocks: old }) => {
-                    blocks.extend_from_slice(&old[block..block + block_count]);
-                }
-                _ => {}
-            }
+            self.segments.extend_from_slice(segments);
+            self.runs.extend_from_slice(runs);
+            let kept = residual..residual_end;
+            self.residuals.extend_from(&self.old.residuals, kept);
         }
-        self.passed = (until, page + page_count, block + block_count);
+        self.passed = (until, residual_end);
     }
 
     fn keep_until(&mut self, model: usize) {
@@ -226,7 +210,7 @@ impl<'a> Spliced<'a> {
         segments.extend(builder.finish());
         let mut rest = pages;
         for segment in segments {
-            let (own, after) = rest.split_at(segment.parts().leaf_count as usize);
+            let (own, after) = rest.split_at(segment.leaf_count() as usize);
             self.add(segment, own);
             rest = after;
         }
@@ -240,13 +224,7 @@ impl<'a> Spliced<'a> {
             fence: &page.fence,
             first: page.first.as_deref().unwrap_or(&page.fence),
         });
-        match &mut self.residuals {
-            Residuals::None => {}
-            Residuals::Bytes { shift, residuals } => {
-                residuals.extend(byte_residuals(&segment, boundaries, *shift));
-            }
-            Residuals::Packed { blocks } => blocks.extend(packed_blocks(&segment, boundaries)),
-        }
+        self.residuals.push(&segment, boundaries);
         let page_count = pages.len() as u32;
         self.page_count += u64::from(page_count);
         self.record_count += pages.iter().map(|page| page.record_count).sum::<u64>();

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use farleaf_model::strings::{
-    Alphabet, Boundary, PackedBlock, Residuals, StringDirectory, StringSegmentBuilder,
-    byte_residuals, byte_shift, packed_blocks,
+    Alphabet, Boundary, LineSegmentBuilder, Residuals, StringDirectory, StringSegment,
+    StringSegmentBuilder, byte_shift,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -59,11 +59,54 @@ fn hash(number: u64) -> u64 {
         })
 }
 
+/// What segments are made of.
+#[derive(Clone, Copy)]
+enum Kind {
+    Lines(&'static [Alphabet]),
+    /// Lines or front-coded fences, whichever suits.
+    Chosen,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lines([_]) => "lines, binary only",
+            Self::Lines(_) => "lines",
+            Self::Chosen => "chosen",
+        }
+    }
+
+    fn segments(self, epsilon: f64, fences: &[&[u8]]) -> Vec<StringSegment> {
+        let mut segments = Vec::new();
+        match self {
+            Self::Lines(alphabets) => {
+                let mut builder = LineSegmentBuilder::with_alphabets(epsilon, 4096, alphabets);
+                for fence in fences {
+                    segments.extend(builder.push(fence).map(StringSegment::from));
+                }
+                segments.extend(builder.finish().map(StringSegment::from));
+            }
+            Self::Chosen => {
+                let mut builder = StringSegmentBuilder::new(epsilon, 4096);
+                for fence in fences {
+                    segments.extend(builder.push(fence));
+                }
+                segments.extend(builder.finish());
+            }
+        }
+        segments
+    }
+}
+
 fn measure_all(name: &str, mut keys: Vec<Vec<u8>>) {
     keys.sort();
     keys.dedup();
     println!("{name}: {} keys", keys.len());
-    for alphabets in [&Alphabet::ALL[..1], &Alphabet::ALL] {
+    for kind in [
+        Kind::Lines(&Alphabet::ALL[..1]),
+        Kind::Lines(&Alphabet::ALL),
+        Kind::Chosen,
+    ] {
         for (record_count, epsilon, is_packed) in [
             (6, 2.67, false),
             (6, 7.5, false),
@@ -71,20 +114,14 @@ fn measure_all(name: &str, mut keys: Vec<Vec<u8>>) {
             (1, 2.67, false),
             (1, 30.0, true),
         ] {
-            measure(&keys, record_count, epsilon, is_packed, alphabets);
+            measure(&keys, record_count, epsilon, is_packed, kind);
         }
     }
 }
 
-fn measure(
-    keys: &[Vec<u8>],
-    record_count: usize,
-    epsilon: f64,
-    is_packed: bool,
-    alphabets: &[Alphabet],
-) {
+fn measure(keys: &[Vec<u8>], record_count: usize, epsilon: f64, is_packed: bool, kind: Kind) {
     let start = Instant::now();
-    let directory = train(keys, record_count, epsilon, is_packed, alphabets);
+    let directory = train(keys, record_count, epsilon, is_packed, kind);
     let leaf_count = f64::from(directory.leaf_count());
     let train_ns = start.elapsed().as_nanos() as f64 / leaf_count;
     let (mut single, mut pair) = (0, 0);
@@ -99,12 +136,13 @@ fn measure(
     let count = keys.len() as f64;
     let percent = |part: u32| 100.0 * f64::from(part) / count;
     println!(
-        "  {} alphabets, {record_count} records a leaf, epsilon {epsilon}, {}: {:.2} segments per 1,000 \
-         leaves, {:.3} B/key; right {:.2} %, one of two {:.2} %; training {train_ns:.0} ns a leaf, \
-         lookup {:.0} ns",
-        alphabets.len(),
+        "  {}, {record_count} records a leaf, epsilon {epsilon}, {}: {:.2} segments per 1,000 \
+         leaves ({:.2} front-coded), {:.3} B/key; right {:.2} %, one of two {:.2} %; training \
+         {train_ns:.0} ns a leaf, lookup {:.0} ns",
+        kind.name(),
         if is_packed { "packed" } else { "bytes" },
         1000.0 * directory.segment_count() as f64 / leaf_count,
+        1000.0 * directory.front_coded_count() as f64 / leaf_count,
         directory.size_bytes() as f64 / count,
         percent(single),
         percent(pair),
@@ -117,7 +155,7 @@ fn train(
     record_count: usize,
     epsilon: f64,
     is_packed: bool,
-    alphabets: &[Alphabet],
+    kind: Kind,
 ) -> StringDirectory {
     let mut fences = vec![&[][..]];
     for first in (record_count..keys.len()).step_by(record_count) {
@@ -125,12 +163,7 @@ fn train(
         let shared_size = pairs.take_while(|(left, right)| left == right).count();
         fences.push(&keys[first][..=shared_size]);
     }
-    let mut builder = StringSegmentBuilder::with_alphabets(epsilon, 4096, alphabets);
-    let mut segments: Vec<_> = fences
-        .iter()
-        .filter_map(|fence| builder.push(fence))
-        .collect();
-    segments.extend(builder.finish());
+    let segments = kind.segments(epsilon, &fences);
     let boundary = |leaf: usize| Boundary {
         last: (leaf * record_count)
             .checked_sub(1)
@@ -138,22 +171,20 @@ fn train(
         fence: fences[leaf],
         first: &keys[leaf * record_count],
     };
-    let shift = byte_shift(epsilon + 0.2);
-    let (mut residuals, mut blocks, mut leaf) = (Vec::new(), Vec::<PackedBlock>::new(), 0);
-    for segment in &segments {
-        let end = leaf + segment.parts().leaf_count as usize;
-        if is_packed {
-            blocks.extend(packed_blocks(segment, (leaf..end).map(boundary)));
-        } else {
-            residuals.extend(byte_residuals(segment, (leaf..end).map(boundary), shift));
+    let mut residuals = if is_packed {
+        Residuals::Packed { blocks: Vec::new() }
+    } else {
+        Residuals::Bytes {
+            shift: byte_shift(epsilon + 0.2),
+            residuals: Vec::new(),
         }
+    };
+    let mut leaf = 0;
+    for segment in &segments {
+        let end = leaf + segment.leaf_count() as usize;
+        residuals.push(segment, (leaf..end).map(boundary));
         leaf = end;
     }
-    let residuals = if is_packed {
-        Residuals::Packed { blocks }
-    } else {
-        Residuals::Bytes { shift, residuals }
-    };
     StringDirectory::build(&segments, residuals).expect("a training fits together")
 }
 

@@ -38,7 +38,8 @@
 //! far, in exact arithmetic; `builder` the stream that closes segments; `upper` the search for a
 //! segment. [`recursive`] has XStore's two-level models, which the memory node trains: a top model
 //! of one line or several, and under it lines of their own kind. [`strings`] has the same lines
-//! over byte strings: what makes numbers of them, and what finds a leaf by them.
+//! over byte strings, what makes numbers of them, what finds a leaf by them, and what does where
+//! they do not fit.
 //!
 //! # Papers, and where we deviate
 //!

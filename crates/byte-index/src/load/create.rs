@@ -1,7 +1,7 @@
 //! A new table: one empty page over all keys, and a snapshot that leads to it.
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_model::strings::{Residuals, StringSegmentBuilder, byte_shift};
+use farleaf_model::strings::{LineSegmentBuilder, Residuals, byte_shift};
 use farleaf_page::format::PageAccess;
 use farleaf_page::{Fence, PageChange, PageDraft};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
@@ -78,7 +78,7 @@ async fn lead_to<E: Endpoint>(
     access: &PageAccess<'_, E>,
     first_page: RemoteAddr,
 ) -> Result<(RemoteAddr, ChunkRange), ByteIndexError> {
-    let mut regression = StringSegmentBuilder::new(EPSILON_PAGES, 1);
+    let mut regression = LineSegmentBuilder::new(EPSILON_PAGES, 1);
     let none_yet = regression.push(b"");
     assert!(none_yet.is_none(), "one page is one segment");
     let segment = regression.finish().expect("there is a page");
@@ -86,7 +86,7 @@ async fn lead_to<E: Endpoint>(
         table: access.table,
         generation: 0,
         record_count: 0,
-        segments: vec![segment],
+        segments: vec![segment.into()],
         runs: vec![Run::side_by_side(first_page, 1, SYNONYM_CAPACITY)],
         residuals: Residuals::Bytes {
             shift: byte_shift(EPSILON_PAGES),

@@ -77,7 +77,7 @@ pub struct ByteLoadPlan {
 }
 
 /// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written; `broken` is the session's. Memory: one model's
+/// and then how many records have been written; `broken` is the session's. Memory: two models'
 /// pages at a time. An empty sequence changes nothing.
 ///
 /// # Errors

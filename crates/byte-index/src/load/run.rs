@@ -4,8 +4,7 @@ use farleaf_block::{Content, FatPointer, Role};
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::directory::Model;
 use farleaf_model::strings::{
-    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_residuals,
-    byte_shift, packed_blocks,
+    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_shift,
 };
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_page::words::Reference;
@@ -55,6 +54,7 @@ pub(super) struct RunBuilder<'a, E: Endpoint> {
     /// Made with the first page, which tells how many records there are in one.
     regression: Option<StringSegmentBuilder>,
     trained: TrainedRun,
+    /// Pages that no model is closed over yet, in order: of two models at the most.
     waiting: Vec<Waiting>,
     last_key: Option<Vec<u8>>,
     /// The last written model's last page, whose link is not known yet.
@@ -178,7 +178,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             self.regression = Some(self.begin_regression(record_count));
         }
         let regression = self.regression.as_mut().expect("it was just made");
-        if let Some(segment) = regression.push(&fence) {
+        for segment in regression.push(&fence) {
             self.write_model(held, segment).await?;
         }
         self.waiting.push(Waiting {
@@ -212,12 +212,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
     /// # Errors
     /// The pool is full, or the fabric failed.
     pub(super) async fn finish(mut self, held: &mut Held) -> Result<TrainedRun, ByteLoadError> {
-        let segment = self
-            .regression
-            .as_mut()
-            .and_then(StringSegmentBuilder::finish);
-        let segment = segment.expect("there is a page");
-        self.write_model(held, segment).await?;
+        let regression = self.regression.as_mut().expect("there is a page");
+        for segment in regression.finish() {
+            self.write_model(held, segment).await?;
+        }
         self.write_held_back(RemoteAddr::NULL).await?;
         self.flush_blocks().await?;
         Ok(self.trained)
@@ -229,24 +227,18 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         held: &mut Held,
         segment: StringSegment,
     ) -> Result<(), ByteLoadError> {
-        let pages = core::mem::take(&mut self.waiting);
-        assert_eq!(
-            pages.len(),
-            segment.parts().leaf_count as usize,
+        let count = segment.leaf_count() as usize;
+        assert!(
+            count <= self.waiting.len(),
             "each page is one point of the regression"
         );
+        let pages: Vec<_> = self.waiting.drain(..count).collect();
         let boundaries = pages.iter().map(|waiting| Boundary {
             last: waiting.last.as_deref(),
             fence: &waiting.fence,
             first: &waiting.page.records[0].key,
         });
-        match &mut self.trained.residuals {
-            Residuals::None => {}
-            Residuals::Bytes { shift, residuals } => {
-                residuals.extend(byte_residuals(&segment, boundaries, *shift));
-            }
-            Residuals::Packed { blocks } => blocks.extend(packed_blocks(&segment, boundaries)),
-        }
+        self.trained.residuals.push(&segment, boundaries);
         let stride = self.access.geometry.stride_blocks();
         let blocks = pages.len() as u64 * stride;
         let layout = self.access.layout;

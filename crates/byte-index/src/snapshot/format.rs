@@ -9,32 +9,35 @@
 //! | 4 | bytes of all first fences |
 //! | 5 | CRC-32C of all other words |
 //! | 6 | pages that are listed one by one |
-//! | 7.. | six words for each model |
+//! | 7 | bytes of all entries of front-coded models |
+//! | 8 | models that are lines (32), their pages (32) |
+//! | 9.. | six words for each model (`model`) |
 //! | .. | the first fences, one after the other, filled up to a word |
-//! | .. | the residuals, filled up to a word |
+//! | .. | the entries of front-coded models, likewise |
+//! | .. | the residuals of lines, likewise |
 //! | .. | where the listed pages are, model after model |
-//!
-//! A model: slope (f64); intercept (f32, low half) and error (f32); pages (32) and prefix size
-//! (16) and alphabet (8); size of its first fence (32) and room for synonyms (32); base, null if
-//! its pages are listed; synonym leaf table.
 
 use std::collections::BTreeSet;
 
 use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
-use farleaf_model::strings::{Alphabet, PackedBlock, Residuals, StringSegment, StringSegmentParts};
+use farleaf_model::strings::{PackedBlock, Residuals, StringSegment};
 use farleaf_page::{KEY_SIZE_BYTES_MAX, PageGeometry};
 use farleaf_region::PoolLayout;
 use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 
+use super::model::{MODEL_SIZE_WORDS, ModelReader, encode_model};
 use crate::directory::{ByteDirectory, Run};
 
 /// Words before the models.
-pub const HEADER_SIZE_WORDS: usize = 7;
-const MODEL_SIZE_WORDS: usize = 6;
+pub const HEADER_SIZE_WORDS: usize = 9;
 /// "FLBYTES" and the version of this format.
-const MAGIC: u64 = 0x0153_4554_5942_4C46;
-const CHECKSUM_WORD: usize = 5;
+const MAGIC: u64 = u64::from_le_bytes(*b"FLBYTES\x02");
+/// The longest fence: a key and a zero byte. An entry has, before what of it is left, a byte of
+/// sizes and two bytes for each of two that are large.
+const FENCE_SIZE_BYTES_MAX: u64 = KEY_SIZE_BYTES_MAX as u64 + 1;
+const ENTRY_SIZE_BYTES_MAX: u64 = FENCE_SIZE_BYTES_MAX + 5;
+pub(super) const CHECKSUM_WORD: usize = 5;
 
 /// What a training found.
 #[derive(Clone, Debug)]
@@ -63,6 +66,9 @@ pub(super) struct Header {
     page_count: u32,
     fence_size_bytes: u64,
     listed_count: u64,
+    entries_size_bytes: u64,
+    line_count: u32,
+    line_page_count: u32,
     residual_kind: u8,
     shift: u8,
     checksum: u64,
@@ -74,8 +80,15 @@ impl Header {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn decode(words: &[u64]) -> Result<Self, String> {
-        if words[0] != MAGIC {
+        if words.len() < HEADER_SIZE_WORDS {
+            return Err("its header is cut off".to_owned());
+        }
+        let [version, ours] = [words[0], MAGIC].map(|word| word >> 56);
+        if words[0] << 8 != MAGIC << 8 {
             return Err("it does not begin as one".to_owned());
+        }
+        if version != ours {
+            return Err(format!("its format has version {version}, not {ours}"));
         }
         Ok(Self {
             table: TableId(words[1] as u32),
@@ -87,27 +100,40 @@ impl Header {
             page_count: (words[3] >> 32) as u32,
             fence_size_bytes: words[4],
             listed_count: words[6],
+            entries_size_bytes: words[7],
+            line_count: words[8] as u32,
+            line_page_count: (words[8] >> 32) as u32,
             checksum: words[CHECKSUM_WORD],
         })
     }
 
     /// Words behind the header; `None` when no snapshot can be so large.
     pub(super) fn body_size_words(&self) -> Option<usize> {
-        let models = u64::from(self.model_count);
-        let pages = u64::from(self.page_count);
+        let (models, pages) = (u64::from(self.model_count), u64::from(self.page_count));
+        let (lines, line_pages) = (u64::from(self.line_count), self.line_page_count.into());
         let is_possible = (1..=pages).contains(&models)
+            && lines <= models
+            && (lines..=pages).contains(&line_pages)
             && self.listed_count <= pages
-            && self.fence_size_bytes <= models * (KEY_SIZE_BYTES_MAX as u64 + 1);
+            && self.fence_size_bytes <= models * FENCE_SIZE_BYTES_MAX
+            && self.entries_size_bytes <= (pages - line_pages) * ENTRY_SIZE_BYTES_MAX;
         let residual_words = match self.residual_kind {
             0 => 0,
-            1 => pages.div_ceil(8),
-            // Each model begins with a block of its own.
-            2 => 2 * (pages / PackedBlock::LEAF_COUNT as u64 + models),
+            1 => line_pages.div_ceil(8),
+            // Each line begins with a block of its own.
+            2 => 2 * (line_pages / PackedBlock::LEAF_COUNT as u64 + lines),
             _ => return None,
         };
+        if !is_possible {
+            return None;
+        }
+        let strings = [self.fence_size_bytes, self.entries_size_bytes];
+        let string_words: u64 = strings
+            .iter()
+            .map(|size_bytes| size_bytes.div_ceil(8))
+            .sum();
         let models = models * MODEL_SIZE_WORDS as u64;
-        let words = models + self.fence_size_bytes.div_ceil(8) + residual_words + self.listed_count;
-        is_possible.then_some(words as usize)
+        Some((models + string_words + residual_words + self.listed_count) as usize)
     }
 }
 
@@ -115,57 +141,58 @@ impl Contents {
     /// All words but those of the synonym leaf tables.
     pub(super) fn encode(&self) -> Vec<u64> {
         let mut words = vec![0; HEADER_SIZE_WORDS];
-        let mut fences = Vec::new();
+        let (mut fences, mut entries) = (Vec::new(), Vec::new());
         for (segment, run) in self.segments.iter().zip(&self.runs) {
-            let parts = segment.parts();
-            fences.extend_from_slice(&parts.first_fence);
-            let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-            words.extend([
-                parts.slope.to_bits(),
-                halves(parts.intercept.to_bits(), parts.error_max.to_bits()),
-                u64::from(parts.leaf_count)
-                    | u64::from(parts.prefix_size) << 32
-                    | u64::from(parts.alphabet.code()) << 48,
-                halves(parts.first_fence.len() as u32, run.synonym_capacity),
-                run.base.word(),
-                run.synonym_table.word(),
-            ]);
+            fences.extend_from_slice(segment.first_fence());
+            if let StringSegment::FrontCoded(segment) = segment {
+                entries.extend_from_slice(segment.entries());
+            }
+            words.extend(encode_model(segment, run));
         }
-        let fence_size_bytes = fences.len() as u64;
+        let header = self.header_of(fences.len() as u64, entries.len() as u64);
         words.extend(words_of(&fences));
-        let (kind, shift) = match &self.residuals {
-            Residuals::None => (0, 0),
-            Residuals::Bytes { shift, residuals } => {
+        words.extend(words_of(&entries));
+        match &self.residuals {
+            Residuals::None => {}
+            Residuals::Bytes { residuals, .. } => {
                 let bytes: Vec<u8> = residuals.iter().map(|it| it.cast_unsigned()).collect();
                 words.extend(words_of(&bytes));
-                (1, *shift)
             }
             Residuals::Packed { blocks } => {
                 words.extend(blocks.iter().flat_map(|block| block.words()));
-                let header = self.header_of(2, 0, fence_size_bytes);
                 let size_words = header.body_size_words().expect("it is possible");
                 let listed_count = header.listed_count as usize;
                 words.resize(HEADER_SIZE_WORDS + size_words - listed_count, 0);
-                (2, 0)
             }
-        };
+        }
         let listed = self.runs.iter().flat_map(|run| run.listed.iter());
         words.extend(listed.map(|page| page.word()));
-        let header = self.header_of(kind, shift as u8, fence_size_bytes);
-        words[6] = header.listed_count;
         words[0] = MAGIC;
         words[1] = u64::from(header.table.0)
             | u64::from(header.generation) << 32
-            | u64::from(kind) << 48
+            | u64::from(header.residual_kind) << 48
             | u64::from(header.shift) << 56;
         words[2] = header.record_count;
         words[3] = u64::from(header.model_count) | u64::from(header.page_count) << 32;
-        words[4] = fence_size_bytes;
+        words[4] = header.fence_size_bytes;
+        words[6] = header.listed_count;
+        words[7] = header.entries_size_bytes;
+        words[8] = u64::from(header.line_count) | u64::from(header.line_page_count) << 32;
         words[CHECKSUM_WORD] = checksum(&words);
         words
     }
 
-    fn header_of(&self, residual_kind: u8, shift: u8, fence_size_bytes: u64) -> Header {
+    fn header_of(&self, fence_size_bytes: u64, entries_size_bytes: u64) -> Header {
+        let (residual_kind, shift) = match &self.residuals {
+            Residuals::None => (0, 0),
+            Residuals::Bytes { shift, .. } => (1, *shift as u8),
+            Residuals::Packed { .. } => (2, 0),
+        };
+        let lines = || {
+            self.segments
+                .iter()
+                .filter(|segment| !segment.is_front_coded())
+        };
         Header {
             table: self.table,
             generation: self.generation,
@@ -174,6 +201,9 @@ impl Contents {
             page_count: self.runs.iter().map(|run| run.page_count).sum(),
             fence_size_bytes,
             listed_count: self.runs.iter().map(|run| run.listed.len() as u64).sum(),
+            entries_size_bytes,
+            line_count: lines().count() as u32,
+            line_page_count: lines().map(StringSegment::leaf_count).sum(),
             residual_kind,
             shift,
             checksum: 0,
@@ -199,29 +229,46 @@ impl Contents {
         let (models, rest) =
             words[HEADER_SIZE_WORDS..].split_at(header.model_count as usize * MODEL_SIZE_WORDS);
         let (fences, rest) = rest.split_at(header.fence_size_bytes.div_ceil(8) as usize);
+        let (entries, rest) = rest.split_at(header.entries_size_bytes.div_ceil(8) as usize);
         let (residuals, listed) = rest.split_at(rest.len() - header.listed_count as usize);
-        let mut listed = listed.iter().map(|word| RemoteAddr::from_word(*word));
-        let mut fences = bytes_of(fences, header.fence_size_bytes as usize).into_iter();
+        let (fences, entries) = (
+            bytes_of(fences, header.fence_size_bytes as usize),
+            bytes_of(entries, header.entries_size_bytes as usize),
+        );
+        let mut reader = ModelReader::new(&fences, &entries, listed);
         let (mut segments, mut runs) = (Vec::new(), Vec::new());
-        for words in models.chunks_exact(MODEL_SIZE_WORDS) {
-            let (parts, run) = decode_model(words, &mut fences, &mut listed)?;
+        for words in models.as_chunks::<MODEL_SIZE_WORDS>().0 {
+            let (segment, run) = reader.read(words)?;
             check_run(&run, layout, geometry)?;
-            segments.push(StringSegment::from_parts(parts).map_err(|error| error.to_string())?);
+            segments.push(segment);
             runs.push(run);
         }
-        let page_count: u64 = runs.iter().map(|run| u64::from(run.page_count)).sum();
-        let is_over = fences.next().is_none() && listed.next().is_none();
-        if page_count != u64::from(header.page_count) || !is_over {
-            return Err("its models contradict its header".to_owned());
-        }
-        Ok(Self {
+        let mut contents = Self {
             table: header.table,
             generation: header.generation,
             record_count: header.record_count,
-            residuals: decode_residuals(&header, residuals, &runs),
             segments,
             runs,
-        })
+            residuals: Residuals::None,
+        };
+        if !reader.is_over() || !contents.agrees_with(&header) {
+            return Err("its models contradict its header".to_owned());
+        }
+        contents.residuals = decode_residuals(&header, residuals, &contents.segments);
+        Ok(contents)
+    }
+
+    /// Whether a header counts models and pages right.
+    fn agrees_with(&self, header: &Header) -> bool {
+        let pages_of = |are_lines_only: bool| -> u64 {
+            let segments = self.segments.iter();
+            let counted = segments.filter(|it| !(are_lines_only && it.is_front_coded()));
+            counted.map(|segment| u64::from(segment.leaf_count())).sum()
+        };
+        let lines = self.segments.iter().filter(|it| !it.is_front_coded());
+        pages_of(false) == u64::from(header.page_count)
+            && pages_of(true) == u64::from(header.line_page_count)
+            && lines.count() == header.line_count as usize
     }
 
     /// The chunks that hold anything that it names, if it is the snapshot behind `root`: runs,
@@ -267,43 +314,6 @@ impl Contents {
     }
 }
 
-fn decode_model(
-    words: &[u64],
-    fences: &mut impl Iterator<Item = u8>,
-    listed: &mut impl Iterator<Item = RemoteAddr>,
-) -> Result<(StringSegmentParts, Run), String> {
-    let half = |word: u64| f32::from_bits(word as u32);
-    let fence_size_bytes = words[3] as u32 as usize;
-    let first_fence: Vec<u8> = fences.take(fence_size_bytes).collect();
-    if first_fence.len() != fence_size_bytes {
-        return Err("its fences are cut off".to_owned());
-    }
-    let alphabet = Alphabet::from_code((words[2] >> 48) as u8);
-    let parts = StringSegmentParts {
-        first_fence,
-        prefix_size: (words[2] >> 32) as u16,
-        alphabet: alphabet.map_err(|error| error.to_string())?,
-        slope: f64::from_bits(words[0]),
-        intercept: half(words[1]),
-        leaf_count: words[2] as u32,
-        error_max: half(words[1] >> 32),
-    };
-    let base = RemoteAddr::from_word(words[4]);
-    let listed_count = if base.is_null() { parts.leaf_count } else { 0 };
-    let listed: Box<[RemoteAddr]> = listed.take(listed_count as usize).collect();
-    if listed.len() != listed_count as usize {
-        return Err("its list of pages is cut off".to_owned());
-    }
-    let run = Run {
-        base,
-        listed,
-        page_count: parts.leaf_count,
-        synonym_table: RemoteAddr::from_word(words[5]),
-        synonym_capacity: (words[3] >> 32) as u32,
-    };
-    Ok((parts, run))
-}
-
 /// Whether all that a run names lies in chunks of the pool.
 fn check_run(run: &Run, layout: &PoolLayout, geometry: PageGeometry) -> Result<(), String> {
     let spans = |start: RemoteAddr, block_count: u64| {
@@ -331,18 +341,18 @@ fn check_run(run: &Run, layout: &PoolLayout, geometry: PageGeometry) -> Result<(
     Err(format!("the model at {} leaves the pool", run.base))
 }
 
-fn decode_residuals(header: &Header, words: &[u64], runs: &[Run]) -> Residuals {
+fn decode_residuals(header: &Header, words: &[u64], segments: &[StringSegment]) -> Residuals {
     match header.residual_kind {
         1 => Residuals::Bytes {
             shift: header.shift.into(),
-            residuals: bytes_of(words, header.page_count as usize)
+            residuals: bytes_of(words, header.line_page_count as usize)
                 .into_iter()
                 .map(u8::cast_signed)
                 .collect(),
         },
         2 => {
-            let counts = runs.iter();
-            let counts = counts.map(|run| PackedBlock::count_for(run.page_count));
+            let none_yet = Residuals::Packed { blocks: Vec::new() };
+            let counts = segments.iter().map(|segment| none_yet.count_of(segment));
             let (words, _) = words.as_chunks::<2>();
             let blocks = words.iter().take(counts.sum());
             Residuals::Packed {

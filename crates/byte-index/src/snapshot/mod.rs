@@ -7,9 +7,15 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `format` | header, models, fences and residuals, word by word |
+//! | `model` | the words of a model |
 //! | `transfer` | snapshots to far memory and back |
 
 mod format;
+#[cfg(test)]
+mod fuzz;
+mod model;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub use format::{Contents, HEADER_SIZE_WORDS};

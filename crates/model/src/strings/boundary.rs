@@ -1,6 +1,6 @@
 //! Where one leaf ends and the next begins, and a byte that says it.
 
-use crate::strings::segment::{StringLine, StringSegment};
+use crate::strings::line::{LineSegment, StringLine};
 
 /// The boundary before a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    pub(super) fn of(segment: &StringSegment, boundary: Boundary<'_>, shift: u32) -> Self {
+    pub(super) fn of(segment: &LineSegment, boundary: Boundary<'_>, shift: u32) -> Self {
         let fence = segment.position(boundary.fence, shift);
         let position = |key| segment.position(key, shift);
         Self {
@@ -65,7 +65,7 @@ pub fn byte_shift(epsilon: f64) -> u32 {
 /// there yet as little wrong as can be. Where the predictions of both sides are one, the left
 /// side's keys cost one more leaf.
 pub fn byte_residuals<'a>(
-    segment: &StringSegment,
+    segment: &LineSegment,
     boundaries: impl IntoIterator<Item = Boundary<'a>>,
     shift: u32,
 ) -> Vec<i8> {
@@ -124,11 +124,11 @@ pub(super) fn find_by_bytes(
 mod tests {
     use super::*;
     use crate::strings::Alphabet;
-    use crate::strings::segment::StringSegmentParts;
+    use crate::strings::line::LineSegmentParts;
 
     /// Decimal numbers of 19 digits behind `k`, 1000 a leaf.
-    fn segment(leaf_count: u32) -> StringSegment {
-        let parts = StringSegmentParts {
+    fn segment(leaf_count: u32) -> LineSegment {
+        let parts = LineSegmentParts {
             first_fence: b"k0000000000000000000".to_vec(),
             prefix_size: 1,
             alphabet: Alphabet::Decimal,
@@ -137,7 +137,7 @@ mod tests {
             leaf_count,
             error_max: 1.0,
         };
-        StringSegment::from_parts(parts).expect("a segment")
+        LineSegment::from_parts(parts).expect("a segment")
     }
 
     fn key(number: u64) -> Vec<u8> {

@@ -1,30 +1,16 @@
 //! Segments and residuals in memory: from a key to a leaf.
 
+use core::cmp::Ordering;
+
 use crate::strings::alphabet::Alphabet;
 use crate::strings::boundary::find_by_bytes;
 use crate::strings::error::StringModelError;
+use crate::strings::front_coded::FrontCodedFences;
+use crate::strings::line::{LineSegment, StringLine, coordinate_behind};
 use crate::strings::packed::{PackedBlock, find_by_steps};
+use crate::strings::residuals::Residuals;
 use crate::strings::routes::StringRoutes;
-use crate::strings::segment::{SHIFT_MAX, StringLine, StringSegment, coordinate_behind};
-
-/// What corrects predictions, for the leaves of all segments in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Residuals {
-    /// Nothing: the leaf that the line points to is taken.
-    None,
-    /// A byte per leaf.
-    Bytes {
-        /// Positions are counted in units of 2^-`shift` leaves.
-        shift: u32,
-        /// From [`byte_residuals`](crate::strings::byte_residuals), segment after segment.
-        residuals: Vec<i8>,
-    },
-    /// 16 bytes per 30 leaves, or fewer at a segment's end: for leaves of one record.
-    Packed {
-        /// From [`packed_blocks`](crate::strings::packed_blocks), segment after segment.
-        blocks: Vec<PackedBlock>,
-    },
-}
+use crate::strings::segment::StringSegment;
 
 /// Where a key is, as far as the training knows; numbers count the leaves of all segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,28 +23,33 @@ pub struct Located {
 
 /// A segment in memory: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    slope: f64,
-    first_coordinate: u64,
-    intercept: f32,
-    /// Number of its first leaf in the directory.
-    first_leaf: u32,
-    /// Number of its first block in the directory, if there are blocks.
-    first_block: u32,
-    prefix_size: u16,
-    alphabet: Alphabet,
+enum Entry {
+    Line {
+        slope: f64,
+        first_coordinate: u64,
+        intercept: f32,
+        /// Number of its first leaf in the directory.
+        first_leaf: u32,
+        /// Number of its first residual or block in the directory, if there are any.
+        first_residual: u32,
+        prefix_size: u16,
+        alphabet: Alphabet,
+    },
+    FrontCoded {
+        first_leaf: u32,
+        /// Which of the front-coded segments it is.
+        index: u32,
+        prefix_size: u16,
+    },
 }
 
 const _: () = assert!(size_of::<Entry>() == 32);
 
 impl Entry {
     #[inline]
-    fn line(&self) -> StringLine {
-        StringLine {
-            slope: self.slope,
-            first_coordinate: self.first_coordinate,
-            intercept: self.intercept,
-            alphabet: self.alphabet,
+    fn first_leaf(&self) -> u32 {
+        match self {
+            Self::Line { first_leaf, .. } | Self::FrontCoded { first_leaf, .. } => *first_leaf,
         }
     }
 }
@@ -71,7 +62,10 @@ impl Entry {
 pub struct StringDirectory {
     routes: StringRoutes,
     entries: Box<[Entry]>,
+    /// Of each segment; 0 of front-coded ones.
     errors: Box<[f32]>,
+    /// Of front-coded segments, in order.
+    fences: Box<[FrontCodedFences]>,
     leaf_count: u32,
     residuals: Residuals,
 }
@@ -83,93 +77,172 @@ impl StringDirectory {
         segments: &[StringSegment],
         residuals: Residuals,
     ) -> Result<Self, StringModelError> {
-        let fences: Vec<&[u8]> = segments
-            .iter()
-            .map(|segment| &*segment.parts().first_fence)
-            .collect();
-        let routes = StringRoutes::build(&fences)?;
-        let (mut leaf_count, mut block_count) = (0_u32, 0);
+        let first_fences: Vec<&[u8]> = segments.iter().map(StringSegment::first_fence).collect();
+        let routes = StringRoutes::build(&first_fences)?;
+        let (mut leaf_count, mut residual_count) = (0_u32, 0);
         let mut entries = Vec::with_capacity(segments.len());
+        let (mut errors, mut fences) = (Vec::with_capacity(segments.len()), Vec::new());
         for segment in segments {
-            let (parts, line) = (segment.parts(), segment.line());
-            entries.push(Entry {
-                slope: line.slope,
-                first_coordinate: line.first_coordinate,
-                intercept: line.intercept,
-                first_leaf: leaf_count,
-                first_block: block_count as u32,
-                prefix_size: parts.prefix_size,
-                alphabet: parts.alphabet,
-            });
-            let sum = leaf_count.checked_add(parts.leaf_count);
+            match segment {
+                StringSegment::Line(line) => {
+                    entries.push(Self::line_entry(line, leaf_count, residual_count));
+                    errors.push(line.parts().error_max);
+                }
+                StringSegment::FrontCoded(segment) => {
+                    entries.push(Entry::FrontCoded {
+                        first_leaf: leaf_count,
+                        index: fences.len() as u32,
+                        prefix_size: segment.prefix_size(),
+                    });
+                    errors.push(0.0);
+                    fences.push(segment.fences.clone());
+                }
+            }
+            let sum = leaf_count.checked_add(segment.leaf_count());
             leaf_count = sum.ok_or(StringModelError::TooMany { what: "leaves" })?;
-            block_count += PackedBlock::count_for(parts.leaf_count);
+            residual_count += residuals.count_of(segment) as u32;
         }
-        let residuals = checked(residuals, leaf_count as usize, block_count)?;
         Ok(Self {
             routes,
             entries: entries.into(),
-            errors: segments
-                .iter()
-                .map(|segment| segment.parts().error_max)
-                .collect(),
+            errors: errors.into(),
+            fences: fences.into(),
             leaf_count,
-            residuals,
+            residuals: residuals.checked(segments)?,
         })
+    }
+
+    fn line_entry(segment: &LineSegment, first_leaf: u32, first_residual: u32) -> Entry {
+        let line = segment.line();
+        Entry::Line {
+            slope: line.slope,
+            first_coordinate: line.first_coordinate,
+            intercept: line.intercept,
+            first_leaf,
+            first_residual,
+            prefix_size: segment.parts().prefix_size,
+            alphabet: line.alphabet,
+        }
     }
 
     /// L2: the leaf that a key is in, as far as the training knows, or two of them.
     ///
-    /// Of keys that were a leaf's first or last one, it is the right leaf unless positions of both
-    /// sides of a fence are one; of others, and of keys that came later, within the bound that
-    /// [`predicted_range`](Self::predicted_range) has, give or take a leaf at each end.
+    /// Of front-coded segments it is the right leaf. Of lines, it is for keys that were a leaf's
+    /// first or last one, unless positions of both sides of a fence are one; of others, and of keys
+    /// that came later, within the bound that [`predicted_range`](Self::predicted_range) has, give
+    /// or take a leaf at each end.
     #[inline]
     pub fn locate(&self, key: &[u8]) -> Located {
         let segment = self.routes.find(key);
         let entry = &self.entries[segment];
-        let coordinate = self.coordinate(segment, key);
-        let count = self.end_leaf(segment) - entry.first_leaf;
-        let single = |leaf: u32| Located {
-            leaf: entry.first_leaf + leaf,
-            also: None,
+        let first_leaf = entry.first_leaf();
+        let count = self.end_leaf(segment) - first_leaf;
+        let (leaf, is_pair) = match *entry {
+            Entry::Line {
+                slope,
+                first_coordinate,
+                intercept,
+                first_residual,
+                prefix_size,
+                alphabet,
+                ..
+            } => {
+                let line = StringLine {
+                    slope,
+                    first_coordinate,
+                    intercept,
+                    alphabet,
+                };
+                let coordinate = self.coordinate(segment, prefix_size, key, alphabet);
+                self.leaf_by_line(&line, coordinate, (first_residual as usize, count))
+            }
+            Entry::FrontCoded {
+                index, prefix_size, ..
+            } => {
+                let leaf = self.leaf_by_fences(segment, (index, prefix_size), key, count);
+                (leaf, false)
+            }
         };
-        let pair = |leaf: u32| Located {
-            leaf: entry.first_leaf + leaf - 1,
-            also: Some(entry.first_leaf + leaf),
-        };
+        let leaf = first_leaf + leaf;
+        Located {
+            leaf: leaf - u32::from(is_pair),
+            also: is_pair.then_some(leaf),
+        }
+    }
+
+    /// The leaf of a segment that a coordinate belongs to; true: or the one before it.
+    #[inline]
+    fn leaf_by_line(
+        &self,
+        line: &StringLine,
+        coordinate: u64,
+        (first_residual, count): (usize, u32),
+    ) -> (u32, bool) {
         match &self.residuals {
             Residuals::None => {
-                let position = entry.line().position(coordinate, 0);
-                single(position.clamp(0, i64::from(count) - 1) as u32)
+                let position = line.position(coordinate, 0);
+                (position.clamp(0, i64::from(count) - 1) as u32, false)
             }
             Residuals::Bytes { shift, residuals } => {
-                let start = entry.first_leaf as usize;
-                let residuals = &residuals[start..start + count as usize];
-                match find_by_bytes(&entry.line(), coordinate, residuals, *shift) {
-                    (leaf, false) => single(leaf),
-                    (leaf, true) => pair(leaf),
-                }
+                let residuals = &residuals[first_residual..first_residual + count as usize];
+                find_by_bytes(line, coordinate, residuals, *shift)
             }
             Residuals::Packed { blocks } => {
-                let start = entry.first_block as usize;
-                let blocks = &blocks[start..start + PackedBlock::count_for(count)];
-                match find_by_steps(&entry.line(), coordinate, blocks, count) {
-                    (leaf, false) => single(leaf),
-                    (leaf, true) => pair(leaf),
-                }
+                let end = first_residual + PackedBlock::count_for(count);
+                find_by_steps(line, coordinate, &blocks[first_residual..end], count)
             }
         }
     }
 
+    /// The leaf of a front-coded segment that a key is in.
+    fn leaf_by_fences(
+        &self,
+        segment: usize,
+        (index, prefix_size): (u32, u16),
+        key: &[u8],
+        count: u32,
+    ) -> u32 {
+        let prefix_size = usize::from(prefix_size);
+        match self.routes.compare_prefix(segment, prefix_size, key) {
+            Ordering::Less => 0,
+            Ordering::Equal => self.fences[index as usize].find(&key[prefix_size..]),
+            Ordering::Greater => count - 1,
+        }
+    }
+
     /// Every leaf that a key may be in given its segment's error, first and last number: L3,
-    /// without residuals.
+    /// without residuals. One leaf of a front-coded segment.
     pub fn predicted_range(&self, key: &[u8]) -> (u32, u32) {
         let segment = self.routes.find(key);
         let entry = &self.entries[segment];
-        let count = self.end_leaf(segment) - entry.first_leaf;
-        let coordinate = self.coordinate(segment, key);
-        let (from, to) = entry.line().range(coordinate, count, self.errors[segment]);
-        (entry.first_leaf + from, entry.first_leaf + to)
+        let first_leaf = entry.first_leaf();
+        let count = self.end_leaf(segment) - first_leaf;
+        let (from, to) = match *entry {
+            Entry::Line {
+                slope,
+                first_coordinate,
+                intercept,
+                prefix_size,
+                alphabet,
+                ..
+            } => {
+                let line = StringLine {
+                    slope,
+                    first_coordinate,
+                    intercept,
+                    alphabet,
+                };
+                let coordinate = self.coordinate(segment, prefix_size, key, alphabet);
+                line.range(coordinate, count, self.errors[segment])
+            }
+            Entry::FrontCoded {
+                index, prefix_size, ..
+            } => {
+                let leaf = self.leaf_by_fences(segment, (index, prefix_size), key, count);
+                (leaf, leaf)
+            }
+        };
+        (first_leaf + from, first_leaf + to)
     }
 
     /// The segment that predicts a key.
@@ -180,13 +253,13 @@ impl StringDirectory {
     /// The segment that a leaf, which must be one of the directory's, belongs to.
     pub fn segment_of_leaf(&self, leaf: u32) -> usize {
         self.entries
-            .partition_point(|entry| entry.first_leaf <= leaf)
+            .partition_point(|entry| entry.first_leaf() <= leaf)
             - 1
     }
 
     /// The numbers of a segment's leaves.
     pub fn leaves_of(&self, segment: usize) -> core::ops::Range<u32> {
-        self.entries[segment].first_leaf..self.end_leaf(segment)
+        self.entries[segment].first_leaf()..self.end_leaf(segment)
     }
 
     /// How many segments there are.
@@ -194,67 +267,39 @@ impl StringDirectory {
         self.entries.len()
     }
 
+    /// How many of them are front-coded.
+    pub fn front_coded_count(&self) -> usize {
+        self.fences.len()
+    }
+
     /// How many leaves there are.
     pub fn leaf_count(&self) -> u32 {
         self.leaf_count
     }
 
-    /// All memory held, in bytes: this value itself, routes, segments and residuals.
+    /// All memory held, in bytes: this value itself, routes, segments, fences and residuals.
     pub fn size_bytes(&self) -> usize {
-        let residuals = match &self.residuals {
-            Residuals::None => 0,
-            Residuals::Bytes { residuals, .. } => size_of_val(&**residuals),
-            Residuals::Packed { blocks } => size_of_val(&**blocks),
-        };
+        let fences = self.fences.iter().map(FrontCodedFences::heap_size_bytes);
         size_of::<Self>() - size_of::<StringRoutes>()
             + self.routes.size_bytes()
             + size_of_val(&*self.entries)
             + size_of_val(&*self.errors)
-            + residuals
+            + size_of_val(&*self.fences)
+            + fences.sum::<usize>()
+            + self.residuals.heap_size_bytes()
     }
 
     #[inline]
-    fn coordinate(&self, segment: usize, key: &[u8]) -> u64 {
-        let entry = &self.entries[segment];
-        let prefix_size = usize::from(entry.prefix_size);
+    fn coordinate(&self, segment: usize, prefix_size: u16, key: &[u8], alphabet: Alphabet) -> u64 {
+        let prefix_size = usize::from(prefix_size);
         let order = self.routes.compare_prefix(segment, prefix_size, key);
-        coordinate_behind(order, prefix_size, key, entry.alphabet)
+        coordinate_behind(order, prefix_size, key, alphabet)
     }
 
     #[inline]
     fn end_leaf(&self, segment: usize) -> u32 {
         self.entries
             .get(segment + 1)
-            .map_or(self.leaf_count, |next| next.first_leaf)
+            .map_or(self.leaf_count, Entry::first_leaf)
     }
-}
-
-/// The residuals, with no room to spare, if they are as many as they have to be.
-fn checked(
-    mut residuals: Residuals,
-    leaf_count: usize,
-    block_count: usize,
-) -> Result<Residuals, StringModelError> {
-    let (what, expected, actual) = match &mut residuals {
-        Residuals::None => return Ok(residuals),
-        Residuals::Bytes { shift, .. } if *shift > SHIFT_MAX => {
-            return Err(StringModelError::Shift { shift: *shift });
-        }
-        Residuals::Bytes { residuals, .. } => {
-            residuals.shrink_to_fit();
-            ("residuals", leaf_count, residuals.len())
-        }
-        Residuals::Packed { blocks } => {
-            blocks.shrink_to_fit();
-            ("blocks of thresholds", block_count, blocks.len())
-        }
-    };
-    if expected != actual {
-        return Err(StringModelError::Residuals {
-            what,
-            expected,
-            actual,
-        });
-    }
-    Ok(residuals)
 }

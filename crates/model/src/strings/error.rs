@@ -31,6 +31,17 @@ pub enum StringModelError {
         /// What was read.
         value: f64,
     },
+    /// A front-coded fence that none is, after those before it.
+    #[error(
+        "the front-coded fence of a segment's leaf {leaf} {what}; the model is damaged, load or \
+         train the table anew"
+    )]
+    FrontCoded {
+        /// Which leaf of the segment; one behind the last stands for what follows that.
+        leaf: u32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A directory without segments.
     #[error("a directory needs a segment; train one over the table's leaves")]
     NoSegment,

@@ -22,7 +22,7 @@
 //! over the last gap of the block that was.
 
 use crate::strings::boundary::{Boundary, Interval};
-use crate::strings::segment::{StringLine, StringSegment};
+use crate::strings::line::{LineSegment, StringLine};
 
 /// Positions are counted in units of 2^-6 leaves: on a finer grid errors of 30 leaves would not fit
 /// 12 bits.
@@ -147,7 +147,7 @@ pub(super) fn find_by_steps(
 
 /// The blocks of a segment's leaves. Needs a boundary for each leaf, in order (asserted).
 pub fn packed_blocks<'a>(
-    segment: &StringSegment,
+    segment: &LineSegment,
     boundaries: impl IntoIterator<Item = Boundary<'a>>,
 ) -> Vec<PackedBlock> {
     let mut intervals: Vec<_> = boundaries

@@ -3,8 +3,8 @@
 use core::cmp::Ordering;
 
 use crate::strings::alphabet::head;
-use crate::strings::builder::shared_size;
 use crate::strings::error::StringModelError;
+use crate::strings::line_builder::shared_size;
 use crate::upper::UpperModels;
 
 /// Finds the last of many first fences that is not above a key. Immutable.

@@ -9,8 +9,8 @@ use farleaf_page::{
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr, TableId};
 use proptest::prelude::*;
 
-const ADDR: RemoteAddr = RemoteAddr::new(NodeId(0), 64);
-const TABLE: TableId = TableId(1);
+pub(crate) const ADDR: RemoteAddr = RemoteAddr::new(NodeId(0), 64);
+pub(crate) const TABLE: TableId = TableId(1);
 
 /// Two keys that are outside, and the prefix of a page.
 const LONG: [u8; 600] = [b'p'; 600];
@@ -19,7 +19,7 @@ fn reference(string: &[u8], block: u64) -> Reference {
     Reference::of(RemoteAddr::new(NodeId(1), block), string)
 }
 
-fn strings() -> Outside {
+pub(crate) fn strings() -> Outside {
     let mut outside = Outside::new();
     for (block, string) in [&LONG[..], &LONG[..500], &LONG[..40]]
         .into_iter()
@@ -31,7 +31,7 @@ fn strings() -> Outside {
 }
 
 /// A page with everything: inline or not.
-fn sample(geometry: PageGeometry, is_outside: bool, record_count: usize) -> PageBuffer {
+pub(crate) fn sample(geometry: PageGeometry, is_outside: bool, record_count: usize) -> PageBuffer {
     let keys: Vec<Vec<u8>> = (0..record_count)
         .map(|number| [&LONG[..40], format!("{number:03}").as_bytes()].concat())
         .collect();
@@ -72,7 +72,7 @@ fn sample(geometry: PageGeometry, is_outside: bool, record_count: usize) -> Page
 }
 
 /// Asks an image everything, intact or not.
-fn ask(image: PageImage<'_>, keys: &[&[u8]], outside: &Outside) {
+pub(crate) fn ask(image: PageImage<'_>, keys: &[&[u8]], outside: &Outside) {
     for key in keys {
         let _ = (image.placement(key, outside), image.find(key, outside));
     }
@@ -102,7 +102,7 @@ fn ask(image: PageImage<'_>, keys: &[&[u8]], outside: &Outside) {
 }
 
 /// Changes an intact page in every way.
-fn change(page: &PageBuffer, keys: &[&[u8]], outside: &Outside) {
+pub(crate) fn change(page: &PageBuffer, keys: &[&[u8]], outside: &Outside) {
     let geometry = page.geometry();
     let change = PageChange {
         geometry,
@@ -160,7 +160,7 @@ fn sizes() -> impl Strategy<Value = PageGeometry> {
     sizes.prop_map(|size_bytes| PageGeometry::new(size_bytes).expect("allowed"))
 }
 
-fn keys() -> Vec<Vec<u8>> {
+pub(crate) fn keys() -> Vec<Vec<u8>> {
     let inside = [&LONG[..40], b"0015"].concat();
     vec![
         vec![],

@@ -1,7 +1,7 @@
 //! The bound: every trained fence within epsilon, no ties, no leaf left out.
 
 use farleaf_model::rounding_tolerance;
-use farleaf_model::strings::{Alphabet, StringSegment, StringSegmentBuilder};
+use farleaf_model::strings::{Alphabet, LineSegment, LineSegmentBuilder};
 use proptest::prelude::*;
 
 use crate::strings::samples::{Sample, all_shapes, segments_of, strings};
@@ -9,7 +9,7 @@ use crate::strings::samples::{Sample, all_shapes, segments_of, strings};
 /// Each segment stands for the next leaves, all are covered, fences begin with its prefix, ascend
 /// strictly in coordinates and are predicted within `error_max`, which keeps the bound; stored
 /// parts make the same segment.
-fn check(name: &str, fences: &[Vec<u8>], epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
+fn check(name: &str, fences: &[Vec<u8>], epsilon: f64, leaf_count_max: u32) -> Vec<LineSegment> {
     let segments = segments_of(fences, epsilon, leaf_count_max);
     let context = format!("{name}, epsilon {epsilon}, at most {leaf_count_max} leaves");
     let mut rest = fences;
@@ -53,10 +53,7 @@ fn check(name: &str, fences: &[Vec<u8>], epsilon: f64, leaf_count_max: u32) -> V
                 "{context}: {leaf} not in {from} to {to}"
             );
         }
-        assert_eq!(
-            StringSegment::from_parts(parts.clone()).as_ref(),
-            Ok(segment)
-        );
+        assert_eq!(LineSegment::from_parts(parts.clone()).as_ref(), Ok(segment));
     }
     assert!(
         rest.is_empty(),
@@ -123,7 +120,7 @@ fn even_numbers_are_one_line_in_their_own_alphabet() {
         assert_eq!(segments.len(), 1, "{alphabet:?}");
         assert_eq!(segments[0].parts().alphabet, *alphabet);
         for other in Alphabet::ALL.iter().filter(|other| *other != alphabet) {
-            let mut builder = StringSegmentBuilder::with_alphabets(0.5, 4096, &[*other]);
+            let mut builder = LineSegmentBuilder::with_alphabets(0.5, 4096, &[*other]);
             let closed = fences
                 .iter()
                 .filter_map(|fence| builder.push(fence))
@@ -140,7 +137,7 @@ fn even_numbers_are_one_line_in_their_own_alphabet() {
 /// The builder takes smaller fences again once it has finished.
 #[test]
 fn finish_makes_ready_for_new_input() {
-    let mut builder = StringSegmentBuilder::new(1.0, 3);
+    let mut builder = LineSegmentBuilder::new(1.0, 3);
     assert_eq!(builder.finish(), None);
     for fence in [&b"b"[..], b"c", b"d"] {
         assert_eq!(builder.push(fence), None);
@@ -165,7 +162,7 @@ fn finish_makes_ready_for_new_input() {
 #[test]
 #[should_panic(expected = "not greater than the one before")]
 fn equal_fences_are_refused() {
-    let mut builder = StringSegmentBuilder::new(1.0, 3);
+    let mut builder = LineSegmentBuilder::new(1.0, 3);
     builder.push(b"a");
     builder.push(b"a");
 }

@@ -1,8 +1,8 @@
 //! Coordinates and positions are monotone.
 
 use farleaf_model::strings::{
-    Alphabet, PackedBlock, Residuals, StringDirectory, StringModelError, StringSegment,
-    StringSegmentParts,
+    Alphabet, LineSegment, LineSegmentParts, PackedBlock, Residuals, StringDirectory,
+    StringModelError,
 };
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ proptest! {
             return Ok(());
         };
         let prefix_size = prefix_size.min(fence.len() as u16);
-        let parts = StringSegmentParts {
+        let parts = LineSegmentParts {
             first_fence: fence,
             prefix_size,
             alphabet,
@@ -45,7 +45,7 @@ proptest! {
             leaf_count: 7,
             error_max: 1.0,
         };
-        let segment = match StringSegment::from_parts(parts) {
+        let segment = match LineSegment::from_parts(parts) {
             Ok(segment) => segment,
             Err(error) => {
                 prop_assert!(matches!(error, StringModelError::Number { .. }), "{error}");
@@ -60,7 +60,7 @@ proptest! {
         };
         let blocks = vec![PackedBlock::from_words([0x1234_5678_9abc_def0, u64::MAX])];
         for residuals in [Residuals::None, bytes, Residuals::Packed { blocks }] {
-            let directory = StringDirectory::build(std::slice::from_ref(&segment), residuals)?;
+            let directory = StringDirectory::build(&[segment.clone().into()], residuals)?;
             for key in &strings {
                 let (from, to) = directory.predicted_range(key);
                 prop_assert!(from <= to && to < 7);

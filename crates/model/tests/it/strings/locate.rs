@@ -1,8 +1,8 @@
 //! Leaves are found, and never further off than the bound.
 
 use farleaf_model::strings::{
-    Boundary, PackedBlock, Residuals, StringDirectory, StringModelError, StringSegment,
-    byte_residuals, byte_shift, packed_blocks,
+    Boundary, LineSegment, PackedBlock, Residuals, StringDirectory, StringModelError,
+    StringSegment, byte_shift,
 };
 use proptest::prelude::*;
 
@@ -48,15 +48,26 @@ fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> Ta
     tally
 }
 
-/// Directories of each kind.
-fn directories(sample: &Sample, epsilon: f64) -> [StringDirectory; 3] {
-    let segments = sample.segments(epsilon, 4096);
-    let residuals = [
-        Residuals::None,
-        sample.bytes(&segments, epsilon),
-        sample.blocks(&segments),
-    ];
-    residuals.map(|residuals| StringDirectory::build(&segments, residuals).expect("trained"))
+/// The line of a segment that is one.
+fn line(segment: &StringSegment) -> &LineSegment {
+    match segment {
+        StringSegment::Line(line) => line,
+        StringSegment::FrontCoded(_) => panic!("lines were asked for"),
+    }
+}
+
+/// Directories of each kind of segments and residuals.
+fn directories(sample: &Sample, epsilon: f64) -> Vec<StringDirectory> {
+    let kinds = [sample.lines(epsilon, 4096), sample.chosen(epsilon, 100)];
+    let of_kind = |segments: &Vec<StringSegment>| {
+        let residuals = [
+            Residuals::None,
+            sample.bytes(segments, epsilon),
+            sample.blocks(segments),
+        ];
+        residuals.map(|residuals| StringDirectory::build(segments, residuals).expect("trained"))
+    };
+    kinds.iter().flat_map(of_kind).collect()
 }
 
 /// Keys of every shape are located within the bound, by every kind of residuals.
@@ -94,7 +105,7 @@ proptest! {
     #[test]
     fn bytes_are_exact_where_positions_differ(keys in strings(120), record_count in 1_usize..5) {
         let sample = Sample::new(&keys, record_count);
-        let segments = sample.segments(2.67, 4096);
+        let segments = sample.lines(2.67, 4096);
         let residuals = sample.bytes(&segments, 2.67);
         let Residuals::Bytes { shift, .. } = residuals else {
             unreachable!("bytes were asked for");
@@ -103,7 +114,7 @@ proptest! {
         for leaf in 1..sample.fences.len() {
             let (last, first) = (&keys[leaf * record_count - 1], &keys[leaf * record_count]);
             let segment = directory.segment_of(first);
-            let position = |key| segments[segment].position(key, shift);
+            let position = |key| line(&segments[segment]).position(key, shift);
             if directory.segment_of(last) != segment || position(last) < position(first) {
                 let located = directory.locate(first);
                 // At a threshold a key may be on either side: both leaves are said.
@@ -122,8 +133,8 @@ proptest! {
         shift in 0_u32..=8,
     ) {
         let sample = Sample::new(&keys, 1);
-        let segments = sample.segments(30.0, 4096);
-        let counts = segments.iter().map(|segment| segment.parts().leaf_count);
+        let segments = sample.lines(30.0, 4096);
+        let counts = segments.iter().map(StringSegment::leaf_count);
         let block_count = counts.map(PackedBlock::count_for).sum();
         let blocks = words.into_iter().take(block_count).map(PackedBlock::from_words).collect();
         let residuals = bytes.into_iter().take(sample.fences.len()).collect();
@@ -146,23 +157,29 @@ proptest! {
 fn fences_alone_are_enough() {
     for (name, keys) in all_shapes(2000) {
         let sample = Sample::new(&keys, 6);
-        let segments = sample.segments(2.67, 4096);
+        let segments = sample.lines(2.67, 4096);
         let shift = byte_shift(3.0);
-        let (mut residuals, mut blocks, mut fences) = (Vec::new(), Vec::new(), &*sample.fences);
-        for segment in &segments {
-            let leaves;
-            (leaves, fences) = fences.split_at(segment.parts().leaf_count as usize);
-            let boundaries = || leaves.iter().map(|fence| Boundary::alone(fence));
-            residuals.extend(byte_residuals(segment, boundaries(), shift));
-            blocks.extend(packed_blocks(segment, boundaries()));
-        }
-        let packed = StringDirectory::build(&segments, Residuals::Packed { blocks });
+        let bytes = Residuals::Bytes {
+            shift,
+            residuals: Vec::new(),
+        };
+        let blocks = Residuals::Packed { blocks: Vec::new() };
+        let [bytes, blocks] = [bytes, blocks].map(|mut none_yet| {
+            let mut fences = &*sample.fences;
+            for segment in &segments {
+                let leaves;
+                (leaves, fences) = fences.split_at(segment.leaf_count() as usize);
+                none_yet.push(segment, leaves.iter().map(|fence| Boundary::alone(fence)));
+            }
+            none_yet
+        });
+        let packed = StringDirectory::build(&segments, blocks);
         check(&sample, &packed.expect("trained"), &[]);
-        let bytes = StringDirectory::build(&segments, Residuals::Bytes { shift, residuals });
+        let bytes = StringDirectory::build(&segments, bytes);
         let bytes = bytes.expect("trained");
         check(&sample, &bytes, &[]);
         for (leaf, pair) in sample.fences.windows(2).enumerate() {
-            let segment = &segments[bytes.segment_of(&pair[0])];
+            let segment = line(&segments[bytes.segment_of(&pair[0])]);
             let [left, right] = [&pair[0], &pair[1]].map(|fence| segment.position(fence, shift));
             if left < right || bytes.segment_of_leaf(leaf as u32 + 1) > bytes.segment_of(&pair[0]) {
                 let located = bytes.locate(&pair[0]);
@@ -184,7 +201,7 @@ fn single_records_take_half_a_byte() {
             .find(|shape| shape.0 == name)
             .expect("a shape");
         let sample = Sample::new(keys, 1);
-        let segments = sample.segments(30.0, 4096);
+        let segments = sample.lines(30.0, 4096);
         let blocks = sample.blocks(&segments);
         let directory = StringDirectory::build(&segments, blocks).expect("trained");
         let size_bytes = directory.size_bytes() as f64 / keys.len() as f64;
@@ -201,7 +218,7 @@ fn single_records_take_half_a_byte() {
 fn six_records_take_a_third_of_a_byte() {
     let (name, keys) = &all_shapes(100_000)[0];
     let sample = Sample::new(keys, 6);
-    let segments = sample.segments(2.67, 4096);
+    let segments = sample.lines(2.67, 4096);
     let residuals = sample.bytes(&segments, 2.67);
     let directory = StringDirectory::build(&segments, residuals).expect("trained");
     let size_bytes = directory.size_bytes() as f64 / keys.len() as f64;
@@ -217,7 +234,7 @@ fn six_records_take_a_third_of_a_byte() {
 #[test]
 fn directories_are_checked() {
     let sample = Sample::new(&all_shapes(100)[0].1, 1);
-    let segments = sample.segments(0.5, 20);
+    let segments = sample.lines(0.5, 20);
     let build = |segments: &[StringSegment], residuals: Residuals| {
         StringDirectory::build(segments, residuals).map(|directory| directory.leaf_count())
     };
@@ -257,14 +274,14 @@ fn directories_are_checked() {
 #[test]
 fn segments_and_leaves_are_numbered() {
     let sample = Sample::new(&all_shapes(2000)[0].1, 1);
-    let segments = sample.segments(2.67, 100);
+    let segments = sample.lines(2.67, 100);
     let directory = StringDirectory::build(&segments, Residuals::None).expect("trained");
     assert_eq!(directory.segment_count(), segments.len());
     let mut leaf = 0;
     for (index, segment) in segments.iter().enumerate() {
         let leaves = directory.leaves_of(index);
-        assert_eq!(leaves, leaf..leaf + segment.parts().leaf_count);
-        assert_eq!(directory.segment_of(&segment.parts().first_fence), index);
+        assert_eq!(leaves, leaf..leaf + segment.leaf_count());
+        assert_eq!(directory.segment_of(segment.first_fence()), index);
         assert_eq!(directory.segment_of_leaf(leaves.start), index);
         assert_eq!(directory.segment_of_leaf(leaves.end - 1), index);
         leaf = leaves.end;

@@ -2,7 +2,9 @@
 //! found.
 
 mod bound;
+mod choice;
 mod coordinates;
+mod front_coded;
 mod locate;
 mod routes;
 mod samples;

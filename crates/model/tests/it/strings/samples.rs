@@ -1,8 +1,8 @@
 //! Strings of the shapes that keys have, and of those that they should not have.
 
 use farleaf_model::strings::{
-    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder, byte_residuals,
-    byte_shift, packed_blocks,
+    Boundary, LineSegment, LineSegmentBuilder, Residuals, StringSegment, StringSegmentBuilder,
+    byte_shift,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -129,13 +129,15 @@ impl Sample {
         }
     }
 
-    pub(super) fn segments(&self, epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
-        segments_of(&self.fences, epsilon, leaf_count_max)
+    /// Lines, whatever suits.
+    pub(super) fn lines(&self, epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
+        let lines = segments_of(&self.fences, epsilon, leaf_count_max);
+        lines.into_iter().map(StringSegment::from).collect()
     }
 
-    /// The boundaries of the leaves of a segment that begins at `first_leaf`.
-    fn boundaries(&self, first_leaf: usize, segment: &StringSegment) -> Vec<Boundary<'_>> {
-        let leaves = first_leaf..first_leaf + segment.parts().leaf_count as usize;
+    /// The boundaries of so many leaves from `first_leaf` on.
+    fn boundaries(&self, first_leaf: usize, leaf_count: u32) -> Vec<Boundary<'_>> {
+        let leaves = first_leaf..first_leaf + leaf_count as usize;
         let boundary = |leaf: usize| {
             let first = leaf * self.record_count;
             Boundary {
@@ -147,27 +149,40 @@ impl Sample {
         leaves.map(boundary).collect()
     }
 
-    pub(super) fn bytes(&self, segments: &[StringSegment], epsilon: f64) -> Residuals {
-        let (mut residuals, mut leaf) = (Vec::new(), 0);
-        let shift = byte_shift(epsilon + 0.2);
-        for segment in segments {
-            residuals.extend(byte_residuals(
-                segment,
-                self.boundaries(leaf, segment),
-                shift,
-            ));
-            leaf += segment.parts().leaf_count as usize;
+    /// Segments of either kind.
+    pub(super) fn chosen(&self, epsilon: f64, leaf_count_max: u32) -> Vec<StringSegment> {
+        let mut builder = StringSegmentBuilder::new(epsilon, leaf_count_max);
+        let mut segments = Vec::new();
+        for fence in &self.fences {
+            segments.extend(builder.push(fence));
         }
-        Residuals::Bytes { shift, residuals }
+        segments.extend(builder.finish());
+        assert_eq!(builder.pending_count(), 0);
+        segments
+    }
+
+    /// Residuals of the kind of `none_yet` for segments of either kind.
+    pub(super) fn residuals(
+        &self,
+        segments: &[StringSegment],
+        mut none_yet: Residuals,
+    ) -> Residuals {
+        let mut leaf = 0;
+        for segment in segments {
+            let count = segment.leaf_count();
+            none_yet.push(segment, self.boundaries(leaf, count));
+            leaf += count as usize;
+        }
+        none_yet
+    }
+
+    pub(super) fn bytes(&self, segments: &[StringSegment], epsilon: f64) -> Residuals {
+        let (shift, residuals) = (byte_shift(epsilon + 0.2), Vec::new());
+        self.residuals(segments, Residuals::Bytes { shift, residuals })
     }
 
     pub(super) fn blocks(&self, segments: &[StringSegment]) -> Residuals {
-        let (mut blocks, mut leaf) = (Vec::<PackedBlock>::new(), 0);
-        for segment in segments {
-            blocks.extend(packed_blocks(segment, self.boundaries(leaf, segment)));
-            leaf += segment.parts().leaf_count as usize;
-        }
-        Residuals::Packed { blocks }
+        self.residuals(segments, Residuals::Packed { blocks: Vec::new() })
     }
 }
 
@@ -175,8 +190,8 @@ pub(super) fn segments_of(
     fences: &[Vec<u8>],
     epsilon: f64,
     leaf_count_max: u32,
-) -> Vec<StringSegment> {
-    let mut builder = StringSegmentBuilder::new(epsilon, leaf_count_max);
+) -> Vec<LineSegment> {
+    let mut builder = LineSegmentBuilder::new(epsilon, leaf_count_max);
     let mut segments: Vec<_> = fences
         .iter()
         .filter_map(|fence| builder.push(fence))

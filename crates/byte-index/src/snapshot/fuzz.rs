@@ -1,0 +1,68 @@
+//! Snapshots whose bytes were changed at random: half of them with the right checksum all the same,
+//! as of a node that lies.
+
+use farleaf_fabric::fuzzing::{Random, run};
+
+use super::format::Contents;
+use super::tests::{geometry, kinds, layout, sealed, trained};
+
+/// Ascending strings, some of them numbers, some of them nested.
+fn fences(random: &mut Random) -> Vec<Vec<u8>> {
+    let count = 1 + random.index(60);
+    let step = 1 + random.below(1000);
+    let is_text = random.one_in(2);
+    let string = |index: u64| {
+        let number = index * step;
+        if !is_text {
+            return format!("k{number:06}").into_bytes();
+        }
+        let (word, byte) = (random.below(4), random.next() as u8);
+        let size_max = if random.one_in(9) { 300 } else { 9 };
+        let size = random.index(size_max);
+        [&b"folder/"[..word as usize], &vec![b'n'; size], &[byte]].concat()
+    };
+    let mut fences: Vec<_> = (0..count as u64).map(string).collect();
+    fences.sort();
+    fences.dedup();
+    fences
+}
+
+/// Promise: whatever a snapshot says is refused with what is wrong, or is a directory: each key
+/// then is in a page of the pool, greater keys are in later models, and what was read is written
+/// and read again as it was.
+#[test]
+fn fuzz_snapshots() {
+    run("snapshots", |random| {
+        let fences = fences(random);
+        let kind = kinds()[random.index(3)].clone();
+        let honest = trained(&fences, kind).encode();
+        let mut bytes: Vec<u8> = honest.iter().flat_map(|word| word.to_le_bytes()).collect();
+        random.mutate(&mut bytes);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let (words, _) = bytes.as_chunks();
+        let mut words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        if random.one_in(2) && words.len() > 8 {
+            words = sealed(words);
+        }
+        let Ok(read) = Contents::decode(&words, (&layout(), geometry())) else {
+            return;
+        };
+        assert_eq!(read.encode().len(), words.len());
+        let again = Contents::decode(&read.encode(), (&layout(), geometry()));
+        let again = again.expect("it was read");
+        assert_eq!(
+            (&again.runs, &again.residuals),
+            (&read.runs, &read.residuals)
+        );
+        let Ok(directory) = read.into_directory(geometry()) else {
+            return;
+        };
+        let models = fences.iter().map(|fence| {
+            let place = directory.locate(fence);
+            assert!(layout().chunk_of(place.page.addr).is_some());
+            assert!(place.page.parent < directory.page_count());
+            directory.model_of(place.page.parent)
+        });
+        assert!(models.is_sorted());
+    });
+}
