@@ -20,8 +20,8 @@ const SEGMENT_SIZE_BYTES: usize = 44;
 const BLUR_SHIFT: u32 = 6;
 /// Fences no further apart than this blur, in units.
 const BLUR_MAX: i64 = 1;
-/// One of so many leaves may be blurred. Of random keys, one a leaf, one in 43 is; one in 28 if
-/// they are short, as fences then have but few places.
+/// One of so many leaves may be blurred. Of random keys, one a leaf, one in 43 is; some more are if
+/// fences are short, as these then have but few places.
 const LEAVES_PER_BLURRED: usize = 16;
 /// What a restart takes beside its fence: where it is.
 const RESTART_SIZE_BYTES: usize = 4;
