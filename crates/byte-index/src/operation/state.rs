@@ -117,6 +117,11 @@ impl ByteIndexState {
         )
     }
 
+    /// How many models of the directory are front-coded.
+    pub fn front_coded_model_count(&self) -> u64 {
+        self.layer().directory().front_coded_count() as u64
+    }
+
     /// How many value blocks the session holds.
     pub fn held(&self) -> Held {
         self.blocks.held()

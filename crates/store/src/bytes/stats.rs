@@ -31,6 +31,8 @@ pub struct ByteTableStats {
     pub value_blocks: u64,
     /// Models of the directory.
     pub models: u64,
+    /// How many of them are front-coded: have their pages' fences instead of a line.
+    pub front_coded_models: u64,
     /// Bytes that this session holds to find pages.
     pub metadata_bytes: u64,
     /// Bytes of far memory that are the table's, value blocks included.
@@ -115,6 +117,7 @@ impl<H: Host> AsyncByteTable<H> {
         stats.generation = generation;
         stats.trained_records = trained_records;
         stats.models = models;
+        stats.front_coded_models = self.state.index.front_coded_model_count();
         stats.metadata_bytes = self.metadata_bytes();
         stats.memory_bytes = owned_size_bytes(&self.session, self.info().id).await?;
         Ok(stats)

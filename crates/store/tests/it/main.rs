@@ -4,6 +4,7 @@ mod at_once;
 mod budget;
 mod byte_stats;
 mod bytes;
+mod bytes_text;
 mod calls;
 mod compaction;
 mod cut_off;
