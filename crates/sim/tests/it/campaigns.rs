@@ -1,16 +1,19 @@
 //! The real code under the judge: nothing is found in it, and everything that is planted is.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farleaf::ModelCache;
+use farleaf::{ModelCache, PageOptions};
 use farleaf_index::LayerKind;
 use farleaf_sim::campaign::{Campaign, CampaignReport, Seeds, explain, run_campaign, run_twice};
 use farleaf_sim::history::{Answer, Operation, Refusal};
 use farleaf_sim::plan::{ClientPlan, Fault, Mishap, Plan, Profile, When};
 use farleaf_sim::plant::{FOUND_WITHIN_RUN_COUNT, Plant};
+use farleaf_sim::random::Random;
 use farleaf_sim::run::run;
+use farleaf_sim::strings::Strings;
 
 fn campaign(
     first_seed: u64,
@@ -32,7 +35,7 @@ fn campaign(
     run_campaign(&campaign, &AtomicBool::new(false), |_| {})
 }
 
-/// A few hundred runs that nobody has made before. The seed is in the message of a failure, and
+/// A thousand runs that nobody has made before. The seed is in the message of a failure, and
 /// `farleaf sim check --seed SEED --runs 1 --profile PROFILE` repeats it.
 #[test]
 fn fresh_seeds_find_nothing() {
@@ -40,7 +43,7 @@ fn fresh_seeds_find_nothing() {
     let seed = since.map_or(0, |since| since.as_nanos() as u64) >> 10;
     println!("fresh seeds from {seed} on");
     for profile in Profile::ALL {
-        let report = campaign(seed, 250, profile, None);
+        let report = campaign(seed, 120, profile, None);
         if let Some(finding) = report.finding {
             panic!(
                 "farleaf sim check --seed {} --runs 1 --profile {profile} finds: {}",
@@ -200,6 +203,36 @@ fn broken_sessions_refuse_and_close() {
         let events = verdict.history.events.iter();
         let refusal = Some(Answer::Nothing(Refusal::SessionBroken));
         refused_count += events.filter(|event| event.answer == refusal).count();
+    }
+    assert!(refused_count > 10, "{refused_count} of 100");
+}
+
+/// Found by profile `bytes`: to remove the keys of an empty range, which asks nothing of the table,
+/// was not refused on a broken session.
+#[test]
+fn broken_sessions_refuse_to_remove_nothing() {
+    let mut refused_count = 0;
+    for seed in 0..100 {
+        let mut plan = befallen(seed, Mishap::Break { client: 0 });
+        plan.strings = Some(Arc::new(Strings::draw(&mut Random::new(seed), 40)));
+        plan.table.layer = LayerKind::Learned;
+        plan.table.pages = Some(PageOptions {
+            page_size_bytes: 512,
+            inline_value_size_bytes: 32,
+        });
+        let lane = &mut plan.clients[0].lanes[0];
+        *lane = core::mem::take(lane)
+            .into_iter()
+            .flat_map(|put| [put, Operation::DeleteRange(0, 0)])
+            .collect();
+        let verdict = run(&plan, None, false);
+        assert_eq!(verdict.violations, [], "seed {seed}");
+        let refusal = Some(Answer::Nothing(Refusal::SessionBroken));
+        let mut events = verdict.history.events.iter();
+        let is_removal = |operation: &Operation| matches!(operation, Operation::DeleteRange(..));
+        refused_count += usize::from(
+            events.any(|event| is_removal(&event.operation) && event.answer == refusal),
+        );
     }
     assert!(refused_count > 10, "{refused_count} of 100");
 }
