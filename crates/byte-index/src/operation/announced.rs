@@ -188,9 +188,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
-    /// Counts and announces pages that have replaced one (BP6), which no batch of theirs has done:
-    /// two round trips.
-    pub(super) async fn announce_replacing(
+    /// Counts and announces pages of which no batch of theirs has counted any: those that have
+    /// replaced one (BP6), and those whose model's counter lies on another node. Two round trips.
+    pub(super) async fn count_and_announce(
         &self,
         batch: &mut Batch,
         parent: u32,

@@ -14,7 +14,7 @@ use farleaf_page::{
 use farleaf_types::RemoteAddr;
 
 use super::blocks::{Take, Taken};
-use super::write::{Provision, Step, Writing, record_of};
+use super::write::{Lock, Provision, Step, Writing, record_of};
 use super::{ByteIndex, Rare};
 use crate::error::ByteIndexError;
 
@@ -101,7 +101,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         (sibling, mut outside, pages): (RemoteAddr, Outside, &Unlinked<'_>),
     ) -> Result<Option<Step>, ByteIndexError> {
         let node = hint.addr.node();
+        // U4: where the counter lies on another node, that may be lost while the split counts.
         let announcement = self.announcement(hint.parent);
+        let announcement = announcement.filter(|it| it.synonym_table().node() == node);
         let before = page.clone();
         let request = SplitRequest {
             record: record_of(before.image(), writing, provision),
@@ -138,7 +140,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             change.write_sibling_of(batch, &plan);
         }
         let split = change.split(batch, page, &plan);
+        provision.lock = Lock::Committing;
         self.access.endpoint.execute(batch).await?;
+        provision.lock = Lock::Released;
         pages.note_linked();
         (provision.value, provision.key) = (None, None);
         self.retire_blocks(unlinked);
@@ -150,6 +154,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if let (Some(announcement), Some(counter)) = (announcement, split.counter) {
             let slot = batch.previous(counter);
             self.announce(batch, announcement, slot, &[sibling]).await?;
+        } else {
+            self.count_and_announce(batch, hint.parent, &[sibling])
+                .await?;
         }
         Ok(None)
     }
@@ -218,7 +225,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             self.post_provision(batch, writing, provision)?;
         }
         let unlinked = self
-            .replace(batch, before, replacing, (given, &released))
+            .replace(
+                batch,
+                before,
+                replacing,
+                (given, &released, &mut provision.lock),
+            )
             .await?;
         self.retire_blocks(unlinked);
         if is_put {
@@ -229,7 +241,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             self.note_made(hint, pages, (addr, right));
         }
         let made: Vec<_> = core::iter::once(left_addr).chain(right_addr).collect();
-        self.announce_replacing(batch, hint.parent, &made).await?;
+        self.count_and_announce(batch, hint.parent, &made).await?;
         Ok((!is_put).then_some(Step::Again))
     }
 
@@ -271,7 +283,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         before: &PageBuffer,
         replacing: Replacing,
-        (given, released): (Given, &[Reference]),
+        (given, released, lock): (Given, &[Reference], &mut Lock),
     ) -> Result<Vec<FatPointer>, ByteIndexError> {
         let Replacing { hint, left, right } = replacing;
         let (left_addr, mut left) = left;
@@ -300,7 +312,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     change.split_out(batch, owner, pages, &mut source);
                 }
             }
+            *lock = Lock::Committing;
             self.access.endpoint.execute(batch).await?;
+            *lock = Lock::Released;
             return Ok(unlinked);
         }
         // Nothing orders verbs to different nodes: each part is awaited.
@@ -314,7 +328,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.endpoint.execute(batch).await?;
         batch.clear();
         change.retire_sources(batch, core::slice::from_mut(&mut source));
+        *lock = Lock::Committing;
         self.access.endpoint.execute(batch).await?;
+        *lock = Lock::Released;
         batch.clear();
         change.unlock(batch);
         self.access.endpoint.execute(batch).await?;

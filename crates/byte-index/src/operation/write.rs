@@ -49,6 +49,20 @@ pub(super) struct Provision {
     pub(super) key: Option<Taken>,
     /// Whether the value must be outside although it is short.
     is_value_outside: bool,
+    /// What has become of the lock of the page that is worked on.
+    pub(super) lock: Lock,
+}
+
+/// The lock of a page that an attempt works on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Lock {
+    /// It is held, and nothing of the page has been changed.
+    #[default]
+    Held,
+    /// The batch that changes the page and gives the lock back is under way.
+    Committing,
+    /// It has been given back.
+    Released,
 }
 
 /// What a change has taken, which goes back when the change ends, also if its future is dropped
@@ -160,8 +174,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 .await;
             let step = match stepped {
                 Ok(step) => step,
-                Err(error) => return Err(self.fail(batch, critical, hint, error).await),
+                Err(error) => {
+                    let at = (hint, provision.lock);
+                    return Err(self.fail(batch, critical, at, error).await);
+                }
             };
+            provision.lock = Lock::Held;
             critical.passed();
             match step {
                 Step::Done(changed) => return Ok(changed),
@@ -182,25 +200,33 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     /// An attempt under the lock has failed. Unless the fabric has, nothing has been changed, and
     /// the lock is given back. U4: where the page is lost with its node, so is the lock, and the
-    /// session goes on.
+    /// session goes on; where another node is lost that has to do with it (strings, a new page, the
+    /// model's counter), the lock is given back, if it has not been.
     #[cold]
     async fn fail(
         &self,
         batch: &mut Batch,
         critical: Critical<'_>,
-        hint: Hint,
+        (hint, lock): (Hint, Lock),
         error: ByteIndexError,
     ) -> ByteIndexError {
-        if error.fabric_failure().is_none() {
+        let lost = error.lost_node();
+        let is_lost_elsewhere = lost.is_some_and(|node| node != hint.addr.node());
+        if let Some(node) = lost {
+            self.state.leases.forget(node);
+            self.state.blocks.forget(node);
+        }
+        if lock == Lock::Held && (error.fabric_failure().is_none() || is_lost_elsewhere) {
             batch.clear();
             self.access.post_unlock(batch, hint.addr);
-            if let Err(failed) = self.access.endpoint.execute(batch).await {
-                return failed.into();
+            match self.access.endpoint.execute(batch).await {
+                Err(failed) if failed.lost_node() != Some(hint.addr.node()) => {
+                    return failed.into();
+                }
+                // Nobody is in the way of anybody on a node that is lost.
+                Err(_) | Ok(()) => critical.passed(),
             }
-            critical.passed();
-        } else if error.lost_node() == Some(hint.addr.node()) {
-            self.state.leases.forget(hint.addr.node());
-            self.state.blocks.forget(hint.addr.node());
+        } else if lost == Some(hint.addr.node()) || (lock == Lock::Released && lost.is_some()) {
             critical.passed();
         }
         error
@@ -268,7 +294,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         });
         let Some(value) = change.value else {
             let slot = slot.expect("an absent key is not removed");
-            self.remove(batch, (hint, page), slot, &released).await?;
+            self.remove(batch, (hint, page), slot, (&released, provision))
+                .await?;
             return Ok(Step::Done(changed));
         };
         let writing = Writing {
@@ -289,11 +316,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         (hint, page): (Hint, &mut PageBuffer),
         slot: usize,
-        released: &[Reference],
+        (released, provision): (&[Reference], &mut Provision),
     ) -> Result<(), ByteIndexError> {
         batch.clear();
         let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
         self.change(hint.addr).delete(batch, page, slot);
+        provision.lock = Lock::Committing;
         self.access.endpoint.execute(batch).await?;
         self.retire_blocks(unlinked);
         Ok(())
@@ -332,6 +360,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             if is_late {
                 self.post_provision(batch, &writing, provision)?;
             }
+            provision.lock = Lock::Committing;
             self.access.endpoint.execute(batch).await?;
             (provision.value, provision.key) = (None, None);
             self.retire_blocks(unlinked);

@@ -101,6 +101,8 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (950_003_079, Profile::Xstore),
     // A session whose connection had ended waited for replies in its window.
     (950_001_487, Profile::Calls),
+    // A node was lost that a change under a page's lock needed, and not the page's own.
+    (960_003_487, Profile::Bytes),
     // Rings were freed again by an agent whose predecessor had died right after freeing them.
     (7850, Profile::Calls),
 ];
