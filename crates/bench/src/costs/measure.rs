@@ -83,7 +83,7 @@ pub fn run(config: &CostsConfig, sink: &dyn CostsSink) -> Result<Vec<CostRow>, B
     config.validate()?;
     let insert_count = config.table.operations;
     for layer in &config.layers {
-        check_memory(&config.table_of(*layer), insert_count)?;
+        check_memory(&config.table_of(*layer), insert_count, None)?;
     }
     let keys = generate_keys_for(&config.table, insert_count, sink)?;
     let mut rows = Vec::new();

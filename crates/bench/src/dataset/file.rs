@@ -1,7 +1,7 @@
-//! Key files: one decimal u64 a line, plain or gzip.
+//! Key files of words: one decimal u64 a line, plain or gzip.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
@@ -12,6 +12,7 @@ use super::DatasetError;
 /// bad, and no longer one is held in memory.
 const LINE_BYTES_MAX: usize = 64;
 
+const BUFFER_SIZE_BYTES: usize = 1 << 18;
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 
 /// Reads the keys of a file, ascending and without duplicates; blanks around a key are ignored.
@@ -19,20 +20,11 @@ const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 /// A file that begins with the gzip magic is unpacked, whatever its name. Errors: the file cannot
 /// be read, has a line that is no key (also an empty one), or has no line.
 pub fn read_key_file(path: &Path) -> Result<Vec<u64>, DatasetError> {
-    let io_error = |source| DatasetError::Io {
+    let mut file = open(path).map_err(|source| DatasetError::Io {
         path: path.to_owned(),
         source,
-    };
-    let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(io_error)?);
-    let is_gzip = file.fill_buf().map_err(io_error)?.starts_with(&GZIP_MAGIC);
-    let mut keys = if is_gzip {
-        read_lines(
-            path,
-            &mut BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file)),
-        )?
-    } else {
-        read_lines(path, &mut file)?
-    };
+    })?;
+    let mut keys = read_lines(path, &mut file)?;
     if keys.is_empty() {
         return Err(DatasetError::Empty {
             path: path.to_owned(),
@@ -41,6 +33,19 @@ pub fn read_key_file(path: &Path) -> Result<Vec<u64>, DatasetError> {
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)
+}
+
+/// What is in a file, unpacked if it begins with the gzip magic.
+pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    let mut file = BufReader::with_capacity(BUFFER_SIZE_BYTES, File::open(path)?);
+    if !file.fill_buf()?.starts_with(&GZIP_MAGIC) {
+        return Ok(Box::new(file));
+    }
+    let unpacked = MultiGzDecoder::new(file);
+    Ok(Box::new(BufReader::with_capacity(
+        BUFFER_SIZE_BYTES,
+        unpacked,
+    )))
 }
 
 fn read_lines(path: &Path, file: &mut impl BufRead) -> Result<Vec<u64>, DatasetError> {

@@ -1,5 +1,7 @@
 //! The keys to load, sorted and distinct, and fresh keys to insert.
 
+use std::path::Path;
+
 use rand::Rng;
 
 use super::draw::Draw;
@@ -26,9 +28,9 @@ pub(super) fn generate_with_inserts(
     insert_count: usize,
     seed: u64,
 ) -> Result<(Vec<u64>, Vec<u64>), DatasetError> {
-    let mut load_random = purpose_stream(seed, Purpose::LoadedKeys);
-    let mut insert_random = purpose_stream(seed, Purpose::InsertKeys);
     if let Some(draw) = Draw::new(dataset, record_count, 0, seed) {
+        let mut load_random = purpose_stream(seed, Purpose::LoadedKeys);
+        let mut insert_random = purpose_stream(seed, Purpose::InsertKeys);
         let loaded = distinct(record_count, || draw.key(&mut load_random));
         let draw = Draw::new(dataset, record_count, insert_count, seed).unwrap_or(draw);
         let inserts = fresh(insert_count, &loaded, || draw.key(&mut insert_random));
@@ -41,16 +43,28 @@ pub(super) fn generate_with_inserts(
             (first..first + insert_count as u64).collect(),
         ));
     };
-    let keys = read_key_file(path)?;
+    draw_of_file(path, read_key_file(path)?, record_count, insert_count, seed)
+}
+
+/// `record_count` of the keys of a file, each equally likely, ascending; and `insert_count` others
+/// in random order.
+pub(super) fn draw_of_file(
+    path: &Path,
+    keys: Vec<u64>,
+    record_count: usize,
+    insert_count: usize,
+    seed: u64,
+) -> Result<(Vec<u64>, Vec<u64>), DatasetError> {
     let wanted = record_count + insert_count;
     if keys.len() < wanted {
-        let path = path.clone();
         return Err(DatasetError::TooFewKeys {
-            path,
+            path: path.to_owned(),
             available: keys.len(),
             wanted,
         });
     }
+    let mut load_random = purpose_stream(seed, Purpose::LoadedKeys);
+    let mut insert_random = purpose_stream(seed, Purpose::InsertKeys);
     let (loaded, mut rest) = sample(keys, record_count, &mut load_random);
     deal(&mut rest, insert_count, &mut insert_random);
     Ok((loaded, rest))

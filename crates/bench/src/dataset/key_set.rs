@@ -1,7 +1,10 @@
 //! The keys of a run: which key a record index names.
 
-use super::generate::generate_with_inserts;
-use super::{Dataset, DatasetError};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::generate::{draw_of_file, generate_with_inserts};
+use super::{Dataset, DatasetError, StringKeys, read_string_file};
 
 /// The keys of a run. Record indexes below the record count name loaded keys, those from there on
 /// name inserts in the order in which they are dealt out.
@@ -15,9 +18,30 @@ pub struct KeySet {
     inserts: Vec<u64>,
     /// The loaded key at `index * stride mod record count` is the one that `index` names.
     stride: u64,
+    /// What the keys are ranks in, if they are of a file of byte strings.
+    strings: Option<Arc<StringKeys>>,
 }
 
 impl KeySet {
+    /// The keys of a run on the byte strings of a file: their ranks among all of them. Those that
+    /// are inserted are a share of the file that is not loaded.
+    pub fn of_string_file(
+        path: &Path,
+        record_count: usize,
+        insert_count: usize,
+        seed: u64,
+    ) -> Result<Self, DatasetError> {
+        let strings = read_string_file(path)?;
+        let ranks = (0..strings.count() as u64).collect();
+        let (loaded, inserts) = draw_of_file(path, ranks, record_count, insert_count, seed)?;
+        Ok(Self {
+            loaded,
+            inserts,
+            stride: scattering_stride(record_count as u64),
+            strings: Some(Arc::new(strings)),
+        })
+    }
+
     /// The keys of a run that loads `record_count` and inserts up to `insert_count`.
     pub fn generate(
         dataset: &Dataset,
@@ -34,7 +58,13 @@ impl KeySet {
             loaded,
             inserts,
             stride,
+            strings: None,
         })
+    }
+
+    /// What the keys are ranks in, if they are of a file of byte strings.
+    pub fn strings(&self) -> Option<&Arc<StringKeys>> {
+        self.strings.as_ref()
     }
 
     /// The keys to load, ascending.

@@ -9,6 +9,9 @@
 //! | `clustered` | dense clusters (a quarter taken) anywhere in u64 | composite keys, tenants |
 //! | `keys:FILE` | one decimal key a line, plain or gzip | SOSD's real data |
 //!
+//! Of a table of byte strings, a file's lines are its keys ([`read_string_file`]); the number of
+//! one is its rank among all of them, so that what is drawn of a file is ranks.
+//!
 //! A data set is decided by its name, the record count and the seed: the loaded keys do not depend
 //! on how many keys are inserted later, so runs of different workloads load the same store.
 
@@ -16,6 +19,7 @@ mod draw;
 mod file;
 mod generate;
 mod key_set;
+mod strings;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,6 +28,7 @@ use std::str::FromStr;
 pub use file::read_key_file;
 pub use generate::generate;
 pub use key_set::KeySet;
+pub use strings::{StringFault, StringKeys, read_string_file};
 
 /// Where the keys come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +43,8 @@ pub enum Dataset {
     Lognormal,
     /// Many dense clusters at random places, one of them at least above 2^62.
     Clustered,
-    /// The keys of a file, see [`read_key_file`]; a seeded sample if it has more than wanted.
+    /// The keys of a file, see [`read_key_file`] and [`read_string_file`]; a seeded sample if it has
+    /// more than wanted.
     Keys(PathBuf),
 }
 
@@ -63,6 +69,18 @@ pub enum DatasetError {
         line: u64,
         /// What is in the line, cut off when long.
         content: String,
+    },
+    /// A line begins with no byte string that can be a key.
+    #[error("{path}:{line}: {content} is no key: {fault}", path = path.display())]
+    BadString {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// What is in the line, quoted, cut off when long.
+        content: String,
+        /// Why it is none.
+        fault: StringFault,
     },
     /// The file has no line.
     #[error("key file {path} has no keys", path = path.display())]

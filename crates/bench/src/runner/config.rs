@@ -1,14 +1,9 @@
 //! What to run, and within which limits.
 
-use std::fmt;
-use std::str::FromStr;
+use farleaf::{LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, PART_COUNT_MAX, VerbsOptions};
 
-use farleaf::{
-    EmbeddedFabric, LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, PART_COUNT_MAX, VerbsOptions,
-};
-
-use super::BenchError;
 use super::strings::{KEY_SIZE_BYTES_MIN, Strings, VALUE_SIZE_BYTES_MIN, ValueSize};
+use super::{BenchError, FabricKind};
 use crate::dataset::Dataset;
 use crate::distribution::Distribution;
 use crate::verify::WriterId;
@@ -182,9 +177,15 @@ impl RunConfig {
             ),
             (
                 "key-size",
-                (KEY_SIZE_BYTES_MIN..=4096).contains(&strings.key_size_bytes),
-                strings.key_size_bytes.to_string(),
+                (KEY_SIZE_BYTES_MIN..=4096).contains(&strings.key_size_bytes()),
+                strings.key_size_bytes().to_string(),
                 format!("from {KEY_SIZE_BYTES_MIN} to 4096 bytes"),
+            ),
+            (
+                "key-size",
+                strings.key_size_bytes.is_none() || !matches!(self.dataset, Dataset::Keys(_)),
+                "given with the keys of a file".into(),
+                "left out: they are as long as they are".into(),
             ),
             (
                 "page-size",
@@ -309,68 +310,6 @@ impl RunConfig {
     }
 }
 
-/// Over which fabric the store is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FabricKind {
-    /// Memory of this process alone.
-    Mem,
-    /// Shared memory, as other processes would reach it.
-    Shm,
-    /// A memory node that listens on loopback, as one on another host would be reached.
-    Tcp,
-    /// Three of them: a pool of several nodes.
-    Nodes,
-    /// The same, whose memory an RDMA device of this host serves, over itself.
-    Verbs,
-}
-
-impl FabricKind {
-    /// A pool of this process over it.
-    pub(crate) fn embedded(self, verbs: &VerbsOptions) -> EmbeddedFabric {
-        match self {
-            Self::Mem => EmbeddedFabric::Mem,
-            Self::Shm => EmbeddedFabric::Shm { name: None },
-            Self::Tcp => EmbeddedFabric::Tcp,
-            Self::Nodes => EmbeddedFabric::Nodes { node_count: 3 },
-            Self::Verbs => EmbeddedFabric::Verbs(verbs.clone()),
-        }
-    }
-
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Mem, Self::Shm, Self::Tcp, Self::Nodes, Self::Verbs];
-
-    /// The name on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mem => "mem",
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Nodes => "nodes",
-            Self::Verbs => "verbs",
-        }
-    }
-}
-
-impl fmt::Display for FabricKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-/// A name that is no fabric's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown fabric `{0}`: expected mem, shm, tcp, nodes or verbs")]
-pub struct UnknownFabric(pub String);
-
-impl FromStr for FabricKind {
-    type Err = UnknownFabric;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|fabric| fabric.name() == name);
-        known.ok_or_else(|| UnknownFabric(name.to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -422,25 +361,6 @@ mod tests {
             refused(|config| config.metadata_budget_bytes = Some(1023)),
             "--metadata-budget is 1023 bytes: it must be at least 1024 bytes"
         );
-        let strings = |change: fn(&mut Strings)| {
-            refused(|config| change(config.strings.insert(Strings::default())))
-        };
-        assert_eq!(
-            strings(|strings| strings.key_size_bytes = 23),
-            "--key-size is 23: it must be from 24 to 4096 bytes"
-        );
-        assert!(strings(|strings| strings.page_size_bytes = 4096).starts_with("--page-size "));
-        assert!(
-            strings(|strings| strings.value_size = ValueSize::Fixed(7))
-                .starts_with("--value-size ")
-        );
-        let of_trees = refused(|config| {
-            (config.strings, config.layer) = (Some(Strings::default()), LayerKind::Fg);
-        });
-        assert_eq!(
-            of_trees,
-            "--index is fg with --kind bytes: it must be learned"
-        );
         let rolex = refused(|config| {
             (config.metadata_budget_bytes, config.layer) = (Some(1 << 30), LayerKind::Rolex);
         });
@@ -468,12 +388,36 @@ mod tests {
         assert!(refused(|config| config.epsilon_keys = f64::NAN).starts_with("--epsilon is NaN"));
     }
 
-    /// Promise: a fabric is read by the name it is shown with.
+    /// Promise: so is what no table of byte strings can have.
     #[test]
-    fn a_fabric_is_read_by_its_name() {
-        for fabric in FabricKind::ALL {
-            assert_eq!(fabric.to_string().parse(), Ok(fabric));
-        }
-        assert!("ib".parse::<FabricKind>().is_err());
+    fn what_strings_cannot_have_is_named() {
+        let strings = |change: fn(&mut Strings)| {
+            refused(|config| change(config.strings.insert(Strings::default())))
+        };
+        assert_eq!(
+            strings(|strings| strings.key_size_bytes = Some(23)),
+            "--key-size is 23: it must be from 24 to 4096 bytes"
+        );
+        let of_file = refused(|config| {
+            config.dataset = Dataset::Keys("names".into());
+            config.strings.insert(Strings::default()).key_size_bytes = Some(24);
+        });
+        assert_eq!(
+            of_file,
+            "--key-size is given with the keys of a file: it must be left out: they are as long as \
+             they are"
+        );
+        assert!(strings(|strings| strings.page_size_bytes = 4096).starts_with("--page-size "));
+        assert!(
+            strings(|strings| strings.value_size = ValueSize::Fixed(7))
+                .starts_with("--value-size ")
+        );
+        let of_trees = refused(|config| {
+            (config.strings, config.layer) = (Some(Strings::default()), LayerKind::Fg);
+        });
+        assert_eq!(
+            of_trees,
+            "--index is fg with --kind bytes: it must be learned"
+        );
     }
 }

@@ -34,10 +34,12 @@ mod client;
 mod config;
 mod crew;
 mod error;
+mod fabric;
 pub(crate) mod gate;
 mod progress;
 mod requests;
 pub(crate) mod size;
+mod spelling;
 mod store;
 mod strings;
 mod subject;
@@ -45,15 +47,16 @@ pub(crate) mod tally;
 
 use std::sync::Arc;
 
-pub use config::{FabricKind, IN_FLIGHT_COUNT_MAX, RECORD_COUNT_MAX, RunConfig, THREAD_COUNT_MAX};
+pub use config::{IN_FLIGHT_COUNT_MAX, RECORD_COUNT_MAX, RunConfig, THREAD_COUNT_MAX};
 pub use error::BenchError;
+pub use fabric::{FabricKind, UnknownFabric};
 pub use progress::{Phase, PhaseKind, ProgressSink, Silent};
 pub(crate) use size::check_memory;
 pub use store::LoadedStore;
 pub(crate) use store::{TABLE_NAME, load_keys};
 pub use strings::{Strings, ValueSize};
 
-use crate::dataset::{DatasetError, KeySet};
+use crate::dataset::{Dataset, DatasetError, KeySet};
 use crate::report::RunReport;
 
 /// Runs the workloads of `config`, in its order, each on a freshly loaded store in this process.
@@ -86,8 +89,11 @@ pub fn generate_keys(
     progress: &dyn ProgressSink,
 ) -> Result<Arc<KeySet>, BenchError> {
     let insert_count = config.insert_count_max();
-    check_memory(config, insert_count)?;
-    Ok(Arc::new(generate_keys_for(config, insert_count, progress)?))
+    check_memory(config, insert_count, None)?;
+    let keys = generate_keys_for(config, insert_count, progress)?;
+    // How long a file's strings are is known only now.
+    check_memory(config, insert_count, keys.strings().map(AsRef::as_ref))?;
+    Ok(Arc::new(keys))
 }
 
 /// The keys that are loaded, and so many to insert.
@@ -102,12 +108,13 @@ pub(crate) fn generate_keys_for(
         kind,
         total: config.records,
     });
-    let keys = KeySet::generate(
-        &config.dataset,
-        config.records as usize,
-        insert_count as usize,
-        config.seed,
-    );
+    let (record_count, insert_keys) = (config.records as usize, insert_count as usize);
+    let keys = match (&config.dataset, &config.strings) {
+        (Dataset::Keys(path), Some(_)) => {
+            KeySet::of_string_file(path, record_count, insert_keys, config.seed)
+        }
+        (dataset, _) => KeySet::generate(dataset, record_count, insert_keys, config.seed),
+    };
     let keys = keys.map_err(|error| match error {
         DatasetError::TooFewKeys {
             path, available, ..

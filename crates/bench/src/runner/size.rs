@@ -4,6 +4,7 @@ use farleaf::LayerKind;
 
 use super::strings::{Strings, ValueSize};
 use super::{BenchError, RunConfig};
+use crate::dataset::StringKeys;
 
 const BLOCK_SIZE_BYTES: u64 = 64;
 
@@ -40,7 +41,8 @@ const RINGS_SIZE_BYTES: u64 = 64 << 10;
 /// quarter. An estimate: how many models there will be depends on the keys.
 pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
     if let Some(strings) = &config.strings {
-        return string_pool_size_bytes(config, strings, insert_count);
+        let key_size_bytes = strings.key_size_bytes() as f64;
+        return string_pool_size_bytes(config, strings, key_size_bytes, insert_count);
     }
     if config.layer == LayerKind::Rpc {
         let records = config.records.saturating_add(insert_count);
@@ -89,13 +91,17 @@ pub(crate) fn pool_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
 
 /// [`pool_size_bytes`] for a table of byte strings: pages as full as a load makes them, or half
 /// full where splits have been; and value blocks, which are cut larger than what is in them, and
-/// some of which wait to be written anew.
-fn string_pool_size_bytes(config: &RunConfig, strings: &Strings, insert_count: u64) -> u64 {
+/// some of which wait to be written anew. Keys have so many bytes in the mean.
+fn string_pool_size_bytes(
+    config: &RunConfig,
+    strings: &Strings,
+    key_size_bytes: f64,
+    insert_count: u64,
+) -> u64 {
     let fill = f64::from(config.fill_percent) / 100.0;
     let mean = strings.value_size_bytes_mean();
     let is_inline = mean <= strings.inline_value_size_bytes as f64;
-    let in_page =
-        strings.key_size_bytes as f64 + SLOT_SIZE_BYTES + if is_inline { mean } else { 24.0 };
+    let in_page = key_size_bytes + SLOT_SIZE_BYTES + if is_inline { mean } else { 24.0 };
     let page = strings.page_size_bytes as f64;
     // A page that has room for one record and not for two.
     let record_bytes = if in_page * 2.0 > page - 200.0 {
@@ -106,7 +112,7 @@ fn string_pool_size_bytes(config: &RunConfig, strings: &Strings, insert_count: u
     let block_bytes = if is_inline && strings.value_size == ValueSize::Fixed(mean as usize) {
         0.0
     } else {
-        (mean + strings.key_size_bytes as f64 + SLOT_SIZE_BYTES) * 1.5
+        (mean + key_size_bytes + SLOT_SIZE_BYTES) * 1.5
     };
     let loaded = config.records as f64 * (record_bytes / fill + block_bytes);
     let inserted = insert_count as f64 * (record_bytes * 2.5 + block_bytes);
@@ -116,8 +122,16 @@ fn string_pool_size_bytes(config: &RunConfig, strings: &Strings, insert_count: u
 }
 
 /// The size of each pool of `config`: of several, each has its share of the records, and room for
-/// all inserts, as they may all be of one part's keys.
-pub(crate) fn part_size_bytes(config: &RunConfig, insert_count: u64) -> u64 {
+/// all inserts, as they may all be of one part's keys. `keys` are those of a file, if it has been
+/// read.
+pub(crate) fn part_size_bytes(
+    config: &RunConfig,
+    insert_count: u64,
+    keys: Option<&StringKeys>,
+) -> u64 {
+    if let (Some(strings), Some(keys)) = (&config.strings, keys) {
+        return string_pool_size_bytes(config, strings, keys.size_bytes_mean(), insert_count);
+    }
     let share = RunConfig {
         records: config.records.div_ceil(config.partitions as u64),
         ..config.clone()
@@ -140,7 +154,11 @@ fn saturating(bytes: f64) -> u64 {
 ///
 /// # Errors
 /// [`BenchError::TooLarge`]. A host that does not tell what it has is trusted.
-pub(crate) fn check_memory(config: &RunConfig, insert_count: u64) -> Result<(), BenchError> {
+pub(crate) fn check_memory(
+    config: &RunConfig,
+    insert_count: u64,
+    keys: Option<&StringKeys>,
+) -> Result<(), BenchError> {
     let Some(available_bytes) = available_bytes() else {
         return Ok(());
     };
@@ -148,7 +166,7 @@ pub(crate) fn check_memory(config: &RunConfig, insert_count: u64) -> Result<(), 
         .records
         .saturating_mul(PROCESS_BYTES_PER_RECORD)
         .saturating_add(insert_count.saturating_mul(PROCESS_BYTES_PER_INSERT));
-    let pool_bytes = part_size_bytes(config, insert_count);
+    let pool_bytes = part_size_bytes(config, insert_count, keys);
     let pool_bytes = pool_bytes.saturating_mul(config.partitions as u64);
     // The node holds the records beside its pool.
     let pool_count = if config.layer == LayerKind::Rpc { 2 } else { 1 };
@@ -232,23 +250,25 @@ mod tests {
             partitions: 4,
             ..one.clone()
         };
-        let records_bytes = |config: &RunConfig| part_size_bytes(config, 0) - SPARE_SIZE_BYTES;
+        let records_bytes =
+            |config: &RunConfig| part_size_bytes(config, 0, None) - SPARE_SIZE_BYTES;
         assert!((3..=4).contains(&(records_bytes(&one) / records_bytes(&four))));
-        let inserts_bytes =
-            |config: &RunConfig| part_size_bytes(config, 1_000_000) - part_size_bytes(config, 0);
+        let inserts_bytes = |config: &RunConfig| {
+            part_size_bytes(config, 1_000_000, None) - part_size_bytes(config, 0, None)
+        };
         assert_eq!(inserts_bytes(&one), inserts_bytes(&four));
     }
 
     /// Promise: more than the host has is refused with both sizes, whatever the numbers.
     #[test]
     fn more_than_the_host_has_is_refused() {
-        check_memory(&RunConfig::default(), 0).expect("a small run");
+        check_memory(&RunConfig::default(), 0, None).expect("a small run");
         let large = RunConfig {
             operations: u64::MAX,
             ..RunConfig::default()
         };
         let error =
-            check_memory(&large, large.insert_count_max()).expect_err("inserts without end");
+            check_memory(&large, large.insert_count_max(), None).expect_err("inserts without end");
         assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
         assert!(error.to_string().contains("fewer --records"), "{error}");
     }

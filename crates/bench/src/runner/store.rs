@@ -9,6 +9,7 @@ use farleaf::{
 
 use super::audit::audit;
 use super::crew::{Assignment, CrewResult, run_operations};
+use super::spelling::Spelling;
 use super::subject::{OneTable, Pools, StringTable, Subject, TableOfParts};
 use super::tally::Tally;
 use super::{BenchError, Phase, PhaseKind, ProgressSink, RunConfig, size};
@@ -52,10 +53,12 @@ impl LoadedStore {
             kind,
             total: keys.record_count(),
         });
-        let mut size_bytes = size::part_size_bytes(config, config.insert_count_of(workload));
+        let insert_count = config.insert_count_of(workload);
+        let strings = keys.strings().map(AsRef::as_ref);
+        let mut size_bytes = size::part_size_bytes(config, insert_count, strings);
         let mut enlargement_count = 0;
         let pools = loop {
-            let pools = make_pools(config, size_bytes);
+            let pools = make_pools(config, keys, size_bytes);
             let pools = pools.map_err(BenchError::store(workload, "making a pool"))?;
             match load_into(&pools, config, keys, progress) {
                 Ok(()) => break pools,
@@ -190,7 +193,10 @@ impl LoadedStore {
             fill_percent: Some(config.fill_percent.into()),
             epsilon: Some(config.epsilon_keys),
             in_flight: Some(config.in_flight as u64),
-            key_size_bytes: config.strings.map(|strings| strings.key_size_bytes as u64),
+            key_size_bytes: config
+                .strings
+                .filter(|_| self.keys.strings().is_none())
+                .map(|strings| strings.key_size_bytes() as u64),
             value_size: config.strings.map(|strings| strings.value_size.to_string()),
             page_size_bytes: config.strings.map(|strings| strings.page_size_bytes),
             inline_value_size_bytes: config
@@ -206,7 +212,7 @@ impl LoadedStore {
 }
 
 /// As many pools as the table has parts.
-fn make_pools(config: &RunConfig, size_bytes: u64) -> Result<Pools, Error> {
+fn make_pools(config: &RunConfig, keys: &KeySet, size_bytes: u64) -> Result<Pools, Error> {
     let make = |_| {
         Pool::embedded(&PoolOptions {
             fabric: config.fabric.embedded(&config.verbs),
@@ -215,7 +221,7 @@ fn make_pools(config: &RunConfig, size_bytes: u64) -> Result<Pools, Error> {
         })
     };
     if let Some(strings) = config.strings {
-        return Ok(Pools::Strings((make(0)?, strings)));
+        return Ok(Pools::Strings((make(0)?, Spelling::new(strings, keys))));
     }
     if config.partitions == 1 {
         return Ok(Pools::One(make(0)?));

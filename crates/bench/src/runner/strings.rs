@@ -3,7 +3,8 @@
 //! A run draws keys as numbers and checks values that are words, whatever the table has. Over a
 //! table of byte strings each number is YCSB's `user` and its digits, filled up with zeros in front
 //! of them, so that strings sort as numbers do; and each value begins with its word and goes on
-//! with bytes that follow from it, all of which are checked, as far as its size tells.
+//! with bytes that follow from it, all of which are checked, as far as its size tells. Where keys
+//! are of a file, numbers are ranks in it (`spelling`).
 
 use core::fmt;
 use core::str::FromStr;
@@ -81,8 +82,8 @@ impl FromStr for ValueSize {
 /// What the strings of a table are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strings {
-    /// Size of keys in bytes: 24 to 4,096.
-    pub key_size_bytes: usize,
+    /// Size of keys in bytes: 24 to 4,096; `None`: 24, or what the keys of a file have.
+    pub key_size_bytes: Option<usize>,
     /// Sizes of values: 8 bytes to 64 MiB.
     pub value_size: ValueSize,
     /// Size of pages in bytes.
@@ -96,7 +97,7 @@ impl Default for Strings {
     fn default() -> Self {
         let pages = farleaf::PageOptions::default();
         Self {
-            key_size_bytes: KEY_SIZE_BYTES_MIN,
+            key_size_bytes: None,
             value_size: ValueSize::Fixed(1_000),
             page_size_bytes: pages.page_size_bytes,
             inline_value_size_bytes: pages.inline_value_size_bytes,
@@ -105,10 +106,15 @@ impl Default for Strings {
 }
 
 impl Strings {
+    /// Size of keys that are numbers, in bytes.
+    pub fn key_size_bytes(&self) -> usize {
+        self.key_size_bytes.unwrap_or(KEY_SIZE_BYTES_MIN)
+    }
+
     /// The key that a number is; replaces what was in the buffer.
     pub fn key(&self, number: u64, key: &mut Vec<u8>) {
         use std::io::Write as _;
-        let width = self.key_size_bytes - KEY_START.len();
+        let width = self.key_size_bytes() - KEY_START.len();
         key.clear();
         write!(key, "{KEY_START}{number:0width$}").expect("a vector takes all");
     }
@@ -117,7 +123,8 @@ impl Strings {
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         let digits = key.strip_prefix(KEY_START.as_bytes())?;
         let text = core::str::from_utf8(digits).ok()?;
-        let is_one = key.len() == self.key_size_bytes && text.bytes().all(|it| it.is_ascii_digit());
+        let is_one =
+            key.len() == self.key_size_bytes() && text.bytes().all(|it| it.is_ascii_digit());
         is_one.then(|| text.parse().ok())?
     }
 
@@ -183,7 +190,7 @@ mod tests {
 
     fn strings(key_size_bytes: usize, value_size: &str) -> Strings {
         Strings {
-            key_size_bytes,
+            key_size_bytes: Some(key_size_bytes),
             value_size: value_size.parse().expect("a size"),
             ..Strings::default()
         }

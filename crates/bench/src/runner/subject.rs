@@ -12,7 +12,7 @@ use farleaf::{
 use farleaf_executor::Completions;
 
 use super::TABLE_NAME;
-use super::strings::Strings;
+use super::spelling::Spelling;
 
 /// What an update of a key found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ subject!(TableOfParts, PartitionedPool);
 pub(super) struct StringTable {
     session: Session,
     table: ByteTable,
-    strings: Strings,
+    spelling: Spelling,
     /// Buffers of operations that are not under way: a key's and a value's.
     buffers: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
 }
@@ -166,10 +166,10 @@ impl StringTable {
         work: impl AsyncFnOnce(&[u8], &mut Vec<u8>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let (mut key, mut value) = self.buffers.borrow_mut().pop().unwrap_or_default();
-        self.strings.key(number, &mut key);
+        self.spelling.key(number, &mut key);
         value.clear();
         if let Some(word) = word {
-            self.strings.value(number, word, &mut value);
+            self.spelling.strings.value(number, word, &mut value);
         }
         let done = work(&key, &mut value).await;
         self.buffers.borrow_mut().push((key, value));
@@ -178,22 +178,22 @@ impl StringTable {
 
     /// The word of a value; of what is none, one that no key has.
     fn word(&self, number: u64, value: &[u8]) -> u64 {
-        let word = self.strings.word(number, value);
+        let word = self.spelling.strings.word(number, value);
         // The checks tell that its tag is another key's.
         word.unwrap_or(!crate::verify::loaded_value(number))
     }
 }
 
 impl Subject for StringTable {
-    type Place = (Pool, Strings);
+    type Place = (Pool, Spelling);
 
-    fn open((pool, strings): &Self::Place, options: &SessionOptions) -> Result<Self, Error> {
+    fn open((pool, spelling): &Self::Place, options: &SessionOptions) -> Result<Self, Error> {
         let session = pool.session_with(options)?;
         let table = session.open_byte_table(TABLE_NAME)?;
         Ok(Self {
             session,
             table,
-            strings: *strings,
+            spelling: spelling.clone(),
             buffers: RefCell::default(),
         })
     }
@@ -240,9 +240,11 @@ impl Subject for StringTable {
         records.clear();
         self.with_strings((from, None), async |string, _| {
             let found = self.table.asynchronous().scan(string, None, limit).await?;
+            let mut start = from;
             records.extend(found.iter().map(|record| {
                 // A key that is none is told as one that nobody has loaded.
-                let number = self.strings.number(&record.key).unwrap_or(u64::MAX);
+                let number = self.spelling.number(&record.key, start);
+                let number = number.inspect(|it| start = *it).unwrap_or(u64::MAX);
                 (number, self.word(number, &record.value))
             }));
             Ok(())
@@ -286,7 +288,7 @@ pub(super) enum Pools {
     One(Pool),
     Several(PartitionedPool),
     /// Of byte strings.
-    Strings((Pool, Strings)),
+    Strings((Pool, Spelling)),
 }
 
 impl Pools {
@@ -315,13 +317,13 @@ impl Pools {
                 drop(table);
                 session.close()
             }
-            Self::Strings((pool, strings)) => {
+            Self::Strings((pool, spelling)) => {
                 let session = pool.session()?;
                 let table = session.create_byte_table(TABLE_NAME, options)?;
                 let records = records.map(|(number, word)| {
                     let (mut key, mut value) = (Vec::new(), Vec::new());
-                    strings.key(number, &mut key);
-                    strings.value(number, word, &mut value);
+                    spelling.key(number, &mut key);
+                    spelling.strings.value(number, word, &mut value);
                     (key, value)
                 });
                 table.bulk_load(records, progress)?;

@@ -5,6 +5,7 @@ mod costs;
 mod faults;
 mod limits;
 mod runs;
+mod string_file;
 mod timeline;
 
 use farleaf::LayerKind;

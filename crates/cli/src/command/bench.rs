@@ -104,7 +104,8 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_name = "NAME", default_value_t = RunConfig::default().dataset)]
     dataset: Dataset,
 
-    /// Keys of a file, one a line, plain or gzip: the same as --dataset keys:FILE
+    /// Keys of a file, one a line, plain or gzip: the same as --dataset keys:FILE. With `--kind
+    /// bytes` strings with the escapes of `load`, or the first column of a file that `load` takes
     #[arg(long, value_name = "FILE", conflicts_with = "dataset")]
     keys: Option<PathBuf>,
 
@@ -113,10 +114,11 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_enum, default_value_t)]
     kind: KindChoice,
 
-    /// Size of keys in bytes, from 24 to 4096 (`--kind bytes`)
-    #[arg(long, value_name = "BYTES", default_value_t = Strings::default().key_size_bytes as u64)]
+    /// Size of keys in bytes, from 24 to 4096 (`--kind bytes`; not of the keys of a file)
+    /// [default: 24]
+    #[arg(long, value_name = "BYTES")]
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
-    key_size: u64,
+    key_size: Option<u64>,
 
     /// Size of values in bytes; or S, M or L (9, 99 or 999 bytes), or a mix of these: SD, MD or LD
     /// (`--kind bytes`)
@@ -259,6 +261,11 @@ pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::R
     })
 }
 
+/// More than can be counted is refused like anything else that is too many.
+fn to_count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> RunConfig {
     let letters = arguments.workload.iter().flat_map(|choice| match choice {
         WorkloadChoice::All => WorkloadLetter::ALL.to_vec(),
@@ -275,13 +282,12 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         verbs: rdma.into(),
         records: arguments.records,
         operations: arguments.operations,
-        // More than can be counted is refused like anything else that is too many.
-        threads: usize::try_from(arguments.threads).unwrap_or(usize::MAX),
-        in_flight: usize::try_from(arguments.in_flight).unwrap_or(usize::MAX),
+        threads: to_count(arguments.threads),
+        in_flight: to_count(arguments.in_flight),
         distribution: arguments.distribution,
         dataset,
         strings: (arguments.kind == KindChoice::Bytes).then_some(Strings {
-            key_size_bytes: usize::try_from(arguments.key_size).unwrap_or(usize::MAX),
+            key_size_bytes: arguments.key_size.map(to_count),
             value_size: arguments.value_size,
             page_size_bytes: arguments.page_size,
             inline_value_size_bytes: arguments.inline_value,
@@ -293,7 +299,7 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         link_count_max: arguments.link_count_max,
         model_cache: arguments.model_cache,
         does_not_speculate: arguments.no_speculation,
-        partitions: usize::try_from(arguments.partitions).unwrap_or(usize::MAX),
+        partitions: to_count(arguments.partitions),
         seed: arguments.seed,
         commit: COMMIT.to_owned(),
     }

@@ -96,8 +96,35 @@ const FILES: &[Case] = &[
     case(&["load", "good.tsv", "--create", "-t", "b", "--page-size", "2048"], 1, &["leave out --create", "there is a table 'b' already"]),
 ];
 
+/// Benchmarks on strings that cannot be run.
+#[rustfmt::skip]
+const BENCH: &[Case] = &[
+    case(&["bench", "--kind", "strings"], 2, &["'strings'", "--kind"]),
+    case(&["bench", "--kind", "bytes", "--key-size", "23"], 2, &["--key-size is 23", "from 24 to 4096 bytes"]),
+    case(&["bench", "--kind", "bytes", "--key-size", "-1"], 2, &["'-1'", "--key-size", "expected a count"]),
+    case(&["bench", "--kind", "bytes", "--value-size", "7"], 2, &["--value-size is 7", "from 8 bytes to 64 MiB"]),
+    case(&["bench", "--kind", "bytes", "--value-size", "XL"], 2, &["'XL'", "--value-size", "SD, MD or LD"]),
+    case(&["bench", "--kind", "bytes", "--page-size", "4096"], 2, &["--page-size is 4096", "512, 1024 or 2048"]),
+    case(&["bench", "--kind", "bytes", "--index", "fg"], 2, &["--index is fg with --kind bytes", "learned"]),
+    case(&["bench", "--kind", "bytes", "--partitions", "2"], 2, &["--partitions is 2 with --kind bytes", "one pool"]),
+    case(&["bench", "--kind", "bytes", "--metadata-budget", "1MiB"], 2, &["--metadata-budget is given with --kind bytes"]),
+    case(&["bench", "--kind", "bytes", "--keys", "good.tsv", "--key-size", "30"], 2, &["--key-size is given with the keys of a file", "left out"]),
+    case(&["bench", "--kind", "bytes", "--dataset", "keys:good.tsv", "--key-size", "30"], 2, &["--key-size is given with the keys of a file"]),
+    case(&["bench", "--kind", "bytes", "--keys", "none.tsv"], 1, &["cannot read key file none.tsv", "No such file"]),
+    case(&["bench", "--kind", "bytes", "--keys", "folder"], 1, &["cannot read key file folder", "directory"]),
+    case(&["bench", "--kind", "bytes", "--keys", "empty.tsv"], 1, &["key file empty.tsv has no keys"]),
+    case(&["bench", "--kind", "bytes", "--keys", "gap.tsv"], 1, &["gap.tsv:2: '' is no key", "begins with a tab"]),
+    case(&["bench", "--kind", "bytes", "--keys", "latin.tsv"], 1, &["latin.tsv:2: 'caf", "byte 4 of it is no UTF-8", "\\xNN"]),
+    case(&["bench", "--kind", "bytes", "--keys", "path.tsv"], 1, &["path.tsv:1:", "character 4: no escape is called \\d"]),
+    case(&["bench", "--kind", "bytes", "--keys", "long.tsv"], 1, &["long.tsv:2: 'kkk", "it has 4097 bytes", "4096 at the most"]),
+    case(&["bench", "--kind", "bytes", "--keys", "cut.tsv.gz"], 1, &["cannot read key file cut.tsv.gz"]),
+    case(&["bench", "--kind", "bytes", "--keys", "good.tsv", "--records", "9"], 1, &["good.tsv has 2 distinct keys", "fewer --records"]),
+    case(&["bench", "--kind", "bytes", "--keys", "good.tsv", "--records", "2", "--workload", "D"], 1, &["2 to load and", "fewer --operations"]),
+    case(&["bench", "--kind", "words", "--keys", "good.tsv", "--records", "1"], 1, &["good.tsv:1: expected a decimal key"]),
+];
+
 /// All that is tried here.
-pub(crate) const STRINGS: [&[Case]; 3] = [ARGUMENTS, KINDS, FILES];
+pub(crate) const STRINGS: [&[Case]; 4] = [ARGUMENTS, KINDS, FILES, BENCH];
 
 fn place_with_files() -> Place {
     let place = Place::new();
@@ -154,6 +181,16 @@ fn place_with_files() -> Place {
 fn bad_arguments_about_kinds_are_refused() {
     let place = Place::new();
     for case in ARGUMENTS {
+        check(&place, case);
+    }
+}
+
+/// Promise: a benchmark on strings that cannot be run says which option is wrong, or which line of
+/// the file that its keys are in.
+#[test]
+fn bad_benchmarks_on_strings_are_refused() {
+    let place = place_with_files();
+    for case in BENCH {
         check(&place, case);
     }
 }
