@@ -12,8 +12,9 @@ use thiserror::Error;
 
 use crate::floor::{Floor, FloorManner, FloorMemory};
 use crate::peer::{PeerError, Work};
-use crate::peers::PeerName;
-use crate::report::{Figure, Loaded, SubjectName};
+use crate::peers::{PeerName, StringOptions};
+use crate::records::{Records, StringRecords, WordRecords};
+use crate::report::{Figure, Loaded, Skipped, SubjectName};
 use crate::requests::Requests;
 use crate::subject::{Outcome, Subject, Task};
 
@@ -37,8 +38,20 @@ pub struct Plan {
     pub peers: Vec<PeerName>,
     /// Decides the keys and the requests.
     pub seed: u64,
-    /// Slots of Farleaf's leaves, and of the floor's.
-    pub slots: u64,
+    /// What keys and values are.
+    pub kind: Kind,
+}
+
+/// What keys and values are.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// 64 bits each.
+    Words {
+        /// Slots of Farleaf's leaves, and of the floor's.
+        slots: u64,
+    },
+    /// Byte strings, without a floor.
+    Strings(StringOptions),
 }
 
 /// What keeps a comparison from being made.
@@ -67,68 +80,125 @@ pub enum ComparisonError {
 pub struct Measured {
     /// How long each map took to load.
     pub loaded: Vec<Loaded>,
+    /// Maps that are not on this host, or hold no such records, and why.
+    pub skipped: Vec<Skipped>,
     /// A figure for each subject, kind of work and number of threads.
     pub figures: Vec<Figure>,
-    /// Whether the floor's mapping, and so Farleaf's, is of huge pages.
-    pub has_huge_pages: bool,
+    /// Whether the floor's mapping, and so Farleaf's, is of huge pages; of words.
+    pub has_huge_pages: Option<bool>,
 }
 
-/// Loads all maps and runs all rounds. `progress` is told what is done next.
+/// Loads all maps and runs all rounds. `progress` is told what is done next, and what is skipped.
 ///
 /// # Errors
 /// See [`ComparisonError`].
 pub fn compare(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<Measured, ComparisonError> {
-    let keys = generate(&Dataset::Uniform, plan.record_count, plan.seed)?;
-    let mut maps = Vec::new();
-    let mut loaded = Vec::new();
-    for peer in &plan.peers {
-        progress(&format!("loading {}", peer.as_str()));
-        let begun = Instant::now();
-        maps.push((*peer, peer.load(&keys, plan.slots)?));
-        loaded.push(Loaded {
-            peer: *peer,
-            seconds: begun.elapsed().as_secs_f64(),
-        });
-    }
-    let floor = FloorMemory::new(plan.record_count, plan.slots, plan.seed)?;
-    let mut rounds = Rounds {
-        plan,
-        keys: &keys,
-        maps: &maps,
-        floor: &floor,
-        figures: Vec::new(),
-        phase_count: 0,
-    };
-    for round in 0..plan.round_count {
-        for thread_count in &plan.thread_counts {
-            progress(&format!(
-                "round {} of {}, threads: {thread_count}",
-                round + 1,
-                plan.round_count
-            ));
-            rounds.run(*thread_count)?;
+    let numbers = generate(&Dataset::Uniform, plan.record_count, plan.seed)?;
+    match &plan.kind {
+        Kind::Words { slots } => {
+            let records = WordRecords::new(numbers);
+            let load = |peer: PeerName| peer.load_words(&records, *slots);
+            let maps = Maps::load(plan, load, &mut progress)?;
+            let memory = FloorMemory::new(plan.record_count, *slots, plan.seed)?;
+            let floors = FloorManner::ALL.map(|manner| {
+                let memory = &memory;
+                let floor: Box<dyn Subject<WordRecords> + '_> = Box::new(Floor { memory, manner });
+                (manner, floor)
+            });
+            let mut measured = maps.measure(plan, &records, &floors, &mut progress)?;
+            measured.has_huge_pages = Some(memory.page_kind() == farleaf::PageKind::Huge);
+            Ok(measured)
+        }
+        Kind::Strings(options) => {
+            let (key_size, value_size) = (options.key_size_bytes, options.value_size_bytes);
+            let records = StringRecords::new(&numbers, key_size, value_size);
+            let load = |peer: PeerName| peer.load_strings(&records, options);
+            let maps = Maps::load(plan, load, &mut progress)?;
+            maps.measure(plan, &records, &[], &mut progress)
         }
     }
-    Ok(Measured {
-        loaded,
-        figures: rounds.figures,
-        has_huge_pages: floor.page_kind() == farleaf::PageKind::Huge,
-    })
 }
 
-type LoadedMap = (PeerName, Box<dyn Subject>);
+/// All maps.
+struct Maps<R> {
+    named: Vec<(PeerName, Box<dyn Subject<R>>)>,
+    loaded: Vec<Loaded>,
+    skipped: Vec<Skipped>,
+}
 
-struct Rounds<'a> {
+type NamedFloor<'a, R> = (FloorManner, Box<dyn Subject<R> + 'a>);
+
+impl<R: Records> Maps<R> {
+    fn load(
+        plan: &Plan,
+        load: impl Fn(PeerName) -> Result<Box<dyn Subject<R>>, PeerError>,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<Self, ComparisonError> {
+        let mut all = Self {
+            named: Vec::new(),
+            loaded: Vec::new(),
+            skipped: Vec::new(),
+        };
+        for peer in plan.peers.iter().copied() {
+            progress(&format!("loading {}", peer.as_str()));
+            let begun = Instant::now();
+            match load(peer) {
+                Ok(map) => all.named.push((peer, map)),
+                Err(PeerError::Unavailable(why)) => {
+                    progress(&format!("skipped: {}: {why}", peer.as_str()));
+                    all.skipped.push(Skipped { peer, why });
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let seconds = begun.elapsed().as_secs_f64();
+            all.loaded.push(Loaded { peer, seconds });
+        }
+        Ok(all)
+    }
+
+    fn measure(
+        self,
+        plan: &Plan,
+        records: &R,
+        floors: &[NamedFloor<'_, R>],
+        progress: &mut impl FnMut(&str),
+    ) -> Result<Measured, ComparisonError> {
+        let mut rounds = Rounds {
+            plan,
+            records,
+            maps: &self.named,
+            floors,
+            figures: Vec::new(),
+            phase_count: 0,
+        };
+        for round in 1..=plan.round_count {
+            for thread_count in &plan.thread_counts {
+                let of = plan.round_count;
+                progress(&format!("round {round} of {of}, threads: {thread_count}"));
+                rounds.run(*thread_count)?;
+            }
+        }
+        Ok(Measured {
+            figures: rounds.figures,
+            loaded: self.loaded,
+            skipped: self.skipped,
+            has_huge_pages: None,
+        })
+    }
+}
+
+struct Rounds<'a, R> {
     plan: &'a Plan,
-    keys: &'a [u64],
-    maps: &'a [LoadedMap],
-    floor: &'a FloorMemory,
+    records: &'a R,
+    maps: &'a [(PeerName, Box<dyn Subject<R>>)],
+    floors: &'a [NamedFloor<'a, R>],
     figures: Vec<Figure>,
     /// Phases so far; decides the requests and the values of the next.
     phase_count: usize,
 }
 
-impl Rounds<'_> {
+impl<R: Records> Rounds<'_, R> {
     /// One round with one number of threads: every kind of work by every subject.
     fn run(&mut self, thread_count: usize) -> Result<(), ComparisonError> {
         for work in self.plan.works.iter().copied() {
@@ -139,7 +209,7 @@ impl Rounds<'_> {
                 version: self.phase_count as u64,
             };
             let mut expected = None;
-            for (peer, map) in self.maps {
+            for (peer, map) in self.maps.iter().filter(|(peer, _)| peer.does(work)) {
                 let outcomes = run_threads(map.as_ref(), task, &requests)?;
                 let checksum = checksum_of(&outcomes);
                 let (first, known) = *expected.get_or_insert((peer.as_str(), checksum));
@@ -149,18 +219,17 @@ impl Rounds<'_> {
                 }
                 self.note(SubjectName::Peer(*peer), work, &requests, &outcomes);
             }
-            for manner in FloorManner::ALL {
-                if work == floor_work(manner) {
-                    let memory = self.floor;
-                    let outcomes = run_threads(&Floor { memory, manner }, task, &requests)?;
-                    self.note(SubjectName::Floor(manner), work, &requests, &outcomes);
+            for (manner, floor) in self.floors {
+                if work == floor_work(*manner) {
+                    let outcomes = run_threads(floor.as_ref(), task, &requests)?;
+                    self.note(SubjectName::Floor(*manner), work, &requests, &outcomes);
                 }
             }
         }
         Ok(())
     }
 
-    fn draw(&self, work: Work, thread_count: usize) -> Vec<Requests> {
+    fn draw(&self, work: Work, thread_count: usize) -> Vec<Requests<R>> {
         let count = match work {
             Work::Scan => self.plan.operation_count.div_ceil(OPERATIONS_PER_SCAN),
             _ => self.plan.operation_count,
@@ -168,7 +237,7 @@ impl Rounds<'_> {
         // Stream 0 fills the floor's leaves.
         let first = 1 + self.phase_count * thread_count;
         (0..thread_count)
-            .map(|thread| Requests::draw(self.keys, count, self.plan.seed, first + thread))
+            .map(|thread| Requests::draw(self.records, count, self.plan.seed, first + thread))
             .collect()
     }
 
@@ -176,12 +245,12 @@ impl Rounds<'_> {
         &mut self,
         subject: SubjectName,
         work: Work,
-        requests: &[Requests],
+        requests: &[Requests<R>],
         outcomes: &[Outcome],
     ) {
         let thread_count = requests.len();
         let longest = outcomes.iter().map(|outcome| outcome.duration).max();
-        let count = requests[0].timed_keys().len();
+        let count = requests[0].timed_count();
         let nanoseconds = longest.unwrap_or(Duration::ZERO).as_nanos() as f64 / count as f64;
         let is_same = |figure: &&mut Figure| {
             (figure.subject, figure.work, figure.thread_count) == (subject, work, thread_count)
@@ -214,10 +283,10 @@ fn checksum_of(outcomes: &[Outcome]) -> u64 {
 }
 
 /// Has as many threads as there are requests do their shares at the same time.
-fn run_threads(
-    subject: &dyn Subject,
+fn run_threads<R: Records>(
+    subject: &dyn Subject<R>,
     task: Task,
-    requests: &[Requests],
+    requests: &[Requests<R>],
 ) -> Result<Vec<Outcome>, PeerError> {
     let start = Barrier::new(requests.len());
     thread::scope(|scope| {

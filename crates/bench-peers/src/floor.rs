@@ -20,6 +20,7 @@ use rand::Rng;
 use serde::Serialize;
 
 use crate::peer::{GROUP_SIZE, PeerError};
+use crate::records::WordRecords;
 use crate::requests::Requests;
 use crate::subject::{Outcome, Subject, Task};
 
@@ -188,10 +189,15 @@ pub struct Floor<'a> {
     pub manner: FloorManner,
 }
 
-impl Subject for Floor<'_> {
+impl Subject<WordRecords> for Floor<'_> {
     /// # Panics
     /// A leaf's checksum is wrong.
-    fn run(&self, _task: Task, requests: &Requests, start: &Barrier) -> Result<Outcome, PeerError> {
+    fn run(
+        &self,
+        _task: Task,
+        requests: &Requests<WordRecords>,
+        start: &Barrier,
+    ) -> Result<Outcome, PeerError> {
         let leaf_of = |rank: &u32| rank / self.memory.records_per_leaf;
         let leaf_indexes: Vec<u32> = requests.timed_ranks().iter().map(leaf_of).collect();
         start.wait();

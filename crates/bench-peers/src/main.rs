@@ -2,16 +2,24 @@
 
 #![forbid(unsafe_code)]
 
-use clap::{Parser, ValueEnum};
-use farleaf_bench_peers::comparison::{Plan, compare};
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
+use farleaf::PageOptions;
+use farleaf_bench_peers::comparison::{Kind, Plan, compare};
 use farleaf_bench_peers::peer::Work;
-use farleaf_bench_peers::peers::PeerName;
+use farleaf_bench_peers::peers::{PeerName, StringOptions};
 use farleaf_bench_peers::report::Report;
 
 /// The same get, put and scan work on Farleaf, on other ordered maps, and on bare memory.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Records in every map; all maps are in memory at once, about 400 bytes a record together.
+    /// Keys and values: words of 64 bits, or byte strings.
+    #[arg(long, value_enum, default_value_t = KindName::Words)]
+    kind: KindName,
+    /// Records in every map; all maps are in memory at once, about 400 bytes a record together of
+    /// words, and ten times keys and values of byte strings.
     #[arg(long, default_value_t = 10_000_000, value_parser = parse_count)]
     records: usize,
     /// Gets, keys of multi-gets and puts of each thread in a round; scans are a twentieth of it.
@@ -23,14 +31,9 @@ struct Arguments {
     /// Numbers of threads.
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = parse_count)]
     threads: Vec<usize>,
-    /// Which maps.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "farleaf,btree-map,skip-list,congee,masstree,lmdb"
-    )]
-    peers: Vec<PeerName>,
+    /// Which maps [default: all that hold such keys and values].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    peers: Option<Vec<PeerName>>,
     /// Which kinds of work, for profiling one of them.
     #[arg(
         long,
@@ -42,12 +45,33 @@ struct Arguments {
     /// Decides the keys and the requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Slots of Farleaf's leaves.
-    #[arg(long, default_value_t = 8)]
-    slots: u64,
+    /// Slots of Farleaf's leaves (`--kind words`) [default: 8].
+    #[arg(long)]
+    slots: Option<u64>,
+    /// Size of keys in bytes, from 24 to 4096 (`--kind bytes`) [default: 24].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(24..=4096))]
+    key_size: Option<u64>,
+    /// Size of values in bytes (`--kind bytes`) [default: 100].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(8..=64 << 20))]
+    value_size: Option<u64>,
+    /// Size of Farleaf's pages: 512, 1024 or 2048 (`--kind bytes`) [default: 1024].
+    #[arg(long)]
+    page_size: Option<u64>,
+    /// The largest value that lies in a page (`--kind bytes`) [default: 128].
+    #[arg(long)]
+    inline_value: Option<u64>,
+    /// The Redis server's program (`--kind bytes`) [default: redis-server].
+    #[arg(long)]
+    redis: Option<PathBuf>,
     /// What is printed to stdout.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KindName {
+    Words,
+    Bytes,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -60,16 +84,12 @@ enum Format {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let plan = Plan {
-        record_count: arguments.records,
-        operation_count: arguments.operations,
-        round_count: arguments.rounds,
-        thread_counts: arguments.threads,
-        works: arguments.work,
-        peers: arguments.peers,
-        seed: arguments.seed,
-        slots: arguments.slots,
-    };
+    if let Err(message) = arguments.check() {
+        Arguments::command()
+            .error(ErrorKind::ArgumentConflict, message)
+            .exit();
+    }
+    let plan = arguments.plan();
     let measured = compare(&plan, |step| eprintln!("{step}"))?;
     let report = Report::new(&plan, &measured);
     match arguments.format {
@@ -77,6 +97,78 @@ fn main() -> anyhow::Result<()> {
         Format::Json => println!("{}", report.to_json()?),
     }
     Ok(())
+}
+
+impl Arguments {
+    /// Options and maps of the other kind.
+    fn check(&self) -> Result<(), String> {
+        let (other, given, known) = match self.kind {
+            KindName::Words => (
+                "bytes",
+                vec![
+                    ("--key-size", self.key_size.is_some()),
+                    ("--value-size", self.value_size.is_some()),
+                    ("--page-size", self.page_size.is_some()),
+                    ("--inline-value", self.inline_value.is_some()),
+                    ("--redis", self.redis.is_some()),
+                ],
+                &PeerName::OF_WORDS[..],
+            ),
+            KindName::Bytes => (
+                "words",
+                vec![("--slots", self.slots.is_some())],
+                &PeerName::OF_STRINGS[..],
+            ),
+        };
+        if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(format!("{option} is for --kind {other}: leave it out"));
+        }
+        let mut named = self.peers.iter().flatten();
+        let Some(stranger) = named.find(|peer| !known.contains(peer)) else {
+            return Ok(());
+        };
+        let known: Vec<&str> = known.iter().map(|peer| peer.as_str()).collect();
+        Err(format!(
+            "--peers {} is for --kind {other}: take some of {}",
+            stranger.as_str(),
+            known.join(", ")
+        ))
+    }
+
+    fn plan(&self) -> Plan {
+        let known = match self.kind {
+            KindName::Words => PeerName::OF_WORDS.to_vec(),
+            KindName::Bytes => PeerName::OF_STRINGS.to_vec(),
+        };
+        Plan {
+            record_count: self.records,
+            operation_count: self.operations,
+            round_count: self.rounds,
+            thread_counts: self.threads.clone(),
+            works: self.work.clone(),
+            peers: self.peers.clone().unwrap_or(known),
+            seed: self.seed,
+            kind: match self.kind {
+                KindName::Words => Kind::Words {
+                    slots: self.slots.unwrap_or(8),
+                },
+                KindName::Bytes => Kind::Strings(self.strings()),
+            },
+        }
+    }
+
+    fn strings(&self) -> StringOptions {
+        let pages = PageOptions::default();
+        StringOptions {
+            key_size_bytes: self.key_size.unwrap_or(24) as usize,
+            value_size_bytes: self.value_size.unwrap_or(100) as usize,
+            pages: PageOptions {
+                page_size_bytes: self.page_size.unwrap_or(pages.page_size_bytes),
+                inline_value_size_bytes: self.inline_value.unwrap_or(pages.inline_value_size_bytes),
+            },
+            redis: self.redis.clone().unwrap_or_else(|| "redis-server".into()),
+        }
+    }
 }
 
 /// A number from 1 to 2^32 - 1; underscores may group its digits.

@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::records::{Records, Sink};
+
 /// Keys of one `multi_get`.
 pub const GROUP_SIZE: usize = 16;
 
@@ -51,6 +53,15 @@ pub enum PeerError {
         /// How many it has.
         size_bytes: usize,
     },
+    /// redb.
+    #[error("redb: {0}")]
+    Redb(Box<redb::Error>),
+    /// Redis.
+    #[error("Redis: {0:#}")]
+    Redis(anyhow::Error),
+    /// The map has no such records on this host, or no such operation.
+    #[error("{0}")]
+    Unavailable(String),
     /// congee.
     #[error("congee has no memory left")]
     Congee,
@@ -68,9 +79,9 @@ pub enum PeerError {
 }
 
 /// A map, loaded; any number of threads may have clients of it.
-pub trait Peer: Sync {
+pub trait Peer<R: Records>: Sync {
     /// One thread's handle.
-    type Client<'a>: Client
+    type Client<'a>: Client<R>
     where
         Self: 'a;
 
@@ -78,37 +89,42 @@ pub trait Peer: Sync {
     fn client(&self, work: Work) -> Result<Self::Client<'_>, PeerError>;
 }
 
-/// One thread's handle to a map: each operation as the map does it best.
-pub trait Client {
+/// One thread's handle to a map: each operation as the map does it best. What is found goes to a
+/// sink, as the map lends it.
+pub trait Client<R: Records> {
     /// The value of a key.
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError>;
+    fn get(&mut self, key: R::Item<'_>, sink: &mut impl Sink<R>) -> Result<(), PeerError>;
 
-    /// Replaces `values` by those of the keys, in their order. Unless a map has something better,
-    /// one get after the other.
+    /// The values of keys, in their order. Unless a map has something better, one get after the
+    /// other.
     #[inline]
-    fn multi_get(&mut self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), PeerError> {
-        values.clear();
+    fn multi_get(
+        &mut self,
+        keys: &[R::Item<'_>],
+        sink: &mut impl Sink<R>,
+    ) -> Result<(), PeerError> {
         for key in keys {
-            let value = self.get(*key)?;
-            values.push(value);
+            self.get(*key, sink)?;
         }
         Ok(())
     }
 
     /// Writes a key, whether it is there or not.
-    fn put(&mut self, key: u64, value: u64) -> Result<(), PeerError>;
+    fn put(&mut self, key: R::Item<'_>, value: R::Item<'_>) -> Result<(), PeerError>;
 
-    /// Replaces `records` by the first `limit` from `from` on, ascending.
+    /// The first `limit` records from `from` on, ascending.
     fn scan(
         &mut self,
-        from: u64,
+        from: R::Item<'_>,
         limit: usize,
-        records: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<R>,
     ) -> Result<(), PeerError>;
 
     /// Called every [`PAUSE_OPERATION_COUNT`](crate::subject::PAUSE_OPERATION_COUNT) operations:
     /// lets go of what hinders the map from freeing memory, guards that cost more to take than one
     /// operation should bear.
     #[inline]
-    fn pause(&mut self) {}
+    fn pause(&mut self) -> Result<(), PeerError> {
+        Ok(())
+    }
 }

@@ -1,11 +1,11 @@
 //! Medians and ratios, as a table and as JSON.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
 
-use crate::comparison::{Measured, Plan};
+use crate::comparison::{Kind, Measured, Plan};
 use crate::floor::FloorManner;
 use crate::peer::Work;
 use crate::peers::PeerName;
@@ -69,6 +69,62 @@ pub struct Loaded {
     pub seconds: f64,
 }
 
+/// A map that was not measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Skipped {
+    /// Which one.
+    pub peer: PeerName,
+    /// Why not.
+    pub why: String,
+}
+
+/// What keys and values were.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum KindReport {
+    Words {
+        slots: u64,
+    },
+    Bytes {
+        key_size_bytes: usize,
+        value_size_bytes: usize,
+        page_size_bytes: u64,
+        inline_value_size_bytes: u64,
+    },
+}
+
+impl From<&Kind> for KindReport {
+    fn from(kind: &Kind) -> Self {
+        match kind {
+            Kind::Words { slots } => Self::Words { slots: *slots },
+            Kind::Strings(options) => Self::Bytes {
+                key_size_bytes: options.key_size_bytes,
+                value_size_bytes: options.value_size_bytes,
+                page_size_bytes: options.pages.page_size_bytes,
+                inline_value_size_bytes: options.pages.inline_value_size_bytes,
+            },
+        }
+    }
+}
+
+impl fmt::Display for KindReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Words { slots } => write!(f, "records, leaves of {slots} slots"),
+            Self::Bytes {
+                key_size_bytes,
+                value_size_bytes,
+                page_size_bytes,
+                inline_value_size_bytes,
+            } => write!(
+                f,
+                "records of {key_size_bytes} and {value_size_bytes} bytes, pages of \
+                 {page_size_bytes} with values of up to {inline_value_size_bytes}"
+            ),
+        }
+    }
+}
+
 /// A comparison's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -76,13 +132,24 @@ pub struct Report {
     operation_count: usize,
     round_count: usize,
     seed: u64,
-    slots: u64,
+    #[serde(flatten)]
+    kind: KindReport,
     processor: String,
     core_count: usize,
-    has_huge_pages: bool,
-    loaded: Vec<Loaded>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    has_huge_pages: Option<bool>,
+    loaded: Vec<LoadedReport>,
+    skipped: Vec<Skipped>,
     medians: Vec<Median>,
     targets: Vec<Target>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct LoadedReport {
+    #[serde(flatten)]
+    loaded: Loaded,
+    /// Times Farleaf's.
+    ratio_to_farleaf: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -113,13 +180,17 @@ impl Report {
             operation_count: plan.operation_count,
             round_count: plan.round_count,
             seed: plan.seed,
-            slots: plan.slots,
+            kind: (&plan.kind).into(),
             processor: processor_name(),
             core_count: std::thread::available_parallelism().map_or(1, usize::from),
             has_huge_pages: measured.has_huge_pages,
-            loaded: measured.loaded.clone(),
+            loaded: loaded_reports(&measured.loaded),
+            skipped: measured.skipped.clone(),
             medians: figures.iter().map(median).collect(),
-            targets: judge(figures),
+            targets: match plan.kind {
+                Kind::Words { .. } => judge(figures),
+                Kind::Strings(_) => Vec::new(),
+            },
         }
     }
 
@@ -128,30 +199,23 @@ impl Report {
         serde_json::to_string_pretty(self)
     }
 
-    /// For people: a table for each number of threads, then the targets.
+    /// For people: loads, a table for each number of threads, then the targets.
     pub fn to_table(&self) -> String {
-        let mut text = String::new();
-        let pages = if self.has_huge_pages {
-            "huge"
-        } else {
-            "ordinary"
-        };
-        let _ = writeln!(
-            text,
-            "{} records, leaves of {} slots, {} rounds of {} operations a thread, seed {}\n\
-             {}, {} cores; farleaf and floor on {pages} pages\n\
-             medians in ns an operation of one thread, and in brackets as multiples of farleaf's;\n\
-             multi_get: of {} keys, ns a key; scan: of {} records",
-            self.record_count,
-            self.slots,
-            self.round_count,
-            self.operation_count,
-            self.seed,
-            self.processor,
-            self.core_count,
-            crate::peer::GROUP_SIZE,
-            crate::peer::SCAN_LIMIT,
-        );
+        let mut text = self.heading();
+        let _ = write!(text, "\nloaded in s:");
+        for (place, report) in self.loaded.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            let (name, seconds) = (report.loaded.peer.as_str(), report.loaded.seconds);
+            let _ = write!(
+                text,
+                "{comma} {name} {}",
+                with_ratio(seconds, report.ratio_to_farleaf)
+            );
+        }
+        text.push('\n');
+        for skipped in &self.skipped {
+            let _ = writeln!(text, "skipped: {}: {}", skipped.peer.as_str(), skipped.why);
+        }
         let mut thread_counts: Vec<_> = self.medians.iter().map(thread_count_of).collect();
         thread_counts.sort_unstable();
         thread_counts.dedup();
@@ -159,11 +223,36 @@ impl Report {
             let _ = writeln!(text, "\nthreads: {thread_count}");
             let _ = writeln!(text, "{}", self.table_of(thread_count));
         }
-        text.push('\n');
+        if !self.targets.is_empty() {
+            text.push('\n');
+        }
         for target in &self.targets {
             let _ = writeln!(text, "{target}");
         }
         text
+    }
+
+    fn heading(&self) -> String {
+        let pages = match self.has_huge_pages {
+            Some(true) => "; farleaf and floor on huge pages",
+            Some(false) => "; farleaf and floor on ordinary pages",
+            None => "",
+        };
+        format!(
+            "{} {}, {} rounds of {} operations a thread, seed {}\n\
+             {}, {} cores{pages}\n\
+             medians in ns an operation of one thread, and in brackets as multiples of farleaf's;\n\
+             multi_get: of {} keys, ns a key; scan: of {} records\n",
+            self.record_count,
+            self.kind,
+            self.round_count,
+            self.operation_count,
+            self.seed,
+            self.processor,
+            self.core_count,
+            crate::peer::GROUP_SIZE,
+            crate::peer::SCAN_LIMIT,
+        )
     }
 
     fn table_of(&self, thread_count: usize) -> Table {
@@ -208,12 +297,24 @@ fn thread_count_of(median: &Median) -> usize {
 }
 
 fn cell_text(median: &Median) -> String {
-    let nanoseconds = median.nanoseconds;
-    let precision = usize::from(nanoseconds < 100.0);
-    match median.ratio_to_farleaf {
-        Some(ratio) => format!("{nanoseconds:.precision$} ({ratio:.2})"),
-        None => format!("{nanoseconds:.precision$}"),
+    with_ratio(median.nanoseconds, median.ratio_to_farleaf)
+}
+
+fn with_ratio(number: f64, ratio: Option<f64>) -> String {
+    let precision = usize::from(number < 100.0);
+    match ratio {
+        Some(ratio) => format!("{number:.precision$} ({ratio:.2})"),
+        None => format!("{number:.precision$}"),
     }
+}
+
+fn loaded_reports(loaded: &[Loaded]) -> Vec<LoadedReport> {
+    let farleaf = loaded.iter().find(|it| it.peer == PeerName::Farleaf);
+    let report = |loaded: &Loaded| LoadedReport {
+        loaded: *loaded,
+        ratio_to_farleaf: farleaf.map(|farleaf| loaded.seconds / farleaf.seconds),
+    };
+    loaded.iter().map(report).collect()
 }
 
 /// The median of one subject's work, in nanoseconds.

@@ -5,7 +5,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::peer::{Client, GROUP_SIZE, Peer, PeerError, SCAN_LIMIT, Work};
-use crate::requests::{Requests, value_of};
+use crate::records::{Records, Sink};
+use crate::requests::Requests;
 
 /// Operations between two calls of [`Client::pause`]. A multiple of [`GROUP_SIZE`].
 pub const PAUSE_OPERATION_COUNT: usize = 128;
@@ -15,7 +16,7 @@ pub const PAUSE_OPERATION_COUNT: usize = 128;
 pub struct Task {
     /// The kind of work.
     pub work: Work,
-    /// Which value puts write, see [`value_of`].
+    /// Which value puts write, see [`Records::value`].
     pub version: u64,
 }
 
@@ -29,65 +30,75 @@ pub struct Outcome {
 }
 
 /// What can be measured: a map, or the floor.
-pub trait Subject: Send + Sync {
+pub trait Subject<R: Records>: Send + Sync {
     /// Does one thread's share: warms up, waits at `start` for the other threads, and takes the
     /// time. Waits at `start` once in any case.
     ///
     /// # Errors
     /// The map's own.
-    fn run(&self, task: Task, requests: &Requests, start: &Barrier) -> Result<Outcome, PeerError>;
+    fn run(
+        &self,
+        task: Task,
+        requests: &Requests<R>,
+        start: &Barrier,
+    ) -> Result<Outcome, PeerError>;
 }
 
-impl<P: Peer + Send> Subject for P {
-    fn run(&self, task: Task, requests: &Requests, start: &Barrier) -> Result<Outcome, PeerError> {
+impl<R: Records, P: Peer<R> + Send> Subject<R> for P {
+    fn run(
+        &self,
+        task: Task,
+        requests: &Requests<R>,
+        start: &Barrier,
+    ) -> Result<Outcome, PeerError> {
+        let (warm_up, timed) = requests.keys();
         let warm = self.client(task.work).and_then(|mut client| {
-            perform(&mut client, task, requests.warm_up_keys())?;
+            perform(&mut client, task, requests.records(), &warm_up)?;
             Ok(client)
         });
         start.wait();
         let mut client = warm?;
         let begun = Instant::now();
-        let checksum = black_box(perform(&mut client, task, requests.timed_keys())?);
+        let checksum = perform(&mut client, task, requests.records(), &timed)?;
+        let checksum = black_box(checksum);
         let duration = begun.elapsed();
         Ok(Outcome { duration, checksum })
     }
 }
 
 /// Does a task for each of the keys, and adds up what it finds.
-fn perform(client: &mut impl Client, task: Task, keys: &[u64]) -> Result<u64, PeerError> {
+fn perform<R: Records>(
+    client: &mut impl Client<R>,
+    task: Task,
+    records: &R,
+    keys: &[R::Item<'_>],
+) -> Result<u64, PeerError> {
     let mut checksum = Checksum(0);
-    let mut values = Vec::with_capacity(GROUP_SIZE);
-    let mut records = Vec::with_capacity(SCAN_LIMIT);
+    let mut value = Vec::new();
     for keys in keys.chunks(PAUSE_OPERATION_COUNT) {
         match task.work {
             Work::Get => {
                 for key in keys {
-                    checksum.add_value(client.get(*key)?);
+                    client.get(*key, &mut checksum)?;
                 }
             }
             Work::MultiGet => {
                 for group in keys.chunks(GROUP_SIZE) {
-                    client.multi_get(group, &mut values)?;
-                    for value in &values {
-                        checksum.add_value(*value);
-                    }
+                    client.multi_get(group, &mut checksum)?;
                 }
             }
             Work::Put => {
                 for key in keys {
-                    client.put(*key, value_of(*key, task.version))?;
+                    client.put(*key, records.value(*key, task.version, &mut value))?;
                 }
             }
             Work::Scan => {
                 for key in keys {
-                    client.scan(*key, SCAN_LIMIT, &mut records)?;
-                    for record in &records {
-                        checksum.add_record(*record);
-                    }
+                    client.scan(*key, SCAN_LIMIT, &mut checksum)?;
                 }
             }
         }
-        client.pause();
+        client.pause()?;
     }
     Ok(checksum.0)
 }
@@ -95,14 +106,15 @@ fn perform(client: &mut impl Client, task: Task, keys: &[u64]) -> Result<u64, Pe
 /// A sum of what was found; what was not found counts, too.
 struct Checksum(u64);
 
-impl Checksum {
+impl<R: Records> Sink<R> for Checksum {
     #[inline]
-    fn add_value(&mut self, value: Option<u64>) {
-        self.0 = self.0.wrapping_add(value.unwrap_or(0x5555_5555));
+    fn value(&mut self, value: Option<R::Item<'_>>) {
+        self.0 = self.0.wrapping_add(value.map_or(0x5555_5555, R::digest));
     }
 
     #[inline]
-    fn add_record(&mut self, (key, value): (u64, u64)) {
-        self.0 = self.0.wrapping_add(key ^ value.rotate_left(31));
+    fn record(&mut self, key: R::Item<'_>, value: R::Item<'_>) {
+        let both = R::digest(key) ^ R::digest(value).rotate_left(31);
+        self.0 = self.0.wrapping_add(both);
     }
 }

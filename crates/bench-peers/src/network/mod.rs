@@ -10,7 +10,7 @@ mod redis;
 mod table;
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use rand::rngs::StdRng;
@@ -169,32 +169,4 @@ fn measure(
 fn median(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
-}
-
-/// How a side waits: asks again for a while, then lets the system wake it.
-pub(crate) struct Patience {
-    since: Option<Instant>,
-}
-
-impl Patience {
-    const AWAKE_TIME: Duration = Duration::from_micros(50);
-
-    pub(crate) fn new() -> Self {
-        Self { since: None }
-    }
-
-    /// Something came.
-    pub(crate) fn begin(&mut self) {
-        self.since = None;
-    }
-
-    /// Whether to ask again at once.
-    pub(crate) fn is_awake(&mut self) -> bool {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let is_awake = since.elapsed() < Self::AWAKE_TIME;
-        if is_awake {
-            std::thread::yield_now();
-        }
-        is_awake
-    }
 }

@@ -1,24 +1,23 @@
 //! Redis' side: its server without persistence, and connections that speak its protocol.
 
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
-use super::{Keys, Patience, Request, Server, key_of, value_of};
+use super::{Keys, Request, Server, key_of, value_of};
+use crate::redis::{RedisProcess, receive};
 
 /// Requests that fill the server are sent by so many.
 const FILL_IN_FLIGHT: usize = 1000;
-const START_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The server; it ends with this.
 #[derive(Debug)]
 pub struct RedisServer {
-    child: Child,
     address: SocketAddr,
+    _process: RedisProcess,
 }
 
 impl RedisServer {
@@ -29,22 +28,15 @@ impl RedisServer {
     pub fn start(program: &Path) -> anyhow::Result<Self> {
         // A port that was free a moment ago.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let child = Command::new(program)
-            .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .stdout(Stdio::null())
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        let server = Self { child, address };
-        let start = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            ensure!(
-                start.elapsed() < START_TIME_MAX,
-                "the server does not listen"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(server)
+        let port = address.port().to_string();
+        let process =
+            RedisProcess::start(program, ["--port", &port, "--bind", "127.0.0.1"], || {
+                TcpStream::connect(address).map(drop)
+            })?;
+        Ok(Self {
+            address,
+            _process: process,
+        })
     }
 
     /// Sets all records.
@@ -57,14 +49,6 @@ impl RedisServer {
         connection.run(FILL_IN_FLIGHT, record_count, || {
             key_of(indexes.next().unwrap_or(0))
         })
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        // It has nothing to lose.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -118,10 +102,9 @@ impl Connection {
                 self.ask(next_key());
                 asked_count += 1;
             }
-            self.socket.set_nonblocking(false)?;
             self.socket.write_all(&self.out)?;
             self.out.clear();
-            self.receive()?;
+            receive(&mut self.socket, &mut self.inbox)?;
             answered_count += self.take_answers()?;
         }
         Ok(())
@@ -140,29 +123,6 @@ impl Connection {
         }
         self.out.extend_from_slice(b"\r\n");
         self.asked.push_back(key);
-    }
-
-    /// Waits until something has come.
-    fn receive(&mut self) -> anyhow::Result<()> {
-        self.socket.set_nonblocking(true)?;
-        let mut patience = Patience::new();
-        let mut room = [0; 16 << 10];
-        loop {
-            match self.socket.read(&mut room) {
-                Ok(0) => bail!("the server hung up"),
-                Ok(count) => {
-                    self.inbox.extend_from_slice(&room[..count]);
-                    patience.begin();
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !patience.is_awake() {
-                        self.socket.set_nonblocking(false)?;
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 
     /// Checks the answers that are whole, and returns how many they are.

@@ -1,69 +1,129 @@
-//! LMDB through heed: a memory-mapped B+-tree with transactions, on a RAM disk.
+//! LMDB through heed: a memory-mapped B+-tree with transactions, on a RAM disk; of words and of byte
+//! strings.
 
 use std::ops::Bound;
 use std::path::Path;
 
 use heed::types::Bytes;
 use heed::{
-    Database, Env, EnvFlags, EnvOpenOptions, IntegerComparator, PutFlags, RoTxn, WithoutTls,
+    Comparator, Database, DefaultComparator, Env, EnvFlags, EnvOpenOptions, IntegerComparator,
+    PutFlags, RoTxn, WithoutTls,
 };
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
 
-use super::first_records;
+use super::RAM_DISK;
 use crate::peer::{Client, Peer, PeerError, Work};
-
-/// Where the map's file is: memory, so that no disk is measured.
-const RAM_DISK: &str = "/dev/shm";
+use crate::records::{Records, Sink, StringRecords, WordRecords};
 
 /// Room for a record, generously: pages are copied on write, and old ones reused late.
-const MAP_SIZE_BYTES_PER_RECORD: usize = 128;
+const MAP_SIZE_BYTES_PER_RECORD: usize = 64;
+const MAP_SIZE_FACTOR: usize = 4;
 const MAP_SIZE_UNIT_BYTES: usize = 64 << 20;
 
-type Records = Database<Bytes, Bytes, IntegerComparator>;
+/// Records as LMDB has them.
+pub trait LmdbRecords: Records {
+    /// How keys are compared.
+    type Order: Comparator + Sync + 'static;
 
-/// The environment, as fast as it goes: `MDB_NOSYNC`, `MDB_WRITEMAP`, `MDB_NOMEMINIT`,
+    /// An item's bytes.
+    fn bytes<'a>(item: &'a Self::Item<'_>) -> &'a [u8];
+
+    /// A key or a value, as LMDB lends it.
+    ///
+    /// # Errors
+    /// It has another size than it can have.
+    fn item(bytes: &[u8]) -> Result<Self::Item<'_>, PeerError>;
+}
+
+impl LmdbRecords for WordRecords {
+    type Order = IntegerComparator;
+
+    #[inline]
+    fn bytes(item: &u64) -> &[u8] {
+        item.as_bytes()
+    }
+
+    #[inline]
+    fn item(bytes: &[u8]) -> Result<u64, PeerError> {
+        let word = bytes.try_into().map_err(|_| PeerError::LmdbSize {
+            size_bytes: bytes.len(),
+        })?;
+        Ok(u64::from_ne_bytes(word))
+    }
+}
+
+impl LmdbRecords for StringRecords {
+    type Order = DefaultComparator;
+
+    #[inline]
+    fn bytes<'a>(item: &'a &[u8]) -> &'a [u8] {
+        item
+    }
+
+    #[inline]
+    fn item(bytes: &[u8]) -> Result<&[u8], PeerError> {
+        Ok(bytes)
+    }
+}
+
+type Stored<R> = Database<Bytes, Bytes, <R as LmdbRecords>::Order>;
+
+/// The environment, as fast as it goes: `MDB_NOSYNC`, `MDB_WRITEMAP`, `MDB_NOMEMINIT`, of words
 /// `MDB_INTEGERKEY`, and loaded by `MDB_APPEND`, so that its pages are full.
-pub struct LmdbPeer {
+pub struct LmdbPeer<R: LmdbRecords> {
     env: Env<WithoutTls>,
-    records: Records,
+    stored: Stored<R>,
     /// Removed when everything above is closed.
     _folder: TempDir,
 }
 
-impl LmdbPeer {
-    /// Loads the keys with their first values.
+impl<R: LmdbRecords> LmdbPeer<R> {
+    /// Loads the records with their first values. `size_bytes` is that of them all.
     ///
     /// # Errors
-    /// There is no RAM disk, or LMDB's own.
-    pub fn load(keys: &[u64]) -> Result<Self, PeerError> {
+    /// Keys are longer than LMDB's can be, there is no RAM disk, or LMDB's own.
+    pub fn load(records: &R, size_bytes: usize) -> Result<Self, PeerError> {
         let folder = tempfile::tempdir_in(RAM_DISK).map_err(|source| PeerError::Io {
             what: "cannot make a folder in /dev/shm for LMDB",
             source,
         })?;
-        let env = open(folder.path(), keys.len())?;
+        let env = open(folder.path(), records.count(), size_bytes)?;
         let mut transaction = env.write_txn()?;
-        let records: Records = env
+        let stored: Stored<R> = env
             .database_options()
             .types::<Bytes, Bytes>()
-            .key_comparator::<IntegerComparator>()
+            .key_comparator::<R::Order>()
             .create(&mut transaction)?;
-        for (key, value) in first_records(keys) {
-            let (key, value) = (key.as_bytes(), value.as_bytes());
-            records.put_with_flags(&mut transaction, PutFlags::APPEND, key, value)?;
+        let mut buffer = Vec::new();
+        for rank in 0..records.count() {
+            let key = records.key(rank);
+            let value = records.value(key, 0, &mut buffer);
+            let (key, value) = (R::bytes(&key), R::bytes(&value));
+            if key.len() > env.max_key_size() {
+                return Err(PeerError::Unavailable(format!(
+                    "LMDB's keys have {} bytes at the most",
+                    env.max_key_size()
+                )));
+            }
+            stored.put_with_flags(&mut transaction, PutFlags::APPEND, key, value)?;
         }
         transaction.commit()?;
         Ok(Self {
             env,
-            records,
+            stored,
             _folder: folder,
         })
     }
 }
 
-fn open(folder: &Path, record_count: usize) -> Result<Env<WithoutTls>, PeerError> {
+fn open(
+    folder: &Path,
+    record_count: usize,
+    size_bytes: usize,
+) -> Result<Env<WithoutTls>, PeerError> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    let size_bytes = record_count * MAP_SIZE_BYTES_PER_RECORD + 1;
+    let size_bytes = record_count * MAP_SIZE_BYTES_PER_RECORD + size_bytes * MAP_SIZE_FACTOR + 1;
     // LMDB wants whole pages.
     options.map_size(size_bytes.next_multiple_of(MAP_SIZE_UNIT_BYTES));
     let flags = EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP | EnvFlags::NO_MEM_INIT;
@@ -77,14 +137,14 @@ fn open(folder: &Path, record_count: usize) -> Result<Env<WithoutTls>, PeerError
 }
 
 /// One read transaction for all reads of a round, a write transaction for each put.
-pub struct LmdbClient<'a> {
-    peer: &'a LmdbPeer,
+pub struct LmdbClient<'a, R: LmdbRecords> {
+    peer: &'a LmdbPeer<R>,
     /// Not while writing: it would keep replaced pages from being reused.
     snapshot: Option<RoTxn<'a, WithoutTls>>,
 }
 
-impl Peer for LmdbPeer {
-    type Client<'a> = LmdbClient<'a>;
+impl<R: LmdbRecords> Peer<R> for LmdbPeer<R> {
+    type Client<'a> = LmdbClient<'a, R>;
 
     fn client(&self, work: Work) -> Result<Self::Client<'_>, PeerError> {
         let snapshot = work.is_read().then(|| self.env.read_txn()).transpose()?;
@@ -95,61 +155,51 @@ impl Peer for LmdbPeer {
     }
 }
 
-impl<'a> LmdbClient<'a> {
+impl<'a, R: LmdbRecords> LmdbClient<'a, R> {
     #[inline]
-    fn with_snapshot<R>(
+    fn with_snapshot<T>(
         &self,
-        read: impl FnOnce(&Records, &RoTxn<'a, WithoutTls>) -> Result<R, PeerError>,
-    ) -> Result<R, PeerError> {
+        read: impl FnOnce(&Stored<R>, &RoTxn<'a, WithoutTls>) -> Result<T, PeerError>,
+    ) -> Result<T, PeerError> {
         match &self.snapshot {
-            Some(snapshot) => read(&self.peer.records, snapshot),
-            None => read(&self.peer.records, &self.peer.env.read_txn()?),
+            Some(snapshot) => read(&self.peer.stored, snapshot),
+            None => read(&self.peer.stored, &self.peer.env.read_txn()?),
         }
     }
 }
 
-impl Client for LmdbClient<'_> {
+impl<R: LmdbRecords> Client<R> for LmdbClient<'_, R> {
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
-        self.with_snapshot(|records, snapshot| {
-            let found = records.get(snapshot, key.as_bytes())?;
-            found.map(word).transpose()
+    fn get(&mut self, key: R::Item<'_>, sink: &mut impl Sink<R>) -> Result<(), PeerError> {
+        self.with_snapshot(|stored, snapshot| {
+            let found = stored.get(snapshot, R::bytes(&key))?;
+            sink.value(found.map(R::item).transpose()?);
+            Ok(())
         })
     }
 
     #[inline]
-    fn put(&mut self, key: u64, value: u64) -> Result<(), PeerError> {
+    fn put(&mut self, key: R::Item<'_>, value: R::Item<'_>) -> Result<(), PeerError> {
         let mut transaction = self.peer.env.write_txn()?;
-        let (key, value) = (key.as_bytes(), value.as_bytes());
-        self.peer.records.put(&mut transaction, key, value)?;
+        let (key, value) = (R::bytes(&key), R::bytes(&value));
+        self.peer.stored.put(&mut transaction, key, value)?;
         Ok(transaction.commit()?)
     }
 
     #[inline]
     fn scan(
         &mut self,
-        from: u64,
+        from: R::Item<'_>,
         limit: usize,
-        found: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<R>,
     ) -> Result<(), PeerError> {
-        found.clear();
-        let from = (Bound::Included(from.as_bytes()), Bound::Unbounded);
-        self.with_snapshot(|records, snapshot| {
-            let range = records.range(snapshot, &from)?;
-            for record in range.take(limit) {
+        let from = (Bound::Included(R::bytes(&from)), Bound::Unbounded);
+        self.with_snapshot(|stored, snapshot| {
+            for record in stored.range(snapshot, &from)?.take(limit) {
                 let (key, value) = record?;
-                found.push((word(key)?, word(value)?));
+                sink.record(R::item(key)?, R::item(value)?);
             }
             Ok(())
         })
     }
-}
-
-/// A key or a value, as LMDB lends it.
-#[inline]
-fn word(bytes: &[u8]) -> Result<u64, PeerError> {
-    let word = bytes.try_into().map_err(|_| PeerError::LmdbSize {
-        size_bytes: bytes.len(),
-    })?;
-    Ok(u64::from_ne_bytes(word))
 }

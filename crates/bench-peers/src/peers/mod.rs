@@ -1,10 +1,7 @@
-//! The maps, a file each.
+//! The maps, a file each: of words, of byte strings, or of both.
 
-mod btree_map;
-mod congee_tree;
-mod farleaf_table;
-mod masstree_tree;
-mod skip_list;
+pub mod strings;
+pub mod words;
 
 #[expect(
     unsafe_code,
@@ -12,19 +9,22 @@ mod skip_list;
 )]
 mod lmdb;
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
+use farleaf::PageOptions;
 use serde::Serialize;
 
-pub use btree_map::BTreeMapPeer;
-pub use congee_tree::CongeePeer;
-pub use farleaf_table::FarleafPeer;
 pub use lmdb::LmdbPeer;
-pub use masstree_tree::MasstreePeer;
-pub use skip_list::SkipListPeer;
 
-use crate::peer::PeerError;
-use crate::requests::first_value;
+use crate::peer::{PeerError, Work};
+use crate::records::{Records, StringRecords, WordRecords};
 use crate::subject::Subject;
+use strings::{FarleafStringPeer, MasstreeStringPeer, RedbPeer, RedisPeer};
+use words::{BTreeMapPeer, CongeePeer, FarleafPeer, MasstreePeer, SkipListPeer};
+
+/// Where files of maps are: memory, so that no disk is measured.
+const RAM_DISK: &str = "/dev/shm";
 
 /// A map, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -42,9 +42,45 @@ pub enum PeerName {
     Masstree,
     /// LMDB through heed, on a RAM disk.
     Lmdb,
+    /// redb, on a RAM disk.
+    Redb,
+    /// Redis over a Unix socket.
+    Redis,
+}
+
+/// What maps of byte strings are made with.
+#[derive(Clone, Debug)]
+pub struct StringOptions {
+    /// Size of keys, in bytes: 24 to 4,096.
+    pub key_size_bytes: usize,
+    /// Size of values, in bytes.
+    pub value_size_bytes: usize,
+    /// Farleaf's pages.
+    pub pages: PageOptions,
+    /// The Redis server's program.
+    pub redis: PathBuf,
 }
 
 impl PeerName {
+    /// Those that hold words.
+    pub const OF_WORDS: [Self; 6] = [
+        Self::Farleaf,
+        Self::BtreeMap,
+        Self::SkipList,
+        Self::Congee,
+        Self::Masstree,
+        Self::Lmdb,
+    ];
+
+    /// Those that hold byte strings.
+    pub const OF_STRINGS: [Self; 5] = [
+        Self::Farleaf,
+        Self::Masstree,
+        Self::Lmdb,
+        Self::Redb,
+        Self::Redis,
+    ];
+
     /// As on the command line and in the table.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,25 +90,61 @@ impl PeerName {
             Self::Congee => "congee",
             Self::Masstree => "masstree",
             Self::Lmdb => "lmdb",
+            Self::Redb => "redb",
+            Self::Redis => "redis",
         }
     }
 
-    /// The map, loaded with `keys`, which ascend, each with its first value.
+    /// Whether the map can do such work at all.
+    pub fn does(self, work: Work) -> bool {
+        self != Self::Redis || work != Work::Scan
+    }
+
+    /// The map, loaded with words, each with its first value.
     ///
     /// # Errors
-    /// The map's own.
-    pub fn load(self, keys: &[u64], slots: u64) -> Result<Box<dyn Subject>, PeerError> {
+    /// The map's own, or it is none of words.
+    pub fn load_words(
+        self,
+        records: &WordRecords,
+        slots: u64,
+    ) -> Result<Box<dyn Subject<WordRecords>>, PeerError> {
         Ok(match self {
-            Self::Farleaf => Box::new(FarleafPeer::load(keys, slots)?),
-            Self::BtreeMap => Box::new(BTreeMapPeer::load(keys)),
-            Self::SkipList => Box::new(SkipListPeer::load(keys)),
-            Self::Congee => Box::new(CongeePeer::load(keys)?),
-            Self::Masstree => Box::new(MasstreePeer::load(keys)),
-            Self::Lmdb => Box::new(LmdbPeer::load(keys)?),
+            Self::Farleaf => Box::new(FarleafPeer::load(records, slots)?),
+            Self::BtreeMap => Box::new(BTreeMapPeer::load(records)),
+            Self::SkipList => Box::new(SkipListPeer::load(records)),
+            Self::Congee => Box::new(CongeePeer::load(records)?),
+            Self::Masstree => Box::new(MasstreePeer::load(records)),
+            Self::Lmdb => {
+                let size_bytes = records.count() * 2 * size_of::<u64>();
+                Box::new(LmdbPeer::load(records, size_bytes)?)
+            }
+            Self::Redb | Self::Redis => return Err(self.is_not_of("words")),
         })
     }
-}
 
-fn first_records(keys: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    keys.iter().map(|key| (*key, first_value(*key)))
+    /// The map, loaded with byte strings, each with its first value.
+    ///
+    /// # Errors
+    /// The map's own, or it is none of byte strings.
+    pub fn load_strings(
+        self,
+        records: &StringRecords,
+        options: &StringOptions,
+    ) -> Result<Box<dyn Subject<StringRecords>>, PeerError> {
+        Ok(match self {
+            Self::Farleaf => Box::new(FarleafStringPeer::load(records, options.pages)?),
+            Self::Masstree => Box::new(MasstreeStringPeer::load(records)?),
+            Self::Lmdb => Box::new(LmdbPeer::load(records, records.size_bytes())?),
+            Self::Redb => Box::new(RedbPeer::load(records)?),
+            Self::Redis => Box::new(RedisPeer::load(records, &options.redis)?),
+            Self::BtreeMap | Self::SkipList | Self::Congee => {
+                return Err(self.is_not_of("byte strings"));
+            }
+        })
+    }
+
+    fn is_not_of(self, records: &str) -> PeerError {
+        PeerError::Unavailable(format!("{} is not compared over {records}", self.as_str()))
+    }
 }

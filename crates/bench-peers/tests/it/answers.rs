@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use farleaf_bench_peers::peer::{Client, Peer, Work};
-use farleaf_bench_peers::peers::{
-    BTreeMapPeer, CongeePeer, FarleafPeer, LmdbPeer, MasstreePeer, SkipListPeer,
+use farleaf_bench_peers::peers::LmdbPeer;
+use farleaf_bench_peers::peers::words::{
+    BTreeMapPeer, CongeePeer, FarleafPeer, MasstreePeer, SkipListPeer,
 };
-use farleaf_bench_peers::requests::first_value;
+use farleaf_bench_peers::records::{Sink, WordRecords};
 
 /// Both ends of the key domain, and 998 keys between.
 fn keys() -> Vec<u64> {
@@ -16,46 +17,69 @@ fn keys() -> Vec<u64> {
     keys
 }
 
-fn check(peer: &impl Peer) {
+fn records() -> WordRecords {
+    WordRecords::new(keys())
+}
+
+/// What reads found.
+#[derive(Default)]
+struct Found {
+    values: Vec<Option<u64>>,
+    records: Vec<(u64, u64)>,
+}
+
+impl Sink<WordRecords> for Found {
+    fn value(&mut self, value: Option<u64>) {
+        self.values.push(value);
+    }
+
+    fn record(&mut self, key: u64, value: u64) {
+        self.records.push((key, value));
+    }
+}
+
+fn check(peer: &impl Peer<WordRecords>) {
     let keys = keys();
-    let mut model: BTreeMap<u64, u64> = keys.iter().map(|key| (*key, first_value(*key))).collect();
+    let mut model: BTreeMap<u64, u64> = records().first().collect();
     check_reads(peer, &model, &keys);
     let mut writer = peer.client(Work::Put).expect("a client");
     for (position, key) in keys.iter().enumerate().step_by(3) {
         let value = u64::MAX - position as u64;
         writer.put(*key, value).expect("put");
         model.insert(*key, value);
-        writer.pause();
+        writer.pause().expect("a pause");
     }
     // A key that was not there.
     writer.put(1, 17).expect("put");
     model.insert(1, 17);
-    assert_eq!(writer.get(1).expect("get"), Some(17));
+    let mut found = Found::default();
+    writer.get(1, &mut found).expect("get");
+    assert_eq!(found.values, [Some(17)]);
     drop(writer);
     check_reads(peer, &model, &keys);
 }
 
-fn check_reads(peer: &impl Peer, model: &BTreeMap<u64, u64>, keys: &[u64]) {
+fn check_reads(peer: &impl Peer<WordRecords>, model: &BTreeMap<u64, u64>, keys: &[u64]) {
     let mut reader = peer.client(Work::Get).expect("a client");
     let near = |key: &u64| [key.wrapping_sub(1), *key, key.wrapping_add(1)];
     let asked: Vec<u64> = keys.iter().flat_map(near).collect();
+    let expected: Vec<_> = asked.iter().map(|key| model.get(key).copied()).collect();
+    let (mut one_by_one, mut in_groups) = (Found::default(), Found::default());
     for key in &asked {
-        let found = reader.get(*key).expect("get");
-        assert_eq!(found, model.get(key).copied(), "{key}");
+        reader.get(*key, &mut one_by_one).expect("get");
     }
-    let mut values = vec![Some(0)];
     for group in asked.chunks(16) {
-        reader.multi_get(group, &mut values).expect("multi_get");
-        let expected: Vec<_> = group.iter().map(|key| model.get(key).copied()).collect();
-        assert_eq!(values, expected);
+        reader.multi_get(group, &mut in_groups).expect("multi_get");
     }
-    let mut records = vec![(0, 0)];
+    assert_eq!(one_by_one.values, expected);
+    assert_eq!(in_groups.values, expected);
     for from in &asked {
         for limit in [1, 7, 100] {
-            reader.scan(*from, limit, &mut records).expect("scan");
+            let mut found = Found::default();
+            reader.scan(*from, limit, &mut found).expect("scan");
             let expected = model.range(from..).take(limit);
             let expected: Vec<_> = expected.map(|(key, value)| (*key, *value)).collect();
-            assert_eq!(records, expected, "from {from}, limit {limit}");
+            assert_eq!(found.records, expected, "from {from}, limit {limit}");
         }
     }
 }
@@ -65,36 +89,36 @@ fn check_reads(peer: &impl Peer, model: &BTreeMap<u64, u64>, keys: &[u64]) {
 #[test]
 fn farleaf_answers_as_a_btree_map_does() {
     for slots in [8, 12, 16] {
-        check(&FarleafPeer::load(&keys(), slots).expect("loaded"));
+        check(&FarleafPeer::load(&records(), slots).expect("loaded"));
     }
 }
 
 /// Promise: the same for the map behind a lock.
 #[test]
 fn the_locked_map_answers_as_a_btree_map_does() {
-    check(&BTreeMapPeer::load(&keys()));
+    check(&BTreeMapPeer::load(&records()));
 }
 
 /// Promise: the same for crossbeam-skiplist.
 #[test]
 fn the_skip_list_answers_as_a_btree_map_does() {
-    check(&SkipListPeer::load(&keys()));
+    check(&SkipListPeer::load(&records()));
 }
 
 /// Promise: the same for congee.
 #[test]
 fn congee_answers_as_a_btree_map_does() {
-    check(&CongeePeer::load(&keys()).expect("loaded"));
+    check(&CongeePeer::load(&records()).expect("loaded"));
 }
 
 /// Promise: the same for masstree.
 #[test]
 fn masstree_answers_as_a_btree_map_does() {
-    check(&MasstreePeer::load(&keys()));
+    check(&MasstreePeer::load(&records()));
 }
 
 /// Promise: the same for LMDB.
 #[test]
 fn lmdb_answers_as_a_btree_map_does() {
-    check(&LmdbPeer::load(&keys()).expect("loaded"));
+    check(&LmdbPeer::load(&records(), 16_000).expect("loaded"));
 }

@@ -1,10 +1,12 @@
 //! A small comparison, whole.
 
-use clap::ValueEnum;
-use farleaf_bench_peers::comparison::{Plan, compare};
+use farleaf::PageOptions;
+use farleaf_bench_peers::comparison::{Kind, Plan, compare};
 use farleaf_bench_peers::peer::Work;
-use farleaf_bench_peers::peers::PeerName;
+use farleaf_bench_peers::peers::{PeerName, StringOptions};
 use farleaf_bench_peers::report::Report;
+
+use crate::redis;
 
 /// Promise: with one thread and two, all maps find the same (a comparison ends with an error
 /// otherwise), everything is measured in every round, every target is judged, and the JSON says so.
@@ -16,12 +18,12 @@ fn a_small_comparison_measures_everything() {
         round_count: 3,
         thread_counts: vec![1, 2],
         works: Work::ALL.to_vec(),
-        peers: PeerName::value_variants().to_vec(),
+        peers: PeerName::OF_WORDS.to_vec(),
         seed: 7,
-        slots: 8,
+        kind: Kind::Words { slots: 8 },
     };
     let measured = compare(&plan, |_| {}).expect("all maps agree");
-    let figure_count = 2 * (PeerName::value_variants().len() * 4 + 3);
+    let figure_count = 2 * (PeerName::OF_WORDS.len() * 4 + 3);
     assert_eq!(measured.figures.len(), figure_count);
     for figure in &measured.figures {
         assert_eq!(figure.nanoseconds_by_round.len(), 3, "{figure:?}");
@@ -42,4 +44,80 @@ fn a_small_comparison_measures_everything() {
     ] {
         assert!(table.contains(name), "{name}:\n{table}");
     }
+}
+
+fn of_strings(redis: std::path::PathBuf) -> Plan {
+    Plan {
+        record_count: 1000,
+        operation_count: 2000,
+        round_count: 2,
+        thread_counts: vec![1, 2],
+        works: Work::ALL.to_vec(),
+        peers: PeerName::OF_STRINGS.to_vec(),
+        seed: 7,
+        kind: Kind::Strings(StringOptions {
+            key_size_bytes: 24,
+            value_size_bytes: 100,
+            pages: PageOptions::default(),
+            redis,
+        }),
+    }
+}
+
+/// Promise: so do all maps of byte strings, but for Redis' scans, which it has not; the report says
+/// what keys and values were, and has no targets.
+#[test]
+fn a_small_comparison_of_strings_measures_everything() {
+    let Some(redis) = redis() else { return };
+    let plan = of_strings(redis);
+    let measured = compare(&plan, |_| {}).expect("all maps agree");
+    assert_eq!(
+        measured.figures.len(),
+        2 * (PeerName::OF_STRINGS.len() * 4 - 1)
+    );
+    let report = Report::new(&plan, &measured);
+    let json: serde_json::Value =
+        serde_json::from_str(&report.to_json().expect("JSON")).expect("JSON");
+    assert_eq!(json["kind"], "bytes");
+    assert_eq!(json["key_size_bytes"], 24);
+    assert_eq!(json["value_size_bytes"], 100);
+    assert_eq!(json["targets"].as_array().map(Vec::len), Some(0));
+    let loaded = json["loaded"].as_array().expect("loads");
+    assert!(
+        loaded.iter().all(|it| it["ratio_to_farleaf"].is_f64()),
+        "{json}"
+    );
+    assert!(report.to_table().contains("redis"), "{}", report.to_table());
+}
+
+/// Promise: a map that this host has not, or that holds no such records, is skipped, which is told
+/// with why, and the others are compared.
+#[test]
+fn a_missing_map_is_told() {
+    let plan = Plan {
+        peers: vec![PeerName::Farleaf, PeerName::Lmdb, PeerName::Redis],
+        works: vec![Work::Get],
+        kind: Kind::Strings(StringOptions {
+            key_size_bytes: 600,
+            value_size_bytes: 100,
+            pages: PageOptions::default(),
+            redis: "no-such-server".into(),
+        }),
+        ..of_strings("no-such-server".into())
+    };
+    let mut steps = Vec::new();
+    let measured = compare(&plan, |step| steps.push(step.to_owned())).expect("a comparison");
+    assert_eq!((measured.figures.len(), measured.skipped.len()), (2, 2));
+    let report = Report::new(&plan, &measured);
+    let table = report.to_table();
+    for told in [
+        "skipped: redis: cannot start no-such-server",
+        "skipped: lmdb: LMDB's keys have 511 bytes at the most",
+    ] {
+        assert!(steps.iter().any(|step| step.contains(told)), "{steps:?}");
+        assert!(table.contains(told), "{table}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&report.to_json().expect("JSON")).expect("JSON");
+    assert_eq!(json["skipped"][1]["peer"], "redis");
 }

@@ -120,6 +120,7 @@ const BENCH: &[Case] = &[
     case(&["bench", "--kind", "bytes", "--keys", "cut.tsv.gz"], 1, &["cannot read key file cut.tsv.gz"]),
     case(&["bench", "--kind", "bytes", "--keys", "good.tsv", "--records", "9"], 1, &["good.tsv has 2 distinct keys", "fewer --records"]),
     case(&["bench", "--kind", "bytes", "--keys", "good.tsv", "--records", "2", "--workload", "D"], 1, &["2 to load and", "fewer --operations"]),
+    case(&["bench", "--kind", "bytes", "--records", "9", "--inline-value", "5000"], 1, &["inline value size is 5000 bytes", "up to 544 bytes"]),
     case(&["bench", "--kind", "words", "--keys", "good.tsv", "--records", "1"], 1, &["good.tsv:1: expected a decimal key"]),
 ];
 

@@ -2,6 +2,7 @@
 
 mod at_once;
 mod budget;
+mod byte_keys;
 mod byte_stats;
 mod bytes;
 mod bytes_text;

@@ -3,8 +3,8 @@
 
 use farleaf::{EmbeddedFabric, Pool, PoolOptions, Session, Table, TableOptions};
 
-use super::first_records;
-use crate::peer::{Client, Peer, PeerError, Work};
+use crate::peer::{Client, GROUP_SIZE, Peer, PeerError, SCAN_LIMIT, Work};
+use crate::records::{Records, Sink, WordRecords};
 
 const TABLE_NAME: &str = "peers";
 
@@ -23,10 +23,10 @@ impl FarleafPeer {
     ///
     /// # Errors
     /// Farleaf's own.
-    pub fn load(keys: &[u64], slots: u64) -> Result<Self, PeerError> {
+    pub fn load(records: &WordRecords, slots: u64) -> Result<Self, PeerError> {
         let pool = Pool::embedded(&PoolOptions {
             fabric: EmbeddedFabric::Shm { name: None },
-            size_bytes: keys.len() as u64 * POOL_SIZE_BYTES_PER_RECORD + POOL_SIZE_BYTES_MIN,
+            size_bytes: records.count() as u64 * POOL_SIZE_BYTES_PER_RECORD + POOL_SIZE_BYTES_MIN,
             ..PoolOptions::default()
         })?;
         let session = pool.session()?;
@@ -35,7 +35,7 @@ impl FarleafPeer {
             ..TableOptions::default()
         };
         let table = session.create_table(TABLE_NAME, &options)?;
-        table.bulk_load(first_records(keys), |_| {})?;
+        table.bulk_load(records.first(), |_| {})?;
         drop(table);
         session.close()?;
         Ok(Self { pool })
@@ -46,30 +46,41 @@ impl FarleafPeer {
 #[derive(Debug)]
 pub struct FarleafClient {
     table: Table,
+    values: Vec<Option<u64>>,
+    records: Vec<(u64, u64)>,
     _session: Session,
 }
 
-impl Peer for FarleafPeer {
+impl Peer<WordRecords> for FarleafPeer {
     type Client<'a> = FarleafClient;
 
     fn client(&self, _work: Work) -> Result<Self::Client<'_>, PeerError> {
         let session = self.pool.session()?;
         Ok(FarleafClient {
             table: session.open_table(TABLE_NAME)?,
+            values: Vec::with_capacity(GROUP_SIZE),
+            records: Vec::with_capacity(SCAN_LIMIT),
             _session: session,
         })
     }
 }
 
-impl Client for FarleafClient {
+impl Client<WordRecords> for FarleafClient {
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
-        Ok(self.table.get(key)?)
+    fn get(&mut self, key: u64, sink: &mut impl Sink<WordRecords>) -> Result<(), PeerError> {
+        sink.value(self.table.get(key)?);
+        Ok(())
     }
 
     #[inline]
-    fn multi_get(&mut self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), PeerError> {
-        Ok(self.table.multi_get_into(keys, values)?)
+    fn multi_get(
+        &mut self,
+        keys: &[u64],
+        sink: &mut impl Sink<WordRecords>,
+    ) -> Result<(), PeerError> {
+        self.table.multi_get_into(keys, &mut self.values)?;
+        self.values.iter().for_each(|value| sink.value(*value));
+        Ok(())
     }
 
     #[inline]
@@ -83,8 +94,12 @@ impl Client for FarleafClient {
         &mut self,
         from: u64,
         limit: usize,
-        records: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<WordRecords>,
     ) -> Result<(), PeerError> {
-        Ok(self.table.scan_into(from, limit, records)?)
+        self.table.scan_into(from, limit, &mut self.records)?;
+        for (key, value) in &self.records {
+            sink.record(*key, *value);
+        }
+        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use masstree::{MassTree, RangeBound};
 use seize::{Guard, LocalGuard};
 
-use super::first_records;
 use crate::peer::{Client, Peer, PeerError, Work};
+use crate::records::{Sink, WordRecords};
 
 /// The tree. Keys are big-endian, so that bytes order as numbers do; values are stored inline.
 /// Loaded in ascending order.
@@ -12,11 +12,11 @@ pub struct MasstreePeer(MassTree<u64>);
 
 impl MasstreePeer {
     /// Loads the keys with their first values.
-    pub fn load(keys: &[u64]) -> Self {
+    pub fn load(records: &WordRecords) -> Self {
         let tree = MassTree::new();
         {
             let mut guard = tree.guard();
-            for (key, value) in first_records(keys) {
+            for (key, value) in records.first() {
                 tree.insert_with_guard(&key.to_be_bytes(), value, &guard);
                 guard.refresh();
             }
@@ -31,7 +31,7 @@ pub struct MasstreeClient<'a> {
     guard: LocalGuard<'a>,
 }
 
-impl Peer for MasstreePeer {
+impl Peer<WordRecords> for MasstreePeer {
     type Client<'a> = MasstreeClient<'a>;
 
     fn client(&self, _work: Work) -> Result<Self::Client<'_>, PeerError> {
@@ -42,10 +42,11 @@ impl Peer for MasstreePeer {
     }
 }
 
-impl Client for MasstreeClient<'_> {
+impl Client<WordRecords> for MasstreeClient<'_> {
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
-        Ok(self.tree.get_with_guard(&key.to_be_bytes(), &self.guard))
+    fn get(&mut self, key: u64, sink: &mut impl Sink<WordRecords>) -> Result<(), PeerError> {
+        sink.value(self.tree.get_with_guard(&key.to_be_bytes(), &self.guard));
+        Ok(())
     }
 
     #[inline]
@@ -60,18 +61,19 @@ impl Client for MasstreeClient<'_> {
         &mut self,
         from: u64,
         limit: usize,
-        records: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<WordRecords>,
     ) -> Result<(), PeerError> {
-        records.clear();
         if limit == 0 {
             return Ok(());
         }
         let from = from.to_be_bytes();
+        let mut count = 0;
         let visit = |key: &[u8], value: u64| {
             let mut word = [0; 8];
             word.copy_from_slice(key);
-            records.push((u64::from_be_bytes(word), value));
-            records.len() < limit
+            sink.record(u64::from_be_bytes(word), value);
+            count += 1;
+            count < limit
         };
         let (first, last) = (RangeBound::Included(&from), RangeBound::Unbounded);
         self.tree
@@ -80,7 +82,8 @@ impl Client for MasstreeClient<'_> {
     }
 
     #[inline]
-    fn pause(&mut self) {
+    fn pause(&mut self) -> Result<(), PeerError> {
         self.guard.refresh();
+        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use congee::U64Congee;
 use crossbeam_epoch::Guard;
 
-use super::first_records;
 use crate::peer::{Client, Peer, PeerError, Work};
+use crate::records::{Sink, WordRecords};
 
 /// The tree. Loaded in ascending order.
 pub struct CongeePeer(U64Congee<usize>);
@@ -14,10 +14,10 @@ impl CongeePeer {
     ///
     /// # Errors
     /// There is no memory left.
-    pub fn load(keys: &[u64]) -> Result<Self, PeerError> {
+    pub fn load(records: &WordRecords) -> Result<Self, PeerError> {
         let tree = U64Congee::new();
         let mut guard = crossbeam_epoch::pin();
-        for (key, value) in first_records(keys) {
+        for (key, value) in records.first() {
             let inserted = tree.insert(key, value as usize, &guard);
             inserted.map_err(|_| PeerError::Congee)?;
             guard.repin();
@@ -33,7 +33,7 @@ pub struct CongeeClient<'a> {
     found: Vec<([u8; 8], usize)>,
 }
 
-impl Peer for CongeePeer {
+impl Peer<WordRecords> for CongeePeer {
     type Client<'a> = CongeeClient<'a>;
 
     fn client(&self, _work: Work) -> Result<Self::Client<'_>, PeerError> {
@@ -47,21 +47,18 @@ impl Peer for CongeePeer {
 
 impl CongeeClient<'_> {
     /// A scan of congee's ends before its upper bound, so the largest key of all needs a get.
-    fn add_largest(&self, limit: usize, records: &mut Vec<(u64, u64)>) {
-        let has_it = records.last().is_some_and(|(key, _)| *key == u64::MAX);
-        if records.len() >= limit || has_it {
-            return;
-        }
+    fn add_largest(&self, sink: &mut impl Sink<WordRecords>) {
         if let Some(value) = self.tree.get(u64::MAX, &self.guard) {
-            records.push((u64::MAX, value as u64));
+            sink.record(u64::MAX, value as u64);
         }
     }
 }
 
-impl Client for CongeeClient<'_> {
+impl Client<WordRecords> for CongeeClient<'_> {
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
-        Ok(self.tree.get(key, &self.guard).map(|value| value as u64))
+    fn get(&mut self, key: u64, sink: &mut impl Sink<WordRecords>) -> Result<(), PeerError> {
+        sink.value(self.tree.get(key, &self.guard).map(|value| value as u64));
+        Ok(())
     }
 
     #[inline]
@@ -75,21 +72,26 @@ impl Client for CongeeClient<'_> {
         &mut self,
         from: u64,
         limit: usize,
-        records: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<WordRecords>,
     ) -> Result<(), PeerError> {
         self.found.resize(limit, ([0; 8], 0));
         let count = self
             .tree
             .range(from, u64::MAX, &mut self.found, &self.guard);
-        records.clear();
-        let found = self.found[..count].iter();
-        records.extend(found.map(|(key, value)| (u64::from_be_bytes(*key), *value as u64)));
-        self.add_largest(limit, records);
+        let found = &self.found[..count];
+        for (key, value) in found {
+            sink.record(u64::from_be_bytes(*key), *value as u64);
+        }
+        let has_largest = found.last().is_some_and(|(key, _)| *key == [0xFF; 8]);
+        if count < limit && !has_largest {
+            self.add_largest(sink);
+        }
         Ok(())
     }
 
     #[inline]
-    fn pause(&mut self) {
+    fn pause(&mut self) -> Result<(), PeerError> {
         self.guard.repin();
+        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use crossbeam_epoch::Guard;
 use crossbeam_skiplist::SkipMap;
 
-use super::first_records;
 use crate::peer::{Client, Peer, PeerError, Work};
+use crate::records::{Sink, WordRecords};
 
 /// The map. Loaded in ascending order, so that neighbours lie near each other.
 #[derive(Debug)]
@@ -12,8 +12,8 @@ pub struct SkipListPeer(SkipMap<u64, u64>);
 
 impl SkipListPeer {
     /// Loads the keys with their first values.
-    pub fn load(keys: &[u64]) -> Self {
-        Self(first_records(keys).collect())
+    pub fn load(records: &WordRecords) -> Self {
+        Self(records.first().collect())
     }
 }
 
@@ -24,7 +24,7 @@ pub struct SkipListClient<'a> {
     guard: Guard,
 }
 
-impl Peer for SkipListPeer {
+impl Peer<WordRecords> for SkipListPeer {
     type Client<'a> = SkipListClient<'a>;
 
     fn client(&self, _work: Work) -> Result<Self::Client<'_>, PeerError> {
@@ -35,10 +35,11 @@ impl Peer for SkipListPeer {
     }
 }
 
-impl Client for SkipListClient<'_> {
+impl Client<WordRecords> for SkipListClient<'_> {
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
-        Ok(self.map.get(&key).map(|entry| *entry.value()))
+    fn get(&mut self, key: u64, sink: &mut impl Sink<WordRecords>) -> Result<(), PeerError> {
+        sink.value(self.map.get(&key).map(|entry| *entry.value()));
+        Ok(())
     }
 
     #[inline]
@@ -52,16 +53,16 @@ impl Client for SkipListClient<'_> {
         &mut self,
         from: u64,
         limit: usize,
-        records: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<WordRecords>,
     ) -> Result<(), PeerError> {
-        records.clear();
         let found = self.map.range(from..).take(limit);
-        records.extend(found.map(|entry| (*entry.key(), *entry.value())));
+        found.for_each(|entry| sink.record(*entry.key(), *entry.value()));
         Ok(())
     }
 
     #[inline]
-    fn pause(&mut self) {
+    fn pause(&mut self) -> Result<(), PeerError> {
         self.guard.repin();
+        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use super::first_records;
 use crate::peer::{Client, Peer, PeerError, Work};
+use crate::records::{Sink, WordRecords};
 
 /// The map. Built from the sorted records, so its nodes are full.
 #[derive(Debug)]
@@ -12,12 +12,12 @@ pub struct BTreeMapPeer(RwLock<BTreeMap<u64, u64>>);
 
 impl BTreeMapPeer {
     /// Loads the keys with their first values.
-    pub fn load(keys: &[u64]) -> Self {
-        Self(RwLock::new(first_records(keys).collect()))
+    pub fn load(records: &WordRecords) -> Self {
+        Self(RwLock::new(records.first().collect()))
     }
 }
 
-impl Peer for BTreeMapPeer {
+impl Peer<WordRecords> for BTreeMapPeer {
     type Client<'a> = &'a BTreeMapPeer;
 
     fn client(&self, _work: Work) -> Result<Self::Client<'_>, PeerError> {
@@ -25,19 +25,25 @@ impl Peer for BTreeMapPeer {
     }
 }
 
-impl Client for &BTreeMapPeer {
+impl Client<WordRecords> for &BTreeMapPeer {
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u64>, PeerError> {
+    fn get(&mut self, key: u64, sink: &mut impl Sink<WordRecords>) -> Result<(), PeerError> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(map.get(&key).copied())
+        sink.value(map.get(&key).copied());
+        Ok(())
     }
 
     /// The lock is taken once.
     #[inline]
-    fn multi_get(&mut self, keys: &[u64], values: &mut Vec<Option<u64>>) -> Result<(), PeerError> {
+    fn multi_get(
+        &mut self,
+        keys: &[u64],
+        sink: &mut impl Sink<WordRecords>,
+    ) -> Result<(), PeerError> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        values.clear();
-        values.extend(keys.iter().map(|key| map.get(key).copied()));
+        for key in keys {
+            sink.value(map.get(key).copied());
+        }
         Ok(())
     }
 
@@ -53,12 +59,11 @@ impl Client for &BTreeMapPeer {
         &mut self,
         from: u64,
         limit: usize,
-        records: &mut Vec<(u64, u64)>,
+        sink: &mut impl Sink<WordRecords>,
     ) -> Result<(), PeerError> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        records.clear();
         let found = map.range(from..).take(limit);
-        records.extend(found.map(|(key, value)| (*key, *value)));
+        found.for_each(|(key, value)| sink.record(*key, *value));
         Ok(())
     }
 }

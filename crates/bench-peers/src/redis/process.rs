@@ -1,0 +1,61 @@
+//! A Redis server with nothing but memory, for as long as it is needed.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The server; it ends with this.
+#[derive(Debug)]
+pub struct RedisProcess(Child);
+
+impl RedisProcess {
+    /// Starts the program without persistence, with these options besides, and waits until it
+    /// lets itself be connected to.
+    ///
+    /// # Errors
+    /// There is no such program, or it does not come up.
+    pub fn start<A: AsRef<OsStr>>(
+        program: &Path,
+        options: impl IntoIterator<Item = A>,
+        mut connect: impl FnMut() -> io::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let child = Command::new(program)
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| {
+                format!(
+                    "cannot start {}; --redis names the program",
+                    program.display()
+                )
+            })?;
+        let mut server = Self(child);
+        let started = Instant::now();
+        while connect().is_err() {
+            ensure!(
+                started.elapsed() < START_TIME_MAX && server.0.try_wait()?.is_none(),
+                "{} does not listen",
+                program.display()
+            );
+            sleep(LOOK_INTERVAL);
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for RedisProcess {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

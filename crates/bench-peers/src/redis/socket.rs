@@ -1,0 +1,54 @@
+//! Waiting for bytes: asking again for a while, then letting the system wake the thread.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+const AWAKE_TIME: Duration = Duration::from_micros(50);
+const ROOM_SIZE_BYTES: usize = 16 << 10;
+
+/// A connection that can be asked without waiting.
+pub(crate) trait Socket: Read + Write {
+    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+        Self::set_nonblocking(self, is_nonblocking)
+    }
+}
+
+impl Socket for UnixStream {
+    fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+        Self::set_nonblocking(self, is_nonblocking)
+    }
+}
+
+/// Waits until something has come, and appends it.
+///
+/// # Errors
+/// The connection failed, or the other side hung up.
+pub(crate) fn receive(socket: &mut impl Socket, inbox: &mut Vec<u8>) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    let mut since = None;
+    let mut room = [0; ROOM_SIZE_BYTES];
+    loop {
+        match socket.read(&mut room) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                inbox.extend_from_slice(&room[..count]);
+                return socket.set_nonblocking(false);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let since = *since.get_or_insert_with(Instant::now);
+                if since.elapsed() < AWAKE_TIME {
+                    std::thread::yield_now();
+                } else {
+                    socket.set_nonblocking(false)?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

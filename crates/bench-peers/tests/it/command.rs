@@ -1,0 +1,56 @@
+//! The command says what is wrong with its options.
+
+use std::process::Command;
+
+/// Promise: options and maps of the other kind, and sizes that cannot be, are refused before
+/// anything is loaded, with what may be.
+#[test]
+fn bad_options_are_refused() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["--kind", "strings"], &["'strings'", "words, bytes"]),
+        (
+            &["--key-size", "24"],
+            &["--key-size is for --kind bytes", "leave it out"],
+        ),
+        (
+            &["--value-size", "100"],
+            &["--value-size is for --kind bytes"],
+        ),
+        (&["--redis", "r"], &["--redis is for --kind bytes"]),
+        (
+            &["--kind", "bytes", "--slots", "8"],
+            &["--slots is for --kind words"],
+        ),
+        (
+            &["--kind", "bytes", "--peers", "lmdb,congee"],
+            &[
+                "--peers congee is for --kind words",
+                "masstree, lmdb, redb, redis",
+            ],
+        ),
+        (
+            &["--peers", "redb"],
+            &["--peers redb is for --kind bytes", "btree-map"],
+        ),
+        (
+            &["--kind", "bytes", "--key-size", "23"],
+            &["'23'", "24..=4096"],
+        ),
+        (&["--kind", "bytes", "--value-size", "7"], &["'7'", "8..="]),
+    ];
+    for (arguments, told) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf-bench-peers"));
+        let ran = command.args(arguments).output().expect("the program");
+        let text = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(2), "{arguments:?}: {text}");
+        for part in told {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    // What only the table can tell.
+    let pages = ["--kind", "bytes", "--records", "9", "--page-size", "1000"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farleaf-bench-peers"));
+    let ran = command.args(pages).output().expect("the program");
+    let text = String::from_utf8_lossy(&ran.stderr);
+    assert!(!ran.status.success() && text.contains("1000"), "{text}");
+}

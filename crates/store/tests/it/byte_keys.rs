@@ -1,0 +1,148 @@
+//! Keys of byte strings that are much alike, loaded: each is found, what is near and not there is
+//! not, and scans of prefixes and in both orders are those of a `BTreeMap`.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use farleaf::ByteTable;
+use flate2::read::MultiGzDecoder;
+
+use crate::bytes::{Map, assert_scans, options, session};
+use crate::mapped_pools;
+
+const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
+
+/// Each key with its place among all as the value.
+fn map_of(keys: impl IntoIterator<Item = Vec<u8>>) -> Map {
+    let keys: BTreeSet<Vec<u8>> = keys.into_iter().collect();
+    let record = |(place, key): (usize, Vec<u8>)| (key, place.to_string().into_bytes());
+    keys.into_iter().enumerate().map(record).collect()
+}
+
+/// Loads a table of pages of this size with the map, and compares all that can be asked.
+fn check(map: &Map, page_size_bytes: u64, pool_size_mib: u64) {
+    let pool = mapped_pools(pool_size_mib).swap_remove(0);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &options(page_size_bytes, 64));
+    let table = table.expect("a table");
+    table.bulk_load(map, |_| {}).expect("a load");
+    for (key, value) in map {
+        let found = table.get(key).expect("got");
+        assert!(found.as_ref() == Some(value), "{}", key.escape_ascii());
+        let (before, behind) = (
+            &key[..key.len().saturating_sub(1)],
+            [key, &b"\0"[..]].concat(),
+        );
+        for near in [before, &behind] {
+            let found = table.get(near).expect("got");
+            assert!(found.as_ref() == map.get(near), "{}", near.escape_ascii());
+        }
+    }
+    assert_scans(&table, map);
+    assert_prefixes(&table, map);
+}
+
+/// Promise: records with a key's beginning are those of the map, ascending and descending, and so
+/// are those from a key on, and before it.
+fn assert_prefixes(table: &ByteTable, map: &Map) {
+    let keys = |records: Vec<farleaf::Record>| -> Vec<Vec<u8>> {
+        records.into_iter().map(|record| record.key).collect()
+    };
+    for key in map.keys().step_by(map.len() / 50 + 1) {
+        for size_bytes in [
+            1,
+            2,
+            3,
+            key.len() / 2,
+            key.len().saturating_sub(1),
+            key.len(),
+        ] {
+            let prefix = &key[..size_bytes.min(key.len())];
+            let with = map.range(prefix.to_vec()..).map(|(key, _)| key);
+            let with: Vec<_> = with.take_while(|key| key.starts_with(prefix)).collect();
+            let found: Result<Vec<_>, _> = table.prefix(prefix).keys_only().collect();
+            let shown = prefix.escape_ascii();
+            assert!(
+                keys(found.expect("a scan")).iter().eq(with.iter().copied()),
+                "{shown}"
+            );
+            let found: Result<Vec<_>, _> = table.prefix(prefix).rev().keys_only().collect();
+            let found = keys(found.expect("a scan"));
+            assert!(
+                found.iter().eq(with.iter().rev().copied()),
+                "{shown}, descending"
+            );
+        }
+        let found = keys(table.scan(key, None, 20).expect("a scan"));
+        assert!(
+            found
+                .iter()
+                .eq(map.range(key.clone()..).map(|(key, _)| key).take(20))
+        );
+        let found = keys(table.scan_reverse(b"", Some(key), 20).expect("a scan"));
+        assert!(
+            found
+                .iter()
+                .eq(map.range(..key.clone()).rev().map(|(key, _)| key).take(20))
+        );
+    }
+}
+
+/// Promise: 100,000 keys that differ in their last bytes only.
+#[test]
+fn keys_that_differ_in_the_last_bytes_are_told_apart() {
+    let key = |number: u32| [&[7; 40][..], &number.to_be_bytes()[1..]].concat();
+    check(&map_of((0..100_000).map(key)), 1024, 128);
+}
+
+/// Promise: the same behind 1,000 bytes that all of them share, on pages of all sizes; beside them
+/// keys of zeros and of ones of many lengths, and the empty one.
+#[test]
+fn keys_with_a_long_beginning_in_common_are_told_apart() {
+    let long = |number: u32| [&[b'x'; 1000][..], &(7 * number).to_be_bytes()].concat();
+    let zeros = (0..300).map(|size| vec![0; 13 * size]);
+    let ones = (1..300).map(|size| vec![0xFF; 13 * size]);
+    let map = map_of((0..3_000).map(long).chain(zeros).chain(ones));
+    for page_size_bytes in [512, 1024, 2048] {
+        check(&map, page_size_bytes, 128);
+    }
+}
+
+/// Promise: names in regions in countries, many of which begin alike.
+#[test]
+fn names_of_places_are_told_apart() {
+    let syllables = [
+        "", "San ", "Neu", "burg", "Östra ", "ville", "-sur-", "stadt", "\u{4e0a}",
+    ];
+    let name = |number: usize| {
+        let country = number * number % 61;
+        let region = number * 7 % 23;
+        let parts = [
+            number % 9,
+            number / 9 % 9,
+            number / 81 % 9,
+            number / 729 % 9,
+        ];
+        let name: String = parts.into_iter().map(|part| syllables[part]).collect();
+        format!("{country:02}/Region {region}/{name}").into_bytes()
+    };
+    check(&map_of((0..40_000).map(name)), 1024, 128);
+}
+
+/// Promise: the keys of a file that is named by `FARLEAF_TEST_KEYS`.
+#[test]
+fn keys_of_a_file_are_told_apart() {
+    let Some(path) = std::env::var_os("FARLEAF_TEST_KEYS") else {
+        eprintln!("skipped: FARLEAF_TEST_KEYS names no file of keys");
+        return;
+    };
+    let mut content = std::fs::read(path).expect("a file");
+    if content.starts_with(&GZIP_MAGIC) {
+        let packed = std::mem::take(&mut content);
+        let mut unpacked = MultiGzDecoder::new(&packed[..]);
+        unpacked.read_to_end(&mut content).expect("a file");
+    }
+    let lines = content.split(|byte| *byte == b'\n');
+    let start = |line: &[u8]| line.split(|byte| *byte == b'\t').next().map(<[u8]>::to_vec);
+    check(&map_of(lines.filter_map(start)), 1024, 512);
+}
