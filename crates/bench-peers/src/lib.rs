@@ -1,11 +1,11 @@
 //! Farleaf beside other ordered maps, and beside the memory itself.
 //!
-//! The same get, put and scan work, on one table of the same records, in one run. Of 64-bit words on
-//! Farleaf, `RwLock<BTreeMap>`, crossbeam-skiplist, congee, masstree and LMDB; and, as the physical
-//! floor, copies of one leaf and its checksum. Of byte strings on Farleaf, masstree, LMDB, redb, and
-//! Redis over a Unix socket. The peers promise less than Farleaf (none of them shares
-//! its records with other processes and survives their death in mid-write, but for LMDB's readers)
-//! or more (LMDB has transactions), so the figures say what the promises cost, not who is better.
+//! The same get, put and scan work, on one table of the same records, in one run. Of 64-bit words
+//! on Farleaf, `RwLock<BTreeMap>`, crossbeam-skiplist, congee, masstree and LMDB; and, as the
+//! physical floor, copies of one leaf and its checksum. Of byte strings on Farleaf, masstree, LMDB,
+//! redb, and Redis over a Unix socket. The peers promise less than Farleaf (none of them shares its
+//! records with other processes and survives their death in mid-write, but for LMDB's readers) or
+//! more (LMDB has transactions), so the figures say what the promises cost, not who is better.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -45,8 +45,8 @@ impl BlockStore {
             .await
     }
 
-    /// U4: does what fails where a memory node is lost again, without what this session holds there;
-    /// what it was about elsewhere then, it may hold without knowing.
+    /// U4: does what fails where a memory node is lost again, without what this session holds
+    /// there; what it was about elsewhere then, it may hold without knowing.
     pub(crate) async fn but_for_lost<R>(
         &self,
         work: impl AsyncFn() -> Result<R, BlockError>,

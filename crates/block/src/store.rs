@@ -111,8 +111,8 @@ impl BlockStore {
         }
     }
 
-    /// Whether the session holds nothing of the table, so that nothing of it is left to be swept. No
-    /// longer once a node was lost (U4) in the middle of something.
+    /// Whether the session holds nothing of the table, so that nothing of it is left to be swept.
+    /// No longer once a node was lost (U4) in the middle of something.
     pub fn is_empty(&self) -> bool {
         self.held() == Held::default() && !self.state.borrow().has_lost_track
     }

@@ -31,9 +31,15 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// So many keys of several kinds, and how large values are.
-    pub fn draw(random: &mut Random, key_count: usize) -> Self {
-        let kinds = KeyKinds::draw(random);
+    /// So many keys of several kinds, and how large values are; if they are `plain`, such as make
+    /// pages split where they are (BP5).
+    pub fn draw(random: &mut Random, key_count: usize, plain: bool) -> Self {
+        let mut kinds = KeyKinds::draw(random);
+        if plain {
+            // With little in common.
+            let [users, numbers] = [&[0, 1], &[0, 4]].map(|weights| *random.choose(weights));
+            kinds.weights = [0, 0, 0, users, 0, numbers];
+        }
         let mut keys: Vec<Vec<u8>> = Vec::new();
         while keys.len() < key_count {
             let key = kinds.key(random);
@@ -45,7 +51,10 @@ impl Strings {
         weights[0] += 1;
         // Rarely: a value of chunks takes as long as all the others together.
         let last = weights.len() - 1;
-        weights[last] = if random.chance(150) { 1 } else { 0 };
+        weights[last] = u64::from(random.chance(150));
+        if plain {
+            weights = [1, 4, 2, 0, 0, 0];
+        }
         Self {
             keys,
             weights,
@@ -127,18 +136,7 @@ struct KeyKinds {
 
 impl KeyKinds {
     fn draw(random: &mut Random) -> Self {
-        let mut weights = core::array::from_fn(|_| *random.choose(&[0, 0, 1, 3, 10]));
-        if random.chance(400) {
-            // Short ones, with little in common: pages are split where they are (BP5).
-            weights = [
-                0,
-                0,
-                0,
-                *random.choose(&[0, 1]),
-                0,
-                *random.choose(&[0, 2, 5]),
-            ];
-        }
+        let weights = core::array::from_fn(|_| *random.choose(&[0, 0, 1, 3, 10]));
         let prefix = |random: &mut Random| {
             let size = random.between(40, 300) as usize;
             letters(random, size)
@@ -209,7 +207,7 @@ mod tests {
     fn numbers_lead_back() {
         let (mut has_empty, mut has_long, mut has_chunks) = (false, false, false);
         for seed in 0..60 {
-            let strings = Strings::draw(&mut Random::new(seed), 40);
+            let strings = Strings::draw(&mut Random::new(seed), 40, seed % 3 == 0);
             for number in 0..40 {
                 let key = strings.key(number);
                 assert_eq!(strings.key_number(key), Some(number));
@@ -230,7 +228,7 @@ mod tests {
     /// What was torn is no value of anybody's.
     #[test]
     fn a_value_that_is_not_whole_is_none() {
-        let strings = Strings::draw(&mut Random::new(3), 4);
+        let strings = Strings::draw(&mut Random::new(3), 4, false);
         let mut long = (2..200).map(|number| strings.value(number));
         let mut value = long.find(|value| value.len() > 20).expect("some are");
         value[19] ^= 1;

@@ -1,5 +1,5 @@
-//! LMDB through heed: a memory-mapped B+-tree with transactions, on a RAM disk; of words and of byte
-//! strings.
+//! LMDB through heed: a memory-mapped B+-tree with transactions, on a RAM disk; of words and of
+//! byte strings.
 
 use std::ops::Bound;
 use std::path::Path;

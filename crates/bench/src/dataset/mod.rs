@@ -43,8 +43,8 @@ pub enum Dataset {
     Lognormal,
     /// Many dense clusters at random places, one of them at least above 2^62.
     Clustered,
-    /// The keys of a file, see [`read_key_file`] and [`read_string_file`]; a seeded sample if it has
-    /// more than wanted.
+    /// The keys of a file, see [`read_key_file`] and [`read_string_file`]; a seeded sample if it
+    /// has more than wanted.
     Keys(PathBuf),
 }
 

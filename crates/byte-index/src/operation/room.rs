@@ -24,8 +24,8 @@ struct Made {
     low: Fence,
 }
 
-/// Pages that a change has taken and that nothing links to yet. Where it fails (they are lost, or the
-/// session is broken, or the page is damaged) nobody waits for them any more.
+/// Pages that a change has taken and that nothing links to yet. Where it fails (they are lost, or
+/// the session is broken, or the page is damaged) nobody waits for them any more.
 struct Unlinked<'a> {
     leases: &'a LeafLeases,
     count: Cell<u32>,
@@ -199,21 +199,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 taken
             }
         };
-        let mut given = Given::default();
         let drafts = [Some((left_addr, &mut left)), right_addr.zip(right.as_mut())];
-        for (addr, draft) in drafts.into_iter().flatten() {
-            if let Some(class) = self.give_strings(addr, draft, &mut given)? {
-                let count = given.taken.len() + 1;
-                for (.., taken) in given.taken {
-                    self.state.blocks.put_back(taken.pointer);
-                }
+        let given = match self.give_all(drafts)? {
+            Ok(given) => given,
+            Err(missing) => {
                 for addr in [Some(left_addr), right_addr].into_iter().flatten() {
                     pages.put_back(&self.access, addr);
                 }
                 self.give_lock_back(batch, hint).await?;
-                return Ok(Some(Step::LeaseBlocks(class, count)));
+                return Ok(Some(missing));
             }
-        }
+        };
         let link = before.image().link().place();
         let replacing = Replacing {
             hint,
@@ -224,14 +220,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if is_put {
             self.post_provision(batch, writing, provision)?;
         }
-        let unlinked = self
-            .replace(
-                batch,
-                before,
-                replacing,
-                (given, &released, &mut provision.lock),
-            )
-            .await?;
+        let with = (given, &*released, &mut provision.lock);
+        let unlinked = self.replace(batch, before, replacing, with).await?;
         self.retire_blocks(unlinked);
         if is_put {
             (provision.value, provision.key) = (None, None);
@@ -243,6 +233,25 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let made: Vec<_> = core::iter::once(left_addr).chain(right_addr).collect();
         self.count_and_announce(batch, hint.parent, &made).await?;
         Ok((!is_put).then_some(Step::Again))
+    }
+
+    /// Takes blocks for the strings that new pages want outside; or what has to be leased before,
+    /// and nothing was taken.
+    fn give_all<'d, 'p: 'd>(
+        &self,
+        drafts: [Option<(RemoteAddr, &'d mut PageDraft<'p>)>; 2],
+    ) -> Result<Result<Given, Step>, ByteIndexError> {
+        let mut given = Given::default();
+        for (addr, draft) in drafts.into_iter().flatten() {
+            if let Some(class) = self.give_strings(addr, draft, &mut given)? {
+                let count = given.taken.len() + 1;
+                for (.., taken) in given.taken {
+                    self.state.blocks.put_back(taken.pointer);
+                }
+                return Ok(Err(Step::LeaseBlocks(class, count)));
+            }
+        }
+        Ok(Ok(given))
     }
 
     /// Takes blocks for the strings that a new page wants outside; the class that is missing.

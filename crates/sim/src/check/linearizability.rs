@@ -173,16 +173,16 @@ fn read_all<'k>(
 mod tests {
     use super::*;
 
-    /// Keys of a range that was cleared are gone, and those beside it are not; those of one that was
-    /// cut off may be.
+    /// Keys of a range that was cleared are gone, and those beside it are not; those of one that
+    /// was cut off may be.
     #[test]
     fn what_was_cleared_is_gone() {
         let reads = |answer: Option<Answer>, found: [Option<u64>; 2]| {
             let mut history = History::default();
             let call = history.call(0, Operation::DeleteRange(0, 2), (Some(1), None));
-            answer
-                .into_iter()
-                .for_each(|answer| history.answer(call, answer));
+            if let Some(answer) = answer {
+                history.answer(call, answer);
+            }
             let call = history.call(0, Operation::MultiGet(vec![1, 2]), (Some(1), None));
             history.answer(call, Answer::Values(found.to_vec()));
             let initial = BTreeMap::from([(1, 10), (2, 20)]);

@@ -6,8 +6,8 @@
 use super::Violation;
 use crate::history::{Answer, History, Operation};
 
-/// Checks that every scan's keys ascend, or descend, from where it began, and that it returned as much as it was
-/// asked for, unless the table ended.
+/// Checks that every scan's keys ascend, or descend, from where it began, and that it returned as
+/// much as it was asked for, unless the table ended.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut violations = Vec::new();
     for event in &history.events {

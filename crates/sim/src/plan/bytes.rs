@@ -10,6 +10,12 @@ use crate::history::Operation;
 use crate::random::Random;
 use crate::strings::Strings;
 
+/// Pages that plain keys and values fill, and split.
+const PLAIN_PAGES: PageOptions = PageOptions {
+    page_size_bytes: 512,
+    inline_value_size_bytes: 224,
+};
+
 const OF_BYTES: u64 = 0x6f66_5f62_7974_6573;
 
 /// Keys that one deletion of a range is of, at the most, unless it is of all that follow.
@@ -26,7 +32,12 @@ pub(super) fn draw_bytes(
     let mut random = Random::new(seed ^ OF_BYTES);
     table.layer = LayerKind::Learned;
     draw_retraining(&mut random, table);
-    table.pages = Some(draw_pages(&mut random));
+    let is_plain = random.chance(400);
+    table.pages = Some(if is_plain {
+        PLAIN_PAGES
+    } else {
+        draw_pages(&mut random)
+    });
     let (reverse, range) = (
         *random.choose(&[0, 400, 900]),
         *random.choose(&[0, 100, 400]),
@@ -37,7 +48,7 @@ pub(super) fn draw_bytes(
             vary(&mut random, operation, key_count as u64, (reverse, range));
         }
     }
-    Arc::new(Strings::draw(&mut random, key_count))
+    Arc::new(Strings::draw(&mut random, key_count, is_plain))
 }
 
 /// Tables of a few pages are mostly due with their first split.

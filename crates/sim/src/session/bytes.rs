@@ -70,12 +70,13 @@ impl<E: Endpoint + Debug> ByNumbers<E> {
             }
             Operation::Update(key, number) => {
                 let value = strings.value(*number);
-                match table.update(key_of(*key), &value).await? {
-                    true => Answer::Wrote {
+                if table.update(key_of(*key), &value).await? {
+                    Answer::Wrote {
                         was_present: true,
                         to: Some(*number),
-                    },
-                    false => changed(None, None),
+                    }
+                } else {
+                    changed(None, None)
                 }
             }
             Operation::Delete(key) if key % 2 == 1 => Answer::Wrote {

@@ -123,8 +123,8 @@ impl<H: Host> SessionCore<H> {
         &self,
         sequence: SequenceNumber,
     ) -> Result<(), Error> {
-        // Not borrowed beyond this line: what was dropped is taken out below, and others open tables
-        // meanwhile.
+        // Not borrowed beyond this line: what was dropped is taken out below, and others open
+        // tables meanwhile.
         let tables: Vec<Rc<ByteTableState>> = self.byte_tables.borrow().values().cloned().collect();
         if tables.is_empty() {
             return Ok(());

@@ -47,7 +47,7 @@ impl Judge<'_> {
                 addr = link;
                 continue;
             }
-            let Some(outside) = self.read_all(addr, image, &mut chain)? else {
+            let Some(outside) = self.read_all(addr, image, &mut chain) else {
                 return Ok(chain);
             };
             let read = "all strings of it were read";
@@ -75,18 +75,18 @@ impl Judge<'_> {
         addr: RemoteAddr,
         image: PageImage<'_>,
         chain: &mut Chain,
-    ) -> Result<Option<Outside>, BatchError> {
+    ) -> Option<Outside> {
         let mut outside = Outside::new();
         for reference in image.references() {
             let Some((pointer, string)) = self.string(reference) else {
                 let how = format!("page {addr} refers to {reference:?}, which is not whole");
                 self.complain("strings", how);
-                return Ok(None);
+                return None;
             };
             assert!(outside.insert(reference, &string), "its sum was right");
             chain.linked.push(pointer);
         }
-        Ok(Some(outside))
+        Some(outside)
     }
 
     fn string(&self, reference: Reference) -> Option<(FatPointer, Vec<u8>)> {
