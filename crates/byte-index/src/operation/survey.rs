@@ -2,7 +2,7 @@
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::Hint;
-use farleaf_leaf::{LeafFormat, Look};
+use farleaf_leaf::{LeafError, LeafFormat, Look};
 use farleaf_page::{Fence, Outside, PageError, PageGeometry};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
@@ -56,14 +56,35 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let read = self.post_page(batch, addr);
         self.access.endpoint.execute(batch).await?;
         let image = batch.words(read).to_vec();
-        let low = <PageGeometry as LeafFormat>::low(&self.access, batch, (addr, &image)).await?;
-        let Some(low) = low else {
+        let low = <PageGeometry as LeafFormat>::low(&self.access, batch, (addr, &image)).await;
+        let low = match low {
+            Ok(Some(low)) => low,
+            Ok(None) | Err(LeafError::Damaged { .. }) if !self.access.is_intact(&image, addr) => {
+                return Ok(!self.is_left(batch, addr, &image).await?);
+            }
             // It was retired meanwhile, and is for who retires pages.
-            return Ok(true);
+            Ok(None) => return Ok(true),
+            Err(error) => return Err(error.into()),
         };
         let key = least_key(&low.fence);
         let arrival = self.arrive_at(batch, &key).await?;
         Ok(arrival.0 == addr)
+    }
+
+    /// Whether nobody works on a page that was like this. One that is not intact, and whose lower
+    /// fence nobody can tell, was then never written whole: a page that others link to keeps that
+    /// (BP1), and its state is mended before its lock is free (BP2).
+    async fn is_left(
+        &self,
+        batch: &mut Batch,
+        addr: RemoteAddr,
+        image: &[u64],
+    ) -> Result<bool, ByteIndexError> {
+        batch.clear();
+        let lock = batch.read(self.access.geometry.lock(addr), 1);
+        let read = self.post_page(batch, addr);
+        self.access.endpoint.execute(batch).await?;
+        Ok(batch.words(lock)[0] == 0 && batch.words(read) == image)
     }
 
     /// Whether the page that covers a key refers to a value block, by the word of its pointer.
