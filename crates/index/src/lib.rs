@@ -27,6 +27,7 @@
 #![doc = include_str!("../../../docs/learned-layer.md")]
 #![forbid(unsafe_code)]
 
+pub mod announced;
 pub mod directory;
 pub mod fg;
 pub mod hint;

@@ -1,50 +1,16 @@
 //! Splits that were announced: how this session tells others of its own, and catches up on theirs
 //! (docs/learned-layer.md, "by announcement").
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ReadSlot};
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::announced::{Announced, Asked, enqueue};
 use farleaf_index::hint::{Announcement, Hint};
-use farleaf_region::queue;
 use farleaf_types::RemoteAddr;
 
 use super::{ByteIndex, low_of};
 use crate::error::ByteIndexError;
 
-/// So many unread announcements of a model make it worth two round trips to read them.
-const CATCH_UP_COUNT: u32 = 4;
-/// Entries that are read along with the counter: what comes of most catching up.
-const EARLY_ENTRY_COUNT: u32 = 8;
 /// Announced pages that are read with one batch.
 const CATCH_UP_BATCH_COUNT: usize = 64;
-
-/// The READs of what a model announces.
-pub(super) struct Asked {
-    announcement: Announcement,
-    counter: ReadSlot,
-    /// The first entry.
-    seen: u32,
-    entries: Option<ReadSlot>,
-}
-
-impl Asked {
-    pub(super) fn answer(self, batch: &Batch) -> Announced {
-        let entries = self.entries.map(|entries| batch.words(entries).to_vec());
-        Announced {
-            announcement: self.announcement,
-            slot_use: batch.words(self.counter)[0],
-            seen: self.seen,
-            entries: entries.unwrap_or_default(),
-        }
-    }
-}
-
-/// What a model announces.
-pub(super) struct Announced {
-    announcement: Announcement,
-    slot_use: u64,
-    /// Entries from this one on were read, too.
-    seen: u32,
-    entries: Vec<u64>,
-}
 
 impl<E: Endpoint> ByteIndex<'_, E> {
     /// Where a split of a page of this parent is announced.
@@ -54,22 +20,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         announcement.filter(|_| self.is_current())
     }
 
-    /// Adds the READs of a model's counter, and of the first entries that this session has not
-    /// read.
-    pub(super) fn ask(&self, batch: &mut Batch, parent: u32) -> Option<Asked> {
+    /// Adds the READs of what the model of this parent announces.
+    pub(super) fn ask(&self, batch: &mut Batch, parent: u32) -> Option<(Announcement, Asked)> {
         let announcement = self.announcement(parent)?;
         let seen = self.state.layer().announced_seen(announcement.model);
-        let unread = announcement.capacity.saturating_sub(seen);
-        let count = unread.min(EARLY_ENTRY_COUNT) as usize;
-        let counter = batch.read(announcement.counter, 1);
-        let entry = announcement.entry(seen.into());
-        let entries = (count > 0).then(|| batch.read(entry, count));
-        Some(Asked {
-            announcement,
-            counter,
-            seen,
-            entries,
-        })
+        Some((announcement, Asked::post(batch, &announcement, seen)))
     }
 
     /// Learns what others have announced, if that is worth it: one round trip for the entries that
@@ -77,42 +32,24 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     pub(super) async fn catch_up(
         &self,
         batch: &mut Batch,
-        announced: &Announced,
+        (announcement, announced): (Announcement, Announced),
     ) -> Result<(), ByteIndexError> {
-        let announcement = announced.announcement;
-        let now = u32::try_from(announced.slot_use).unwrap_or(u32::MAX);
-        let is_worth_it =
-            |seen: u32| self.is_current() && now >= seen.saturating_add(CATCH_UP_COUNT);
         // Another operation of this session may have been here meanwhile.
         let seen = self.state.layer().announced_seen(announcement.model);
-        if !is_worth_it(seen) {
+        if !self.is_current() || !announced.is_much(seen) {
             return Ok(());
         }
         self.state
             .count_hint(|counters| counters.catch_up_count += 1);
-        let from = seen.min(announcement.capacity);
-        let count = (now.min(announcement.capacity) - from) as usize;
-        let skipped = (from - announced.seen.min(from)) as usize;
-        let mut entries = announced
-            .entries
-            .get(skipped..)
-            .unwrap_or_default()
-            .to_vec();
-        entries.truncate(count);
-        if entries.len() < count {
-            batch.clear();
-            let start = u64::from(from) + entries.len() as u64;
-            let read = batch.read(announcement.entry(start), count - entries.len());
-            self.access.endpoint.execute(batch).await?;
-            entries.extend_from_slice(batch.words(read));
-        }
+        let unread = announced.unread(self.access.endpoint, batch, (&announcement, seen));
+        let entries = unread.await?;
         for part in entries.chunks(CATCH_UP_BATCH_COUNT) {
             self.learn_announced(batch, announcement, part).await?;
         }
         if self.is_current() {
             self.state
                 .layer_mut()
-                .note_announced(announcement.model, now);
+                .note_announced(announcement.model, announced.count());
         }
         Ok(())
     }
@@ -183,7 +120,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let end = slot + pages.len() as u64;
         if (slot + 1..=end).contains(&announcement.due_split_count) {
-            self.enqueue(announcement).await?;
+            enqueue(self.access.endpoint, self.access.layout, &announcement).await?;
         }
         Ok(())
     }
@@ -204,17 +141,5 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.endpoint.execute(batch).await?;
         let slot = batch.previous(counted);
         self.announce(batch, announcement, slot, pages).await
-    }
-
-    /// Asks the node to retrain the model: Q1.
-    #[cold]
-    async fn enqueue(&self, announcement: Announcement) -> Result<(), ByteIndexError> {
-        let (endpoint, layout) = (self.access.endpoint, self.access.layout);
-        let mut batch = Batch::new();
-        let synonym_table = announcement.synonym_table();
-        let enqueued = queue::enqueue(endpoint, layout, &mut batch, synonym_table).await;
-        let counters = endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        Ok(enqueued?)
     }
 }

@@ -247,7 +247,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 let read = self.post_page(batch, hint.addr);
                 let asked = is_asked.then(|| self.ask(batch, hint.parent)).flatten();
                 self.access.endpoint.execute(batch).await?;
-                announced = announced.or_else(|| Some(asked?.answer(batch)));
+                if let Some((announcement, asked)) = asked {
+                    announced = Some((announcement, asked.answer(batch)));
+                }
                 let image = self.image(batch, read);
                 if !self.access.is_intact(image.words(), hint.addr) {
                     sight = Sight::Look(Look::Torn);
@@ -267,7 +269,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                         self.learn(low, hint);
                     }
                     if let Some(announced) = announced {
-                        Box::pin(self.catch_up(batch, &announced)).await?;
+                        Box::pin(self.catch_up(batch, announced)).await?;
                     }
                     return Ok(Arrival {
                         hint,

@@ -37,6 +37,7 @@ use farleaf_leaf::{
 use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::IndexError;
+use crate::announced::Announced;
 use crate::directory::Directory;
 use crate::hint::{Hint, SearchLayer};
 use crate::layer::Layer;
@@ -44,8 +45,6 @@ use crate::partial::{Budget, PartialCounts, PartialLayer};
 use crate::snapshot::PagedSnapshot;
 use crate::tree::node::Entry;
 
-/// So many unread announcements of a model make it worth two round trips to read them.
-const CATCH_UP_COUNT: u32 = 4;
 /// Announced leaves that are read with one batch.
 const CATCH_UP_BATCH_COUNT: usize = 256;
 
@@ -62,33 +61,6 @@ type Rare<'a, R> = Pin<Box<dyn Future<Output = R> + 'a>>;
 struct Scratch {
     hints: Vec<Hint>,
     reads: Vec<(Hint, ReadSlot)>,
-}
-
-/// What a model's synonym leaf table was read to say.
-#[derive(Clone, Debug, Default)]
-struct Announced {
-    slot_use: u64,
-    /// Entries from this one on were read, too.
-    seen: u32,
-    entries: Vec<u64>,
-}
-
-impl Announced {
-    fn counted(slot_use: u64) -> Self {
-        Self {
-            slot_use,
-            ..Self::default()
-        }
-    }
-
-    /// `count` entries from `from` on, if they were read: with the counter, so some that it counts
-    /// may not have been there yet, as some may never be.
-    fn entries_from(&self, from: u32, count: usize) -> Option<&[u64]> {
-        if from != self.seen {
-            return None;
-        }
-        self.entries.get(..count)
-    }
 }
 
 /// How often hints were not right, since a session opened a table.
@@ -457,18 +429,8 @@ impl<'a, E: Endpoint> Index<'a, E> {
         };
         self.state
             .count_hint(|counters| counters.catch_up_count += 1);
-        let known = seen.min(announcement.capacity);
-        let now = u32::try_from(announced.slot_use).unwrap_or(u32::MAX);
-        let count = now.min(announcement.capacity).saturating_sub(known) as usize;
-        let mut entries = Vec::new();
-        if let Some(early) = announced.entries_from(known, count) {
-            entries.extend_from_slice(early);
-        } else if count > 0 {
-            batch.clear();
-            let read = batch.read(announcement.entry(u64::from(known)), count);
-            self.access.endpoint.execute(batch).await?;
-            entries.extend_from_slice(batch.words(read));
-        }
+        let unread = announced.unread(self.access.endpoint, batch, (&announcement, seen));
+        let mut entries = unread.await?;
         for part in entries.chunks(CATCH_UP_BATCH_COUNT) {
             let leaves = part.iter().map(|entry| RemoteAddr::from_word(*entry));
             let leaves: Vec<Hint> = leaves
@@ -508,7 +470,7 @@ impl<'a, E: Endpoint> Index<'a, E> {
                 *entry = 0;
             }
         }
-        layer.note_announced(announcement.model, now, &entries);
+        layer.note_announced(announcement.model, announced.count(), &entries);
         Ok(())
     }
 }

@@ -5,38 +5,15 @@ use farleaf_leaf::{Course, LeafBuffer, LeafImage, Look};
 use farleaf_types::RemoteAddr;
 
 use super::pages::post_pages;
-use super::{Announced, CATCH_UP_COUNT, Index, Scratch};
+use super::{Index, Scratch};
 use crate::IndexError;
+use crate::announced::{Announced, Asked};
 use crate::hint::{Candidates, Hint, SearchLayer};
 use crate::layer::Layer;
 use crate::learned::GROUP_COUNT;
 
 /// Keys that go into one batch at the most.
 pub(super) const MULTI_GET_BATCH_COUNT: usize = 1024;
-
-/// Entries that are read along with a model's counter, so that they need no round trip of their
-/// own.
-const EARLY_ENTRY_COUNT: u32 = 8;
-
-/// READs of what a model announces.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    counter: ReadSlot,
-    /// The first entry.
-    seen: u32,
-    entries: Option<ReadSlot>,
-}
-
-impl Asked {
-    fn answer(self, batch: &Batch) -> Announced {
-        let entries = self.entries.map(|entries| batch.words(entries).to_vec());
-        Announced {
-            slot_use: batch.words(self.counter)[0],
-            seen: self.seen,
-            entries: entries.unwrap_or_default(),
-        }
-    }
-}
 
 /// What a walk has met so far.
 #[derive(Debug, Default)]
@@ -248,7 +225,7 @@ impl<E: Endpoint> Index<'_, E> {
                 let announcement = layer.announcement(hint.parent);
                 announcement.map_or(u32::MAX, |found| layer.announced_seen(found.model))
             };
-            if announced.slot_use >= u64::from(seen.saturating_add(CATCH_UP_COUNT)) {
+            if announced.is_much(seen) {
                 Box::pin(self.catch_up(batch, hint.parent, announced)).await?;
             }
         }
@@ -265,16 +242,7 @@ impl<E: Endpoint> Index<'_, E> {
             // Whoever has seen as many as there can be never asks.
             return None;
         }
-        let unread = announcement.capacity.saturating_sub(seen);
-        let count = unread.min(EARLY_ENTRY_COUNT) as usize;
-        let counter = batch.read(announcement.counter, 1);
-        let entry = announcement.entry(seen.into());
-        let entries = (count > 0).then(|| batch.read(entry, count));
-        Some(Asked {
-            counter,
-            seen,
-            entries,
-        })
+        Some(Asked::post(batch, &announcement, seen))
     }
 
     /// A get of a key whose search layer names a range: all of it with one doorbell.

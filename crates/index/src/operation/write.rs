@@ -1,15 +1,16 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
-use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::change::{LeafChange, SplitRequest};
 use farleaf_leaf::{Course, Critical, LeafBuffer, LeaseShape, Look};
-use farleaf_region::{RegionError, queue};
+use farleaf_region::RegionError;
 use farleaf_types::RemoteAddr;
 
 use super::in_turn::Queue;
 use super::read::one_leaf_of;
 use super::{Index, Rare};
 use crate::IndexError;
+use crate::announced::enqueue;
 use crate::hint::{Announcement, Hint, SearchLayer};
 use crate::layer::Layer;
 use crate::tree::node::Entry;
@@ -355,21 +356,9 @@ impl<E: Endpoint> Index<'_, E> {
             self.access.endpoint.execute(batch).await?;
         }
         if slot + 1 == announcement.due_split_count {
-            self.enqueue(announcement).await?;
+            enqueue(self.access.endpoint, self.access.layout, &announcement).await?;
         }
         Ok(())
-    }
-
-    /// Asks the node to retrain the model: Q1.
-    #[cold]
-    async fn enqueue(&self, announcement: Announcement) -> Result<(), IndexError> {
-        let (endpoint, layout) = (self.access.endpoint, self.access.layout);
-        let mut batch = Batch::new();
-        let synonym_table = announcement.synonym_table();
-        let enqueued = queue::enqueue(endpoint, layout, &mut batch, synonym_table).await;
-        let counters = endpoint.counters();
-        counters.record(OperationKind::Control, &batch.take_cost());
-        Ok(enqueued?)
     }
 
     /// Counts a leaf that deletes have made underfull, once for each time that it becomes so.

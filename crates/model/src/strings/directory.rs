@@ -54,6 +54,14 @@ impl Entry {
     }
 }
 
+/// What a segment says of a key.
+enum Said {
+    /// The key's coordinate on a line; and the number of the line's first residual.
+    Line(StringLine, u64, u32),
+    /// The leaf that it is in.
+    Leaf(u32),
+}
+
 /// What a training over strings told, as one process holds it: immutable, replaced as a whole.
 ///
 /// Only the first `prefix_size` bytes of a first fence and what tells it from others are looked at;
@@ -134,10 +142,25 @@ impl StringDirectory {
     #[inline]
     pub fn locate(&self, key: &[u8]) -> Located {
         let segment = self.routes.find(key);
-        let entry = &self.entries[segment];
-        let first_leaf = entry.first_leaf();
-        let count = self.end_leaf(segment) - first_leaf;
-        let (leaf, is_pair) = match *entry {
+        let leaves = self.leaves_of(segment);
+        let count = leaves.end - leaves.start;
+        let (leaf, is_pair) = match self.ask(segment, key, count) {
+            Said::Line(line, coordinate, first_residual) => {
+                self.leaf_by_line(&line, coordinate, (first_residual as usize, count))
+            }
+            Said::Leaf(leaf) => (leaf, false),
+        };
+        let leaf = leaves.start + leaf;
+        Located {
+            leaf: leaf - u32::from(is_pair),
+            also: is_pair.then_some(leaf),
+        }
+    }
+
+    /// What a segment of so many leaves says of a key.
+    #[inline]
+    fn ask(&self, segment: usize, key: &[u8], count: u32) -> Said {
+        match self.entries[segment] {
             Entry::Line {
                 slope,
                 first_coordinate,
@@ -153,20 +176,14 @@ impl StringDirectory {
                     intercept,
                     alphabet,
                 };
-                let coordinate = self.coordinate(segment, prefix_size, key, alphabet);
-                self.leaf_by_line(&line, coordinate, (first_residual as usize, count))
+                let prefix_size = usize::from(prefix_size);
+                let order = self.routes.compare_prefix(segment, prefix_size, key);
+                let coordinate = coordinate_behind(order, prefix_size, key, alphabet);
+                Said::Line(line, coordinate, first_residual)
             }
             Entry::FrontCoded {
                 index, prefix_size, ..
-            } => {
-                let leaf = self.leaf_by_fences(segment, (index, prefix_size), key, count);
-                (leaf, false)
-            }
-        };
-        let leaf = first_leaf + leaf;
-        Located {
-            leaf: leaf - u32::from(is_pair),
-            also: is_pair.then_some(leaf),
+            } => Said::Leaf(self.leaf_by_fences(segment, (index, prefix_size), key, count)),
         }
     }
 
@@ -214,35 +231,13 @@ impl StringDirectory {
     /// without residuals. One leaf of a front-coded segment.
     pub fn predicted_range(&self, key: &[u8]) -> (u32, u32) {
         let segment = self.routes.find(key);
-        let entry = &self.entries[segment];
-        let first_leaf = entry.first_leaf();
-        let count = self.end_leaf(segment) - first_leaf;
-        let (from, to) = match *entry {
-            Entry::Line {
-                slope,
-                first_coordinate,
-                intercept,
-                prefix_size,
-                alphabet,
-                ..
-            } => {
-                let line = StringLine {
-                    slope,
-                    first_coordinate,
-                    intercept,
-                    alphabet,
-                };
-                let coordinate = self.coordinate(segment, prefix_size, key, alphabet);
-                line.range(coordinate, count, self.errors[segment])
-            }
-            Entry::FrontCoded {
-                index, prefix_size, ..
-            } => {
-                let leaf = self.leaf_by_fences(segment, (index, prefix_size), key, count);
-                (leaf, leaf)
-            }
+        let leaves = self.leaves_of(segment);
+        let count = leaves.end - leaves.start;
+        let (from, to) = match self.ask(segment, key, count) {
+            Said::Line(line, coordinate, _) => line.range(coordinate, count, self.errors[segment]),
+            Said::Leaf(leaf) => (leaf, leaf),
         };
-        (first_leaf + from, first_leaf + to)
+        (leaves.start + from, leaves.start + to)
     }
 
     /// The segment that predicts a key.
@@ -258,6 +253,7 @@ impl StringDirectory {
     }
 
     /// The numbers of a segment's leaves.
+    #[inline]
     pub fn leaves_of(&self, segment: usize) -> core::ops::Range<u32> {
         self.entries[segment].first_leaf()..self.end_leaf(segment)
     }
@@ -287,13 +283,6 @@ impl StringDirectory {
             + size_of_val(&*self.fences)
             + fences.sum::<usize>()
             + self.residuals.heap_size_bytes()
-    }
-
-    #[inline]
-    fn coordinate(&self, segment: usize, prefix_size: u16, key: &[u8], alphabet: Alphabet) -> u64 {
-        let prefix_size = usize::from(prefix_size);
-        let order = self.routes.compare_prefix(segment, prefix_size, key);
-        coordinate_behind(order, prefix_size, key, alphabet)
     }
 
     #[inline]
