@@ -5,6 +5,7 @@ use core::ops::Range;
 use farleaf_index::hint::{Announcement, Hint, due_split_count};
 use farleaf_model::strings::{Residuals, StringDirectory, StringModelError, StringSegment};
 use farleaf_page::PageGeometry;
+use farleaf_region::PoolLayout;
 use farleaf_types::RemoteAddr;
 
 /// The pages of a model: side by side, as a load writes them, or one by one where they are (BR3).
@@ -228,4 +229,13 @@ impl ByteDirectory {
     pub fn pages_of(&self, model: u32) -> Range<u32> {
         self.models.leaves_of(model as usize)
     }
+}
+
+/// Whether an address that somebody has announced or listed is one of a place in the pool where a
+/// page could be.
+pub(crate) fn can_be_page(layout: &PoolLayout, geometry: PageGeometry, addr: RemoteAddr) -> bool {
+    let last_block = geometry.stride_blocks() - 1;
+    layout.chunk_of(addr).is_some()
+        && addr.block() + last_block < RemoteAddr::BLOCK_COUNT_MAX
+        && layout.chunk_of(addr.offset_blocks(last_block)).is_some()
 }

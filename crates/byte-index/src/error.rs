@@ -127,6 +127,9 @@ pub enum ByteLoadError {
     /// The table has records already, or had some.
     #[error("a bulk load needs a table that has never held a record; this one has")]
     TableNotEmpty,
+    /// The pages of the load cannot be listed (BT2).
+    #[error("the pages of the load cannot be listed: {0}")]
+    Listing(Box<dyn core::error::Error + Send + Sync>),
     /// Something below failed.
     #[error(transparent)]
     Index(#[from] ByteIndexError),

@@ -7,6 +7,7 @@ use farleaf_index::hint::{Announcement, Hint};
 use farleaf_types::RemoteAddr;
 
 use crate::directory::{ByteDirectory, Place};
+use crate::rf_tree::ListedPage;
 use crate::synonyms::Synonyms;
 
 /// One session's way to the pages of a table: pure computation over what it holds; every answer is
@@ -75,6 +76,29 @@ impl LearnedLayer {
     /// All known synonyms of a trained page, in order.
     pub fn synonyms_of(&self, parent: u32) -> impl Iterator<Item = RemoteAddr> + '_ {
         self.synonyms.of(parent)
+    }
+
+    /// Searches in a newer directory from now on, in which the same pages are parts of other ranges,
+    /// and returns those that were met and that it does not have. None of these are forgotten.
+    pub fn renew(&mut self, directory: Arc<ByteDirectory>) -> Vec<ListedPage> {
+        let met = core::mem::take(&mut self.synonyms);
+        self.directory = directory;
+        self.announced.clear();
+        let mut missing = Vec::new();
+        for (low, addr) in met.iter() {
+            let found = self.directory.locate(low).page;
+            if found.addr != addr {
+                self.synonyms.insert(low, addr, found.parent);
+                let low = low.to_vec();
+                missing.push(ListedPage { low, addr });
+            }
+        }
+        missing
+    }
+
+    /// How many pages were met that the directory does not have.
+    pub fn met_count(&self) -> usize {
+        self.synonyms.count()
     }
 
     /// Where a split of a page of this parent is announced.

@@ -9,6 +9,7 @@
 //! | [`directory`] | models over strings, and where their pages are, in this process's memory |
 //! | [`synonyms`] | pages that splits made since the training |
 //! | [`learned`] | the search layer: a page per get |
+//! | [`rf_tree`] | another one: all that lists pages, cached |
 //! | [`snapshot`] | the directory in far memory |
 //! | [`load`] | bulk load: cuts pages, trains, writes, commits; new tables |
 //! | [`retrain`] | models trained anew over pages where they are |
@@ -23,6 +24,7 @@ pub mod learned;
 pub mod load;
 pub mod operation;
 pub mod retrain;
+pub mod rf_tree;
 pub mod snapshot;
 pub mod synonyms;
 

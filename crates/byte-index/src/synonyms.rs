@@ -16,6 +16,7 @@ struct Synonym {
 #[derive(Debug, Default)]
 pub struct Synonyms {
     by_parent: BTreeMap<u32, Vec<Synonym>>,
+    count: usize,
     string_size_bytes: u64,
 }
 
@@ -31,6 +32,7 @@ impl Synonyms {
             Err(place) => {
                 let low = Box::from(low);
                 own.insert(place, Synonym { low, addr });
+                self.count += 1;
                 self.string_size_bytes += own[place].low.len() as u64;
             }
         }
@@ -54,9 +56,15 @@ impl Synonyms {
         own.map(|it| it.addr)
     }
 
+    /// All of them: the least key that each can have, and where it is; ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], RemoteAddr)> + '_ {
+        let all = self.by_parent.values().flatten();
+        all.map(|it| (&*it.low, it.addr))
+    }
+
     /// How many are known.
     pub fn count(&self) -> usize {
-        self.by_parent.values().map(Vec::len).sum()
+        self.count
     }
 
     /// Bytes held.

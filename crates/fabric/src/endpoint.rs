@@ -201,6 +201,8 @@ pub enum ProtocolCheck {
     HandOverIsConfirmed,
     /// I7: a cache is searched only when all that can be read of its level has been.
     CacheIsWhole,
+    /// BT2: a page that is listed counts only if the load that listed it has committed.
+    ListedLoadHasCommitted,
     /// E9: rings are free only when nobody writes replies into them any more.
     RingsAreLetGo,
     /// E3: the place of a call is used again when its reply has come.

@@ -68,6 +68,8 @@ pub enum Plant {
     HandedOverPastFence,
     /// A cache of a tree is searched when half of it has been read (I7).
     CacheHalfBuilt,
+    /// Pages of a load that has failed are taken for the table's (BT2).
+    FailedLoadListed,
     /// A dead session's rings are free while replies are still written into them (E9).
     RingsFreedEarly,
     /// A client takes a key for absent that is not in the leaf which an old model led to (Y1).
@@ -92,7 +94,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -117,6 +119,7 @@ impl Plant {
         Self::ListedBeforeLinked,
         Self::HandedOverPastFence,
         Self::CacheHalfBuilt,
+        Self::FailedLoadListed,
         Self::RingsFreedEarly,
         Self::StaleModelTrusted,
         Self::NoBoundary,
@@ -156,6 +159,7 @@ impl Plant {
             Self::ListedBeforeLinked => "listed-before-linked",
             Self::HandedOverPastFence => "handed-over-past-fence",
             Self::CacheHalfBuilt => "cache-half-built",
+            Self::FailedLoadListed => "failed-load-listed",
             Self::RingsFreedEarly => "rings-freed-early",
             Self::StaleModelTrusted => "stale-model-trusted",
             Self::NoBoundary => "no-boundary",
@@ -194,6 +198,7 @@ impl Plant {
             | Self::BlockForgotten
             | Self::BlockAfterPage
             | Self::PageStateFirst
+            | Self::FailedLoadListed
             | Self::TornSplitLeft => Profile::Bytes,
             _ => Profile::Crashes,
         }
@@ -222,6 +227,7 @@ impl Plant {
             Self::ListedBeforeLinked => Some(ProtocolCheck::ChildIsLinkedFirst),
             Self::HandedOverPastFence => Some(ProtocolCheck::HandOverIsConfirmed),
             Self::CacheHalfBuilt => Some(ProtocolCheck::CacheIsWhole),
+            Self::FailedLoadListed => Some(ProtocolCheck::ListedLoadHasCommitted),
             Self::RingsFreedEarly => Some(ProtocolCheck::RingsAreLetGo),
             Self::StaleModelTrusted => Some(ProtocolCheck::ModelsAreHints),
             Self::NoBoundary => Some(ProtocolCheck::ModelsOverlap),

@@ -229,9 +229,9 @@ impl TableOptions {
             let given = format!("{} bytes", pages.page_size_bytes);
             bad("page size", given, &error.to_string())
         })?;
-        if self.layer != LayerKind::Learned {
+        if !self.layer.has_byte_tables() {
             let given = self.layer.to_string();
-            let allowed = "a table of byte strings can have 'learned'";
+            let allowed = "a table of byte strings can have 'learned' or 'rf-tree'";
             return Err(bad("search layer", given, allowed));
         }
         let inline = pages.inline_value_size_bytes;
@@ -283,7 +283,13 @@ impl TableOptions {
             fill_percent: self.fill_percent,
             epsilon_keys: self.epsilon_keys,
             inline_value_size_bytes: pages.inline_value_size_bytes as usize,
+            lists_pages: self.has_listing(),
         }
+    }
+
+    /// Whether another table lists the pages of such a table (BT1).
+    pub(crate) const fn has_listing(&self) -> bool {
+        matches!(self.kind, TableKind::Bytes(_)) && matches!(self.layer, LayerKind::RfTree)
     }
 
     /// The kind as the catalog stores it; of options that were checked.

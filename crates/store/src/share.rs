@@ -4,14 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farleaf_byte_index::ByteDirectory;
-use farleaf_byte_index::snapshot::read_directory;
 use farleaf_executor::backoff;
 use farleaf_fabric::Endpoint;
 use farleaf_index::Directory;
 use farleaf_index::snapshot::read_snapshot;
 use farleaf_index::xstore::layer::SharedModels;
 use farleaf_leaf::{LeafGeometry, LocalLocks};
-use farleaf_page::PageGeometry;
 use farleaf_region::PoolLayout;
 use farleaf_types::{RemoteAddr, TableId};
 
@@ -120,12 +118,12 @@ impl PoolShare {
         Ok(directory)
     }
 
-    /// [`directory`](Self::directory) of a table of byte strings.
+    /// [`directory`](Self::directory) of a table of byte strings, which `read` reads.
     pub(crate) async fn byte_directory<E: Endpoint>(
         &self,
         endpoint: &E,
-        geometry: PageGeometry,
         (table, root): (TableId, RemoteAddr),
+        read: impl AsyncFnOnce() -> Result<ByteDirectory, Error>,
     ) -> Result<Arc<ByteDirectory>, Error> {
         let mut reading = None;
         for attempt in 0..LOOK_COUNT_MAX {
@@ -140,11 +138,36 @@ impl PoolShare {
         }
         let _reading = reading;
         self.learn_nodes(endpoint).await?;
-        let read = read_directory(endpoint, &self.layout, geometry, table, root).await?;
-        let directory = Arc::new(read);
-        let cached = (root, Arc::clone(&directory));
-        self.byte_directories().insert(table, cached);
-        Ok(directory)
+        Ok(self.keep_bytes((table, root), read().await?))
+    }
+
+    /// A newer directory than `old`, which was read by the same root: one that another session has
+    /// read meanwhile, or one that is read now. `None`: another session is reading one.
+    pub(crate) async fn newer_byte_directory(
+        &self,
+        (table, root): (TableId, RemoteAddr),
+        old: &Arc<ByteDirectory>,
+        read: impl AsyncFnOnce() -> Result<ByteDirectory, Error>,
+    ) -> Result<Option<Arc<ByteDirectory>>, Error> {
+        let known = self.known_bytes(table, root);
+        if let Some(newer) = known.filter(|known| !Arc::ptr_eq(known, old)) {
+            return Ok(Some(newer));
+        }
+        let Some(_reading) = self.begin_reading((table, root)) else {
+            return Ok(None);
+        };
+        Ok(Some(self.keep_bytes((table, root), read().await?)))
+    }
+
+    fn keep_bytes(
+        &self,
+        (table, root): (TableId, RemoteAddr),
+        directory: ByteDirectory,
+    ) -> Arc<ByteDirectory> {
+        let directory = Arc::new(directory);
+        let kept = (root, Arc::clone(&directory));
+        self.byte_directories().insert(table, kept);
+        directory
     }
 
     fn known_bytes(&self, table: TableId, root: RemoteAddr) -> Option<Arc<ByteDirectory>> {

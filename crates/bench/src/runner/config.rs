@@ -159,9 +159,9 @@ impl RunConfig {
         vec![
             (
                 "index",
-                self.layer == LayerKind::Learned,
+                self.layer.has_byte_tables(),
                 format!("{} with --kind bytes", self.layer),
-                "learned".into(),
+                "one that tables of byte strings can have: learned, rf-tree or rpc".into(),
             ),
             (
                 "partitions",
@@ -417,7 +417,8 @@ mod tests {
         });
         assert_eq!(
             of_trees,
-            "--index is fg with --kind bytes: it must be learned"
+            "--index is fg with --kind bytes: it must be one that tables of byte strings can have: \
+             learned, rf-tree or rpc"
         );
     }
 }

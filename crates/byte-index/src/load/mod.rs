@@ -27,6 +27,7 @@ use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 
 use crate::error::{ByteIndexError, ByteLoadError};
+use crate::rf_tree::ListedPage;
 use crate::snapshot::{Contents, write_snapshot};
 use cut::Cutter;
 use run::RunBuilder;
@@ -74,24 +75,27 @@ pub struct ByteLoadPlan {
     pub epsilon_keys: f64,
     /// The largest value that lies in a page, in bytes.
     pub inline_value_size_bytes: usize,
+    /// Whether its pages are listed (BT1).
+    pub lists_pages: bool,
 }
 
 /// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written; `broken` is the session's. Memory: two models'
-/// pages at a time. An empty sequence changes nothing.
+/// and then how many records have been written; `broken` is the session's. `list` is told the
+/// load's generation and, if the plan wants that, its pages, before the commit (BT2). Memory: two
+/// models' pages at a time. An empty sequence changes nothing.
 ///
 /// # Errors
-/// The records do not ascend or are too long, the table is not empty, or the pool is full: then
-/// nothing of the load is in the table, and its chunks are given back. Or the fabric failed: if the
-/// commit's outcome is unknown (F5), all of it is in the table or nothing, and its chunks are swept
-/// when the session is fenced.
+/// The records do not ascend or are too long, the table is not empty, the pool is full, or `list`
+/// fails: then nothing of the load is in the table, and its chunks are given back. Or the fabric
+/// failed: if the commit's outcome is unknown (F5), all of it is in the table or nothing, and its
+/// chunks are swept when the session is fenced.
 pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: PageAccess<'_, E>,
-    entry: &CatalogEntry,
-    plan: ByteLoadPlan,
+    (entry, plan): (&CatalogEntry, ByteLoadPlan),
     broken: &Cell<bool>,
     records: impl Iterator<Item = (K, V)>,
     mut progress: impl FnMut(u64),
+    list: impl AsyncFnOnce(u16, Vec<ListedPage>) -> Result<(), ByteLoadError>,
 ) -> Result<ByteLoadSummary, ByteLoadError> {
     let mut batch = Batch::new();
     let begun = begin(&access, &mut batch, entry, broken).await;
@@ -114,7 +118,7 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         (entry, plan, generation, broken),
         &mut held,
         records,
-        &mut progress,
+        (&mut progress, list),
     )
     .await;
     if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
@@ -169,7 +173,10 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     (entry, plan, generation, broken): (&CatalogEntry, ByteLoadPlan, u16, &Cell<bool>),
     held: &mut Held,
     records: impl Iterator<Item = (K, V)>,
-    progress: &mut impl FnMut(u64),
+    (progress, list): (
+        &mut impl FnMut(u64),
+        impl AsyncFnOnce(u16, Vec<ListedPage>) -> Result<(), ByteLoadError>,
+    ),
 ) -> Result<ByteLoadSummary, ByteLoadError> {
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let mut cutter = Cutter::new(access.geometry, plan.fill_percent);
@@ -215,6 +222,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
     let (root, range) = written?;
     held.snapshot = Some(range);
+    list(generation, run.pages).await?;
     commit(access, entry, first_page, (root, None), broken).await?;
     progress(record_count);
     Ok(summary)

@@ -16,6 +16,7 @@ use super::cut::{CutPage, LoadRecord, LoadValue};
 use super::{ByteLoadPlan, Held};
 use crate::directory::Run;
 use crate::error::{ByteIndexError, ByteLoadError};
+use crate::rf_tree::ListedPage;
 
 /// Bytes of pages that go over the fabric with one WRITE.
 const WRITE_SIZE_WORDS: usize = 32 << 10;
@@ -35,6 +36,8 @@ pub(super) struct TrainedRun {
     pub(super) segments: Vec<StringSegment>,
     pub(super) runs: Vec<Run>,
     pub(super) residuals: Residuals,
+    /// Where each page is, if that is to be listed.
+    pub(super) pages: Vec<ListedPage>,
 }
 
 /// A page that no model is closed over yet.
@@ -81,6 +84,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
                 segments: Vec::new(),
                 runs: Vec::new(),
                 residuals: Residuals::None,
+                pages: Vec::new(),
             },
             waiting: Vec::new(),
             last_key: None,
@@ -268,6 +272,10 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         let mut words_start = base;
         for (index, waiting) in pages.into_iter().enumerate() {
             let addr = base.offset_blocks(index as u64 * stride);
+            if self.plan.lists_pages {
+                let low = least_key(&waiting.page.low);
+                self.trained.pages.push(ListedPage { low, addr });
+            }
             let next = base.offset_blocks((index as u64 + 1) * stride);
             let mut page = self.build(held, &waiting.page, next).await?;
             if index + 1 == count {

@@ -7,6 +7,7 @@ use farleaf_index::hint::{Announcement, Hint};
 use farleaf_types::RemoteAddr;
 
 use super::{ByteIndex, low_of};
+use crate::directory::can_be_page;
 use crate::error::ByteIndexError;
 
 /// Announced pages that are read with one batch.
@@ -62,17 +63,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         announcement: Announcement,
         entries: &[u64],
     ) -> Result<(), ByteIndexError> {
-        let last_block = self.access.geometry.stride_blocks() - 1;
-        let is_place = |page: &RemoteAddr| {
-            let layout = self.access.layout;
-            layout.chunk_of(*page).is_some()
-                && page.block() + last_block < RemoteAddr::BLOCK_COUNT_MAX
-                && layout.chunk_of(page.offset_blocks(last_block)).is_some()
-        };
+        let (layout, geometry) = (self.access.layout, self.access.geometry);
         let pages = entries.iter().map(|entry| RemoteAddr::from_word(*entry));
         let named: Vec<(RemoteAddr, u16)> = pages
             .map(|entry| (entry.place(), entry.spare()))
-            .filter(|(page, _)| is_place(page))
+            .filter(|(page, _)| can_be_page(layout, geometry, *page))
             .collect();
         batch.clear();
         let reads = named.into_iter();

@@ -218,7 +218,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<Arrival, ByteIndexError> {
         let mut course = Course::<Vec<u8>>::default();
         let (mut low, mut torn_count, mut stale_count) = (None, 0, 0);
-        let mut announced = None;
+        let (mut announced, mut link_count) = (None, 0);
         loop {
             let mut outside = Outside::new();
             // A hint that led too far left is stale: others have split. Ask how often, along the
@@ -235,6 +235,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 // What the sight is of is not kept: it is read again, with what it needs.
                 Sight::Unsure(_) | Sight::Look(Look::Here) => None,
                 Sight::Look(look) => {
+                    link_count += u32::from(matches!(look, Look::Right(_) | Look::Retired(_)));
                     hint = self.go_on(batch, &mut course, key, (hint, low.take()), look)?;
                     torn_count = 0;
                     None
@@ -268,6 +269,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     if let Some(low) = low {
                         self.learn(low, hint);
                     }
+                    self.state.note_links(link_count);
                     if let Some(announced) = announced {
                         Box::pin(self.catch_up(batch, announced)).await?;
                     }

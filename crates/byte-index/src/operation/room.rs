@@ -366,6 +366,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
             let addr = made.addr;
             self.learn(&low, Hint { addr, ..hint });
+            self.state.note_made(&low, addr);
         }
     }
 }

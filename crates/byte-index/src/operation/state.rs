@@ -1,15 +1,28 @@
 //! What one session keeps of one table of byte strings between operations.
 
 use core::cell::{Cell, Ref, RefCell, RefMut};
+use core::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_block::{BlockStore, Held};
 use farleaf_index::operation::HintCounters;
 use farleaf_leaf::LeafLeases;
+use farleaf_types::RemoteAddr;
 
 use crate::directory::ByteDirectory;
 use crate::learned::LearnedLayer;
+use crate::rf_tree::{ListedPage, is_outgrown};
+
+/// What a session owes the listing of a table (BT3, BT4).
+#[derive(Debug)]
+struct Listing {
+    /// Links that one lookup may follow before a newer cache is wanted.
+    link_count_max: u32,
+    wants_newer: Cell<bool>,
+    /// Pages that this session has made, to be listed.
+    made: RefCell<Vec<ListedPage>>,
+}
 
 /// What one session keeps of one table between operations.
 #[derive(Debug)]
@@ -30,6 +43,8 @@ pub struct ByteIndexState {
     /// Whether to go on from a retired page to its successor. Not at first: a newer root leads
     /// there at once, where links lead page by page.
     follows_retired: Cell<bool>,
+    /// Of a table whose pages are listed.
+    listing: Option<Listing>,
     /// An operation of the session was cut off while it may have held a lock or a chunk that
     /// nobody else gives back: the session must stop and be closed (F6).
     pub(super) broken: Rc<Cell<bool>>,
@@ -54,7 +69,23 @@ impl ByteIndexState {
             layer_version: Cell::new(0),
             hint_counters: Cell::default(),
             follows_retired: Cell::new(false),
+            listing: None,
             broken,
+        }
+    }
+
+    /// State of a table whose pages are listed (`rf_tree`), and whose directory is a cache of that:
+    /// a newer one is wanted when one lookup has followed more than `link_count_max` links.
+    #[must_use]
+    pub fn with_listing(self, link_count_max: u32) -> Self {
+        let listing = Listing {
+            link_count_max,
+            wants_newer: Cell::new(false),
+            made: RefCell::default(),
+        };
+        Self {
+            listing: Some(listing),
+            ..self
         }
     }
 
@@ -82,12 +113,64 @@ impl ByteIndexState {
         self.hint_counters.set(counters);
     }
 
+    /// This session has made a page, which is linked to.
+    pub(super) fn note_made(&self, low: &[u8], addr: RemoteAddr) {
+        if let Some(listing) = &self.listing {
+            let low = low.to_vec();
+            listing.made.borrow_mut().push(ListedPage { low, addr });
+        }
+    }
+
+    /// A lookup has followed so many links.
+    pub(super) fn note_links(&self, link_count: u32) {
+        let Some(listing) = &self.listing else {
+            return;
+        };
+        let is_wanted = link_count > listing.link_count_max || {
+            let layer = self.layer();
+            is_outgrown(layer.met_count(), layer.directory().page_count())
+        };
+        if is_wanted {
+            listing.wants_newer.set(true);
+        }
+    }
+
+    /// Whether there is anything to be listed, or a newer cache is wanted.
+    pub fn has_chores(&self) -> bool {
+        let listing = self.listing.as_ref();
+        listing.is_some_and(|it| it.wants_newer.get() || !it.made.borrow().is_empty())
+    }
+
+    /// Pages that this session has made and nobody has listed. Asked once, there are none any more.
+    pub fn take_made(&self) -> Vec<ListedPage> {
+        let listing = self.listing.as_ref();
+        listing.map_or_else(Vec::new, |it| take(&mut *it.made.borrow_mut()))
+    }
+
+    /// The cache that the session searches by, if it wants a newer one. Asked once, it does no more.
+    pub fn wants_newer(&self) -> Option<Arc<ByteDirectory>> {
+        let is_wanted = self.listing.as_ref()?.wants_newer.take();
+        is_wanted.then(|| Arc::clone(self.layer().directory()))
+    }
+
+    /// Searches by a newer cache of the same root. Returns the pages that the session has met and
+    /// the cache does not have.
+    pub fn renew_cache(&self, cache: Arc<ByteDirectory>) -> Vec<ListedPage> {
+        let missing = self.layer_mut().renew(cache);
+        self.note_replaced();
+        missing
+    }
+
+    fn note_replaced(&self) {
+        self.layer_version.update(|version| version.wrapping_add(1));
+        self.count_hint(|counters| counters.refresh_count += 1);
+    }
+
     /// Searches in a newer root's directory from now on. What was learned is forgotten.
     pub fn replace_directory(&self, directory: Arc<ByteDirectory>) {
         self.layer.replace(LearnedLayer::new(directory));
-        self.layer_version.update(|version| version.wrapping_add(1));
         self.follows_retired.set(false);
-        self.count_hint(|counters| counters.refresh_count += 1);
+        self.note_replaced();
     }
 
     /// The root was looked at and is the newest: from now on retired pages are followed.

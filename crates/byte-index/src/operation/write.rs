@@ -159,7 +159,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let mut hint = place.also.unwrap_or(place.page);
         self.provide_ahead(batch, (hint.addr.node(), key), change, provision)
             .await?;
-        let mut release = None;
+        let (mut release, mut link_count) = (None, 0);
         let mut course = Course::<Vec<u8>>::default();
         let mut page = self.access.blank();
         let broken = &*self.state.broken;
@@ -182,8 +182,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             provision.lock = Lock::Held;
             critical.passed();
             match step {
-                Step::Done(changed) => return Ok(changed),
+                Step::Done(changed) => {
+                    self.state.note_links(link_count);
+                    return Ok(changed);
+                }
                 Step::GoOn(next) => {
+                    link_count += 1;
                     release = Some(hint.addr);
                     hint = next;
                 }

@@ -347,11 +347,17 @@ impl Retrainer {
         patience: &Patience<'_>,
         (is_scan_due, is_own_look): (bool, bool),
     ) -> Result<bool, IndexError> {
+        let has_tree =
+            LayerKind::from_number(entry.record.search_layer).is_some_and(LayerKind::has_tree);
         if entry.record.kind.slots().is_none() {
-            return self.look_at_bytes(keeper, &entry, patience).await;
+            // BT2: the generation of the root is the load's.
+            return if has_tree {
+                Ok(false)
+            } else {
+                self.look_at_bytes(keeper, &entry, patience).await
+            };
         }
-        let kind = LayerKind::from_number(entry.record.search_layer);
-        if kind.is_some_and(LayerKind::has_tree) {
+        if has_tree {
             let looks = (is_scan_due, is_own_look);
             return self.look_at_tree(keeper, entry, patience, looks).await;
         }

@@ -143,7 +143,7 @@ struct Execution<'a> {
 impl Future for Execution<'_> {
     type Output = Result<(), BatchError>;
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let mut world = this.endpoint.world.borrow_mut();
         let (verbs, words, cost) = this.batch.parts_mut();
@@ -162,7 +162,9 @@ impl Future for Execution<'_> {
             if let Some(plant) = this.endpoint.plant {
                 plant.reorder(&mut verbs, words);
             }
-            this.posted = Some(world.post(this.endpoint.client.get(), task, verbs, words));
+            let posted = world.post(this.endpoint.client.get(), task, verbs, words);
+            world.wake_when_complete(posted, context.waker());
+            this.posted = Some(posted);
             return Poll::Pending;
         };
         let Some(landed) = world.take_landed(posted) else {

@@ -18,6 +18,9 @@ const PLAIN_PAGES: PageOptions = PageOptions {
 
 const OF_BYTES: u64 = 0x6f66_5f62_7974_6573;
 
+/// Which search layers the tables have is of another one.
+const OF_LISTINGS: u64 = 0x6f66_5f6c_6973_7473;
+
 /// Keys that one deletion of a range is of, at the most, unless it is of all that follow.
 const RANGE_KEY_COUNT_MAX: u64 = 6;
 
@@ -42,13 +45,29 @@ pub(super) fn draw_bytes(
         *random.choose(&[0, 400, 900]),
         *random.choose(&[0, 100, 400]),
     );
-    for client in clients {
+    for client in &mut *clients {
         client.metadata_budget_bytes = None;
         for operation in client.lanes.iter_mut().flatten() {
             vary(&mut random, operation, key_count as u64, (reverse, range));
         }
     }
+    draw_listings(seed, table, clients);
     Arc::new(Strings::draw(&mut random, key_count, is_plain))
+}
+
+/// Has the pages of some tables listed.
+fn draw_listings(seed: u64, table: &mut TablePlan, clients: &mut [ClientPlan]) {
+    const LAYERS: [LayerKind; 3] = [LayerKind::Learned, LayerKind::Learned, LayerKind::RfTree];
+    let mut random = Random::new(seed ^ OF_LISTINGS);
+    table.layer = *random.choose(&LAYERS);
+    for client in clients {
+        client.link_count_max = Some(*random.choose(&[0, 0, 1, 3]));
+        for operation in client.lanes.iter_mut().flatten() {
+            if let Operation::Create(shape) = operation {
+                shape.layer = *random.choose(&LAYERS);
+            }
+        }
+    }
 }
 
 /// Tables of a few pages are mostly due with their first split.

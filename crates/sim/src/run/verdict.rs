@@ -210,7 +210,8 @@ fn search_by_cache(
     plan: &Plan,
     region: &Region,
 ) -> Result<(), Box<dyn core::error::Error>> {
-    if plan.table.layer != LayerKind::RfTree || stage.has_lost_member.get() {
+    let is_of_words = plan.strings.is_none();
+    if plan.table.layer != LayerKind::RfTree || !is_of_words || stage.has_lost_member.get() {
         return Ok(());
     }
     let session = open_still(&stage.node, &stage.findings, (stage.plant, None))?;

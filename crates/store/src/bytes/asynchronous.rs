@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
@@ -16,6 +17,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::ByteTableState;
+use super::listing::{not_listed, of_listing};
 use crate::async_table::Rare;
 use crate::host::Host;
 use crate::options::TableInfo;
@@ -101,6 +103,13 @@ impl<H: Host> AsyncByteTable<H> {
             let result = operation(self.index(), &mut batch).await;
             self.session.finish(kind, batch);
             drop(begun);
+            if let Some(listing) = &self.state.listing
+                && self.state.index.has_chores()
+            {
+                let chores: Pin<Box<dyn Future<Output = ()> + '_>> =
+                    Box::pin(self.do_chores(listing));
+                chores.await;
+            }
             match result {
                 Ok(done) => return Ok(done),
                 Err(error) => self.refresh_after(error).await?,
@@ -314,7 +323,7 @@ impl<H: Host> AsyncByteTable<H> {
         })
     }
 
-    async fn modify(
+    pub(super) async fn modify(
         &self,
         kind: OperationKind,
         key: &[u8],
@@ -455,13 +464,22 @@ impl<H: Host> AsyncByteTable<H> {
         let plan = state.info.options.byte_load_plan(state.pages);
         let access = session.byte_access(state);
         let (records, broken) = (records.into_iter(), &session.broken);
-        let loaded = bulk_load(access, &state.entry, plan, broken, records, progress).await;
+        let list = async |generation, pages| match &state.listing {
+            None => Ok(()),
+            Some(listing) => {
+                let listing = Self::new(Rc::clone(session), Rc::clone(listing));
+                let listed: Rare<'_, ()> = Box::pin(listing.list_load(generation, pages));
+                listed.await.map_err(not_listed)
+            }
+        };
+        let of = (&state.entry, plan);
+        let loaded = bulk_load(access, of, broken, records, progress, list).await;
         if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
             session.mark_broken();
         } else {
             session.chunk_owner_count.update(|count| count - 1);
         }
-        let loaded = loaded.map_err(|error| Error::from(error).of_table(&state.info.name));
+        let loaded = loaded.map_err(|error| of_listing(error).of_table(&state.info.name));
         // Whoever loads knows that there is a new root without meeting the retired first page.
         let refreshed = match loaded {
             Ok(_) => session.refresh_bytes(state).await,

@@ -5,6 +5,7 @@
 //! values of Rust's types, encoded so that they sort as the types do (`farleaf-key`).
 
 mod asynchronous;
+mod listing;
 mod scan;
 mod state;
 mod stats;

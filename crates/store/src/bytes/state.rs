@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use farleaf_byte_index::ByteIndexState;
 use farleaf_fabric::{Batch, ProtocolCheck};
-use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
+use farleaf_index::{IndexError, LayerKind};
 use farleaf_page::PageGeometry;
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_region::catalog::{CatalogEntry, live_word, root_addr};
@@ -28,8 +28,10 @@ pub(crate) struct ByteTableState {
     pub(crate) entry: CatalogEntry,
     pub(crate) geometry: PageGeometry,
     pub(crate) index: ByteIndexState,
+    /// What lists its pages, if its search layer is `rf-tree`.
+    pub(super) listing: Option<Rc<ByteTableState>>,
     /// The root that the index's layer was made from.
-    root: Cell<RemoteAddr>,
+    pub(super) root: Cell<RemoteAddr>,
     dropped: Cell<bool>,
 }
 
@@ -71,7 +73,7 @@ impl<H: Host> SessionCore<H> {
         let state = if let Some(state) = known {
             state
         } else {
-            let state = Rc::new(self.byte_table_state(entry).await?);
+            let state = Rc::new(self.byte_table_state(entry, begun).await?);
             // Another future of the session may have opened it meanwhile: there is one state.
             self.opened_count.update(|count| count + 1);
             Rc::clone(self.byte_tables.borrow_mut().entry(id).or_insert(state))
@@ -84,7 +86,11 @@ impl<H: Host> SessionCore<H> {
         Ok(AsyncByteTable::new(Rc::clone(self), state))
     }
 
-    async fn byte_table_state(&self, entry: CatalogEntry) -> Result<ByteTableState, Error> {
+    async fn byte_table_state(
+        self: &Rc<Self>,
+        entry: CatalogEntry,
+        begun: &Begun<'_>,
+    ) -> Result<ByteTableState, Error> {
         let info = TableInfo::from_record(&entry.record)?;
         let TableKind::Bytes(pages) = info.options.kind else {
             info.check_kind(TableKind::Bytes(PageOptions::default()))?;
@@ -92,18 +98,24 @@ impl<H: Host> SessionCore<H> {
         };
         let geometry = info.options.page_geometry(pages)?;
         let (root, id) = (entry.root, entry.record.id);
-        let share = self.share();
-        let directory = share
-            .byte_directory(&self.endpoint, geometry, (id, root))
-            .await?;
+        let listing = match info.options.layer {
+            LayerKind::RfTree => Some(self.open_listing(&entry, begun).await?),
+            _ => None,
+        };
+        let directory = self.byte_directory(geometry, (id, root), listing.as_deref());
+        let directory = directory.await?;
         let inline = pages.inline_value_size_bytes as usize;
-        let index = ByteIndexState::new(directory, inline, Rc::clone(&self.broken));
+        let mut index = ByteIndexState::new(directory, inline, Rc::clone(&self.broken));
+        if listing.is_some() {
+            index = index.with_listing(self.link_count_max());
+        }
         Ok(ByteTableState {
             info,
             pages,
             entry,
             geometry,
             index,
+            listing,
             root: Cell::new(root),
             dropped: Cell::new(false),
         })
@@ -167,7 +179,7 @@ impl<H: Host> SessionCore<H> {
         Ok(())
     }
 
-    fn leaves_out(&self, check: ProtocolCheck) -> bool {
+    pub(super) fn leaves_out(&self, check: ProtocolCheck) -> bool {
         farleaf_fabric::Endpoint::leaves_out(&self.endpoint, check)
     }
 
@@ -260,10 +272,9 @@ impl<H: Host> SessionCore<H> {
                 return Ok(());
             }
             let id = table.entry.record.id;
-            let share = self.share();
-            let directory = share
-                .byte_directory(&self.endpoint, table.geometry, (id, root))
-                .await?;
+            let listing = table.listing.as_deref();
+            let directory = self.byte_directory(table.geometry, (id, root), listing);
+            let directory = directory.await?;
             if table.root.get() == before {
                 table.index.replace_directory(directory);
                 table.root.set(root);

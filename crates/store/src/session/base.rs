@@ -183,6 +183,13 @@ impl<H: Host> SessionCore<H> {
         self.batches.borrow_mut().push(batch);
     }
 
+    /// Links that one lookup in a table with search layer `rf-tree` may follow before a newer cache
+    /// is read.
+    pub(crate) fn link_count_max(&self) -> u32 {
+        let chosen = self.options.link_count_max;
+        chosen.unwrap_or(LINK_COUNT_MAX_DEFAULT)
+    }
+
     /// Counts what an operation cost.
     #[inline]
     pub(crate) fn record(&self, kind: OperationKind, cost: Cost) {
@@ -288,11 +295,8 @@ impl<H: Host> SessionCore<H> {
             let directory = self.share().directory(&self.endpoint, geometry, id, root);
             Layer::new(kind, directory.await?)
         };
-        let link_count_max = self.options.link_count_max;
-        let index = IndexState::new(layer, Rc::clone(&self.broken)).telling(
-            Rc::clone(&self.has_news),
-            link_count_max.unwrap_or(LINK_COUNT_MAX_DEFAULT),
-        );
+        let index = IndexState::new(layer, Rc::clone(&self.broken))
+            .telling(Rc::clone(&self.has_news), self.link_count_max());
         let local_locks = Arc::clone(&self.share().local_locks);
         let has_lines = kind == LayerKind::Sherman;
         let index = index.with_local_locks(has_lines.then_some(local_locks));

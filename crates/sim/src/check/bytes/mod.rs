@@ -4,10 +4,12 @@
 
 mod blocks;
 mod chain;
+mod listing;
 
 use farleaf_block::BlockAccess;
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_index::LayerKind;
 use farleaf_node::sweep::Keeper;
 use farleaf_page::PageGeometry;
 use farleaf_region::allocation::ChunkTable;
@@ -45,6 +47,9 @@ pub fn check(
         if judge.found.is_empty() {
             judge.account_for_pages(entry, &chain, chunks)?;
             judge.account_for_blocks(&chain, chunks)?;
+        }
+        if judge.found.is_empty() && entry.record.search_layer == LayerKind::RfTree.number() {
+            judge.check_listing(entry, entries)?;
         }
         found.extend(judge.found);
     }

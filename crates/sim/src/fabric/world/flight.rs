@@ -1,6 +1,7 @@
 //! Batches in flight: posted, taking effect piece by piece, cut off, complete.
 
 use std::collections::BTreeMap;
+use std::task::Waker;
 
 use farleaf_fabric::{BatchError, BatchErrorKind, Cost, Verb, VerbKind};
 use farleaf_types::NodeId;
@@ -29,6 +30,8 @@ pub(super) struct Flight {
     /// It was cut: so many verbs are whole.
     pub(super) cut: Option<usize>,
     pub(super) is_complete: bool,
+    /// The future that waits for it: the task may have several, and ask only those that are woken.
+    waker: Option<Waker>,
 }
 
 /// What a batch brought back.
@@ -87,6 +90,7 @@ impl World {
                 lost: None,
                 cut: (!is_connected).then_some(0),
                 is_complete: false,
+                waker: None,
             },
         );
         batch
@@ -203,6 +207,7 @@ impl World {
         };
         flight.lost = flight.verbs[..accepted_count].iter().position(is_lost);
         flight.is_complete = true;
+        flight.waker.take().map_or((), Waker::wake);
         self.fingerprint.add(self.now ^ batch << 40);
         let task = flight.task;
         if task.is_none() {
@@ -210,6 +215,13 @@ impl World {
             self.flights.remove(&batch);
         }
         task
+    }
+
+    /// Wakes a future when a batch is complete.
+    pub(in crate::fabric) fn wake_when_complete(&mut self, batch: u64, waker: &Waker) {
+        if let Some(flight) = self.flights.get_mut(&batch) {
+            flight.waker = Some(waker.clone());
+        }
     }
 
     /// What a batch brought back, once it is complete.

@@ -1,0 +1,78 @@
+//! What lists the pages of a table (BT1 to BT5).
+
+use farleaf_byte_index::rf_tree::{ListedPage, counts};
+use farleaf_byte_index::snapshot::read_directory;
+use farleaf_executor::block_on;
+use farleaf_fabric::BatchError;
+use farleaf_page::{PageGeometry, PageImage, Value};
+use farleaf_region::catalog::{CatalogEntry, EntryState};
+use farleaf_types::{RemoteAddr, TableId};
+
+use super::Judge;
+
+impl Judge<'_> {
+    /// BT2: whatever is listed and counts is a page of the table, retired or not.
+    pub(super) fn check_listing(
+        &mut self,
+        entry: &CatalogEntry,
+        entries: &[CatalogEntry],
+    ) -> Result<(), BatchError> {
+        let id = TableId(self.table.0 + 1);
+        let is_live = |it: &&CatalogEntry| it.record.id == id && it.state == EntryState::Live;
+        let Some(listing) = entries.iter().find(is_live) else {
+            self.complain("listing", "nothing lists the pages of a live table");
+            return Ok(());
+        };
+        let layout = &self.keeper.layout;
+        let root = read_directory(
+            &self.keeper.endpoint,
+            layout,
+            self.geometry,
+            self.table,
+            entry.root,
+        );
+        let generation = match block_on(root, || 0) {
+            Ok(directory) => directory.generation(),
+            Err(error) => {
+                self.complain("listing", format!("the root cannot be read: {error}"));
+                return Ok(());
+            }
+        };
+        let mut judge = Judge {
+            keeper: self.keeper,
+            geometry: PageGeometry::new(1024).expect("listings have such pages"),
+            table: id,
+            found: Vec::new(),
+        };
+        let pages = judge.walk(listing)?.pages;
+        self.found.append(&mut judge.found);
+        for page in pages {
+            for addr in judge.listed_in(page, generation)? {
+                self.check_listed(addr)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the records of a page of a listing name that counts.
+    fn listed_in(&self, page: RemoteAddr, generation: u16) -> Result<Vec<RemoteAddr>, BatchError> {
+        let words = self.read(self.geometry.state(page), self.geometry.image_size_words())?;
+        let image = PageImage::new(self.geometry, &words);
+        let values = image.slots().iter().map(|slot| image.value(slot));
+        let entries = values.filter_map(|value| match value {
+            Value::Inline(value) => ListedPage::decode(value),
+            Value::Outside(_) => None,
+        });
+        let counting = entries.filter(|(_, of)| counts(*of, generation));
+        Ok(counting.map(|(addr, _)| addr).collect())
+    }
+
+    fn check_listed(&mut self, addr: RemoteAddr) -> Result<(), BatchError> {
+        let words = self.read(self.geometry.state(addr), self.geometry.image_size_words())?;
+        let image = PageImage::new(self.geometry, &words);
+        if !image.is_intact(addr, self.table) {
+            self.complain("listing", format!("{addr} is listed, and no page is there"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Tables of byte strings whose pages are listed: search layer `rf-tree` (BT1 to BT5).
+
+use std::time::{Duration, Instant};
+
+use farleaf::{ByteTable, ErrorKind, LayerKind, OperationKind, SessionOptions, TableOptions};
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::bytes::{Map, assert_scans, loaded, options, session, work};
+use crate::mapped_pools;
+
+fn listed(page_size_bytes: u64, inline_value_size_bytes: u64) -> TableOptions {
+    TableOptions {
+        layer: LayerKind::RfTree,
+        ..options(page_size_bytes, inline_value_size_bytes)
+    }
+}
+
+/// Promise: whatever is done, by one session and then by another that has met nothing, the table is
+/// the map.
+#[test]
+fn tables_agree_with_maps() {
+    for (seed, (page_size, inline_size)) in (1..).zip([(512, 32), (1024, 128)]) {
+        for pool in mapped_pools(96) {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let (first, mut map) = (session(&pool), Map::new());
+            let options = listed(page_size, inline_size);
+            let table = first.create_byte_table("t", &options).expect("a table");
+            for _ in 0..3 {
+                work(&table, &mut map, &mut random, 1_500);
+                assert_scans(&table, &map);
+                let other = session(&pool);
+                let other = other.open_byte_table("t").expect("open");
+                work(&other, &mut map, &mut random, 500);
+                assert_scans(&other, &map);
+            }
+        }
+    }
+}
+
+/// Promise: what was loaded is found by the cache alone: one page, one round trip, for every key,
+/// absent ones too. The cache counts as metadata.
+#[test]
+fn loads_are_found_with_one_page() {
+    for pool in mapped_pools(128) {
+        let loader = session(&pool);
+        let table = loader.create_byte_table("t", &listed(1024, 128));
+        let table = table.expect("a table");
+        let mut map = loaded(20_000, 100);
+        table.bulk_load(&map, |_| {}).expect("a load");
+        for other in [&loader, &session(&pool)] {
+            let table = other.open_byte_table("t").expect("open");
+            let before = other.counters(OperationKind::Get).cost;
+            for (key, value) in &map {
+                assert!(table.get(key).expect("got").as_ref() == Some(value));
+                let absent = [key, &b"!"[..]].concat();
+                assert_eq!(table.get(&absent).expect("got"), None);
+            }
+            let after = other.counters(OperationKind::Get).cost;
+            assert_eq!(after.round_trips - before.round_trips, 40_000);
+            assert_eq!(after.leaves_read - before.leaves_read, 40_000);
+            let pages = table.stats().expect("statistics").pages;
+            let metadata = table.metadata_bytes();
+            assert!(
+                (8 * pages..32 * pages).contains(&metadata),
+                "{metadata} of {pages}"
+            );
+        }
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        work(&table, &mut map, &mut random, 500);
+        assert_scans(&table, &map);
+    }
+}
+
+/// Promise (BT3, BT4): pages that splits make are listed by who makes them: a session that was there
+/// before takes a newer cache as soon as it has followed more links than it allows, after which it
+/// follows none, and neither does one that comes later.
+#[test]
+fn pages_that_splits_make_are_listed() {
+    let key = |number: u32| format!("user:{number:08}").into_bytes();
+    for pool in mapped_pools(64) {
+        let writer = session(&pool);
+        let table = writer.create_byte_table("t", &listed(512, 128));
+        let table = table.expect("a table");
+        let records = (0..6000).step_by(3).map(|number| (key(number), [7; 40]));
+        table.bulk_load(records, |_| {}).expect("a load");
+        let early = pool.session_with(&SessionOptions {
+            link_count_max: Some(0),
+            ..SessionOptions::default()
+        });
+        let early = early.expect("a session");
+        let early = early.open_byte_table("t").expect("opened");
+        let put_cost = writer.counters(OperationKind::Put).cost;
+        for number in (0..6000).filter(|number| number % 3 == 1) {
+            table.put(&key(number), &[8; 40]).expect("put");
+        }
+        let put_cost = writer.counters(OperationKind::Put).cost.round_trips - put_cost.round_trips;
+        assert!(
+            put_cost < 2_000 * 3,
+            "lists are not counted as puts: {put_cost}"
+        );
+        let stats = table.stats().expect("statistics");
+        assert!(stats.pages > 300, "{stats:?}");
+        let read_all = |table: &ByteTable| {
+            for number in (0..6000).filter(|number| number % 3 < 2) {
+                let expected = Some(vec![7 + (number % 3) as u8; 40]);
+                assert_eq!(table.get(&key(number)).expect("got"), expected);
+            }
+            let hints = table.hint_counters();
+            (hints.synonym_count, hints.stale_count, hints.refresh_count)
+        };
+        assert_eq!(read_all(&early), (1, 0, 1));
+        let late = session(&pool);
+        let late = late.open_byte_table("t").expect("opened");
+        assert_eq!(read_all(&late), (0, 0, 0));
+    }
+}
+
+/// Promise (BT5): what lists the pages of a table is no table to anybody: it is not in the list, and
+/// cannot be opened, and it goes with the table. Tables come and go more often than the catalog has
+/// places, and their memory is used again.
+#[test]
+fn listings_come_and_go_with_their_tables() {
+    let pool = mapped_pools(32).swap_remove(0);
+    let (one, other) = (session(&pool), session(&pool));
+    for round in 0..80_u8 {
+        let table = one.create_byte_table("t", &listed(512, 64));
+        let table = table.expect("room");
+        let names: Vec<String> = one
+            .list_tables()
+            .expect("a list")
+            .into_iter()
+            .map(|info| info.name)
+            .collect();
+        assert_eq!(names, ["t"]);
+        let hidden = format!("\u{1}pages of table {}", table.info().id);
+        let error = one.open_byte_table(&hidden).expect_err("no table");
+        assert!(
+            matches!(error.kind(), ErrorKind::TableNotFound { .. }),
+            "{error}"
+        );
+        let open = other.open_byte_table("t").expect("open");
+        let records = (0..1_000_u32).map(|number| (number.to_be_bytes(), [round; 40]));
+        table.bulk_load(records, |_| {}).expect("a load");
+        open.put(b"key", &[round; 300]).expect("put");
+        one.drop_table("t").expect("dropped");
+        let begun = Instant::now();
+        while open.get(b"key").is_ok() {
+            assert!(begun.elapsed().as_secs() < 20, "nobody has told");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Promise (BT2): a load that fails after it has listed its pages, or while it does, leaves the
+/// table as it was; the next one is found with one page all the same.
+#[test]
+fn a_load_that_fails_leaves_nothing_listed() {
+    let pool = mapped_pools(16).swap_remove(0);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &listed(512, 64));
+    let table = table.expect("a table");
+    let too_many = (0..400_000_u32).map(|number| (number.to_be_bytes(), [1; 40]));
+    let error = table.bulk_load(too_many, |_| {}).expect_err("no room");
+    assert!(matches!(error.kind(), ErrorKind::Full { .. }), "{error}");
+    assert_eq!(table.get(&5_u32.to_be_bytes()).expect("got"), None);
+    let descending = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")];
+    table.bulk_load(descending, |_| {}).expect_err("descending");
+    let map: Map = loaded(2_000, 40);
+    table.bulk_load(&map, |_| {}).expect("a load");
+    assert_scans(&table, &map);
+    let before = session.counters(OperationKind::Get).cost.round_trips;
+    for (key, value) in &map {
+        assert!(table.get(key).expect("got").as_ref() == Some(value));
+    }
+    let after = session.counters(OperationKind::Get).cost.round_trips;
+    assert_eq!(after - before, 2_000);
+}
