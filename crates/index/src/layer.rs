@@ -92,6 +92,11 @@ impl LayerKind {
         !matches!(self, Self::Rpc)
     }
 
+    /// Whether tables of byte strings can have it.
+    pub const fn has_byte_tables(self) -> bool {
+        matches!(self, Self::Learned | Self::Rpc)
+    }
+
     /// Whether the memory node executes every write, and clients read by themselves.
     pub const fn has_node_writes(self) -> bool {
         matches!(self, Self::Xstore)

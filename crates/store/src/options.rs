@@ -229,9 +229,9 @@ impl TableOptions {
             let given = format!("{} bytes", pages.page_size_bytes);
             bad("page size", given, &error.to_string())
         })?;
-        if self.layer != LayerKind::Learned {
+        if !self.layer.has_byte_tables() {
             let given = self.layer.to_string();
-            let allowed = "a table of byte strings can have 'learned'";
+            let allowed = "a table of byte strings can have 'learned' or 'rpc'";
             return Err(bad("search layer", given, allowed));
         }
         let inline = pages.inline_value_size_bytes;

@@ -5,6 +5,9 @@
 //! values of Rust's types, encoded so that they sort as the types do (`farleaf-key`).
 
 mod asynchronous;
+mod exchange;
+mod remote;
+mod remote_load;
 mod scan;
 mod state;
 mod stats;
@@ -12,6 +15,7 @@ mod table;
 mod typed;
 
 pub use asynchronous::{AsyncByteTable, ByteInsertion, ByteSwap};
+pub(crate) use exchange::Transfers;
 pub use scan::{ByteReverseScan, ByteScan};
 pub(crate) use state::{ByteTableState, DroppedByteTable};
 pub use stats::ByteTableStats;

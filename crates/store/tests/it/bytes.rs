@@ -87,7 +87,12 @@ pub(crate) fn assert_scans(table: &ByteTable, map: &Map) {
     }
 }
 
-fn work(table: &ByteTable, map: &mut Map, random: &mut Xoshiro256PlusPlus, count: usize) {
+pub(crate) fn work(
+    table: &ByteTable,
+    map: &mut Map,
+    random: &mut Xoshiro256PlusPlus,
+    count: usize,
+) {
     for _ in 0..count {
         let key = key(random);
         match random.random_range(0..20) {
@@ -226,7 +231,7 @@ fn tables_that_grow_are_retrained() {
 }
 
 /// Records of a load: YCSB's keys, each value telling its key.
-fn loaded(count: u64, value_size_bytes: usize) -> Map {
+pub(crate) fn loaded(count: u64, value_size_bytes: usize) -> Map {
     let hash = |number: u64| {
         let bytes = number.to_le_bytes();
         bytes.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
