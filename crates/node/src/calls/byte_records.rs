@@ -10,9 +10,10 @@ use farleaf_index::rpc::bytes::{ByteRange, ByteReply, Packing};
 
 use super::room::{Room, Share};
 
-/// What a record takes of the node's memory beside its key and its value, at the most: an entry of
-/// a node of the tree, of which half may be empty (48), what is kept of the value (56), and the
-/// heads and ends of three blocks of the heap.
+/// What a record takes of the node's memory beside its key and its value, about: an entry of a node
+/// of the tree, of which half may be empty (48), what is kept of the value (48), and the heads and
+/// ends of three blocks of the heap. Of a million records it was 123 to 162 bytes, most of the
+/// shortest.
 pub(super) const RECORD_SIZE_BYTES: u64 = 160;
 
 /// Keys that are looked up under one lock.
