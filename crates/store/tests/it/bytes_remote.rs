@@ -347,6 +347,44 @@ fn dropped_operations_leave_nothing() {
         assert!(table.put(b"key", &value).expect("there is room"));
     }
     assert!(table.get(b"key").expect("got").as_ref() == Some(&value));
+    let ended = crate::bytes::session(&pool);
+    let other = ended.open_byte_table("t").expect("open");
+    assert_eq!(other.get(b"none").expect("it has rings now"), None);
+    drop_in_the_middle(&other, 100, async |table| {
+        table.put(b"other", &value).await.expect("put");
+    });
+    let error = table
+        .put(b"third", &value)
+        .expect_err("no room for a third");
+    assert!(is_full(&error), "{error}");
+    drop((other, ended));
+    wait_for("a session that ends makes room", || {
+        match table.put(b"third", &value) {
+            Ok(_) => true,
+            Err(error) => {
+                assert!(is_full(&error), "{error}");
+                false
+            }
+        }
+    });
+}
+
+/// Promise: a load into a table that is dropped meanwhile says so.
+#[test]
+fn a_load_into_a_dropped_table_is_none() {
+    for pool in super::mapped_pools(32) {
+        let (one, other) = (session(&pool), session(&pool));
+        let table = one.create_byte_table("t", &remote()).expect("a table");
+        let records = (0..5_000_u32).map(|number| {
+            if number == 4_000 {
+                other.drop_table("t").expect("dropped");
+            }
+            (number.to_be_bytes(), [7; 100])
+        });
+        let error = table.bulk_load(records, |_| {}).expect_err("it is dropped");
+        let is_dropped = matches!(error.kind(), ErrorKind::TableDropped { .. });
+        assert!(is_dropped, "{error}");
+    }
 }
 
 /// Polls an operation so often, which is not done then, and drops it.
