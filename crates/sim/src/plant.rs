@@ -88,11 +88,13 @@ pub enum Plant {
     PageStateFirst,
     /// Recovery does not finish a page's split (BP2).
     TornSplitLeft,
+    /// All that goes in parts between a session and the node has one number (J8).
+    PartsUnnumbered,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -127,6 +129,7 @@ impl Plant {
         Self::BlockAfterPage,
         Self::PageStateFirst,
         Self::TornSplitLeft,
+        Self::PartsUnnumbered,
     ];
 
     /// The name for users.
@@ -166,6 +169,7 @@ impl Plant {
             Self::BlockAfterPage => "block-after-page",
             Self::PageStateFirst => "page-state-first",
             Self::TornSplitLeft => "torn-split-left",
+            Self::PartsUnnumbered => "parts-unnumbered",
         }
     }
 
@@ -194,7 +198,8 @@ impl Plant {
             | Self::BlockForgotten
             | Self::BlockAfterPage
             | Self::PageStateFirst
-            | Self::TornSplitLeft => Profile::Bytes,
+            | Self::TornSplitLeft
+            | Self::PartsUnnumbered => Profile::Bytes,
             _ => Profile::Crashes,
         }
     }
@@ -231,6 +236,7 @@ impl Plant {
             Self::BlockForgotten => Some(ProtocolCheck::UnlinkedBlockIsRetired),
             Self::BlockAfterPage => Some(ProtocolCheck::BlockIsWholeFirst),
             Self::TornSplitLeft => Some(ProtocolCheck::TornSplitIsFinished),
+            Self::PartsUnnumbered => Some(ProtocolCheck::PartsAreNumbered),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use farleaf_byte_index::ByteLoadError;
 use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, OperationKind};
+use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{
     ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyRoom, Sent,
@@ -160,7 +160,12 @@ impl<H: Host> Exchange<'_, H> {
 
     /// A number for something that may go in parts.
     pub(super) fn begin_transfer(&mut self) -> u64 {
-        let number = self.table.session.next_load();
+        let session = &self.table.session;
+        let number = if session.endpoint.leaves_out(ProtocolCheck::PartsAreNumbered) {
+            1
+        } else {
+            session.next_load()
+        };
         self.permit.open.push(number);
         number
     }
