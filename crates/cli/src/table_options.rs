@@ -40,9 +40,9 @@ pub(crate) struct TableOptionArguments {
     #[arg(long, value_parser = parse_slots, allow_negative_numbers = true)]
     pub(crate) slots: Option<u64>,
 
-    /// Search layer: `learned`; of words also `rolex` as in its paper; a tree: `rf-tree`, `fg`,
-    /// `sherman` or `cell`; `xstore`: models that the memory node trains, which executes writes;
-    /// `rpc`: none, the memory node holds the records itself and every operation is a call
+    /// Search layer: `learned`; `rpc`: none, the memory node holds the records itself and every
+    /// operation is a call; of words also `rolex` as in its paper; a tree: `rf-tree`, `fg`,
+    /// `sherman` or `cell`; `xstore`: models that the memory node trains, which executes writes
     #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
     pub(crate) index: LayerKind,
 
@@ -110,13 +110,20 @@ impl TableOptionArguments {
     fn sign_of_words(&self, pool_count: usize) -> Option<String> {
         if self.slots.is_some() {
             Some("--slots".to_owned())
-        } else if self.index != TableOptions::default().layer {
+        } else if self.index != TableOptions::default().layer && !self.is_index_of_bytes() {
             Some(format!("--index {}", self.index))
         } else if pool_count > 1 {
             Some("a --pool of several".to_owned())
         } else {
             None
         }
+    }
+
+    /// Whether the search layer is meant as one of bytes: both kinds can have it, and something
+    /// else says so.
+    fn is_index_of_bytes(&self) -> bool {
+        let says_bytes = self.kind == Some(KindName::Bytes) || self.sign_of_bytes().is_some();
+        says_bytes && self.index.has_byte_tables()
     }
 
     /// What is given that only tables of bytes have.
@@ -222,6 +229,13 @@ mod tests {
             assert_eq!(told(bytes, 1), Some(KindName::Bytes));
         }
         assert_eq!(told(&["--kind", "words"], 1), Some(KindName::Words));
+        for (more, kind) in [
+            (&[][..], KindName::Words),
+            (&["--kind", "bytes"], KindName::Bytes),
+            (&["--page-size", "512"], KindName::Bytes),
+        ] {
+            assert_eq!(told(&[&["--index", "rpc"], more].concat(), 1), Some(kind));
+        }
         for (words, pool_count, sign) in [
             (
                 &["--kind", "bytes", "--slots", "8"][..],

@@ -224,6 +224,8 @@ pub enum ProtocolCheck {
     BlockIsWholeFirst,
     /// BP2: who recovers a torn page finishes its split.
     TornSplitIsFinished,
+    /// J8: what goes in parts has a number that nothing else of its session has.
+    PartsAreNumbered,
     /// E4: a tag at the rendezvous point is a request's only if it has the next number.
     RequestIsNext,
 }

@@ -94,7 +94,7 @@ impl LayerKind {
 
     /// Whether tables of byte strings can have it.
     pub const fn has_byte_tables(self) -> bool {
-        matches!(self, Self::Learned | Self::RfTree)
+        matches!(self, Self::Learned | Self::RfTree | Self::Rpc)
     }
 
     /// Whether the memory node executes every write, and clients read by themselves.

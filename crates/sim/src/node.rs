@@ -104,6 +104,7 @@ impl Node {
         }
         let (sender, events) = channel();
         let home = *layout.home();
+        let home_word_count = still.region_word_count(home.node).expect("it is there");
         let desk = Arc::<Desk>::default();
         Rc::new(Self {
             world: SharedWorld::clone(world),
@@ -115,7 +116,7 @@ impl Node {
             hired: RefCell::default(),
             still_dispatcher: RefCell::new(Dispatcher::new(Arc::clone(&desk))),
             desk,
-            server: Arc::new(TableServer::new(REGION_SIZE_BYTES)),
+            server: Arc::new(TableServer::new(home_word_count * 8)),
             holding_count: Cell::default(),
             takes_calls: Cell::new(false),
         })

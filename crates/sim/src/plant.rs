@@ -90,11 +90,13 @@ pub enum Plant {
     PageStateFirst,
     /// Recovery does not finish a page's split (BP2).
     TornSplitLeft,
+    /// All that goes in parts between a session and the node has one number (J8).
+    PartsUnnumbered,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -130,6 +132,7 @@ impl Plant {
         Self::BlockAfterPage,
         Self::PageStateFirst,
         Self::TornSplitLeft,
+        Self::PartsUnnumbered,
     ];
 
     /// The name for users.
@@ -170,6 +173,7 @@ impl Plant {
             Self::BlockAfterPage => "block-after-page",
             Self::PageStateFirst => "page-state-first",
             Self::TornSplitLeft => "torn-split-left",
+            Self::PartsUnnumbered => "parts-unnumbered",
         }
     }
 
@@ -199,7 +203,8 @@ impl Plant {
             | Self::BlockAfterPage
             | Self::PageStateFirst
             | Self::FailedLoadListed
-            | Self::TornSplitLeft => Profile::Bytes,
+            | Self::TornSplitLeft
+            | Self::PartsUnnumbered => Profile::Bytes,
             _ => Profile::Crashes,
         }
     }
@@ -237,6 +242,7 @@ impl Plant {
             Self::BlockForgotten => Some(ProtocolCheck::UnlinkedBlockIsRetired),
             Self::BlockAfterPage => Some(ProtocolCheck::BlockIsWholeFirst),
             Self::TornSplitLeft => Some(ProtocolCheck::TornSplitIsFinished),
+            Self::PartsUnnumbered => Some(ProtocolCheck::PartsAreNumbered),
             _ => None,
         }
     }

@@ -270,6 +270,7 @@ fn prepare(
         Some(pages) => {
             let options = TableOptions {
                 kind: TableKind::Bytes(pages),
+                layer: table.layer,
                 fill_percent: table.fill_percent,
                 ..TableOptions::default()
             };

@@ -486,7 +486,9 @@ fn classify(error: &Error) -> Result<Answer, Unexpected> {
         };
     }
     let refusal = match error.kind() {
-        ErrorKind::Call(CallError::Unanswered) => return Ok(Answer::Unknown(text)),
+        ErrorKind::Call(CallError::Unanswered) | ErrorKind::PreviousLost { .. } => {
+            return Ok(Answer::Unknown(text));
+        }
         ErrorKind::Call(CallError::Refused { .. }) => return Err(Unexpected::Refused(text)),
         ErrorKind::NodeLost { .. } => return Ok(Answer::NodeLost),
         ErrorKind::TableNotFound { .. } => return Ok(Answer::Absent),

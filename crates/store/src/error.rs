@@ -157,9 +157,10 @@ pub enum ErrorKind {
     ValueTooLong(farleaf_key::ValueTooLong),
     /// The memory node has no room for the records that it holds by itself.
     #[error(
-        "the memory node has no room for more records of tables with the search layer 'rpc': it \
-         holds one for each 64 bytes of the pool's first node, those of unfinished loads among \
-         them; delete records, drop tables, or serve a larger pool"
+        "the memory node has no room for more records of tables with the search layer 'rpc': \
+         together they may take as many bytes as the pool's first node has, 64 for each of words, \
+         and 160 beside key and value for each of bytes, those of unfinished loads among them; \
+         delete records, drop tables, or serve a larger pool"
     )]
     NodeFull,
     /// The pool has no room for a leaf that the memory node needs for a write.
@@ -180,6 +181,26 @@ pub enum ErrorKind {
     LoadGivenUp {
         /// The table's name.
         name: String,
+    },
+    /// The memory node has forgotten what an operation had sent or was about to read in parts.
+    #[error(
+        "the memory node has given up a value or a load of table '{name}' before all of it was \
+         sent or read: a session has 128 at a time; nothing has been written"
+    )]
+    ValueGivenUp {
+        /// The table's name.
+        name: String,
+    },
+    /// A write has been done, and the value that was there before, which it was to tell, is too
+    /// long for one reply, and the rest of it could not be read.
+    #[error(
+        "the write to table '{name}' has been done, but what was there before is lost: {source}"
+    )]
+    PreviousLost {
+        /// The table's name.
+        name: String,
+        /// Why it could not be read.
+        source: Error,
     },
     /// The memory node has no room for the rings by which a session calls it.
     #[error(

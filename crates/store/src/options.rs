@@ -231,7 +231,7 @@ impl TableOptions {
         })?;
         if !self.layer.has_byte_tables() {
             let given = self.layer.to_string();
-            let allowed = "a table of byte strings can have 'learned' or 'rf-tree'";
+            let allowed = "a table of byte strings can have 'learned', 'rf-tree' or 'rpc'";
             return Err(bad("search layer", given, allowed));
         }
         let inline = pages.inline_value_size_bytes;

@@ -68,6 +68,7 @@ impl<H: Host> AsyncTable<H> {
             Failure::Unsound => ErrorKind::LoadGivenUp { name: name() },
             // Its catalog said otherwise when the table was opened, and never changes that.
             Failure::OfLeaves => ErrorKind::BadReply("that the table's records are not its own"),
+            Failure::OfOtherKind => ErrorKind::BadReply("that the table is of another kind"),
         }
         .into()
     }

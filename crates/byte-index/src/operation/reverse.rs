@@ -52,7 +52,23 @@ impl ReverseCursor {
         self.before.as_ref()
     }
 
-    fn pass(&mut self, to: Fence) {
+    /// The smallest key that is wanted.
+    pub fn start(&self) -> &[u8] {
+        &self.start
+    }
+
+    /// Whether values are read, too.
+    pub const fn has_values(&self) -> bool {
+        self.has_values
+    }
+
+    /// All keys have been passed.
+    pub fn finish(&mut self) {
+        self.before = None;
+    }
+
+    /// All keys from this fence on have been passed.
+    pub fn pass(&mut self, to: Fence) {
         let is_over = to <= Fence::Before(self.start.clone());
         self.before = (!is_over).then_some(to);
     }

@@ -69,6 +69,16 @@ impl ScanCursor {
         self.next_key.as_deref()
     }
 
+    /// The first key that is not wanted any more; `None`: all are.
+    pub fn end(&self) -> Option<&[u8]> {
+        self.end.as_deref()
+    }
+
+    /// Whether values are read, too.
+    pub const fn has_values(&self) -> bool {
+        self.has_values
+    }
+
     fn is_wanted(&self, key: &[u8]) -> bool {
         self.end.as_deref().is_none_or(|end| key < end)
     }
@@ -84,8 +94,13 @@ impl ScanCursor {
     }
 
     /// Goes on right behind a key.
-    fn pass_key(&mut self, key: &[u8]) {
+    pub fn pass_key(&mut self, key: &[u8]) {
         self.next_key = Some([key, &[0]].concat()).filter(|key| self.is_wanted(key));
+    }
+
+    /// All keys have been passed.
+    pub fn finish(&mut self) {
+        self.next_key = None;
     }
 }
 

@@ -378,3 +378,67 @@ fn a_full_pool_is_told_with_what_was_loaded() {
         "{found} records, {told}"
     );
 }
+
+/// Promise: a table of byte strings that the node holds takes the same commands, and what is dumped
+/// from one is loaded into the other, values that go in parts and keys of every byte among them.
+#[test]
+fn tables_that_the_node_holds_take_the_same_commands() {
+    let (place, _server) = served();
+    let run = |arguments: &[&str]| place.farleaf(arguments).quietly();
+    run(&[
+        "table", "create", "held", "--kind", "bytes", "--index", "rpc",
+    ]);
+    let listed = run(&["table", "list", "-o", "json"]);
+    let listed: Value = serde_json::from_str(&listed).expect("one table");
+    assert_eq!(
+        (&listed["kind"], &listed["index"]),
+        (&json!("bytes"), &json!("rpc"))
+    );
+    assert_eq!(run(&["put", "-t", "held", "a", "1"]), "inserted a\n");
+    assert_eq!(
+        run(&["put", "-t", "held", "a", "2"]),
+        "updated a, value 1 before\n"
+    );
+    assert_eq!(run(&["get", "-t", "held", "a"]), "a\t2\n");
+    assert_eq!(
+        run(&["del", "-t", "held", "a"]),
+        "deleted a, value 2 before\n"
+    );
+    let records = all_bytes();
+    place.file("records.json", hex_lines(&records));
+    run(&["load", "records.json", "--format", "json", "-t", "held"]);
+    let scan = ["scan", "-t", "held", "--hex", "-o", "json"];
+    let shown = hex_lines(&records.iter().rev().cloned().collect::<Vec<_>>());
+    assert_eq!(run(&[&scan[..], &["--limit", "0"]].concat()), shown);
+    let reversed = run(&[&scan[..], &["--limit", "0", "--reverse"]].concat());
+    assert_eq!(reversed, hex_lines(&records));
+    let stats = run(&["stats", "-t", "held", "-o", "json"]);
+    let stats: Value = serde_json::from_str(&stats).expect("a pool");
+    assert_eq!(stats["tables"][0]["records"], json!(records.len()));
+    let dumped = bytes_of(&place, &["dump", "-t", "held"]);
+    place.file("dumped.tsv", &dumped);
+    run(&[
+        "load",
+        "dumped.tsv",
+        "--create",
+        "--kind",
+        "bytes",
+        "-t",
+        "paged",
+    ]);
+    assert_eq!(bytes_of(&place, &["dump", "-t", "paged"]), dumped);
+    run(&[
+        "load",
+        "dumped.tsv",
+        "--create",
+        "--index",
+        "rpc",
+        "--page-size",
+        "512",
+        "-t",
+        "again",
+    ]);
+    assert_eq!(bytes_of(&place, &["dump", "-t", "again"]), dumped);
+    assert!(run(&["del", "-t", "held", "--prefix", "k"]).contains("256"));
+    run(&["table", "drop", "held"]);
+}

@@ -7,9 +7,11 @@
 //! | [`request`] | requests as bytes |
 //! | [`reply`] | replies as bytes |
 //! | [`change`] | what a write is to make of what it finds |
+//! | [`bytes`] | the same of tables of byte strings |
 //!
 //! Everything on the wire is made of little-endian words of 8 bytes.
 
+pub mod bytes;
 pub mod change;
 pub mod reply;
 pub mod request;

@@ -90,19 +90,23 @@ pub enum Failure {
     /// A table whose records are not the node's.
     #[error("the table's records are not in the memory node's own memory")]
     OfLeaves,
+    /// A request about byte strings to a table of words, or the other way round.
+    #[error("the table has keys and values of another kind")]
+    OfOtherKind,
 }
 
 impl Failure {
-    const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Dropped,
         Self::NotEmpty,
         Self::Full,
         Self::Unsound,
         Self::OfLeaves,
         Self::PoolFull,
+        Self::OfOtherKind,
     ];
 
-    fn number(self) -> u64 {
+    pub(super) fn number(self) -> u64 {
         match self {
             Self::Dropped => 1,
             Self::NotEmpty => 2,
@@ -110,6 +114,8 @@ impl Failure {
             Self::Unsound => 4,
             Self::OfLeaves => 5,
             Self::PoolFull => 6,
+            // 7 is taken, see below.
+            Self::OfOtherKind => 8,
         }
     }
 }
@@ -359,7 +365,7 @@ mod tests {
         /// Promise: any bytes are a reply or an error, and a reply is written as it was read.
         #[test]
         fn any_bytes_can_be_read(
-            head in 0..9_u64,
+            head in 0..10_u64,
             shape in 0..6_u64,
             count in 0..4_u64,
             rest: Vec<u64>,

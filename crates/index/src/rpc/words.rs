@@ -45,6 +45,21 @@ impl<'a> Words<'a> {
         Ok(words)
     }
 
+    /// So many bytes, which zeros fill up to whole words.
+    pub(super) fn bytes(&mut self, size_bytes: usize) -> Result<&'a [u8], BadWords> {
+        if size_bytes > self.0.len() {
+            return Err(BadWords("something that ends too early"));
+        }
+        // What is left is whole words, so what fills the last one up is there, too.
+        let (padded, rest) = self.0.split_at(size_bytes.next_multiple_of(8));
+        let (bytes, padding) = padded.split_at(size_bytes);
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(BadWords("a string that does not end where it says"));
+        }
+        self.0 = rest;
+        Ok(bytes)
+    }
+
     /// All that are left.
     pub(super) fn rest(self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
         let word = |bytes: &[u8]| {
@@ -53,6 +68,10 @@ impl<'a> Words<'a> {
             u64::from_le_bytes(word)
         };
         self.0.chunks_exact(8).map(word)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn end(self) -> Result<(), BadWords> {
@@ -68,4 +87,10 @@ pub(super) fn put(bytes: &mut Vec<u8>, words: impl IntoIterator<Item = u64>) {
     for word in words {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
+}
+
+/// The bytes, filled up to whole words with zeros.
+pub(super) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend_from_slice(bytes);
+    to.resize(to.len().next_multiple_of(8), 0);
 }

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farleaf_index::rpc::bytes::{KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use farleaf_index::rpc::{MULTI_GET_COUNT_MAX, Reply, SCAN_COUNT_MAX};
-use farleaf_message::segment::{REPLY_HEAD_SIZE_WORDS, capacity_bytes};
+use farleaf_message::segment::{REPLY_HEAD_SIZE_WORDS, REQUEST_HEAD_SIZE_WORDS, capacity_bytes};
 use farleaf_message::{Mailbox, Ring, SEGMENT_SIZE_BYTES};
 use farleaf_region::PoolLayout;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
@@ -20,6 +21,15 @@ const KEPT_SIZE_BYTES_MAX: usize = 256 << 10;
 const _: () = assert!(
     Reply::size_bytes(SCAN_COUNT_MAX as usize) <= LONGEST_REPLY_SIZE_BYTES
         && Reply::size_bytes(MULTI_GET_COUNT_MAX) <= LONGEST_REPLY_SIZE_BYTES
+        && MESSAGE_SIZE_BYTES_MAX <= LONGEST_REPLY_SIZE_BYTES
+);
+const _: () = assert!(
+    MESSAGE_SIZE_BYTES_MAX <= capacity_bytes(RING_SEGMENT_COUNT / 2, REQUEST_HEAD_SIZE_WORDS)
+);
+// What goes over rings is what pages have.
+const _: () = assert!(
+    KEY_SIZE_BYTES_MAX == farleaf_page::KEY_SIZE_BYTES_MAX
+        && VALUE_SIZE_BYTES_MAX == farleaf_page::VALUE_SIZE_BYTES_MAX
 );
 const LONGEST_REPLY_SIZE_BYTES: usize =
     capacity_bytes(RING_SEGMENT_COUNT / 2, REPLY_HEAD_SIZE_WORDS);

@@ -7,6 +7,10 @@
 //! | [`dispatcher`] | reads all mailboxes |
 //! | [`server`] | the tables that the node holds in memory of its own |
 //! | `records` | the records of one of them |
+//! | `byte_server` | the same of byte strings: requests about them |
+//! | `byte_records` | the records of one of them |
+//! | `transfers` | what sessions send and fetch in parts |
+//! | `room` | how much memory all of them may take |
 //! | `to_caller` | the way of replies, into the region or into windows (F10) |
 //! | [`threads`] | the spinning thread, and workers with private queues (Talos, section 3.6) |
 //!
@@ -27,13 +31,31 @@
 //!   decides again.
 //! - **J6.** A table is made when the first request for it comes and the catalog says that it is
 //!   there; it is forgotten when the catalog says that it is not.
+//! - **J7.** A table of byte strings has one lock, too. A value never changes and is held by
+//!   whoever needs it, so those who read share the lock for as long as it takes to find it. Who
+//!   changes a key has the lock alone, decides by the value that is there, and puts another one in
+//!   its place. What goes is freed behind the lock.
+//! - **J8.** What is too long for a message goes in parts, under a number that its session gives
+//!   it. A value or a load that comes in parts belongs to its session until a request names it as
+//!   a whole. A value of which a reply had only the beginning is held as it was found; its parts
+//!   are of that value, whatever is written meanwhile. What is under way of a session goes when the
+//!   session says so, or is fenced, when its table is dropped, or when it has more than it can
+//!   need: then what it used least lately. Who asks for it is told so.
+//! - **J9.** Room is counted in bytes, for all tables: a record of words as 64 of them, one of byte
+//!   strings as its key, its value and 160. Whoever holds a value has its share, so it is given
+//!   back when the last one lets go; a value that comes in parts has all of its room before the
+//!   first one is kept. What there is no room for is refused, and has changed nothing.
 
+mod byte_records;
+mod byte_server;
 pub mod desk;
 pub mod dispatcher;
 pub mod receptionist;
 mod records;
+mod room;
 pub mod server;
 pub mod threads;
+mod transfers;
 
 mod to_caller;
 

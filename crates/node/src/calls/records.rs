@@ -9,22 +9,17 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use farleaf_index::operation::Decision;
 use farleaf_index::rpc::{Change, Failure, Reply};
 
+use super::room::Room;
+
 /// What a record of a large table takes of the node's memory at the most: a share of a node of the
 /// tree, of which half may be empty, and of those above it.
-const RECORD_SIZE_BYTES: u64 = 64;
+pub(super) const RECORD_SIZE_BYTES: u64 = 64;
 
 /// Keys that are looked up under one lock.
 const KEYS_PER_LOCK: usize = 64;
 
 /// A record's value is changed in place (J5).
 pub(super) type Records = BTreeMap<u64, AtomicU64>;
-
-/// How many records there may be, and how many there are.
-#[derive(Debug)]
-pub(super) struct Room {
-    count: AtomicU64,
-    count_max: u64,
-}
 
 /// A table's records.
 #[derive(Debug)]
@@ -33,34 +28,10 @@ pub(super) struct TableRecords {
     room: Arc<Room>,
 }
 
-impl Room {
-    /// Room for records that take about so many bytes in all.
-    pub(super) fn new(size_bytes_max: u64) -> Self {
-        Self {
-            count: AtomicU64::new(0),
-            count_max: size_bytes_max / RECORD_SIZE_BYTES,
-        }
-    }
-
-    /// Whether there is room for so many records more; then they have it.
-    pub(super) fn take(&self, count: u64) -> bool {
-        let before = self.count.fetch_add(count, Ordering::Relaxed);
-        let has_room = before + count <= self.count_max;
-        if !has_room {
-            self.give(count);
-        }
-        has_room
-    }
-
-    /// So many records are gone.
-    pub(super) fn give(&self, count: u64) {
-        self.count.fetch_sub(count, Ordering::Relaxed);
-    }
-}
-
 impl Drop for TableRecords {
     fn drop(&mut self) {
-        self.room.give(self.records().len() as u64);
+        let size_bytes = self.records().len() as u64 * RECORD_SIZE_BYTES;
+        self.room.give(size_bytes);
     }
 }
 
@@ -121,14 +92,14 @@ impl TableRecords {
                 record.get().store(value, Ordering::Release);
             }
             (Decision::Set(value), Entry::Vacant(place)) => {
-                if !self.room.take(1) {
+                if !self.room.take(RECORD_SIZE_BYTES) {
                     return Reply::Failed(Failure::Full);
                 }
                 place.insert(AtomicU64::new(value));
             }
             (Decision::Remove, Entry::Occupied(record)) => {
                 record.remove();
-                self.room.give(1);
+                self.room.give(RECORD_SIZE_BYTES);
             }
         }
         Reply::Found(previous)
@@ -240,7 +211,10 @@ mod tests {
         assert_eq!(won.into_inner(), 0, "what was inserted was deleted once");
         let sum: u64 = records.scan(0, 10).iter().map(|(_, value)| value).sum();
         assert_eq!(sum, THREAD_COUNT * TURN_COUNT);
-        assert_eq!(records.room.count.load(Ordering::Relaxed), records.count());
+        assert_eq!(
+            records.room.size_bytes(),
+            records.count() * RECORD_SIZE_BYTES
+        );
     }
 
     /// Promise: there are never more records than there is room for, and one that is gone makes
@@ -261,6 +235,6 @@ mod tests {
         assert_eq!(records.change(2, Change::Put(2)), Reply::Found(None));
         assert_eq!(records.find_several(&[0, 1, 2]), [None, Some(5), Some(2)]);
         drop(records);
-        assert!(room.take(2), "a table that is gone makes room");
+        assert_eq!(room.size_bytes(), 0, "a table that is gone makes room");
     }
 }

@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::LayerKind;
+use farleaf_index::rpc::bytes::{ByteReply, ByteRequest};
 use farleaf_index::rpc::{Failure, Looked, ModelNews, Reply, Request};
 use farleaf_region::PoolLayout;
 use farleaf_region::RegionError;
-use farleaf_region::catalog::{EntryState, live_word};
+use farleaf_region::catalog::{EntryState, TableKind, live_word};
 use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 
-use super::records::{Records, Room, TableRecords};
+use super::byte_server::{ByteTables, ServedByteTable};
+use super::records::{RECORD_SIZE_BYTES, Records, TableRecords};
+use super::room::Room;
 use crate::catalog::read_catalog;
 use crate::sweep::Keeper;
 use crate::xstore::{Employer, LeafTable, LeafTables, Worker};
@@ -24,6 +27,8 @@ const LOAD_COUNT_MAX: usize = 4;
 enum Served {
     /// Its records are the node's.
     Own(Arc<ServedTable>),
+    /// They are, and are byte strings.
+    OwnBytes(Arc<ServedByteTable>),
     /// They are in leaves.
     Leaves(Arc<LeafTable>),
 }
@@ -41,6 +46,7 @@ pub struct TableServer {
     tables: RwLock<BTreeMap<TableId, Arc<ServedTable>>>,
     /// Those whose records are not the node's, but whose leaves it changes.
     leaves: Arc<LeafTables>,
+    bytes: ByteTables,
     /// By session, and its number of the load.
     loads: Mutex<Loads>,
     room: Arc<Room>,
@@ -61,11 +67,13 @@ struct Load {
 impl TableServer {
     /// No table yet. Records may take about so many bytes of memory in all.
     pub fn new(size_bytes_max: u64) -> Self {
+        let room = Arc::new(Room::new(size_bytes_max));
         Self {
             tables: RwLock::default(),
             leaves: Arc::default(),
+            bytes: ByteTables::new(Arc::clone(&room)),
             loads: Mutex::default(),
-            room: Arc::new(Room::new(size_bytes_max)),
+            room,
         }
     }
 
@@ -85,6 +93,9 @@ impl TableServer {
         session: OwnerWord,
         request: &[u8],
     ) -> Result<Vec<u8>, String> {
+        if ByteRequest::is_one(request) {
+            return self.serve_bytes(way, session, request).await;
+        }
         let decoded = Request::decode(request);
         let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
         if let Request::LoadDrop { load } = request {
@@ -94,11 +105,38 @@ impl TableServer {
         let reply = match self.table(way, id).await {
             Ok(Ok(Served::Own(table))) => self.execute(&table.records, (session, id), request),
             Ok(Ok(Served::Leaves(table))) => worker.execute(&table, request).await?,
+            Ok(Ok(Served::OwnBytes(_))) => Reply::Failed(Failure::OfOtherKind),
             Ok(Err(failure)) => Reply::Failed(failure),
-            Err(error) => return Err(format!("the memory node cannot read its catalog: {error}")),
+            Err(error) => return Err(no_catalog(&error)),
         };
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
+        Ok(bytes)
+    }
+
+    async fn serve_bytes<E: Endpoint>(
+        &self,
+        way: (&E, &PoolLayout),
+        session: OwnerWord,
+        request: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let decoded = ByteRequest::decode(request);
+        let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        if let ByteRequest::Forget { number } = request {
+            // Whether there is the table or not.
+            self.bytes.forget_transfer(session, number);
+        }
+        let mut bytes = Vec::new();
+        match self.table(way, id).await {
+            Ok(Ok(Served::OwnBytes(table))) => {
+                self.bytes.execute(&table, session, request, &mut bytes);
+            }
+            Ok(Ok(Served::Own(_) | Served::Leaves(_))) => {
+                ByteReply::Failed(Failure::OfOtherKind).encode(&mut bytes);
+            }
+            Ok(Err(failure)) => ByteReply::Failed(failure).encode(&mut bytes),
+            Err(error) => return Err(no_catalog(&error)),
+        }
         Ok(bytes)
     }
 
@@ -111,6 +149,9 @@ impl TableServer {
         if let Some(table) = self.tables().get(&id) {
             return Ok(Ok(Served::Own(Arc::clone(table))));
         }
+        if let Some(table) = self.bytes.get(id) {
+            return Ok(Ok(Served::OwnBytes(table)));
+        }
         if let Some(table) = self.leaves.get(id) {
             return Ok(Ok(Served::Leaves(table)));
         }
@@ -121,7 +162,12 @@ impl TableServer {
             return Ok(Err(Failure::Dropped));
         };
         let kind = LayerKind::from_number(entry.record.search_layer);
+        let has_bytes = matches!(entry.record.kind, TableKind::Bytes { .. });
         match kind {
+            Some(LayerKind::Rpc) if has_bytes => {
+                let table = self.bytes.add(id, entry.index);
+                return Ok(Ok(Served::OwnBytes(table)));
+            }
             Some(LayerKind::Rpc) => {}
             Some(kind) if kind.has_node_writes() => {
                 let added = self.leaves.add(entry);
@@ -195,7 +241,7 @@ impl TableServer {
         if !ascends || load.table != table {
             return Reply::Failed(Failure::Unsound);
         }
-        if !self.room.take(records.len() as u64) {
+        if !self.room.take(records.len() as u64 * RECORD_SIZE_BYTES) {
             return Reply::Failed(Failure::Full);
         }
         for (key, value) in records {
@@ -238,6 +284,7 @@ impl TableServer {
     /// The session is fenced: nothing of its loads will be asked for.
     pub(super) fn forget_session(&self, session: OwnerWord) {
         self.forget_loads(|(owner, _), _| owner == session);
+        self.bytes.forget_session(session);
     }
 
     /// Frees them when the others can go on.
@@ -263,7 +310,7 @@ impl TableServer {
             let own = tables.iter().map(|(id, table)| (*id, table.entry));
             let leaves = self.leaves.all().into_iter();
             let leaves = leaves.map(|table| (table.id(), table.entry.index));
-            own.chain(leaves).collect()
+            own.chain(self.bytes.all()).chain(leaves).collect()
         };
         if known.is_empty() {
             return Ok(());
@@ -285,8 +332,8 @@ impl TableServer {
                 let tables = self.tables.write();
                 tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
             };
-            if let Some(table) = dropped {
-                let records = table.records.count();
+            let dropped = dropped.map(|table| table.records.count());
+            if let Some(records) = dropped.or_else(|| self.bytes.forget(id)) {
                 tracing::info!(table = %id, records, "forgot a dropped table's records");
             }
         }
@@ -294,8 +341,16 @@ impl TableServer {
     }
 }
 
+fn no_catalog(error: &RegionError) -> String {
+    format!("the memory node cannot read its catalog: {error}")
+}
+
 impl Drop for Load {
     fn drop(&mut self) {
-        self.room.give(self.records.len() as u64);
+        let size_bytes = self.records.len() as u64 * RECORD_SIZE_BYTES;
+        self.room.give(size_bytes);
     }
 }
+
+#[cfg(test)]
+mod tests;

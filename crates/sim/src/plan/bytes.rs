@@ -24,6 +24,9 @@ const OF_LISTINGS: u64 = 0x6f66_5f6c_6973_7473;
 /// Keys that one deletion of a range is of, at the most, unless it is of all that follow.
 const RANGE_KEY_COUNT_MAX: u64 = 6;
 
+/// How many runs of a thousand are on a table that the node holds.
+const CALLED_PER_MILLE: u64 = 250;
+
 /// Makes the table, and others that come and go, ones of byte strings; what the numbers of keys
 /// stand for, which are those from 0 on.
 pub(super) fn draw_bytes(
@@ -52,7 +55,26 @@ pub(super) fn draw_bytes(
         }
     }
     draw_listings(seed, table, clients);
-    Arc::new(Strings::draw(&mut random, key_count, is_plain))
+    let strings = Strings::draw(&mut random, key_count, is_plain);
+    // Drawn last: what a seed says of the others has stayed.
+    if random.chance(CALLED_PER_MILLE) {
+        draw_calls(&mut random, table, clients);
+    }
+    Arc::new(strings)
+}
+
+/// Has the node hold the table, and half of the others that come and go.
+fn draw_calls(random: &mut Random, table: &mut TablePlan, clients: &mut [ClientPlan]) {
+    table.layer = LayerKind::Rpc;
+    for client in clients {
+        for operation in client.lanes.iter_mut().flatten() {
+            if let Operation::Create(shape) = operation
+                && random.chance(500)
+            {
+                shape.layer = LayerKind::Rpc;
+            }
+        }
+    }
 }
 
 /// Has the pages of some tables listed.

@@ -52,6 +52,10 @@ pub enum ByteSwap {
 /// 4,096 bytes, in the order of unsigned bytes, and values of 0 to 64 MiB. On `mem` and `shm` a
 /// future is ready at its first poll, unless it has to wait for another client's lock.
 ///
+/// Of a table that the memory node holds ([`LayerKind::Rpc`](crate::LayerKind::Rpc)) an operation
+/// is a call, or several where a value or an answer is long (`docs/calls.md`), and waits for the
+/// node. A write whose future is dropped may happen or not, and later.
+///
 /// Dropping the future of a write before it is done may leave a page locked: the session is then
 /// closed to further operations, and others recover the page when it has been dropped. Spawn writes
 /// on an executor rather than racing them against time-outs.
@@ -162,6 +166,9 @@ impl<H: Host> AsyncByteTable<H> {
         key: &[u8],
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, Error> {
+        if self.is_remote() {
+            return Ok(read(self.get_remote(key).await?.as_deref()));
+        }
         let mut read = Some(read);
         self.operate(OperationKind::Get, async |index, batch| {
             let read = |value: Option<&[u8]>| read.take().map(|read| read(value));
@@ -180,6 +187,9 @@ impl<H: Host> AsyncByteTable<H> {
         &self,
         keys: &[K],
     ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        if self.is_remote() {
+            return self.multi_get_remote(keys).await;
+        }
         self.operate(OperationKind::MultiGet, async |index, batch| {
             let mut values = vec![None; keys.len()];
             let read = |key: usize, value: Option<&[u8]>| {
@@ -195,8 +205,9 @@ impl<H: Host> AsyncByteTable<H> {
     /// right; large values take one more, and one for each 256,000 bytes.
     ///
     /// # Errors
-    /// As for [`get`](Self::get); or the value is too long, or the pool is full: then nothing has
-    /// changed.
+    /// As for [`get`](Self::get); or the value is too long, or the pool is full, or the memory node
+    /// where it holds the table ([`ErrorKind::NodeFull`](crate::ErrorKind::NodeFull)): then nothing
+    /// has changed.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
         let changed = self.modify(OperationKind::Put, key, Change::put(value));
         Ok(changed.await?.was_present)
@@ -220,12 +231,7 @@ impl<H: Host> AsyncByteTable<H> {
         }
         // Also for no records: a session that is broken says so.
         drop(self.session.begin_bytes(&self.state).await?);
-        let mut by_page: BTreeMap<RemoteAddr, Vec<usize>> = BTreeMap::new();
-        for (number, (key, _)) in records.iter().enumerate() {
-            let page = self.index().expected_page(key.as_ref());
-            by_page.entry(page).or_default().push(number);
-        }
-        let mut waiting = by_page.into_values().map(async |numbers| {
+        let mut waiting = self.by_place(records).into_iter().map(async |numbers| {
             let mut present_count = 0;
             for number in numbers {
                 let (key, value) = &records[number];
@@ -246,11 +252,31 @@ impl<H: Host> AsyncByteTable<H> {
         written
     }
 
+    /// Records by the page that they are probably in, or by key where there are no pages: those of
+    /// one key are side by side, in their order.
+    fn by_place<K: AsRef<[u8]>, V>(&self, records: &[(K, V)]) -> Vec<Vec<usize>> {
+        let keys = records.iter().map(|(key, _)| key.as_ref()).enumerate();
+        if self.is_remote() {
+            let mut by_key: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+            for (number, key) in keys {
+                by_key.entry(key).or_default().push(number);
+            }
+            return by_key.into_values().collect();
+        }
+        let mut by_page: BTreeMap<RemoteAddr, Vec<usize>> = BTreeMap::new();
+        for (number, key) in keys {
+            let page = self.index().expected_page(key);
+            by_page.entry(page).or_default().push(number);
+        }
+        by_page.into_values().collect()
+    }
+
     /// [`put`](Self::put), and the value that was there before. One that is outside costs a round
     /// trip more.
     ///
     /// # Errors
-    /// As for [`put`](Self::put).
+    /// As for [`put`](Self::put); or it is written, and the memory node cannot be asked for the
+    /// rest of a long value ([`ErrorKind::PreviousLost`](crate::ErrorKind::PreviousLost)).
     pub async fn replace(&self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let change = Change::put(value).telling_previous();
         Ok(self.modify(OperationKind::Put, key, change).await?.previous)
@@ -292,7 +318,7 @@ impl<H: Host> AsyncByteTable<H> {
     /// Removes a key; the value that it had.
     ///
     /// # Errors
-    /// As for [`get`](Self::get).
+    /// As for [`replace`](Self::replace).
     pub async fn take(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let change = Change::delete().telling_previous();
         let changed = self.modify(OperationKind::Delete, key, change).await?;
@@ -329,6 +355,9 @@ impl<H: Host> AsyncByteTable<H> {
         key: &[u8],
         change: Change<'_>,
     ) -> Result<Changed, Error> {
+        if self.is_remote() {
+            return self.modify_remote(kind, key, &change).await;
+        }
         self.operate(kind, async |index, batch| {
             index.modify(batch, key, &change).await
         })
@@ -401,6 +430,9 @@ impl<H: Host> AsyncByteTable<H> {
         wanted: usize,
         records: &mut Vec<Record>,
     ) -> Result<(), Error> {
+        if self.is_remote() {
+            return self.scan_remote(cursor, wanted, records).await;
+        }
         let end = records.len() + wanted;
         self.operate(OperationKind::Scan, async |index, batch| {
             let wanted = end.saturating_sub(records.len());
@@ -416,6 +448,9 @@ impl<H: Host> AsyncByteTable<H> {
         wanted: usize,
         records: &mut Vec<Record>,
     ) -> Result<(), Error> {
+        if self.is_remote() {
+            return self.scan_reverse_remote(cursor, wanted, records).await;
+        }
         let end = records.len() + wanted;
         self.operate(OperationKind::Scan, async |index, batch| {
             let wanted = end.saturating_sub(records.len());
@@ -436,7 +471,8 @@ impl<H: Host> AsyncByteTable<H> {
     }
 
     /// How many records the last training saw: what the table had then, without what was written
-    /// and removed since. Costs nothing; [`stats`](crate::ByteTable::stats) counts.
+    /// and removed since; of a table that the memory node holds, 0. Costs nothing;
+    /// [`stats`](crate::ByteTable::stats) counts.
     pub fn len_estimate(&self) -> u64 {
         let (_, record_count, _, _) = self.state.index.training();
         record_count
@@ -449,7 +485,8 @@ impl<H: Host> AsyncByteTable<H> {
     /// # Errors
     /// [`ErrorKind::ByteLoad`](crate::ErrorKind::ByteLoad): the sequence does not ascend, a key or
     /// a value is too long, or the table has records or had some.
-    /// [`ErrorKind::Full`](crate::ErrorKind::Full). The table is then as it was.
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full), or
+    /// [`ErrorKind::NodeFull`](crate::ErrorKind::NodeFull). The table is then as it was.
     /// [`ErrorKind::TableDropped`](crate::ErrorKind::TableDropped): before the load or while it was
     /// under way. What was loaded is gone with the table.
     pub async fn bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -457,6 +494,9 @@ impl<H: Host> AsyncByteTable<H> {
         records: impl IntoIterator<Item = (K, V)>,
         progress: impl FnMut(u64),
     ) -> Result<ByteLoadSummary, Error> {
+        if self.is_remote() {
+            return self.load_remote(records.into_iter(), progress).await;
+        }
         let (session, state) = (&self.session, &self.state);
         let begun = session.begin_bytes(state).await?;
         session.check_live_bytes(state).await?;

@@ -5,7 +5,10 @@
 //! values of Rust's types, encoded so that they sort as the types do (`farleaf-key`).
 
 mod asynchronous;
+mod exchange;
 mod listing;
+mod remote;
+mod remote_load;
 mod scan;
 mod state;
 mod stats;
@@ -13,6 +16,7 @@ mod table;
 mod typed;
 
 pub use asynchronous::{AsyncByteTable, ByteInsertion, ByteSwap};
+pub(crate) use exchange::Transfers;
 pub use scan::{ByteReverseScan, ByteScan};
 pub(crate) use state::{ByteTableState, DroppedByteTable};
 pub use stats::ByteTableStats;

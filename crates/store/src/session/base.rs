@@ -26,7 +26,7 @@ use farleaf_region::session::{HEARTBEAT_DRAINED, heartbeat_addr};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use crate::begin::{Begun, Unfinished};
-use crate::bytes::{ByteTableState, DroppedByteTable};
+use crate::bytes::{ByteTableState, DroppedByteTable, Transfers};
 use crate::host::{Host, PoolShare};
 use crate::options::{SessionOptions, TableInfo, TableKind};
 use crate::{AsyncTable, Error};
@@ -62,8 +62,11 @@ pub(crate) struct SessionCore<H: Host> {
     pub(crate) chunk_owner_count: Cell<u32>,
     /// By which it calls the memory node, once it has.
     pub(super) lines: RefCell<Option<Rc<Lines>>>,
-    /// Loads of tables that the memory node holds, ever begun.
+    /// Loads of tables that the memory node holds, ever begun, and whatever else goes there in
+    /// parts.
     load_count: Cell<u64>,
+    /// What of tables of byte strings that the memory node holds goes in parts.
+    pub(crate) transfers: Transfers,
     shut: Cell<bool>,
     /// Declared last: the pool stays open until the session has closed.
     pub(crate) host: H,
@@ -126,6 +129,7 @@ impl<H: Host> SessionCore<H> {
             chunk_owner_count: Cell::new(0),
             lines: RefCell::default(),
             load_count: Cell::new(0),
+            transfers: Transfers::default(),
             shut: Cell::new(false),
             host,
         }
@@ -151,7 +155,7 @@ impl<H: Host> SessionCore<H> {
         self.batches.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// A number for a load that no other of the session has.
+    /// A number for a load, or for what else goes in parts, that nothing else of the session has.
     pub(crate) fn next_load(&self) -> u64 {
         self.load_count.update(|count| count + 1);
         self.load_count.get()

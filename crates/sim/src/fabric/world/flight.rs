@@ -207,7 +207,9 @@ impl World {
         };
         flight.lost = flight.verbs[..accepted_count].iter().position(is_lost);
         flight.is_complete = true;
-        flight.waker.take().map_or((), Waker::wake);
+        if let Some(waker) = flight.waker.take() {
+            waker.wake();
+        }
         self.fingerprint.add(self.now ^ batch << 40);
         let task = flight.task;
         if task.is_none() {

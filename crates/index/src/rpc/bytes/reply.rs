@@ -1,0 +1,244 @@
+//! Replies as bytes.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | 0 or a [`Failure`] (8), flags (8), shape (16), how many (32) |
+//! | 1.. | values; records, a key and a value each; a number; a part of a value |
+//!
+//! A string is a word with its size, and its bytes, which zeros fill up to whole words. A value is
+//! a word: the size of the whole (32), how many bytes of it are here (31), whether there is one
+//! (1); and these bytes, filled up likewise. Only of the last one not all may be here.
+//!
+//! Flags: bit 8, whether a change was done, or a range is at its end; bit 9, whether the key of a
+//! change was present.
+
+use super::{KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX, string_size_bytes};
+use crate::rpc::reply::Failure;
+use crate::rpc::words::{BadWords, Words, put, put_bytes};
+
+const VALUES: u64 = 16;
+const CHANGED: u64 = 17;
+const RECORDS: u64 = 18;
+const COUNT: u64 = 19;
+const PART: u64 = 20;
+
+const IS_DONE: u64 = 1 << 8;
+const WAS_PRESENT: u64 = 1 << 9;
+
+const IS_THERE: u64 = 1 << 63;
+
+const UNKNOWN_FORM: BadWords = BadWords("a reply of an unknown form");
+
+/// A value, or its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// As much of it as the reply holds.
+    pub here: &'a [u8],
+    /// Bytes of all of it.
+    pub whole_size_bytes: u32,
+}
+
+impl<'a> Found<'a> {
+    /// All of a value.
+    pub fn whole(value: &'a [u8]) -> Self {
+        Self {
+            here: value,
+            whole_size_bytes: value.len() as u32,
+        }
+    }
+
+    /// Whether all of it is here.
+    pub fn is_whole(&self) -> bool {
+        self.here.len() == self.whole_size_bytes as usize
+    }
+}
+
+/// What the node has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByteReply<'a> {
+    /// What was found of the first of several keys: of one at the least.
+    Values(Vec<Option<Found<'a>>>),
+    /// What became of a write.
+    Changed {
+        /// Whether its condition held, so that it is done.
+        is_done: bool,
+        /// Whether the key was present.
+        was_present: bool,
+        /// The value that was there before, if it was wanted.
+        previous: Option<Found<'a>>,
+    },
+    /// Records of a range.
+    Records {
+        /// In the order that was asked for.
+        records: Vec<(&'a [u8], Found<'a>)>,
+        /// Whether there are no more.
+        is_end: bool,
+    },
+    /// A number of records, or of bytes.
+    Count(u64),
+    /// More of a value.
+    Part(&'a [u8]),
+    /// Nothing has changed, and why.
+    Failed(Failure),
+}
+
+impl<'a> ByteReply<'a> {
+    /// Bytes of a reply that says only what became of a write, or a number.
+    pub const SHORT_SIZE_BYTES: usize = 16;
+
+    /// The bytes, into a vector that is cleared.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        let head = |shape: u64, count: usize| shape << 16 | (count as u64) << 32;
+        match self {
+            Self::Values(values) => {
+                put(bytes, [head(VALUES, values.len())]);
+                for value in values {
+                    put_found(bytes, *value);
+                }
+            }
+            Self::Changed {
+                is_done,
+                was_present,
+                previous,
+            } => {
+                let done = if *is_done { IS_DONE } else { 0 };
+                let present = if *was_present { WAS_PRESENT } else { 0 };
+                put(bytes, [head(CHANGED, 1) | done | present]);
+                put_found(bytes, *previous);
+            }
+            Self::Records { records, is_end } => {
+                let end = if *is_end { IS_DONE } else { 0 };
+                put(bytes, [head(RECORDS, records.len()) | end]);
+                for (key, value) in records {
+                    put(bytes, [key.len() as u64]);
+                    put_bytes(bytes, key);
+                    put_found(bytes, Some(*value));
+                }
+            }
+            Self::Count(count) => put(bytes, [head(COUNT, 1), *count]),
+            Self::Part(part) => {
+                put(bytes, [head(PART, part.len())]);
+                put_bytes(bytes, part);
+            }
+            Self::Failed(failure) => put(bytes, [failure.number()]),
+        }
+    }
+
+    /// What the node sent.
+    ///
+    /// # Errors
+    /// It is no reply to a request about byte strings.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, BadWords> {
+        let mut words = Words::new(bytes)?;
+        let head = words.next()?;
+        if head & 0xFF != 0 {
+            let failure = Failure::ALL.into_iter().find(|it| it.number() == head);
+            words.end()?;
+            return failure
+                .map(Self::Failed)
+                .ok_or(BadWords("a reply with an unknown failure"));
+        }
+        let (shape, count) = (head >> 16 & 0xFFFF, (head >> 32) as usize);
+        let flags = head & 0xFF00;
+        let known_flags = match shape {
+            CHANGED => IS_DONE | WAS_PRESENT,
+            RECORDS => IS_DONE,
+            _ => 0,
+        };
+        if flags & !known_flags != 0 {
+            return Err(UNKNOWN_FORM);
+        }
+        let reply = match shape {
+            VALUES if count > 0 => read_values(&mut words, count)?,
+            CHANGED if count == 1 => Self::Changed {
+                is_done: flags & IS_DONE != 0,
+                was_present: flags & WAS_PRESENT != 0,
+                previous: read_found(&mut words)?,
+            },
+            RECORDS => read_records(&mut words, count, flags & IS_DONE != 0)?,
+            COUNT if count == 1 => Self::Count(words.next()?),
+            PART if count > 0 => Self::Part(words.bytes(count)?),
+            _ => return Err(UNKNOWN_FORM),
+        };
+        words.end()?;
+        Ok(reply)
+    }
+
+    /// Bytes that a reply takes whose only value has so many, of a record whose key has so many.
+    pub const fn size_bytes(key_size_bytes: Option<usize>, value_size_bytes: usize) -> usize {
+        let key = match key_size_bytes {
+            Some(size) => string_size_bytes(size),
+            None => 0,
+        };
+        8 + key + string_size_bytes(value_size_bytes)
+    }
+}
+
+const _: () = assert!(ByteReply::size_bytes(Some(KEY_SIZE_BYTES_MAX), 0) < MESSAGE_SIZE_BYTES_MAX);
+
+fn put_found(bytes: &mut Vec<u8>, found: Option<Found<'_>>) {
+    let Some(found) = found else {
+        return put(bytes, [0]);
+    };
+    let here = (found.here.len() as u64) << 32;
+    put(bytes, [IS_THERE | here | u64::from(found.whole_size_bytes)]);
+    put_bytes(bytes, found.here);
+}
+
+fn read_found<'a>(words: &mut Words<'a>) -> Result<Option<Found<'a>>, BadWords> {
+    let word = words.next()?;
+    if word == 0 {
+        return Ok(None);
+    }
+    let (whole_size_bytes, here) = (word as u32, (word & !IS_THERE) >> 32);
+    let is_size = whole_size_bytes as usize <= VALUE_SIZE_BYTES_MAX;
+    if word & IS_THERE == 0 || !is_size || here > u64::from(whole_size_bytes) {
+        return Err(BadWords("a value that is none"));
+    }
+    Ok(Some(Found {
+        here: words.bytes(here as usize)?,
+        whole_size_bytes,
+    }))
+}
+
+/// Whether there may be something behind this value.
+fn is_cut(found: Option<Found<'_>>) -> bool {
+    found.is_some_and(|found| !found.is_whole())
+}
+
+const CUT_TOO_EARLY: BadWords = BadWords("a reply that goes on behind a part of a value");
+
+fn read_values<'a>(words: &mut Words<'a>, count: usize) -> Result<ByteReply<'a>, BadWords> {
+    let mut values = Vec::new();
+    // Each takes words of the message, which ends however many there are to be.
+    for _ in 0..count {
+        if values.last().is_some_and(|last| is_cut(*last)) {
+            return Err(CUT_TOO_EARLY);
+        }
+        values.push(read_found(words)?);
+    }
+    Ok(ByteReply::Values(values))
+}
+
+fn read_records<'a>(
+    words: &mut Words<'a>,
+    count: usize,
+    is_end: bool,
+) -> Result<ByteReply<'a>, BadWords> {
+    let mut records: Vec<(&[u8], Found<'_>)> = Vec::new();
+    for _ in 0..count {
+        if records.last().is_some_and(|(_, last)| is_cut(Some(*last))) {
+            return Err(CUT_TOO_EARLY);
+        }
+        let size = usize::try_from(words.next()?).ok();
+        let size = size.filter(|size| *size <= KEY_SIZE_BYTES_MAX);
+        let key = words.bytes(size.ok_or(BadWords("a key that is too long"))?)?;
+        let value = read_found(words)?;
+        records.push((key, value.ok_or(BadWords("a record without a value"))?));
+    }
+    Ok(ByteReply::Records { records, is_end })
+}
+
+#[cfg(test)]
+mod tests;

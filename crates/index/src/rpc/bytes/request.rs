@@ -1,0 +1,464 @@
+//! Requests as bytes.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | 0 | kind (8), flags (16), zero (8), table id (32) |
+//! | 1.. | by kind, below |
+//!
+//! | kind | words |
+//! |---|---|
+//! | 32 get | number; room (32), how many keys (32); the keys |
+//! | 33 change | number; room; the key; the value, if there is one; what is expected, if a value is |
+//! | 34 scan | number; room (32), limit (32); where it begins; where it ends, if it does |
+//! | 35 count | |
+//! | 36 read | number; room (32), offset (32) |
+//! | 37 stage | number; offset (32), size of the whole (32); the part |
+//! | 38 part of a load | number; keys and values by turns |
+//! | 39 end of a load | number; how many records |
+//! | 40 forget | number |
+//!
+//! A string is a word with its size, and its bytes, which zeros fill up to whole words. A value is
+//! a string, or bit 63 and a word with the number that it is staged under.
+//!
+//! Flags of a change: bits 8 and 9, its condition (always, if absent, if present, if equal); bit
+//! 10, whether a value is expected; 11, whether there is a new one; 12, whether the previous one is
+//! wanted. Of a scan: bit 8, whether it has an end; 9, whether it descends; 10, whether only keys
+//! are wanted.
+
+use farleaf_types::TableId;
+
+use super::{
+    BOUND_SIZE_BYTES_MAX, KEY_SIZE_BYTES_MAX, MESSAGE_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX,
+};
+use crate::rpc::words::{BadWords, Words, put, put_bytes};
+
+/// The first kind of request about byte strings; what is below is about words.
+const GET: u64 = 32;
+const CHANGE: u64 = 33;
+const SCAN: u64 = 34;
+const COUNT: u64 = 35;
+const READ: u64 = 36;
+const STAGE: u64 = 37;
+const LOAD_PART: u64 = 38;
+const LOAD_COMMIT: u64 = 39;
+const FORGET: u64 = 40;
+
+const CONDITION_SHIFT: u32 = 8;
+const HAS_EXPECTED: u64 = 1 << 10;
+const HAS_VALUE: u64 = 1 << 11;
+const WANTS_PREVIOUS: u64 = 1 << 12;
+const CHANGE_FLAGS: u64 = 0x1F << CONDITION_SHIFT;
+
+const HAS_END: u64 = 1 << 8;
+const DESCENDS: u64 = 1 << 9;
+const OF_KEYS: u64 = 1 << 10;
+const SCAN_FLAGS: u64 = HAS_END | DESCENDS | OF_KEYS;
+
+const STAGED: u64 = 1 << 63;
+
+const UNKNOWN_FORM: BadWords = BadWords("a request of an unknown form");
+
+/// A value as a request brings it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent<'a> {
+    /// It is in the request.
+    Here(&'a [u8]),
+    /// It is staged under this number.
+    Staged(u64),
+}
+
+/// Where the answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyRoom {
+    /// The session's number for a value that the reply does not hold whole.
+    pub number: u64,
+    /// Bytes that the reply may have. It has more only where a single key is longer.
+    pub size_bytes: u32,
+}
+
+/// When a key is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteCondition<'a> {
+    /// Whatever is there.
+    Always,
+    /// Only if it is absent.
+    IfAbsent,
+    /// Only if it is present.
+    IfPresent,
+    /// Only if it has this value; `None`: if it is absent.
+    IfEqual(Option<Sent<'a>>),
+}
+
+/// A write to one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteChange<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// When it is changed.
+    pub condition: ByteCondition<'a>,
+    /// Its new value; `None`: it is removed.
+    pub value: Option<Sent<'a>>,
+    /// Whether the value before is to be told. One that was expected, and was there, is not.
+    pub wants_previous: bool,
+}
+
+/// Keys of which records are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange<'a> {
+    /// The smallest key.
+    pub start: &'a [u8],
+    /// The first key behind them; `None`: there is none.
+    pub end: Option<&'a [u8]>,
+    /// Whether the last ones come first.
+    pub descends: bool,
+    /// Whether values are not wanted.
+    pub of_keys: bool,
+    /// How many records, at the most.
+    pub limit: u32,
+}
+
+/// What a client asks of the node, about one table of byte strings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByteRequest<'a> {
+    /// The values of keys; of as many of the first ones as the reply holds.
+    Get {
+        /// The keys, one or more.
+        keys: Vec<&'a [u8]>,
+        /// For the reply.
+        room: ReplyRoom,
+    },
+    /// A write.
+    Change {
+        /// Which.
+        change: ByteChange<'a>,
+        /// For the reply.
+        room: ReplyRoom,
+    },
+    /// The first records of a range, as many as the reply holds.
+    Scan {
+        /// Which.
+        range: ByteRange<'a>,
+        /// For the reply.
+        room: ReplyRoom,
+    },
+    /// How many records there are.
+    Count,
+    /// More of a value that the node holds under the number of the reply's room.
+    Read {
+        /// How much of it there is.
+        offset: u32,
+        /// For the reply.
+        room: ReplyRoom,
+    },
+    /// The next part of a value.
+    Stage {
+        /// The session's number for it.
+        number: u64,
+        /// Bytes that were brought before.
+        offset: u32,
+        /// Bytes of all of it.
+        whole_size_bytes: u32,
+        /// The part, which is not empty.
+        part: &'a [u8],
+    },
+    /// Records of a load that its session numbers so, behind those of earlier requests.
+    LoadPart {
+        /// The session's number of the load.
+        number: u64,
+        /// The records, one or more, ascending.
+        records: Vec<(&'a [u8], Sent<'a>)>,
+    },
+    /// The load is whole, and the table is what it brought, if it was empty.
+    LoadCommit {
+        /// The session's number of the load.
+        number: u64,
+        /// How many records it has.
+        record_count: u64,
+    },
+    /// Nothing of what is held, staged or loaded under this number is wanted any more.
+    Forget {
+        /// The session's number.
+        number: u64,
+    },
+}
+
+impl<'a> ByteRequest<'a> {
+    /// Whether bytes that a client sent are a request about byte strings, if they are any.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|kind| u64::from(*kind) >= GET)
+    }
+
+    /// The bytes, into a vector that is cleared.
+    pub fn encode(&self, table: TableId, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        let head = |kind: u64| kind | u64::from(table.0) << 32;
+        match self {
+            Self::Get { keys, room } => {
+                put(bytes, [head(GET), room.number]);
+                put(bytes, [pair(room.size_bytes, keys.len() as u32)]);
+                for key in keys {
+                    put_string(bytes, key);
+                }
+            }
+            Self::Change { change, room } => {
+                put(bytes, [head(CHANGE) | flags_of_change(change)]);
+                put(bytes, [room.number, room.size_bytes.into()]);
+                put_string(bytes, change.key);
+                put_sent(bytes, change.value);
+                if let ByteCondition::IfEqual(expected) = change.condition {
+                    put_sent(bytes, expected);
+                }
+            }
+            Self::Scan { range, room } => {
+                put(bytes, [head(SCAN) | flags_of_range(range), room.number]);
+                put(bytes, [pair(room.size_bytes, range.limit)]);
+                put_string(bytes, range.start);
+                if let Some(end) = range.end {
+                    put_string(bytes, end);
+                }
+            }
+            Self::Count => put(bytes, [head(COUNT)]),
+            Self::Read { offset, room } => {
+                let words = [head(READ), room.number, pair(room.size_bytes, *offset)];
+                put(bytes, words);
+            }
+            Self::Stage {
+                number,
+                offset,
+                whole_size_bytes,
+                part,
+            } => {
+                put(bytes, [head(STAGE), *number]);
+                put(bytes, [pair(*offset, *whole_size_bytes)]);
+                put_string(bytes, part);
+            }
+            Self::LoadPart { number, records } => {
+                put(bytes, [head(LOAD_PART), *number]);
+                for (key, value) in records {
+                    put_string(bytes, key);
+                    put_sent(bytes, Some(*value));
+                }
+            }
+            Self::LoadCommit {
+                number,
+                record_count,
+            } => put(bytes, [head(LOAD_COMMIT), *number, *record_count]),
+            Self::Forget { number } => put(bytes, [head(FORGET), *number]),
+        }
+    }
+
+    /// What a client sent.
+    ///
+    /// # Errors
+    /// It is no request about byte strings.
+    pub fn decode(bytes: &'a [u8]) -> Result<(TableId, Self), BadWords> {
+        if bytes.len() > MESSAGE_SIZE_BYTES_MAX {
+            return Err(BadWords("a request that is too long"));
+        }
+        let mut words = Words::new(bytes)?;
+        let head = words.next()?;
+        let table = TableId((head >> 32) as u32);
+        let (kind, flags) = (head & 0xFF, head & 0xFFFF_FF00);
+        let known_flags = match kind {
+            CHANGE => CHANGE_FLAGS,
+            SCAN => SCAN_FLAGS,
+            _ => 0,
+        };
+        if flags & !known_flags != 0 {
+            return Err(UNKNOWN_FORM);
+        }
+        let request = match kind {
+            GET => read_get(&mut words)?,
+            CHANGE => read_change(&mut words, flags)?,
+            SCAN => read_scan(&mut words, flags)?,
+            COUNT => Self::Count,
+            READ => {
+                let number = words.next()?;
+                let (room, offset) = read_room(&mut words, number)?;
+                Self::Read { offset, room }
+            }
+            STAGE => read_stage(&mut words)?,
+            LOAD_PART => return Ok((table, read_load_part(words)?)),
+            LOAD_COMMIT => Self::LoadCommit {
+                number: words.next()?,
+                record_count: words.next()?,
+            },
+            FORGET => Self::Forget {
+                number: words.next()?,
+            },
+            _ => return Err(BadWords("a request of an unknown kind")),
+        };
+        words.end()?;
+        Ok((table, request))
+    }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn flags_of_change(change: &ByteChange<'_>) -> u64 {
+    let (condition, has_expected) = match change.condition {
+        ByteCondition::Always => (0, false),
+        ByteCondition::IfAbsent => (1, false),
+        ByteCondition::IfPresent => (2, false),
+        ByteCondition::IfEqual(expected) => (3, expected.is_some()),
+    };
+    let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+    condition << CONDITION_SHIFT
+        | flag(has_expected, HAS_EXPECTED)
+        | flag(change.value.is_some(), HAS_VALUE)
+        | flag(change.wants_previous, WANTS_PREVIOUS)
+}
+
+fn flags_of_range(range: &ByteRange<'_>) -> u64 {
+    let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+    flag(range.end.is_some(), HAS_END)
+        | flag(range.descends, DESCENDS)
+        | flag(range.of_keys, OF_KEYS)
+}
+
+fn put_string(bytes: &mut Vec<u8>, string: &[u8]) {
+    put(bytes, [string.len() as u64]);
+    put_bytes(bytes, string);
+}
+
+fn put_sent(bytes: &mut Vec<u8>, sent: Option<Sent<'_>>) {
+    match sent {
+        Some(Sent::Here(value)) => put_string(bytes, value),
+        Some(Sent::Staged(number)) => put(bytes, [STAGED, number]),
+        None => {}
+    }
+}
+
+/// The two halves of a word: room, which can be that of a message, and something else.
+fn read_room(words: &mut Words<'_>, number: u64) -> Result<(ReplyRoom, u32), BadWords> {
+    let word = words.next()?;
+    let size_bytes = word as u32;
+    if size_bytes as usize > MESSAGE_SIZE_BYTES_MAX {
+        return Err(BadWords("a request for a reply that is too long"));
+    }
+    Ok((ReplyRoom { number, size_bytes }, (word >> 32) as u32))
+}
+
+fn read_string<'a>(
+    words: &mut Words<'a>,
+    size: u64,
+    size_max: usize,
+) -> Result<&'a [u8], BadWords> {
+    let size = usize::try_from(size).ok().filter(|size| *size <= size_max);
+    words.bytes(size.ok_or(BadWords("a string that is too long"))?)
+}
+
+fn read_key<'a>(words: &mut Words<'a>) -> Result<&'a [u8], BadWords> {
+    let size = words.next()?;
+    read_string(words, size, KEY_SIZE_BYTES_MAX)
+}
+
+fn read_sent<'a>(words: &mut Words<'a>) -> Result<Sent<'a>, BadWords> {
+    match words.next()? {
+        STAGED => Ok(Sent::Staged(words.next()?)),
+        size => Ok(Sent::Here(read_string(words, size, VALUE_SIZE_BYTES_MAX)?)),
+    }
+}
+
+fn read_get<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
+    let number = words.next()?;
+    let (room, count) = read_room(words, number)?;
+    if count == 0 {
+        return Err(BadWords("a request for no keys"));
+    }
+    let mut keys = Vec::new();
+    // Each takes words of the message, which ends however many there are to be.
+    for _ in 0..count {
+        keys.push(read_key(words)?);
+    }
+    Ok(ByteRequest::Get { keys, room })
+}
+
+fn read_change<'a>(words: &mut Words<'a>, flags: u64) -> Result<ByteRequest<'a>, BadWords> {
+    let number = words.next()?;
+    let (room, rest) = read_room(words, number)?;
+    let condition = flags >> CONDITION_SHIFT & 3;
+    let has_expected = flags & HAS_EXPECTED != 0;
+    if rest != 0 || has_expected && condition != 3 {
+        return Err(UNKNOWN_FORM);
+    }
+    let key = read_key(words)?;
+    let has_value = flags & HAS_VALUE != 0;
+    let value = has_value.then(|| read_sent(words)).transpose()?;
+    let condition = match condition {
+        0 => ByteCondition::Always,
+        1 => ByteCondition::IfAbsent,
+        2 => ByteCondition::IfPresent,
+        _ => {
+            let expected = has_expected.then(|| read_sent(words)).transpose()?;
+            ByteCondition::IfEqual(expected)
+        }
+    };
+    let change = ByteChange {
+        key,
+        condition,
+        value,
+        wants_previous: flags & WANTS_PREVIOUS != 0,
+    };
+    Ok(ByteRequest::Change { change, room })
+}
+
+fn read_scan<'a>(words: &mut Words<'a>, flags: u64) -> Result<ByteRequest<'a>, BadWords> {
+    let number = words.next()?;
+    let (room, limit) = read_room(words, number)?;
+    let bound = |words: &mut Words<'a>| {
+        let size = words.next()?;
+        read_string(words, size, BOUND_SIZE_BYTES_MAX)
+    };
+    let start = bound(words)?;
+    let has_end = flags & HAS_END != 0;
+    let range = ByteRange {
+        start,
+        end: has_end.then(|| bound(words)).transpose()?,
+        descends: flags & DESCENDS != 0,
+        of_keys: flags & OF_KEYS != 0,
+        limit,
+    };
+    Ok(ByteRequest::Scan { range, room })
+}
+
+fn read_stage<'a>(words: &mut Words<'a>) -> Result<ByteRequest<'a>, BadWords> {
+    let number = words.next()?;
+    let sizes = words.next()?;
+    let (offset, whole_size_bytes) = (sizes as u32, (sizes >> 32) as u32);
+    let size = words.next()?;
+    let part = read_string(words, size, MESSAGE_SIZE_BYTES_MAX)?;
+    let is_inside = offset
+        .checked_add(part.len() as u32)
+        .is_some_and(|end| end <= whole_size_bytes);
+    if part.is_empty() || !is_inside || whole_size_bytes as usize > VALUE_SIZE_BYTES_MAX {
+        return Err(BadWords("a part of a value that is none"));
+    }
+    Ok(ByteRequest::Stage {
+        number,
+        offset,
+        whole_size_bytes,
+        part,
+    })
+}
+
+fn read_load_part(mut words: Words<'_>) -> Result<ByteRequest<'_>, BadWords> {
+    let number = words.next()?;
+    let mut records: Vec<(&[u8], Sent<'_>)> = Vec::new();
+    while !words.is_empty() {
+        let key = read_key(&mut words)?;
+        if records.last().is_some_and(|(last, _)| *last >= key) {
+            return Err(BadWords("a part of a load that does not ascend"));
+        }
+        records.push((key, read_sent(&mut words)?));
+    }
+    if records.is_empty() {
+        return Err(BadWords("a part of a load that is none"));
+    }
+    Ok(ByteRequest::LoadPart { number, records })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+use super::*;
+use proptest::prelude::*;
+
+/// A request whose strings are its own.
+#[derive(Clone, Debug)]
+enum Own {
+    Get(Vec<Vec<u8>>),
+    Change(Vec<u8>, u8, Option<OwnSent>, Option<OwnSent>, bool),
+    Scan(Vec<u8>, Option<Vec<u8>>, bool, bool, u32),
+    Count,
+    Read(u32),
+    Stage(u32, Vec<u8>, u32),
+    LoadPart(Vec<(Vec<u8>, OwnSent)>),
+    LoadCommit(u64),
+    Forget,
+}
+
+#[derive(Clone, Debug)]
+enum OwnSent {
+    Here(Vec<u8>),
+    Staged(u64),
+}
+
+impl OwnSent {
+    fn sent(&self) -> Sent<'_> {
+        match self {
+            Self::Here(value) => Sent::Here(value),
+            Self::Staged(number) => Sent::Staged(*number),
+        }
+    }
+}
+
+impl Own {
+    fn request(&self, number: u64, room: u32) -> ByteRequest<'_> {
+        let size_bytes = room;
+        let room = ReplyRoom { number, size_bytes };
+        match self {
+            Self::Get(keys) => ByteRequest::Get {
+                keys: keys.iter().map(Vec::as_slice).collect(),
+                room,
+            },
+            Self::Change(key, condition, value, expected, wants_previous) => {
+                let condition = match condition {
+                    0 => ByteCondition::Always,
+                    1 => ByteCondition::IfAbsent,
+                    2 => ByteCondition::IfPresent,
+                    _ => ByteCondition::IfEqual(expected.as_ref().map(OwnSent::sent)),
+                };
+                let change = ByteChange {
+                    key,
+                    condition,
+                    value: value.as_ref().map(OwnSent::sent),
+                    wants_previous: *wants_previous,
+                };
+                ByteRequest::Change { change, room }
+            }
+            Self::Scan(start, end, descends, of_keys, limit) => {
+                let range = ByteRange {
+                    start,
+                    end: end.as_deref(),
+                    descends: *descends,
+                    of_keys: *of_keys,
+                    limit: *limit,
+                };
+                ByteRequest::Scan { range, room }
+            }
+            Self::Count => ByteRequest::Count,
+            Self::Read(offset) => ByteRequest::Read {
+                offset: *offset,
+                room,
+            },
+            Self::Stage(offset, part, rest) => ByteRequest::Stage {
+                number,
+                offset: *offset,
+                whole_size_bytes: offset + part.len() as u32 + rest,
+                part,
+            },
+            Self::LoadPart(records) => ByteRequest::LoadPart {
+                number,
+                records: records
+                    .iter()
+                    .map(|(key, value)| (key.as_slice(), value.sent()))
+                    .collect(),
+            },
+            Self::LoadCommit(record_count) => ByteRequest::LoadCommit {
+                number,
+                record_count: *record_count,
+            },
+            Self::Forget => ByteRequest::Forget { number },
+        }
+    }
+}
+
+fn string() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..40)
+}
+
+fn requests() -> impl Strategy<Value = Own> {
+    let sent = prop_oneof![
+        string().prop_map(OwnSent::Here),
+        any::<u64>().prop_map(OwnSent::Staged),
+    ];
+    let maybe = proptest::option::of(sent.clone());
+    let records = proptest::collection::btree_map(string(), sent, 1..9);
+    prop_oneof![
+        proptest::collection::vec(string(), 1..9).prop_map(Own::Get),
+        (string(), 0..4_u8, maybe.clone(), maybe, any::<bool>()).prop_map(
+            |(key, condition, value, expected, wants)| Own::Change(
+                key, condition, value, expected, wants
+            )
+        ),
+        (
+            string(),
+            proptest::option::of(string()),
+            any::<bool>(),
+            any::<bool>(),
+            any::<u32>()
+        )
+            .prop_map(|(start, end, descends, of_keys, limit)| Own::Scan(
+                start, end, descends, of_keys, limit
+            )),
+        Just(Own::Count),
+        any::<u32>().prop_map(Own::Read),
+        (
+            0..1_u32 << 25,
+            proptest::collection::vec(any::<u8>(), 1..90),
+            0..1_u32 << 25
+        )
+            .prop_map(|(offset, part, rest)| Own::Stage(offset, part, rest)),
+        records.prop_map(|records| Own::LoadPart(records.into_iter().collect())),
+        any::<u64>().prop_map(Own::LoadCommit),
+        Just(Own::Forget),
+    ]
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The format: a later version that changes it must say so.
+#[test]
+fn bytes_are_golden() {
+    let change = ByteChange {
+        key: b"key",
+        condition: ByteCondition::IfEqual(Some(Sent::Here(b"123456789"))),
+        value: Some(Sent::Staged(7)),
+        wants_previous: true,
+    };
+    let room = ReplyRoom {
+        number: 5,
+        size_bytes: 100,
+    };
+    let mut bytes = Vec::new();
+    ByteRequest::Change { change, room }.encode(TableId(9), &mut bytes);
+    let key = 0x0079_656B;
+    let expected = [0x3837_3635_3433_3231, 0x39];
+    let words = [
+        0x0000_0009_0000_1F21,
+        5,
+        100,
+        3,
+        key,
+        STAGED,
+        7,
+        9,
+        expected[0],
+        expected[1],
+    ];
+    assert_eq!(bytes, bytes_of(&words));
+    assert!(ByteRequest::is_one(&bytes));
+    let mut words_request = Vec::new();
+    crate::rpc::Request::Count.encode(TableId(9), &mut words_request);
+    assert!(!ByteRequest::is_one(&words_request));
+}
+
+/// Promise: what is too much, too little or of another version is refused.
+#[test]
+fn what_is_no_request_is_refused() {
+    let room = 100_u64;
+    let long = bytes_of(&[1; MESSAGE_SIZE_BYTES_MAX / 8 + 1]);
+    assert!(ByteRequest::decode(&long).is_err(), "too long");
+    assert!(ByteRequest::decode(&[35, 0, 0]).is_err(), "no whole words");
+    let too_long_key = [&[GET, 1, 1 << 32 | room, 4097][..], &[1; 513]].concat();
+    for words in [
+        &[][..],
+        &[31],
+        &[41],
+        &[GET, 1, room],
+        &[GET, 1, 1 << 32 | room],
+        &[GET, 1, u64::from(u32::MAX) << 32, 0],
+        &[GET, 1, pair(MESSAGE_SIZE_BYTES_MAX as u32 + 1, 1), 0],
+        &[GET, 1, 1 << 32 | room, 1, 0x100],
+        &[GET | 1 << 8, 1, 1 << 32 | room, 0],
+        &too_long_key,
+        &[CHANGE | 1 << 13, 1, room, 0],
+        &[CHANGE | HAS_EXPECTED, 1, room, 0, 0],
+        &[CHANGE | HAS_VALUE, 1, room, 0],
+        &[CHANGE | HAS_VALUE, 1, room, 0, STAGED],
+        &[CHANGE | HAS_VALUE, 1, room, 0, STAGED | 1, 1],
+        &[CHANGE, 1, 1 << 32 | room, 0],
+        &[SCAN | HAS_END, 1, room, 0],
+        &[SCAN, 1, room, 4098],
+        &[COUNT, 1],
+        &[STAGE, 1, 1 << 32, 0],
+        &[STAGE, 1, 1 << 32, 2, 5],
+        &[STAGE, 1, u64::from(u32::MAX) | 1 << 32, 1, 5],
+        &[STAGE, 1, (64 << 20 | 1) << 32, 1, 5],
+        &[LOAD_PART, 1],
+        &[LOAD_PART, 1, 1, 5, 0, 1, 5, 0],
+        &[LOAD_PART, 1, 1, 5],
+        &[LOAD_COMMIT, 1],
+        &[FORGET, 1, 1],
+    ] {
+        let read = ByteRequest::decode(&bytes_of(words)).map(|(_, request)| format!("{request:?}"));
+        assert!(read.is_err(), "{words:?}: {read:?}");
+    }
+}
+
+proptest! {
+    /// Promise: every request comes back as it was, and none that is cut or longer is taken.
+    #[test]
+    fn requests_come_back(
+        own in requests(), table: u32, number: u64, room in 0..=MESSAGE_SIZE_BYTES_MAX as u32,
+    ) {
+        let request = own.request(number, room);
+        let mut bytes = Vec::new();
+        request.encode(TableId(table), &mut bytes);
+        prop_assert!(ByteRequest::is_one(&bytes));
+        let is_load = matches!(request, ByteRequest::LoadPart { .. });
+        prop_assert_eq!(ByteRequest::decode(&bytes), Ok((TableId(table), request)));
+        prop_assert!(is_load || ByteRequest::decode(&bytes[..bytes.len() - 8]).is_err());
+        bytes.extend([0; 8]);
+        prop_assert!(is_load || ByteRequest::decode(&bytes).is_err());
+    }
+
+    /// Promise: any bytes are a request or an error, and a request is written as it was read.
+    #[test]
+    fn any_bytes_can_be_read(
+        kind in 30..42_u64,
+        flags in 0..64_u64,
+        words in proptest::collection::vec(
+            prop_oneof![0..9_u64, Just(STAGED), Just(1 << 32 | 8), any::<u64>()],
+            0..12,
+        ),
+    ) {
+        let words: Vec<u64> = core::iter::once(kind | flags << 8).chain(words).collect();
+        let bytes = bytes_of(&words);
+        if let Ok((table, request)) = ByteRequest::decode(&bytes) {
+            let mut written = Vec::new();
+            request.encode(table, &mut written);
+            prop_assert_eq!(written, bytes);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use super::*;
+use farleaf_executor::block_on;
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyRoom, Sent};
+use farleaf_index::rpc::{BadWords, Change};
+use farleaf_region::catalog::TableRecord;
+use farleaf_types::{Incarnation, SessionId};
+
+use crate::sessions::format_region;
+
+/// Has nobody: no request here needs a worker.
+struct Nobody;
+
+impl Employer for Nobody {
+    type Endpoint = MappedEndpoint;
+
+    fn hire(&self) -> Result<(MappedEndpoint, OwnerWord), String> {
+        Err("there is nobody".to_owned())
+    }
+
+    fn dismiss(&self, _owner: OwnerWord) {}
+}
+
+/// A region whose catalog has these tables.
+struct Scene {
+    endpoint: MappedEndpoint,
+    layout: PoolLayout,
+    server: TableServer,
+}
+
+const WORDS: TableId = TableId(1);
+const STRINGS: TableId = TableId(2);
+const PAGES: TableId = TableId(3);
+
+impl Scene {
+    fn new() -> Self {
+        let region = Arc::new(MappedRegion::anonymous(4 << 20).expect("memory"));
+        let layout = PoolLayout::from(format_region(&region).expect("large enough"));
+        let endpoint = MappedEndpoint::new(region);
+        let bytes = TableKind::Bytes {
+            page_size_blocks: 16,
+            inline_value_size_bytes: 128,
+        };
+        // Nobody looks at what it names.
+        let root = RemoteAddr::from_word(1);
+        for (index, (id, kind, layer)) in (0..).zip([
+            (WORDS, TableKind::Words { slots: 8 }, LayerKind::Rpc),
+            (STRINGS, bytes, LayerKind::Rpc),
+            (PAGES, bytes, LayerKind::Learned),
+        ]) {
+            let record = TableRecord {
+                id,
+                name: format!("t{}", id.0),
+                kind,
+                search_layer: layer.number(),
+                fill_percent: 75,
+                epsilon_milli: 16_000,
+                first_leaf: root,
+                part: None,
+            };
+            let entry = layout.catalog_entry(index);
+            let mut batch = Batch::new();
+            batch.write(entry.offset(1), &record.encode_body(root));
+            batch.write_word(entry, live_word(id));
+            block_on(endpoint.execute(&mut batch), || 0).expect("inside the region");
+        }
+        Self {
+            endpoint,
+            layout,
+            server: TableServer::new(1 << 20),
+        }
+    }
+
+    fn serve(&self, request: &[u8]) -> Result<Vec<u8>, String> {
+        let tables = Arc::clone(self.server.leaves());
+        let worker = Worker::new(Nobody, self.layout.clone(), tables);
+        let session = SessionId::new(1).expect("a number");
+        let session = OwnerWord::new(session, Incarnation::new(1));
+        let way = (&self.endpoint, &self.layout);
+        let served = self.server.serve(way, &worker, session, request);
+        block_on(served, || 0)
+    }
+
+    fn ask(&self, table: TableId, request: &Request) -> Reply {
+        let mut bytes = Vec::new();
+        request.encode(table, &mut bytes);
+        let reply = self.serve(&bytes).expect("a reply");
+        Reply::decode(&reply).expect("a reply about words")
+    }
+
+    fn ask_bytes(&self, table: TableId, request: &ByteRequest<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        request.encode(table, &mut bytes);
+        self.serve(&bytes).expect("a reply")
+    }
+}
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> ByteRequest<'a> {
+    let change = ByteChange {
+        key,
+        condition: ByteCondition::Always,
+        value: Some(Sent::Here(value)),
+        wants_previous: false,
+    };
+    let room = ReplyRoom {
+        number: 1,
+        size_bytes: 16,
+    };
+    ByteRequest::Change { change, room }
+}
+
+/// Promise: a request about words to a table of byte strings, the other way round, or to a table
+/// that is not the node's, is answered with what is wrong, whichever came first; and what is right
+/// goes on.
+#[test]
+fn tables_of_another_kind_are_told() {
+    for strings_come_first in [false, true] {
+        let scene = Scene::new();
+        let failed = |failure| Ok(ByteReply::Failed(failure));
+        let put_words = Request::Change(5, Change::Put(6));
+        if strings_come_first {
+            scene.ask_bytes(STRINGS, &put(b"key", b"value"));
+        }
+        for request in [&put_words, &Request::Count, &Request::LoadDrop { load: 1 }] {
+            let told = scene.ask(STRINGS, request);
+            assert_eq!(told, Reply::Failed(Failure::OfOtherKind), "{request:?}");
+            let told = scene.ask(PAGES, request);
+            assert_eq!(told, Reply::Failed(Failure::OfLeaves));
+            let told = scene.ask(TableId(9), request);
+            assert_eq!(told, Reply::Failed(Failure::Dropped));
+        }
+        scene.ask(WORDS, &put_words);
+        for request in [put(b"key", b"value"), ByteRequest::Forget { number: 1 }] {
+            let told = scene.ask_bytes(WORDS, &request);
+            assert_eq!(ByteReply::decode(&told), failed(Failure::OfOtherKind));
+            let told = scene.ask_bytes(PAGES, &request);
+            assert_eq!(ByteReply::decode(&told), failed(Failure::OfLeaves));
+            let told = scene.ask_bytes(TableId(9), &request);
+            assert_eq!(ByteReply::decode(&told), failed(Failure::Dropped));
+        }
+        scene.ask_bytes(STRINGS, &put(b"key", b"value"));
+        let count = scene.ask_bytes(STRINGS, &ByteRequest::Count);
+        assert_eq!(ByteReply::decode(&count), Ok(ByteReply::Count(1)));
+        assert_eq!(scene.ask(WORDS, &Request::Get(5)), Reply::Found(Some(6)));
+    }
+}
+
+/// Promise: what is no request of either kind is refused in words.
+#[test]
+fn what_is_no_request_is_refused() {
+    let scene = Scene::new();
+    for first in [0_u64, 31, 32, 41, 0xFF] {
+        let refused = scene.serve(&first.to_le_bytes()).expect_err("no request");
+        assert!(refused.starts_with("the session has sent "), "{refused}");
+    }
+    let text = |bad: BadWords| format!("the session has sent {}", bad.text());
+    let bad = Request::decode(&[]).expect_err("nothing");
+    assert_eq!(scene.serve(&[]), Err(text(bad)));
+}

@@ -1,0 +1,104 @@
+use super::*;
+use farleaf_types::{Incarnation, SessionId};
+
+fn owner(number: u16) -> OwnerWord {
+    let session = SessionId::new(number).expect("a number");
+    OwnerWord::new(session, Incarnation::new(1))
+}
+
+fn of(session: u16, table: u32, number: u64) -> Of {
+    Of {
+        session: owner(session),
+        table: TableId(table),
+        number,
+    }
+}
+
+/// Promise (J8): a value is whole when its parts have come in order, of one session and one table;
+/// anything else is refused, and takes no room when it is forgotten.
+#[test]
+fn parts_make_a_value() {
+    let room = Arc::new(Room::new(100));
+    let transfers = Transfers::default();
+    let stage = |of: Of, offset: u32, part: &[u8]| transfers.stage(of, (offset, 6), part, &room);
+    let own = of(1, 1, 7);
+    assert_eq!(stage(own, 0, b"abc"), Ok(3));
+    assert_eq!(room.size_bytes(), 6, "all of it, with the first part");
+    for other in [of(2, 1, 7), of(1, 2, 7), of(1, 1, 8)] {
+        assert_eq!(stage(other, 3, b"def"), Err(Failure::Unsound));
+        assert!(transfers.staged(other).is_err());
+    }
+    assert_eq!(stage(own, 2, b"def"), Err(Failure::Unsound));
+    let longer = transfers.stage(own, (3, 7), b"def", &room);
+    assert_eq!(longer, Err(Failure::Unsound));
+    assert_eq!(stage(own, 3, b"def"), Ok(6));
+    let offer = transfers.staged(own).expect("whole");
+    assert_eq!(&*offer.bytes, b"abcdef");
+    assert!(transfers.staged(own).is_err(), "it is staged no longer");
+    drop(offer);
+    assert_eq!(stage(own, 0, b"abc"), Ok(3));
+    assert!(transfers.staged(own).is_err(), "half of it");
+    assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
+    let larger = transfers.stage(own, (0, 101), b"a", &room);
+    assert_eq!(larger, Err(Failure::Full));
+    assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
+}
+
+/// Promise (J8): records of a load ascend over all its parts, and it is whole only if their number
+/// is what its session says.
+#[test]
+fn parts_make_a_load() {
+    let room = Arc::new(Room::new(10_000));
+    let transfers = Transfers::default();
+    let load = |of: Of, keys: &[&'static [u8]]| {
+        let records = keys.iter().map(|key| (*key, Offer::new(b"value", &room)));
+        transfers.load(of, records.collect())
+    };
+    let own = of(1, 1, 7);
+    assert_eq!(load(own, &[b"a", b"b"]), Ok(2));
+    assert_eq!(load(own, &[b"b"]), Err(Failure::Unsound));
+    assert_eq!(
+        load(of(1, 2, 7), &[b"a"]),
+        Ok(1),
+        "another one's begins anew"
+    );
+    assert!(transfers.loaded(own, 2).is_err(), "it was pushed out");
+    assert_eq!(load(own, &[b"a"]), Ok(1));
+    assert_eq!(load(own, &[b"c"]), Ok(2));
+    assert!(transfers.staged(of(1, 1, 9)).is_err());
+    assert_eq!(transfers.loaded(own, 2).expect("whole").len(), 2);
+    assert_eq!(load(own, &[b"a"]), Ok(1));
+    assert!(transfers.loaded(own, 2).is_err());
+    assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
+}
+
+/// Promise (J8): a session has no more under way than it can need, and what it used least lately
+/// goes first; all of a session's goes with it, all of a table's with that, and nobody else's.
+#[test]
+fn what_is_given_up_goes() {
+    let room = Arc::new(Room::new(1 << 20));
+    let transfers = Transfers::default();
+    let begin = |of: Of| transfers.stage(of, (0, 10), b"a", &room).expect("room");
+    begin(of(2, 1, 0));
+    for number in 0..COUNT_MAX as u64 {
+        begin(of(1, 1, number));
+    }
+    assert!(transfers.find(of(1, 1, 0)).is_some(), "it is used");
+    begin(of(1, 2, 1_000));
+    assert!(
+        transfers.find(of(1, 1, 1)).is_none(),
+        "the least lately used"
+    );
+    assert!(transfers.find(of(1, 1, 0)).is_some());
+    assert_eq!(transfers.count(), COUNT_MAX + 1);
+    assert_eq!(room.size_bytes(), 10 * (COUNT_MAX as u64 + 1));
+    transfers.forget_all(|_, table| table == TableId(1));
+    assert_eq!(transfers.count(), 1);
+    begin(of(2, 1, 0));
+    let session = owner(1).word();
+    transfers.forget_all(|owner, _| owner == session);
+    assert!(transfers.find(of(1, 2, 1_000)).is_none());
+    assert!(transfers.find(of(2, 1, 0)).is_some());
+    transfers.forget(owner(2), 0);
+    assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
+}

@@ -1,0 +1,500 @@
+//! Tables of byte strings that the memory node holds: every operation is a call.
+
+use std::time::{Duration, Instant};
+
+use farleaf_executor::TaskSet;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use farleaf::{
+    ByteSwap, ByteTable, EmbeddedFabric, Error, ErrorKind, LayerKind, OperationKind, Pool,
+    PoolOptions, TableOptions,
+};
+
+use crate::bytes::{Map, assert_scans, loaded, session, work};
+
+/// Beside key and value, each record takes as many bytes of the node's room.
+const RECORD_SIZE_BYTES: u64 = 160;
+
+fn remote() -> TableOptions {
+    TableOptions {
+        layer: LayerKind::Rpc,
+        ..TableOptions::bytes()
+    }
+}
+
+/// All fabrics: each way of polling for a reply is another one.
+fn pools(size_mib: u64) -> Vec<Pool> {
+    let tcp = super::pools_over([EmbeddedFabric::Tcp], size_mib, 1);
+    super::pools(size_mib).into_iter().chain(tcp).collect()
+}
+
+fn pool_of(size_bytes: u64) -> Pool {
+    Pool::embedded(&PoolOptions {
+        size_bytes,
+        ..PoolOptions::default()
+    })
+    .expect("an embedded pool")
+}
+
+fn value_of(size_bytes: u32, seed: u32) -> Vec<u8> {
+    let byte = |place: u32| (place.wrapping_mul(7) >> 3).wrapping_add(seed) as u8;
+    (0..size_bytes).map(byte).collect()
+}
+
+/// Waits until a condition holds.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Promise: whatever is done, by one session and then by another, the table is the map: keys and
+/// values of all sizes, of which some go in parts.
+#[test]
+fn tables_agree_with_maps() {
+    for (seed, pool) in (1..).zip(pools(96)) {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let (first, mut map) = (session(&pool), Map::new());
+        let table = first.create_byte_table("t", &remote()).expect("a table");
+        for _ in 0..2 {
+            work(&table, &mut map, &mut random, 1_000);
+            assert_scans(&table, &map);
+            let other = session(&pool);
+            let other = other.open_byte_table("t").expect("open");
+            work(&other, &mut map, &mut random, 500);
+            assert_scans(&other, &map);
+            let keys: Vec<Vec<u8>> = map.keys().cloned().chain([b"absent".to_vec()]).collect();
+            let values = other.multi_get(&keys).expect("many");
+            let expected: Vec<_> = keys.iter().map(|key| map.get(key).cloned()).collect();
+            assert!(values == expected, "many keys at once");
+            let stats = other.stats().expect("stats");
+            assert_eq!(stats.records, map.len() as u64);
+            assert!(stats.sound && stats.pages == 0, "{stats:?}");
+        }
+    }
+}
+
+/// Promise: a short get or put is one call; and whatever goes in parts counts as one operation.
+#[test]
+fn short_operations_are_one_call() {
+    let pool = pool_of(32 << 20);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &remote()).expect("a table");
+    table.put(b"key", b"value").expect("put");
+    let trips = |kind: OperationKind| {
+        let counters = session.counters(kind);
+        (counters.operations, counters.cost.round_trips)
+    };
+    let (gets, puts) = (trips(OperationKind::Get), trips(OperationKind::Put));
+    for _ in 0..10 {
+        assert_eq!(
+            table.get(b"key").expect("got").as_deref(),
+            Some(&b"value"[..])
+        );
+        assert!(table.put(b"key", b"value").expect("put"));
+    }
+    assert_eq!(trips(OperationKind::Get), (gets.0 + 10, gets.1 + 10));
+    assert_eq!(trips(OperationKind::Put), (puts.0 + 10, puts.1 + 10));
+    // 7 parts and the put; the beginning, which has 1,184 bytes, and 7 parts.
+    let long = value_of(100_000, 0);
+    table.put(b"key", &long).expect("put");
+    assert!(table.get(b"key").expect("got").as_ref() == Some(&long));
+    assert_eq!(trips(OperationKind::Put), (puts.0 + 11, puts.1 + 10 + 8));
+    assert_eq!(trips(OperationKind::Get), (gets.0 + 11, gets.1 + 10 + 8));
+}
+
+/// Promise: a load is all there or not at all, into an empty table only, values that go in parts
+/// among short ones; and what is wrong with it is said as for other tables.
+#[test]
+fn loads_are_whole_or_nothing() {
+    for pool in pools(64) {
+        let session = session(&pool);
+        let table = session.create_byte_table("t", &remote()).expect("a table");
+        let mut map = loaded(5_000, 60);
+        for (number, value) in map.values_mut().enumerate().step_by(250) {
+            *value = value_of(13_000 + number as u32 * 10, 1);
+        }
+        let mut records: Vec<_> = map.clone().into_iter().collect();
+        records.push((b"user0".to_vec(), b"late".to_vec()));
+        let error = table.bulk_load(records, |_| {}).expect_err("it descends");
+        assert!(
+            error
+                .to_string()
+                .starts_with("record 5000 of the load has key 'user0'"),
+            "{error}"
+        );
+        let error = table.bulk_load([(vec![1; 4097], b"")], |_| {});
+        let error = error.expect_err("too long");
+        assert!(
+            error
+                .to_string()
+                .starts_with("record 0 of the load cannot be stored"),
+            "{error}"
+        );
+        assert_eq!(table.scan(b"", None, 10).expect("empty"), []);
+        let none: [(&[u8], &[u8]); 0] = [];
+        table.bulk_load(none, |_| {}).expect("nothing");
+        let mut told_count = 0;
+        let summary = table.bulk_load(&map, |count| told_count = count);
+        assert_eq!(summary.expect("a load").record_count, 5_000);
+        assert_eq!(told_count, 0, "it is told every 16,384 records");
+        assert_scans(&table, &map);
+        let error = table
+            .bulk_load([(b"a", b"1")], |_| {})
+            .expect_err("no room");
+        assert_eq!(
+            error.to_string(),
+            "a bulk load needs a table that has never held a record; this one has"
+        );
+        assert_eq!(table.delete_prefix(b"user").expect("removed"), 5_000);
+        assert_eq!(table.range(b"", None).keys_only().count(), 0);
+    }
+}
+
+/// Promise: a value as large as values can be comes back over each kind of fabric, is replaced,
+/// compared and taken; one that is larger is refused.
+#[test]
+fn the_largest_value_comes_back() {
+    let fabrics = [EmbeddedFabric::Mem, EmbeddedFabric::Tcp];
+    for pool in super::pools_over(fabrics, 256, 1) {
+        let session = session(&pool);
+        let table = session.create_byte_table("t", &remote()).expect("a table");
+        let largest = value_of(64 << 20, 0);
+        assert!(!table.put(b"large", &largest).expect("put"));
+        assert!(table.get(b"large").expect("got").as_ref() == Some(&largest));
+        let scanned = table.scan(b"", None, 10).expect("scanned");
+        assert!(scanned.len() == 1 && scanned[0].value == largest);
+        let keys = table.range_reverse(b"", None).keys_only();
+        assert!(keys.map(|it| it.expect("a key").value).eq([vec![]]));
+        let error = table.put(b"larger", &vec![0; (64 << 20) + 1]);
+        assert_eq!(
+            error.expect_err("too long").to_string(),
+            "the value has 67108865 bytes, and a value can have 67108864 (64 MiB) at the most"
+        );
+        let swapped = table.compare_and_swap(b"large", Some(&largest), Some(&largest[1..]));
+        assert_eq!(swapped.expect("swapped"), ByteSwap::Swapped);
+        let longer = [&largest[..], &[0]].concat();
+        let swapped = table.compare_and_swap(b"large", Some(&longer), None);
+        let differs = swapped.expect("no value is so long");
+        assert!(differs == ByteSwap::Differs(Some(largest[1..].to_vec())));
+        let taken = table.take(b"large").expect("taken").expect("there");
+        assert!(taken == largest[1..]);
+        assert_eq!(table.get(b"large").expect("got"), None);
+    }
+}
+
+/// Promise (J8): a long value that others replace all the time is read as one that was there, never
+/// as parts of two.
+#[test]
+fn long_values_are_never_mixed() {
+    const SIZE_BYTES: u32 = 200_000;
+    for pool in pools(64) {
+        let writer = session(&pool);
+        let table = writer.create_byte_table("t", &remote()).expect("a table");
+        table
+            .put(b"key", &vec![0; SIZE_BYTES as usize])
+            .expect("put");
+        let is_one_value =
+            |value: &[u8]| value.len() >= 199_000 && value.iter().all(|byte| *byte == value[0]);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let session = session(&pool);
+                    let table = session.open_byte_table("t").expect("open");
+                    for _ in 0..60 {
+                        let value = table.get(b"key").expect("got").expect("there");
+                        assert!(is_one_value(&value), "a get");
+                        let scanned = table.scan(b"", None, 1).expect("scanned");
+                        assert!(is_one_value(&scanned[0].value), "a scan");
+                    }
+                });
+            }
+            for round in 1..60_u8 {
+                let size = SIZE_BYTES as usize - usize::from(round);
+                let before = table.replace(b"key", &vec![round; size]).expect("replaced");
+                let before = before.expect("there");
+                assert!(is_one_value(&before) && before[0] == round - 1, "a replace");
+            }
+        });
+    }
+}
+
+/// Promise (J7): writers of several threads lose nothing, whichever keys they meet on.
+#[test]
+fn writers_lose_nothing() {
+    const THREAD_COUNT: u64 = 4;
+    const ADDED_COUNT: u64 = 200;
+    let number = |value: &[u8]| value.first_chunk().map_or(0, |it| u64::from_le_bytes(*it));
+    // Some too long for a request, so that it is compared with what was sent in parts.
+    let value = |number: u64| {
+        let size = if number.is_multiple_of(9) { 15_000 } else { 9 };
+        let mut value = vec![3; size];
+        value[..8].copy_from_slice(&number.to_le_bytes());
+        value
+    };
+    for pool in pools(64) {
+        let session = session(&pool);
+        let table = session.create_byte_table("t", &remote()).expect("a table");
+        std::thread::scope(|scope| {
+            for thread in 0..THREAD_COUNT {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let session = pool.session().expect("a session");
+                    let table = session.open_byte_table("t").expect("open");
+                    for added in 0..ADDED_COUNT {
+                        let key = [((thread + added) % 3) as u8];
+                        loop {
+                            let found = table.get(&key).expect("got");
+                            let next = value(found.as_deref().map_or(0, number) + 1);
+                            let swap = table.compare_and_swap(&key, found.as_deref(), Some(&next));
+                            if swap.expect("swapped or not") == ByteSwap::Swapped {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let records = table.range(b"", None).map(|record| record.expect("one"));
+        let sum: u64 = records.map(|record| number(&record.value)).sum();
+        assert_eq!(sum, THREAD_COUNT * ADDED_COUNT);
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NodeFull)
+}
+
+/// Promise (J9): what the node has no room for is refused and loses nothing, short or in parts,
+/// put or loaded; what is written over takes no more than it did; what is removed makes room.
+#[test]
+fn a_node_without_room_says_so() {
+    const SIZE_BYTES: u64 = 2 << 20;
+    let pool = pool_of(SIZE_BYTES);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &remote()).expect("a table");
+    let key = |number: u64| number.to_be_bytes();
+    let value = vec![7; 1_000];
+    let most = SIZE_BYTES / (8 + 1_000 + RECORD_SIZE_BYTES);
+    let error = table.bulk_load((0..=most).map(|number| (key(number), &value)), |_| {});
+    let error = error.expect_err("too many");
+    assert!(is_full(&error), "{error}");
+    let records = (0..most).map(|number| (key(number), &value));
+    table
+        .bulk_load(records, |_| {})
+        .expect("what was sent is forgotten");
+    let error = table.put(&key(most), &value).expect_err("no room");
+    assert!(is_full(&error), "{error}");
+    let error = table
+        .put(&key(0), &value_of(100_000, 0))
+        .expect_err("no room");
+    assert!(is_full(&error), "{error}");
+    assert_eq!(table.get(&key(0)).expect("got").as_ref(), Some(&value));
+    assert!(
+        table
+            .put(&key(5), &[8; 1_000])
+            .expect("no longer than before")
+    );
+    let inserted = table
+        .insert(&key(5), &[9; 1_000])
+        .expect("it is there already");
+    assert!(matches!(
+        inserted,
+        farleaf::ByteInsertion::AlreadyPresent(_)
+    ));
+    let before = table.replace(&key(5), &[9; 1_000]).expect("replaced");
+    assert_eq!(before, Some(vec![8; 1_000]));
+    assert!(table.delete(&key(7)).expect("removed"));
+    assert!(!table.put(&key(most), &value).expect("there is room"));
+    assert_eq!(table.stats().expect("stats").records, most);
+    session.drop_table("t").expect("dropped");
+    let other = session.create_byte_table("t", &remote()).expect("a table");
+    wait_for("a dropped table makes room", || {
+        match other.put(b"large", &value_of(1 << 20, 0)) {
+            Ok(_) => true,
+            Err(error) => {
+                assert!(is_full(&error), "{error}");
+                false
+            }
+        }
+    });
+}
+
+/// Promise (J8): what operations that were dropped in the middle have sent, or were reading, takes
+/// no room for ever: the session's next one has it forgotten, or the session's end.
+#[test]
+fn dropped_operations_leave_nothing() {
+    let pool = pool_of(8 << 20);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &remote()).expect("a table");
+    let value = value_of(3 << 20, 1);
+    for _ in 0..4 {
+        // Half of what it takes, and it is gone.
+        drop_in_the_middle(&table, 100, async |table| {
+            table.put(b"key", &value).await.expect("put");
+        });
+        table.put(b"other", b"short").expect("put");
+        assert_eq!(table.get(b"key").expect("got"), None);
+    }
+    table.put(b"key", &value).expect("there is room");
+    for _ in 0..4 {
+        drop_in_the_middle(&table, 100, async |table| {
+            table.get(b"key").await.expect("got");
+        });
+        assert!(table.put(b"key", &value).expect("there is room"));
+    }
+    assert!(table.get(b"key").expect("got").as_ref() == Some(&value));
+    let ended = crate::bytes::session(&pool);
+    let other = ended.open_byte_table("t").expect("open");
+    assert_eq!(other.get(b"none").expect("it has rings now"), None);
+    drop_in_the_middle(&other, 100, async |table| {
+        table.put(b"other", &value).await.expect("put");
+    });
+    let error = table
+        .put(b"third", &value)
+        .expect_err("no room for a third");
+    assert!(is_full(&error), "{error}");
+    drop((other, ended));
+    wait_for("a session that ends makes room", || {
+        match table.put(b"third", &value) {
+            Ok(_) => true,
+            Err(error) => {
+                assert!(is_full(&error), "{error}");
+                false
+            }
+        }
+    });
+}
+
+/// Promise: a load into a table that is dropped meanwhile says so.
+#[test]
+fn a_load_into_a_dropped_table_is_none() {
+    for pool in super::mapped_pools(32) {
+        let (one, other) = (session(&pool), session(&pool));
+        let table = one.create_byte_table("t", &remote()).expect("a table");
+        let records = (0..5_000_u32).map(|number| {
+            if number == 4_000 {
+                other.drop_table("t").expect("dropped");
+            }
+            (number.to_be_bytes(), [7; 100])
+        });
+        let error = table.bulk_load(records, |_| {}).expect_err("it is dropped");
+        let is_dropped = matches!(error.kind(), ErrorKind::TableDropped { .. });
+        assert!(is_dropped, "{error}");
+    }
+}
+
+/// Polls an operation so often, which is not done then, and drops it.
+fn drop_in_the_middle(
+    table: &ByteTable,
+    poll_count: u32,
+    operation: impl AsyncFnOnce(&farleaf::AsyncByteTable),
+) {
+    let mut tasks = TaskSet::with_capacity(1);
+    let table = table.asynchronous();
+    let begun = tasks.spawn(operation(table));
+    assert!(matches!(begun, Ok(None)), "it takes several calls");
+    for _ in 0..poll_count {
+        assert_eq!(tasks.run_ready(|()| ()), 0, "it is in the middle");
+    }
+}
+
+/// Promise (J6): a dropped table's records are gone, whoever has it open is told, and one of the
+/// same name begins empty.
+#[test]
+fn a_dropped_table_is_forgotten() {
+    for pool in pools(32) {
+        let (one, other) = (session(&pool), session(&pool));
+        let table = one.create_byte_table("t", &remote()).expect("a table");
+        table.put(b"key", b"value").expect("put");
+        let open = other.open_byte_table("t").expect("open");
+        assert!(open.get(b"key").expect("got").is_some());
+        one.drop_table("t").expect("dropped");
+        wait_for("nobody has told", || match open.get(b"key") {
+            Ok(_) => false,
+            Err(error) => {
+                assert_eq!(error.to_string(), "the table 't' was dropped");
+                true
+            }
+        });
+        let table = one.create_byte_table("t", &remote()).expect("a table");
+        assert_eq!(table.get(b"key").expect("got"), None);
+    }
+}
+
+/// Promise: many operations of a session at once, more than it has room for in its rings, all come
+/// to their ends, with values that go in parts and others that do not.
+#[test]
+fn many_at_once_come_to_their_ends() {
+    for pool in pools(64) {
+        let session = session(&pool);
+        let table = session.create_byte_table("t", &remote()).expect("a table");
+        let records: Vec<_> = (0..200_u32)
+            .map(|number| {
+                let size = if number.is_multiple_of(3) { 40_000 } else { 40 };
+                (number.to_be_bytes(), value_of(size, number))
+            })
+            .collect();
+        assert_eq!(table.multi_put(&records).expect("put"), 0);
+        let mut again = records.clone();
+        again.push((7_u32.to_be_bytes(), b"last".to_vec()));
+        assert_eq!(table.multi_put(&again).expect("put"), 201);
+        let found = table.get(&7_u32.to_be_bytes()).expect("got");
+        assert_eq!(found.as_deref(), Some(&b"last"[..]), "the last one stays");
+        assert!(table.put(&records[7].0, &records[7].1).expect("put"));
+        let own = table.asynchronous();
+        let mut tasks = TaskSet::with_capacity(200);
+        let gets = records.iter().map(|(key, value)| async move {
+            let found = own.get(key).await.expect("got");
+            assert!(found.as_ref() == Some(value), "{key:?}");
+        });
+        let mut done_count = 0;
+        for get in gets {
+            let begun = tasks.spawn(get);
+            done_count += usize::from(matches!(begun, Ok(Some(()))));
+        }
+        tasks.drain(session.completions(), |()| done_count += 1);
+        assert_eq!(done_count, 200);
+    }
+}
+
+/// Promise: typed keys and values are those of any other table.
+#[test]
+fn typed_tables_are_maps_of_their_types() {
+    let pool = pool_of(32 << 20);
+    let session = session(&pool);
+    let table = session.create_typed_table::<(String, u32), f64>("t", &remote());
+    let table = table.expect("a table");
+    for number in 0..100_u32 {
+        let name = ["rome", "oslo"][number as usize % 2];
+        table.put(&(name, number), &f64::from(number)).expect("put");
+    }
+    assert_eq!(table.get(&("rome", 4)).expect("got"), Some(4.0));
+    let first = table.range(..).expect("a range").next().expect("one");
+    assert_eq!(first.expect("got"), (("oslo".to_owned(), 1), 1.0));
+    let last = table
+        .range_reverse(..)
+        .expect("a range")
+        .next()
+        .expect("one");
+    assert_eq!(last.expect("got"), (("rome".to_owned(), 98), 98.0));
+}
+
+/// Promise: search layers that tables of byte strings cannot have are refused.
+#[test]
+fn other_layers_are_refused() {
+    let pool = pool_of(32 << 20);
+    let session = session(&pool);
+    for layer in LayerKind::ALL {
+        let options = TableOptions { layer, ..remote() };
+        let made = session.create_byte_table(layer.name(), &options);
+        assert_eq!(made.is_ok(), layer.has_byte_tables());
+        if let Err(error) = made {
+            let text = format!("search layer is {layer}; a table of byte strings can have");
+            assert!(error.to_string().starts_with(&text), "{error}");
+        }
+    }
+}
