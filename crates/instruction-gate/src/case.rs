@@ -12,6 +12,8 @@ use farleaf::{Pool, Session, Table, TableOptions};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use crate::byte_case::{gate_byte_get, gate_byte_put, gate_byte_scan, prepare_byte_table};
+
 /// One measured operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
@@ -72,6 +74,24 @@ pub const CASES: &[Case] = &[
         function: "gate_scan",
         operation_count: 2_000,
         run: |operation_count| gate_scan(&prepare_table(), operation_count),
+    },
+    Case {
+        name: "byte_get",
+        function: "gate_byte_get",
+        operation_count: 10_000,
+        run: |operation_count| gate_byte_get(&prepare_byte_table(), operation_count),
+    },
+    Case {
+        name: "byte_put",
+        function: "gate_byte_put",
+        operation_count: 5_000,
+        run: |operation_count| gate_byte_put(&prepare_byte_table(), operation_count),
+    },
+    Case {
+        name: "byte_scan_of_100",
+        function: "gate_byte_scan",
+        operation_count: 500,
+        run: |operation_count| gate_byte_scan(&prepare_byte_table(), operation_count),
     },
 ];
 

@@ -18,12 +18,14 @@
 //! | module | idea |
 //! |---|---|
 //! | [`case`] | what is measured; the list to which a case is added |
+//! | `byte_case` | those of tables of byte strings |
 //! | [`callgrind`] | running the child and reading the count |
 //! | [`expectation`] | `expected.toml`, and rewriting it on `--bless` |
 //! | [`verdict`] | comparing, and the table that is printed |
 
 #![forbid(unsafe_code)]
 
+mod byte_case;
 pub mod callgrind;
 pub mod case;
 pub mod expectation;

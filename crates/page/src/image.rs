@@ -14,7 +14,7 @@ use farleaf_types::{RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
 use zerocopy::IntoBytes;
 
 pub(crate) use search::digest_of;
-pub use search::{Found, Placement};
+pub use search::{Found, Placement, SlotOrder};
 
 use crate::fence::Fence;
 use crate::geometry::{HEADER_SIZE_WORDS, IMAGE_SIZE_WORDS_MAX, KEY_HEAD_SIZE_BYTES, PageGeometry};

@@ -51,7 +51,7 @@ pub use geometry::{
     GeometryError, KEY_HEAD_SIZE_BYTES, KEY_SIZE_BYTES_MAX, PREFIX_INLINE_SIZE_BYTES_MAX,
     PageGeometry, SLOT_COUNT_MAX, VALUE_SIZE_BYTES_MAX,
 };
-pub use image::{Found, PageImage, Placement};
+pub use image::{Found, PageImage, Placement, SlotOrder};
 pub use moving::Source;
 pub use outside::{Outside, Unread};
 pub use record::{NewKey, NewRecord, SlotSet, Stored, StoredFence, StoredPrefix, Value};

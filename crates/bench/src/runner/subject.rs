@@ -6,8 +6,8 @@ use std::cell::RefCell;
 
 use farleaf::{
     Bounds, ByteInsertion, ByteTable, Cost, Error, HintCounters, Insertion, PartitionedPool,
-    PartitionedSession, PartitionedTable, Pool, Session, SessionOptions, Table, TableOptions,
-    Update,
+    PartitionedSession, PartitionedTable, Pool, RecordBuffer, Session, SessionOptions, Table,
+    TableOptions, Update,
 };
 use farleaf_executor::Completions;
 
@@ -156,6 +156,8 @@ pub(super) struct StringTable {
     spelling: Spelling,
     /// Buffers of operations that are not under way: a key's and a value's.
     buffers: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// What the last scan has found.
+    records: RefCell<RecordBuffer>,
 }
 
 impl StringTable {
@@ -195,6 +197,7 @@ impl Subject for StringTable {
             table,
             spelling: spelling.clone(),
             buffers: RefCell::default(),
+            records: RefCell::default(),
         })
     }
 
@@ -239,15 +242,18 @@ impl Subject for StringTable {
     ) -> Result<(), Error> {
         records.clear();
         self.with_strings((from, None), async |string, _| {
-            let found = self.table.asynchronous().scan(string, None, limit).await?;
+            let mut found = self.records.take();
+            let table = self.table.asynchronous();
+            let scanned = table.scan_into(string, None, limit, &mut found).await;
             let mut start = from;
-            records.extend(found.iter().map(|record| {
+            records.extend(found.iter().map(|(key, value)| {
                 // A key that is none is told as one that nobody has loaded.
-                let number = self.spelling.number(&record.key, start);
+                let number = self.spelling.number(key, start);
                 let number = number.inspect(|it| start = *it).unwrap_or(u64::MAX);
-                (number, self.word(number, &record.value))
+                (number, self.word(number, value))
             }));
-            Ok(())
+            self.records.replace(found);
+            scanned
         })
         .await
     }

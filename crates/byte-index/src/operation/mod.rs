@@ -15,25 +15,35 @@
 //! | `write` | changes of a key under its page's lock |
 //! | `blocks` | value blocks that a change writes and unlinks |
 //! | `room` | pages that are full: split in place, or out of place |
+//! | `records` | records as scans bring them |
+//! | `cursor` | where a scan in ascending order stands |
 //! | `scan` | keys in ascending order |
+//! | `scan_run` | its usual way: pages taken where they lie in the batch |
+//! | `scan_page` | a page of which something lies outside |
 //! | `reverse` | and in descending order |
 //! | `survey` | a whole table; what the memory node wants to know of a page |
 
 mod announced;
 mod blocks;
 mod change;
+mod cursor;
 mod read;
+mod records;
 mod reverse;
 mod room;
 mod scan;
+mod scan_page;
+mod scan_run;
 mod state;
 mod strings;
 mod survey;
 mod write;
 
 pub use change::{Change, Changed, Condition};
+pub use cursor::ScanCursor;
+pub use records::{Record, RecordBuffer};
 pub use reverse::ReverseCursor;
-pub use scan::{Record, ScanCursor};
+
 pub use state::ByteIndexState;
 pub use survey::{PageReport, PageSurvey, SurveyedPage};
 

@@ -8,7 +8,9 @@ use farleaf_leaf::{Course, Look};
 use farleaf_page::{Fence, Outside, PageBuffer, PageError};
 
 use super::ByteIndex;
-use super::scan::{Pending, ReadAhead, Record};
+use super::records::RecordBuffer;
+use super::scan::ReadAhead;
+use super::scan_page::Pending;
 use crate::error::ByteIndexError;
 
 /// Where a scan in descending order stands.
@@ -95,7 +97,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         cursor: &mut ReverseCursor,
         wanted: usize,
-        records: &mut Vec<Record>,
+        records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
         let end = records.len() + wanted;
         let mut ahead: Vec<(Hint, PageBuffer)> = Vec::new();
@@ -203,7 +205,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 pieces.push((hint, 1));
             }
         }
-        self.read_pieces(batch, &pieces).await
+        let read = self.read_pieces(batch, &pieces).await?;
+        Ok(self.copied(batch, &read))
     }
 
     /// Goes from page to page until one begins before a fence and ends at it, or behind it.
@@ -283,7 +286,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         cursor: &mut ReverseCursor,
         (below, before): (Below, Fence),
         end: usize,
-        records: &mut Vec<Record>,
+        records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
         let Below { hint, page, low } = below;
         // The page covers its low end.
@@ -311,14 +314,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             .filter(|(record, _)| before.is_behind(&record.key) && record.key >= cursor.start);
         for (record, value) in wanted {
             if records.len() == end {
-                let last = records.last().expect("at least one was wanted");
-                to = Fence::Before(last.key.clone());
+                let (last, _) = records.last().expect("at least one was wanted");
+                to = Fence::Before(last.to_vec());
                 break;
             }
             if let Some(reference) = value {
                 pending.push((records.len(), hint.addr, reference));
             }
-            records.push(record);
+            records.push(&record.key, &record.value);
         }
         if let Err(error) = self.fill_values(batch, records, pending).await {
             records.truncate(first);

@@ -1,7 +1,6 @@
 //! `farleaf dump`: all records of a table, as `load` reads them.
 
 use clap::Args;
-use farleaf::Record;
 
 use super::scan::WordRecord;
 use super::target::AnyTable;
@@ -43,12 +42,13 @@ pub(crate) fn run(pool: &PoolArguments, arguments: &DumpArguments) -> anyhow::Re
             }
         }
         AnyTable::Bytes(table) => {
-            for record in table.range(b"", None) {
-                let Record { key, value } = record?;
+            let mut records = table.range(b"", None);
+            while let Some(record) = records.next_in_place() {
+                let (key, value) = record?;
                 let shown = ShownRecord {
                     encoding: EncodingArguments::default(),
-                    key: &key,
-                    value: ShownValue::Present(&value),
+                    key,
+                    value: ShownValue::Present(value),
                 };
                 lines.line(shown, &shown)?;
             }

@@ -35,6 +35,24 @@ pub enum Found {
     Unsure(SlotSet),
 }
 
+/// Slots of a page, in the order of their keys.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotOrder {
+    slots: [u8; SLOT_COUNT_MAX],
+    count: usize,
+}
+
+/// As many as a bitmap has bits.
+const SLOT_COUNT_MAX: usize = 64;
+
+impl SlotOrder {
+    /// They, ascending by key.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        let listed = &self.slots[..self.count];
+        listed.iter().map(|slot| usize::from(*slot))
+    }
+}
+
 /// What a page's prefix says of a key.
 enum Suffix<'a> {
     /// It begins with the prefix; the rest.
@@ -192,6 +210,32 @@ impl<'a> PageImage<'a> {
         } else {
             Found::Unsure(unsure)
         }
+    }
+
+    /// The listed slots in the order of their keys, of a page that has its prefix, its fences and
+    /// all of its keys in it; `None`: it is another one. Allocates nothing.
+    pub fn slots_in_order(&self) -> Option<SlotOrder> {
+        if !self.is_self_contained() {
+            return None;
+        }
+        let mut order = SlotOrder {
+            slots: [0; SLOT_COUNT_MAX],
+            count: 0,
+        };
+        let suffix = |slot: &u8| self.key(usize::from(*slot)).in_page();
+        for slot in self.slots().iter() {
+            if self.slot_word(slot).key_is_outside {
+                return None;
+            }
+            order.slots[order.count] = slot as u8;
+            order.count += 1;
+        }
+        let listed = &mut order.slots[..order.count];
+        // As a load has written them, or keys that came in order.
+        if !listed.is_sorted_by_key(suffix) {
+            listed.sort_unstable_by(|one, other| suffix(one).cmp(suffix(other)));
+        }
+        Some(order)
     }
 
     /// The listed slots in the order of their keys.

@@ -6,9 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
-use farleaf_byte_index::operation::{
-    Change, Changed, Condition, Record, ReverseCursor, ScanCursor, check_record,
-};
+use farleaf_byte_index::operation::{Change, Changed, Condition, check_record};
 use farleaf_byte_index::{ByteIndex, ByteIndexError};
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::operation::HintCounters;
@@ -23,9 +21,6 @@ use crate::host::Host;
 use crate::options::TableInfo;
 use crate::session::SessionCore;
 use crate::{Error, Pool};
-
-/// Records that one batch of a range's deletion finds.
-const DELETE_SCAN_COUNT: usize = 1024;
 
 /// Pages that [`AsyncByteTable::multi_put`] works on at once.
 const PAGES_AT_ONCE: usize = 16;
@@ -360,101 +355,6 @@ impl<H: Host> AsyncByteTable<H> {
         }
         self.operate(kind, async |index, batch| {
             index.modify(batch, key, &change).await
-        })
-        .await
-    }
-
-    /// Removes all keys from `start` on, inclusive, to `end`, exclusive, or to the last one; how
-    /// many there were. Each by itself: another session may see some of them gone and others not. A
-    /// key that is written meanwhile may stay. Two round trips for each, and one for each piece of
-    /// pages.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get). Keys before the one that failed are removed.
-    pub async fn delete_range(&self, start: &[u8], end: Option<&[u8]>) -> Result<u64, Error> {
-        let mut cursor = ScanCursor::new(start, end).of_keys();
-        let (mut records, mut count) = (Vec::new(), 0);
-        // At least once: a session that is broken says so for an empty range, too.
-        loop {
-            records.clear();
-            self.scan_on(&mut cursor, DELETE_SCAN_COUNT, &mut records)
-                .await?;
-            for record in &records {
-                count += u64::from(self.delete(&record.key).await?);
-            }
-            if cursor.is_finished() {
-                return Ok(count);
-            }
-        }
-    }
-
-    /// The first `limit` records from `start` on, inclusive, to `end`, exclusive, or to the last
-    /// one; ascending. One round trip on a freshly loaded table, one more if values are outside.
-    /// Not a snapshot (D9).
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
-    pub async fn scan(
-        &self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<Record>, Error> {
-        let mut cursor = ScanCursor::new(start, end);
-        let mut records = Vec::new();
-        self.scan_on(&mut cursor, limit, &mut records).await?;
-        Ok(records)
-    }
-
-    /// The last `limit` records of the same range, descending.
-    ///
-    /// # Errors
-    /// As for [`get`](Self::get).
-    pub async fn scan_reverse(
-        &self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<Record>, Error> {
-        let mut cursor = ReverseCursor::new(start, end);
-        let mut records = Vec::new();
-        self.scan_reverse_on(&mut cursor, limit, &mut records)
-            .await?;
-        Ok(records)
-    }
-
-    /// Adds records and moves the cursor behind them.
-    pub(super) async fn scan_on(
-        &self,
-        cursor: &mut ScanCursor,
-        wanted: usize,
-        records: &mut Vec<Record>,
-    ) -> Result<(), Error> {
-        if self.is_remote() {
-            return self.scan_remote(cursor, wanted, records).await;
-        }
-        let end = records.len() + wanted;
-        self.operate(OperationKind::Scan, async |index, batch| {
-            let wanted = end.saturating_sub(records.len());
-            index.scan(batch, cursor, wanted, records).await
-        })
-        .await
-    }
-
-    /// The same, downwards.
-    pub(super) async fn scan_reverse_on(
-        &self,
-        cursor: &mut ReverseCursor,
-        wanted: usize,
-        records: &mut Vec<Record>,
-    ) -> Result<(), Error> {
-        if self.is_remote() {
-            return self.scan_reverse_remote(cursor, wanted, records).await;
-        }
-        let end = records.len() + wanted;
-        self.operate(OperationKind::Scan, async |index, batch| {
-            let wanted = end.saturating_sub(records.len());
-            index.scan_reverse(batch, cursor, wanted, records).await
         })
         .await
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use farleaf_byte_index::operation::{Change, Condition, ScanCursor};
+use farleaf_byte_index::operation::{Change, Condition, RecordBuffer, ScanCursor};
 use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts};
 use farleaf_byte_index::snapshot::read_directory;
 use farleaf_byte_index::{ByteDirectory, ByteIndex, ByteLoadError};
@@ -81,7 +81,7 @@ impl<H: Host> SessionCore<H> {
             cache = cache.trusting_all();
         }
         let mut cursor = ScanCursor::new(b"", None);
-        let mut entries = Vec::new();
+        let mut entries = RecordBuffer::new();
         while !cursor.is_finished() {
             entries.clear();
             let index = ByteIndex::new(self.byte_access(listing), &listing.index);
@@ -96,8 +96,8 @@ impl<H: Host> SessionCore<H> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            for entry in &entries {
-                cache.push(&entry.key, &entry.value);
+            for (low, page) in entries.iter() {
+                cache.push(low, page);
             }
         }
         Ok(cache.finish())

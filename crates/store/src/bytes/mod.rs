@@ -10,6 +10,7 @@ mod listing;
 mod remote;
 mod remote_load;
 mod scan;
+mod scanning;
 mod state;
 mod stats;
 mod table;

@@ -2,7 +2,7 @@
 //! where a value or an answer is longer than a message.
 
 use farleaf_byte_index::operation::{
-    Change, Changed, Condition, Record, ReverseCursor, ScanCursor, check_record,
+    Change, Changed, Condition, RecordBuffer, ReverseCursor, ScanCursor, check_record,
 };
 use farleaf_fabric::OperationKind;
 use farleaf_index::rpc::bytes::{
@@ -169,7 +169,7 @@ impl<H: Host> AsyncByteTable<H> {
         &'a self,
         cursor: &'a mut ScanCursor,
         wanted: usize,
-        records: &'a mut Vec<Record>,
+        records: &'a mut RecordBuffer,
     ) -> Rare<'a, ()> {
         Box::pin(async move {
             let end = records.len() + wanted;
@@ -186,7 +186,7 @@ impl<H: Host> AsyncByteTable<H> {
                     let limit = end - records.len();
                     let is_end = exchange.scan_some(&range, limit, records).await?;
                     match records.last().filter(|_| !is_end) {
-                        Some(last) => cursor.pass_key(&last.key),
+                        Some((last, _)) => cursor.pass_key(last),
                         None => cursor.finish(),
                     }
                 }
@@ -200,7 +200,7 @@ impl<H: Host> AsyncByteTable<H> {
         &'a self,
         cursor: &'a mut ReverseCursor,
         wanted: usize,
-        records: &'a mut Vec<Record>,
+        records: &'a mut RecordBuffer,
     ) -> Rare<'a, ()> {
         Box::pin(async move {
             let end = records.len() + wanted;
@@ -222,7 +222,7 @@ impl<H: Host> AsyncByteTable<H> {
                     let limit = end - records.len();
                     let is_end = exchange.scan_some(&range, limit, records).await?;
                     match records.last().filter(|_| !is_end) {
-                        Some(last) => cursor.pass(Fence::Before(last.key.clone())),
+                        Some((last, _)) => cursor.pass(Fence::Before(last.to_vec())),
                         None => cursor.finish(),
                     }
                 }
@@ -342,7 +342,7 @@ impl<H: Host> Exchange<'_, H> {
         &mut self,
         wanted: &Wanted,
         limit: usize,
-        records: &mut Vec<Record>,
+        records: &mut RecordBuffer,
     ) -> Result<bool, Error> {
         let number = self.begin_transfer();
         let room_bytes = limit.saturating_mul(RECORD_ROOM_BYTES);
@@ -366,16 +366,14 @@ impl<H: Host> Exchange<'_, H> {
             self.end_transfer(number);
             return Ok(is_end);
         };
-        let record = |(key, value): &(&[u8], Found<'_>)| Record {
-            key: key.to_vec(),
-            value: value.here.to_vec(),
-        };
-        records.extend(others.iter().map(record));
-        let whole_size_bytes = last.1.whole_size_bytes as usize;
-        let mut last = record(last);
-        self.read_rest(number, &mut last.value, whole_size_bytes)
-            .await?;
-        records.push(last);
+        for (key, value) in others {
+            records.push(key, value.here);
+        }
+        let (key, value) = last;
+        let whole_size_bytes = value.whole_size_bytes as usize;
+        let (key, mut value) = (key.to_vec(), value.here.to_vec());
+        self.read_rest(number, &mut value, whole_size_bytes).await?;
+        records.push(&key, &value);
         Ok(is_end)
     }
 }

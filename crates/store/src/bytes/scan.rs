@@ -1,9 +1,8 @@
 //! Iterators over records of byte strings, in either order, that read ahead.
 
-use std::collections::VecDeque;
 use std::fmt;
 
-use farleaf_byte_index::operation::{Record, ReverseCursor, ScanCursor};
+use farleaf_byte_index::operation::{Record, RecordBuffer, ReverseCursor, ScanCursor};
 
 use super::AsyncByteTable;
 use crate::Error;
@@ -30,8 +29,8 @@ impl Pace {
     }
 
     /// Learns from what was read how many are not too large together.
-    fn learn(&mut self, records: &[Record]) {
-        let size = |record: &Record| record.key.len() + record.value.len();
+    fn learn(&mut self, records: &RecordBuffer) {
+        let size = |(key, value): (&[u8], &[u8])| key.len() + value.len();
         let size_bytes: usize = records.iter().map(size).sum();
         let mean = size_bytes / records.len().max(1);
         let fitting = AHEAD_SIZE_BYTES / mean.max(1);
@@ -45,7 +44,9 @@ macro_rules! scan {
         pub struct $name {
             table: AsyncByteTable,
             cursor: $cursor,
-            read: VecDeque<Record>,
+            read: RecordBuffer,
+            /// So many of them have been returned.
+            returned_count: usize,
             pace: Pace,
             has_failed: bool,
             /// The range, for the other order.
@@ -69,7 +70,8 @@ macro_rules! scan {
                 Self {
                     table,
                     cursor: $cursor::new(start, end),
-                    read: VecDeque::new(),
+                    read: RecordBuffer::new(),
+                    returned_count: 0,
                     pace: Pace {
                         next_count: FIRST_COUNT,
                     },
@@ -86,16 +88,36 @@ macro_rules! scan {
             }
 
             fn read_more(&mut self) -> Result<(), Error> {
-                let mut records = Vec::new();
-                while records.is_empty() && !self.cursor.is_finished() {
+                self.read.clear();
+                self.returned_count = 0;
+                while self.read.is_empty() && !self.cursor.is_finished() {
                     let wanted = self.pace.take();
-                    let table = self.table.clone();
-                    let read = table.$read(&mut self.cursor, wanted, &mut records);
-                    table.session.drive(read)?;
+                    let read = self.table.$read(&mut self.cursor, wanted, &mut self.read);
+                    self.table.session.drive(read)?;
                 }
-                self.pace.learn(&records);
-                self.read = records.into();
+                self.pace.learn(&self.read);
                 Ok(())
+            }
+
+            /// Key and value of the next record, as [`next`](Iterator::next) returns them, where
+            /// they were read to: no memory is taken for them.
+            pub fn next_in_place(&mut self) -> Option<Result<(&[u8], &[u8]), Error>> {
+                if self.has_failed {
+                    return None;
+                }
+                if self.returned_count == self.read.len()
+                    && let Err(error) = self.read_more()
+                {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
+                self.returned_count += 1;
+                let record = self.read.get(self.returned_count - 1);
+                if record.is_none() {
+                    // There will be none later.
+                    self.returned_count = self.read.len();
+                }
+                record.map(Ok)
             }
         }
 
@@ -103,16 +125,11 @@ macro_rules! scan {
             type Item = Result<Record, Error>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                if self.has_failed {
-                    return None;
-                }
-                if self.read.is_empty()
-                    && let Err(error) = self.read_more()
-                {
-                    self.has_failed = true;
-                    return Some(Err(error));
-                }
-                self.read.pop_front().map(Ok)
+                let record = self.next_in_place()?;
+                Some(record.map(|(key, value)| Record {
+                    key: key.to_vec(),
+                    value: value.to_vec(),
+                }))
             }
         }
 

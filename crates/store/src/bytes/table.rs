@@ -1,7 +1,7 @@
 //! Operations on a table of byte strings as blocking calls.
 
 use farleaf_byte_index::load::ByteLoadSummary;
-use farleaf_byte_index::operation::Record;
+use farleaf_byte_index::operation::{Record, RecordBuffer};
 use farleaf_index::operation::HintCounters;
 use farleaf_key::{ByteRange, prefix_range};
 use farleaf_region::allocation::ChunkAllocator;
@@ -188,6 +188,20 @@ impl ByteTable {
         self.drive(self.0.scan(start, end, limit))
     }
 
+    /// See [`AsyncByteTable::scan_into`].
+    ///
+    /// # Errors
+    /// See [`AsyncByteTable::scan_into`].
+    pub fn scan_into(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        records: &mut RecordBuffer,
+    ) -> Result<(), Error> {
+        self.drive(self.0.scan_into(start, end, limit, records))
+    }
+
     /// See [`AsyncByteTable::scan_reverse`].
     ///
     /// # Errors
@@ -199,6 +213,20 @@ impl ByteTable {
         limit: usize,
     ) -> Result<Vec<Record>, Error> {
         self.drive(self.0.scan_reverse(start, end, limit))
+    }
+
+    /// See [`AsyncByteTable::scan_reverse_into`].
+    ///
+    /// # Errors
+    /// See [`AsyncByteTable::scan_into`].
+    pub fn scan_reverse_into(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+        records: &mut RecordBuffer,
+    ) -> Result<(), Error> {
+        self.drive(self.0.scan_reverse_into(start, end, limit, records))
     }
 
     /// The records from `start` on, inclusive, to `end`, exclusive, or to the last one, ascending,

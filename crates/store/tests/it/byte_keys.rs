@@ -7,7 +7,8 @@ use std::io::Read;
 use farleaf::ByteTable;
 use flate2::read::MultiGzDecoder;
 
-use crate::bytes::{Map, assert_scans, options, session};
+use crate::bytes::{Map, options, session};
+use crate::bytes_scans::assert_scans;
 use crate::mapped_pools;
 
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];

@@ -10,6 +10,7 @@ use farleaf::{
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::bytes_scans::assert_scans;
 use crate::{NODES, mapped_pools, mapped_retraining_pools, pools, pools_over};
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -50,41 +51,6 @@ pub(crate) fn value(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     let mut value = vec![0; size_bytes];
     random.fill_bytes(&mut value);
     value
-}
-
-fn map_of(
-    records: impl Iterator<Item = Result<farleaf::Record, farleaf::Error>>,
-) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let records = records.map(|record| record.expect("a record"));
-    records.map(|record| (record.key, record.value)).collect()
-}
-
-/// Promise: what scans return, in either order and of any part, is what the map has.
-pub(crate) fn assert_scans(table: &ByteTable, map: &Map) {
-    let all: Vec<_> = map.clone().into_iter().collect();
-    let ascending = map_of(table.range(b"", None));
-    let keys = |records: &[(Vec<u8>, Vec<u8>)]| -> Vec<Vec<u8>> {
-        records.iter().map(|(key, _)| key.clone()).collect()
-    };
-    assert_eq!(keys(&ascending), keys(&all));
-    assert!(ascending == all, "values");
-    let mut descending = map_of(table.range_reverse(b"", None));
-    descending.reverse();
-    assert_eq!(keys(&descending), keys(&all), "descending");
-    assert!(descending == all, "values, descending");
-    for prefix in [&b"user:001"[..], b"p", b"", b"\xFF", b"\x00", b"no such"] {
-        let with = all.iter().filter(|(key, _)| key.starts_with(prefix));
-        let with: Vec<_> = with.cloned().collect();
-        let found = map_of(table.prefix(prefix));
-        assert_eq!(keys(&found), keys(&with), "prefix {prefix:?}");
-        let mut reversed = map_of(table.prefix(prefix).rev());
-        reversed.reverse();
-        assert_eq!(
-            keys(&reversed),
-            keys(&with),
-            "prefix {prefix:?}, descending"
-        );
-    }
 }
 
 pub(crate) fn work(

@@ -11,7 +11,8 @@ use farleaf::{
     PoolOptions, TableOptions,
 };
 
-use crate::bytes::{Map, assert_scans, loaded, session, work};
+use crate::bytes::{Map, loaded, session, work};
+use crate::bytes_scans::assert_scans;
 
 /// Beside key and value, each record takes as many bytes of the node's room.
 const RECORD_SIZE_BYTES: u64 = 160;

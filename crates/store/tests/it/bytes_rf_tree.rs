@@ -6,7 +6,8 @@ use farleaf::{ByteTable, ErrorKind, LayerKind, OperationKind, SessionOptions, Ta
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::bytes::{Map, assert_scans, loaded, options, session, work};
+use crate::bytes::{Map, loaded, options, session, work};
+use crate::bytes_scans::assert_scans;
 use crate::mapped_pools;
 
 fn listed(page_size_bytes: u64, inline_value_size_bytes: u64) -> TableOptions {

@@ -4,7 +4,8 @@ use farleaf::{ErrorKind, TableOptions};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::bytes::{Map, assert_scans, key, options, session, value};
+use crate::bytes::{Map, key, options, session, value};
+use crate::bytes_scans::assert_scans;
 use crate::{mapped_pools, pools};
 
 /// Found by profile `bytes` of the simulator: a scan downwards went in circles, and then said that

@@ -7,6 +7,7 @@ mod byte_stats;
 mod bytes;
 mod bytes_remote;
 mod bytes_rf_tree;
+mod bytes_scans;
 mod bytes_split;
 mod bytes_text;
 mod calls;

@@ -1,7 +1,8 @@
 //! Farleaf's table of byte strings on shared memory, with its memory node in this process.
 
 use farleaf::{
-    ByteTable, EmbeddedFabric, PageOptions, Pool, PoolOptions, Session, TableKind, TableOptions,
+    ByteTable, EmbeddedFabric, PageOptions, Pool, PoolOptions, RecordBuffer, Session, TableKind,
+    TableOptions,
 };
 
 use crate::peer::{Client, Peer, PeerError, Work};
@@ -57,6 +58,7 @@ impl FarleafStringPeer {
 #[derive(Debug)]
 pub struct FarleafStringClient {
     table: ByteTable,
+    records: RecordBuffer,
     _session: Session,
 }
 
@@ -67,6 +69,7 @@ impl Peer<StringRecords> for FarleafStringPeer {
         let session = self.pool.session()?;
         Ok(FarleafStringClient {
             table: session.open_byte_table(TABLE_NAME)?,
+            records: RecordBuffer::new(),
             _session: session,
         })
     }
@@ -103,8 +106,9 @@ impl Client<StringRecords> for FarleafStringClient {
         limit: usize,
         sink: &mut impl Sink<StringRecords>,
     ) -> Result<(), PeerError> {
-        for record in self.table.scan(from, None, limit)? {
-            sink.record(&record.key, &record.value);
+        self.table.scan_into(from, None, limit, &mut self.records)?;
+        for (key, value) in self.records.iter() {
+            sink.record(key, value);
         }
         Ok(())
     }

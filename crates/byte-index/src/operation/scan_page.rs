@@ -1,0 +1,205 @@
+//! One page of a scan: its records, whatever of them lies outside.
+
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::hint::Hint;
+use farleaf_leaf::Look;
+use farleaf_page::{Fence, Outside, PageBuffer, PageImage, Reference, Value};
+use farleaf_types::RemoteAddr;
+
+use super::cursor::ScanCursor;
+use super::read::Arrival;
+use super::records::{Record, RecordBuffer};
+use super::{ByteIndex, Sight};
+use crate::error::ByteIndexError;
+
+/// Bytes of values outside that are read with one batch, unless one alone has more.
+const VALUE_BATCH_SIZE_BYTES_MAX: usize = 4 << 20;
+
+/// What a page has for a scan.
+pub(super) struct PageRecords {
+    /// Ascending; those whose values are outside without them.
+    pub(super) records: Vec<(Record, Option<Reference>)>,
+    /// Where the page ends.
+    pub(super) high: Fence,
+}
+
+/// Values of a scan that are outside: the record's index, the page, and where the value is.
+pub(super) type Pending = Vec<(usize, RemoteAddr, Reference)>;
+
+impl<E: Endpoint> ByteIndex<'_, E> {
+    /// Takes the records of a page that covers the cursor, and moves it: behind the page, or behind
+    /// the last record that is wanted.
+    pub(super) async fn take_page(
+        &self,
+        batch: &mut Batch,
+        cursor: &mut ScanCursor,
+        (addr, page): (RemoteAddr, &PageBuffer),
+        end: usize,
+        (records, pending): (&mut RecordBuffer, &mut Pending),
+    ) -> Result<(), ByteIndexError> {
+        let from = cursor.next_key.clone().unwrap_or_default();
+        let found = self
+            .records_of(batch, (addr, page), &from, cursor.has_values)
+            .await?;
+        let Some(found) = found else {
+            // Stale: a page that is there now has the records.
+            return Box::pin(self.take_newer(batch, cursor, addr, end, (records, pending))).await;
+        };
+        take_records(cursor, (addr, found), end, (records, pending));
+        Ok(())
+    }
+
+    #[cold]
+    async fn take_newer(
+        &self,
+        batch: &mut Batch,
+        cursor: &mut ScanCursor,
+        addr: RemoteAddr,
+        end: usize,
+        into: (&mut RecordBuffer, &mut Pending),
+    ) -> Result<(), ByteIndexError> {
+        let from = cursor.next_key.clone().unwrap_or_default();
+        let torn = (Hint { addr, parent: 0 }, Sight::Look(Look::Torn));
+        let mut stale_count = 0;
+        loop {
+            let Arrival { hint, page, .. } = self.walk(batch, &from, torn).await?;
+            let at = (hint.addr, &page);
+            let found = self.records_of(batch, at, &from, cursor.has_values).await?;
+            if let Some(found) = found {
+                take_records(cursor, (hint.addr, found), end, into);
+                return Ok(());
+            }
+            self.note_stale(hint.addr, &mut stale_count)?;
+        }
+    }
+
+    /// The records of a page, and where it ends; `None` if it is stale. `covered` is a key that the
+    /// page covers.
+    pub(super) async fn records_of(
+        &self,
+        batch: &mut Batch,
+        (addr, page): (RemoteAddr, &PageBuffer),
+        covered: &[u8],
+        has_values: bool,
+    ) -> Result<Option<PageRecords>, ByteIndexError> {
+        let mut outside = Outside::new();
+        if !self
+            .fetch_strings(batch, (addr, page), &mut outside)
+            .await?
+        {
+            return Ok(None);
+        }
+        let image = page.image();
+        let prefix = covered.get(..image.prefix_size_bytes());
+        let prefix = prefix.ok_or_else(|| self.damaged(addr))?;
+        let slots = image.sorted_slots(&outside);
+        let slots = slots.map_err(|_| self.damaged(addr))?;
+        let mut found = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let suffix = image.whole_suffix(slot, &outside);
+            let suffix = suffix.map_err(|_| self.damaged(addr))?;
+            let key = [prefix, suffix].concat();
+            let (value, reference) = match image.value(slot) {
+                _ if !has_values => (Vec::new(), None),
+                Value::Inline(value) => (value.to_vec(), None),
+                Value::Outside(reference) => (Vec::new(), Some(reference)),
+            };
+            found.push((Record { key, value }, reference));
+        }
+        let high = self.fence_of(addr, (prefix, image), image.high(), &outside)?;
+        Ok(Some(PageRecords {
+            records: found,
+            high,
+        }))
+    }
+
+    /// A fence of a page whose prefix is known.
+    pub(super) fn fence_of(
+        &self,
+        addr: RemoteAddr,
+        (prefix, _image): (&[u8], PageImage<'_>),
+        fence: farleaf_page::StoredFence<'_>,
+        outside: &Outside,
+    ) -> Result<Fence, ByteIndexError> {
+        use farleaf_page::{Stored, StoredFence};
+        let whole = |stored: Stored<'_>| match stored {
+            Stored::Inline(suffix) => Ok([prefix, suffix].concat()),
+            Stored::Outside { reference, .. } => {
+                let string = outside.get(reference);
+                string.map(<[u8]>::to_vec).map_err(|_| self.damaged(addr))
+            }
+        };
+        Ok(match fence {
+            StoredFence::Before(stored) => Fence::Before(whole(stored)?),
+            StoredFence::Behind(stored) => Fence::Behind(whole(stored)?),
+            StoredFence::End => Fence::End,
+        })
+    }
+
+    /// Reads values that are outside, as many at once as are not too large together. A record that
+    /// was changed meanwhile is read as a get reads it; one that is gone is left out.
+    pub(super) async fn fill_values(
+        &self,
+        batch: &mut Batch,
+        records: &mut RecordBuffer,
+        pending: Pending,
+    ) -> Result<(), ByteIndexError> {
+        let mut gone = Vec::new();
+        let mut rest = &pending[..];
+        while !rest.is_empty() {
+            let mut size_bytes = 0;
+            let fits = |(_, _, reference): &&(usize, RemoteAddr, Reference)| {
+                size_bytes += reference.size_bytes as usize;
+                size_bytes <= VALUE_BATCH_SIZE_BYTES_MAX
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (part, after) = rest.split_at(count);
+            rest = after;
+            let strings: Vec<_> = part.iter().map(|(_, addr, it)| (*addr, *it)).collect();
+            let values = self.read_strings(batch, &strings).await?;
+            for ((index, ..), value) in part.iter().zip(values) {
+                if let Some(value) = value {
+                    records.set_value(*index, &value);
+                    continue;
+                }
+                let (key, _) = records.get(*index).expect("it waits for its value");
+                let key = key.to_vec();
+                let got = Box::pin(self.get(batch, &key, |value| value.map(<[u8]>::to_vec)));
+                match got.await? {
+                    Some(value) => records.set_value(*index, &value),
+                    None => gone.push(*index),
+                }
+            }
+        }
+        for index in gone.into_iter().rev() {
+            records.remove(index);
+        }
+        Ok(())
+    }
+}
+
+/// Takes what a cursor is for of a page's records, and moves it: behind the page, or behind the
+/// last record that is wanted.
+fn take_records(
+    cursor: &mut ScanCursor,
+    (addr, found): (RemoteAddr, PageRecords),
+    end: usize,
+    (records, pending): (&mut RecordBuffer, &mut Pending),
+) {
+    let from = cursor.next_key.clone().unwrap_or_default();
+    for (record, value) in found.records {
+        if record.key < from || !cursor.is_wanted(&record.key) {
+            continue;
+        }
+        if records.len() == end {
+            let (last, _) = records.last().expect("at least one was wanted");
+            cursor.pass_key(last);
+            return;
+        }
+        if let Some(reference) = value {
+            pending.push((records.len(), addr, reference));
+        }
+        records.push(&record.key, &record.value);
+    }
+    cursor.pass(&found.high);
+}
