@@ -84,13 +84,13 @@ pub const CASES: &[Case] = &[
     Case {
         name: "byte_put",
         function: "gate_byte_put",
-        operation_count: 5_000,
+        operation_count: 20_000,
         run: |operation_count| gate_byte_put(&prepare_byte_table(), operation_count),
     },
     Case {
         name: "byte_scan_of_100",
         function: "gate_byte_scan",
-        operation_count: 500,
+        operation_count: 4_000,
         run: |operation_count| gate_byte_scan(&prepare_byte_table(), operation_count),
     },
 ];

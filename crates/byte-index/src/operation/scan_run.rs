@@ -91,6 +91,8 @@ enum Taken {
     Whole,
     /// There are as many records as are wanted.
     Enough,
+    /// It ends before the cursor: a model has named it, or the one behind it.
+    Before,
     /// It cannot be taken as it lies there.
     Not,
 }
@@ -129,6 +131,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 Taken::Not => return Some(at),
                 Taken::Enough => return None,
                 Taken::Whole => {}
+                Taken::Before if last.is_none() => {}
+                Taken::Before => return Some(at),
             }
             (at, last) = (self.next_of(page, image), Some(index));
         }
@@ -144,11 +148,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         (records, pending): (&mut RecordBuffer, &mut Pending),
     ) -> Taken {
         let from = cursor.next_key.as_deref().unwrap_or_default();
-        if !self.access.is_intact(image.words(), page.addr)
-            || image.is_retired()
-            || image.placement(from, NOTHING_OUTSIDE) != Placement::Here
-        {
+        if !self.access.is_intact(image.words(), page.addr) || image.is_retired() {
             return Taken::Not;
+        }
+        match image.placement(from, NOTHING_OUTSIDE) {
+            Placement::Here => {}
+            Placement::Right => return Taken::Before,
+            Placement::Left | Placement::Unsure(_) => return Taken::Not,
         }
         let (StoredPrefix::Inline(prefix), Some(order)) = (image.prefix(), image.slots_in_order())
         else {

@@ -519,6 +519,8 @@ fn synonyms_of(
     for parent in parents {
         let left = (limit as usize).saturating_sub(synonyms.len());
         layer.synonyms_above(parent, from, left, &mut found);
-        synonyms.extend(found.drain(..).map(|addr| Hint { addr, parent }));
+        if !found.is_empty() {
+            synonyms.extend(found.drain(..).map(|addr| Hint { addr, parent }));
+        }
     }
 }
