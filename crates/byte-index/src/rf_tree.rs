@@ -16,7 +16,9 @@
 //!   there by then. That also mends what one of two loads at once has overwritten of the other's.
 //! - **BT4.** A cache is the listing as it was read once, from one end to the other. It is never
 //!   changed, only replaced as a whole: when one lookup has followed more links than a session
-//!   allows, or a session has met so many pages beside it that this is worth it.
+//!   allows, or a session has met so many pages beside it that this is worth it. Where the listing
+//!   has less than what the load has written, or a part of it is lost with its node, the models of
+//!   the table's root are what leads to pages.
 //! - **BT5.** A listing has the number behind its table's, and a name that nobody can give. Its
 //!   entry in the catalog is written before the table's and dropped with it, under the catalog's
 //!   lock (C1). Who finds a listing without its table when it has that lock drops it.
@@ -129,6 +131,11 @@ impl<'a> CacheBuilder<'a> {
         }
     }
 
+    /// How many pages it has.
+    pub fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+
     /// The cache.
     pub fn finish(self) -> ByteDirectory {
         let leaf_count_max = Model::TRAINED_LEAF_COUNT_MAX as usize;
@@ -147,6 +154,13 @@ impl<'a> CacheBuilder<'a> {
         ByteDirectory::build(self.geometry, trained, &segments, residuals, runs)
             .expect("fences ascend, and each segment has its run")
     }
+}
+
+/// BT4: whether a listing that has so many entries which count is one of all pages of a load that
+/// wrote so many, but for a few that cannot be listed. Another load at once may have overwritten
+/// them before it failed.
+pub fn is_whole(listed_count: usize, trained_count: u32) -> bool {
+    listed_count * 8 >= trained_count as usize * 7
 }
 
 /// Whether a session has met so many pages beside a cache that a newer one is worth reading (BT4).

@@ -143,8 +143,9 @@ impl PoolShare {
 
     /// A newer directory than `old`, which was read by the same root: one that another session has
     /// read meanwhile, or one that is read now. `None`: another session is reading one.
-    pub(crate) async fn newer_byte_directory(
+    pub(crate) async fn newer_byte_directory<E: Endpoint>(
         &self,
+        endpoint: &E,
         (table, root): (TableId, RemoteAddr),
         old: &Arc<ByteDirectory>,
         read: impl AsyncFnOnce() -> Result<ByteDirectory, Error>,
@@ -156,6 +157,7 @@ impl PoolShare {
         let Some(_reading) = self.begin_reading((table, root)) else {
             return Ok(None);
         };
+        self.learn_nodes(endpoint).await?;
         Ok(Some(self.keep_bytes((table, root), read().await?)))
     }
 

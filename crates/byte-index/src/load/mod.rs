@@ -81,8 +81,9 @@ pub struct ByteLoadPlan {
 
 /// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
 /// and then how many records have been written; `broken` is the session's. `list` is told the
-/// load's generation and, if the plan wants that, its pages, before the commit (BT2). Memory: two
-/// models' pages at a time. An empty sequence changes nothing.
+/// load's generation and its pages before the commit (BT2), if the plan wants that. Memory: two
+/// models' pages at a time, and where each page is if it is listed. An empty sequence changes
+/// nothing.
 ///
 /// # Errors
 /// The records do not ascend or are too long, the table is not empty, the pool is full, or `list`
@@ -222,7 +223,14 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
     let (root, range) = written?;
     held.snapshot = Some(range);
-    list(generation, run.pages).await?;
+    if plan.lists_pages {
+        // Another load may have committed meanwhile, and its pages are listed.
+        let mut batch = Batch::new();
+        if !is_untouched(access, &mut batch, entry, broken).await? {
+            return Err(ByteLoadError::TableNotEmpty);
+        }
+        list(generation, run.pages).await?;
+    }
     commit(access, entry, first_page, (root, None), broken).await?;
     progress(record_count);
     Ok(summary)

@@ -51,50 +51,60 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
         let end = records.len() + wanted;
-        while let Some(from) = &cursor.next_key {
-            if records.len() >= end {
-                break;
-            }
-            let known = cursor.hint.take();
-            let known = known.filter(|(_, version)| *version == self.state.layer_version());
-            let hint = known.map_or_else(|| self.locate(from).page, |(hint, _)| hint);
-            let page_count = self.expected_page_count(end - records.len());
-            let read = self.read_ahead(batch, hint, page_count).await?;
-            let first = records.len();
-            let mut pending = Pending::new();
-            let into = (&mut *records, &mut pending);
-            // Pages as a load leaves them, and most splits, say all that there is to say.
-            let passed = match self.take_run(batch, cursor, (hint, &read), end, into) {
-                None => Ok(()),
-                Some(hint) => {
-                    let ahead = self.copied(batch, &read);
-                    let into = (&mut *records, &mut pending);
-                    let consumed = self.consume(batch, cursor, (hint, ahead), end, into);
-                    Box::pin(consumed).await
-                }
-            };
-            if !pending.is_empty()
-                && let Err(error) = self.fill_values(batch, records, pending).await
-            {
-                // Their values are not there: the next call begins with them again.
-                cursor.next_key = records.get(first).map(|(key, _)| key.to_vec());
-                records.truncate(first);
-                return Err(error);
-            }
-            passed?;
+        while cursor.next_key.is_some() && records.len() < end {
+            // Another future of the session may have taken another layer since the last piece.
+            let index = Self::new(self.access, self.state);
+            index.scan_piece(batch, cursor, end, records).await?;
         }
         Ok(())
+    }
+
+    /// One batch of a scan.
+    async fn scan_piece(
+        &self,
+        batch: &mut Batch,
+        cursor: &mut ScanCursor,
+        end: usize,
+        records: &mut RecordBuffer,
+    ) -> Result<(), ByteIndexError> {
+        let Some(from) = &cursor.next_key else {
+            return Ok(());
+        };
+        let known = cursor.hint.take();
+        let known = known.filter(|(_, version)| *version == self.state.layer_version());
+        let hint = known.map_or_else(|| self.locate(from).page, |(hint, _)| hint);
+        let page_count = self.expected_page_count(end - records.len());
+        let read = self.read_ahead(batch, hint, page_count).await?;
+        let first = records.len();
+        let mut pending = Pending::new();
+        let into = (&mut *records, &mut pending);
+        // Pages as a load leaves them, and most splits, say all that there is to say.
+        let passed = match self.take_run(batch, cursor, (hint, &read), end, into) {
+            None => Ok(()),
+            Some(hint) => {
+                let ahead = self.copied(batch, &read);
+                let into = (&mut *records, &mut pending);
+                let consumed = self.consume(batch, cursor, (hint, ahead), end, into);
+                Box::pin(consumed).await
+            }
+        };
+        if !pending.is_empty()
+            && let Err(error) = self.fill_values(batch, records, pending).await
+        {
+            // Their values are not there: the next call begins with them again.
+            cursor.next_key = records.get(first).map(|(key, _)| key.to_vec());
+            records.truncate(first);
+            return Err(error);
+        }
+        passed
     }
 
     /// Pages that so many records are expected in, and one.
     pub(super) fn expected_page_count(&self, wanted: usize) -> u32 {
         let page_size_bytes = self.access.geometry.page_size_bytes();
         let count_max = (AHEAD_SIZE_BYTES_MAX / page_size_bytes) as u64;
-        let layer = self.state.layer();
-        let directory = layer.directory();
-        let per_page = directory.record_count() as f64 / f64::from(directory.page_count());
-        // Pages of a table that was never loaded are as splits leave them.
-        let expected = (wanted as f64 / per_page.max(1.0)).ceil() as u64 + 1;
+        let per_page = self.state.records_per_page();
+        let expected = (wanted as f64 / per_page).ceil() as u64 + 1;
         expected.min(count_max) as u32
     }
 

@@ -26,7 +26,7 @@ struct Piece {
 }
 
 /// Which page of which piece.
-type Index = (usize, u32);
+type PageIndex = (usize, u32);
 
 impl PagesRead {
     pub(super) fn with_capacity(geometry: PageGeometry, count: usize) -> Self {
@@ -49,7 +49,7 @@ impl PagesRead {
     }
 
     #[inline]
-    fn page<'b>(&self, batch: &'b Batch, (piece, page): Index) -> (Hint, &'b [u64]) {
+    fn page<'b>(&self, batch: &'b Batch, (piece, page): PageIndex) -> (Hint, &'b [u64]) {
         let Piece { first, slot, .. } = self.pieces[piece];
         let hint = Hint {
             addr: self.addr(first.addr, page),
@@ -66,16 +66,20 @@ impl PagesRead {
 
     /// Which of them is at an address, where the one behind `last` is likely to be.
     #[inline]
-    fn find(&self, last: Index, addr: RemoteAddr) -> Option<Index> {
+    fn find(&self, last: PageIndex, addr: RemoteAddr) -> Option<PageIndex> {
         let (piece, page) = (last.0, last.1 + 1);
         let is_next = |it: &Piece| page < it.count && self.addr(it.first.addr, page) == addr;
         if self.pieces.get(piece).is_some_and(is_next) {
             return Some((piece, page));
         }
+        let is_it = |it: &Piece| it.first.addr == addr;
+        if self.pieces.get(piece + 1).is_some_and(is_it) {
+            return Some((piece + 1, 0));
+        }
         self.find_anywhere(addr)
     }
 
-    fn find_anywhere(&self, addr: RemoteAddr) -> Option<Index> {
+    fn find_anywhere(&self, addr: RemoteAddr) -> Option<PageIndex> {
         let mut pieces = self.pieces.iter().enumerate();
         pieces.find_map(|(piece, it)| {
             let mut pages = 0..it.count;
@@ -128,11 +132,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let (page, words) = read.page(batch, index);
             let image = PageImage::new(self.access.geometry, words);
             match self.take_at_once(image, page, cursor, end, (records, pending)) {
-                Taken::Not => return Some(at),
                 Taken::Enough => return None,
                 Taken::Whole => {}
                 Taken::Before if last.is_none() => {}
-                Taken::Before => return Some(at),
+                Taken::Before | Taken::Not => return Some(at),
             }
             (at, last) = (self.next_of(page, image), Some(index));
         }
@@ -163,6 +166,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         // The page covers it, so it begins with the prefix.
         let from = from.get(prefix.len()..).unwrap_or_default();
         let ends_here = cursor.end().is_some() && !is_wanted_to(cursor, prefix, image.high());
+        self.state.note_passed(image.record_count());
         let mut last = &[][..];
         for slot in order.iter() {
             let suffix = image.key(slot).in_page();

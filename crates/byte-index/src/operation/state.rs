@@ -20,9 +20,17 @@ struct Listing {
     /// Links that one lookup may follow before a newer cache is wanted.
     link_count_max: u32,
     wants_newer: Cell<bool>,
+    /// A newer cache is not wanted for so many lookups that would want one: the last ones brought
+    /// nothing, or could not be read.
+    wait_count: Cell<u32>,
+    /// As many at the next time that this is so.
+    wait_count_next: Cell<u32>,
     /// Pages that this session has made, to be listed.
     made: RefCell<Vec<ListedPage>>,
 }
+
+/// Lookups that follow too many links, for which no newer cache is read, at the most.
+const WAIT_COUNT_MAX: u32 = 1 << 16;
 
 /// What one session keeps of one table between operations.
 #[derive(Debug)]
@@ -40,6 +48,8 @@ pub struct ByteIndexState {
     /// what it met by the old one's hints (D7).
     layer_version: Cell<u32>,
     hint_counters: Cell<HintCounters>,
+    /// Records of a page, as scans find them, in the mean of the last ones; 0: none was passed.
+    records_per_page: Cell<f64>,
     /// Whether to go on from a retired page to its successor. Not at first: a newer root leads
     /// there at once, where links lead page by page.
     follows_retired: Cell<bool>,
@@ -68,6 +78,7 @@ impl ByteIndexState {
             inline_value_size_bytes,
             layer_version: Cell::new(0),
             hint_counters: Cell::default(),
+            records_per_page: Cell::new(0.0),
             follows_retired: Cell::new(false),
             listing: None,
             broken,
@@ -81,6 +92,8 @@ impl ByteIndexState {
         let listing = Listing {
             link_count_max,
             wants_newer: Cell::new(false),
+            wait_count: Cell::new(0),
+            wait_count_next: Cell::new(1),
             made: RefCell::default(),
         };
         Self {
@@ -113,6 +126,29 @@ impl ByteIndexState {
         self.hint_counters.set(counters);
     }
 
+    /// A scan has passed a page with so many records.
+    pub(super) fn note_passed(&self, record_count: usize) {
+        let (mean, found) = (self.records_per_page.get(), record_count as f64);
+        let mean = if mean == 0.0 {
+            found
+        } else {
+            mean + (found - mean) / 8.0
+        };
+        self.records_per_page.set(mean);
+    }
+
+    /// Records that a page is expected to have: as scans find them, or as the training did.
+    pub(super) fn records_per_page(&self) -> f64 {
+        let passed = self.records_per_page.get();
+        if passed > 0.0 {
+            return passed.max(1.0);
+        }
+        let layer = self.layer();
+        let directory = layer.directory();
+        let trained = directory.record_count() as f64 / f64::from(directory.page_count());
+        trained.max(1.0)
+    }
+
     /// This session has made a page, which is linked to.
     pub(super) fn note_made(&self, low: &[u8], addr: RemoteAddr) {
         if let Some(listing) = &self.listing {
@@ -130,8 +166,24 @@ impl ByteIndexState {
             let layer = self.layer();
             is_outgrown(layer.met_count(), layer.directory().page_count())
         };
-        if is_wanted {
-            listing.wants_newer.set(true);
+        if !is_wanted {
+            return;
+        }
+        match listing.wait_count.get().checked_sub(1) {
+            Some(left) => listing.wait_count.set(left),
+            None => listing.wants_newer.set(true),
+        }
+    }
+
+    /// A newer cache could not be read, or has no more pages than the one before: the next one is
+    /// wanted later.
+    pub fn note_not_renewed(&self) {
+        if let Some(listing) = &self.listing {
+            let wait_count = listing.wait_count_next.get();
+            listing.wait_count.set(wait_count);
+            listing
+                .wait_count_next
+                .set(wait_count.saturating_mul(2).min(WAIT_COUNT_MAX));
         }
     }
 
@@ -156,6 +208,14 @@ impl ByteIndexState {
     /// Searches by a newer cache of the same root. Returns the pages that the session has met and
     /// the cache does not have.
     pub fn renew_cache(&self, cache: Arc<ByteDirectory>) -> Vec<ListedPage> {
+        let page_count = self.layer().directory().page_count();
+        if cache.page_count() > page_count {
+            if let Some(listing) = &self.listing {
+                listing.wait_count_next.set(1);
+            }
+        } else {
+            self.note_not_renewed();
+        }
         let missing = self.layer_mut().renew(cache);
         self.note_replaced();
         missing

@@ -69,11 +69,12 @@ impl ByteTables {
 
     /// J6: a table was dropped; how many records it had, if it was one of these.
     pub(super) fn forget(&self, id: TableId) -> Option<u64> {
-        self.transfers.forget_all(|_, table| table == id);
         let dropped = {
             let tables = self.tables.write();
             tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
         };
+        // Nothing is added for a table that is not there.
+        self.transfers.forget_all(|_, table| table == id);
         dropped.map(|table| table.records.count())
     }
 

@@ -419,7 +419,8 @@ impl<H: Host> AsyncByteTable<H> {
         } else {
             session.chunk_owner_count.update(|count| count - 1);
         }
-        let loaded = loaded.map_err(|error| of_listing(error).of_table(&state.info.name));
+        let loaded =
+            loaded.map_err(|error| of_listing(error, &state.info.name).of_table(&state.info.name));
         // Whoever loads knows that there is a new root without meeting the retired first page.
         let refreshed = match loaded {
             Ok(_) => session.refresh_bytes(state).await,

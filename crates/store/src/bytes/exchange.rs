@@ -208,6 +208,7 @@ impl<H: Host> Exchange<'_, H> {
             *left_bytes = left;
             return Ok(Sent::Here(value));
         }
+        assert!(!value.is_empty(), "there is room for an empty value");
         let number = self.begin_transfer();
         let mut staged_bytes = 0;
         for part in value.chunks(PART_SIZE_BYTES) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_byte_index::operation::{Change, Condition, RecordBuffer, ScanCursor};
-use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts};
+use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts, is_whole};
 use farleaf_byte_index::snapshot::read_directory;
 use farleaf_byte_index::{ByteDirectory, ByteIndex, ByteLoadError};
 use farleaf_fabric::{OperationKind, ProtocolCheck};
@@ -61,9 +61,18 @@ impl<H: Host> SessionCore<H> {
         let first_page = trained.page(0).expect("there is a first page").addr;
         let of = (trained.generation(), trained.record_count());
         match self.read_listing(listing, geometry, of, first_page).await {
+            Ok(cache) if is_whole(cache.page_count() as usize, trained.page_count()) => Ok(cache),
+            Ok(cache) => {
+                let (listed, trained_pages) = (cache.page_count(), trained.page_count());
+                tracing::warn!(%table, listed, trained_pages, "pages of a table are not listed");
+                Ok(trained)
+            }
             // U4: what a load has told of the table is still there, and leads to what is left.
-            Err(error) if matches!(error.kind(), ErrorKind::NodeLost { .. }) => Ok(trained),
-            read => read,
+            Err(error) if matches!(error.kind(), ErrorKind::NodeLost { .. }) => {
+                tracing::warn!(%table, %error, "what lists the pages of a table is lost");
+                Ok(trained)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -121,7 +130,9 @@ impl<H: Host> SessionCore<H> {
         };
         let id = table.entry.record.id;
         let share = self.share();
-        let newer = share.newer_byte_directory((id, root), old, read).await?;
+        let endpoint = &self.endpoint;
+        let newer = share.newer_byte_directory(endpoint, (id, root), old, read);
+        let newer = newer.await?;
         Ok(newer.filter(|_| table.root.get() == root))
     }
 }
@@ -135,7 +146,8 @@ impl<H: Host> AsyncByteTable<H> {
         let listing = Self::new(Rc::clone(&self.session), Rc::clone(listing));
         if let Err(error) = self.list_and_renew(&listing).await {
             let table = &self.state.info.name;
-            tracing::debug!(table, %error, "new pages are not listed");
+            tracing::warn!(table, %error, "pages are not listed");
+            self.state.index.note_not_renewed();
         }
         self.session.last_cost.set(cost);
     }
@@ -221,10 +233,15 @@ pub(super) fn not_listed(error: Error) -> ByteLoadError {
     ByteLoadError::Listing(Box::new(error))
 }
 
-/// The failure behind a load whose pages could not be listed.
-pub(super) fn of_listing(error: ByteLoadError) -> Error {
+/// The failure behind a load of a table whose pages could not be listed.
+pub(super) fn of_listing(error: ByteLoadError, table: &str) -> Error {
     match error {
         ByteLoadError::Listing(error) => match error.downcast::<Error>() {
+            // It is dropped with its table.
+            Ok(error) if matches!(error.kind(), ErrorKind::TableDropped { .. }) => {
+                let name = table.to_owned();
+                ErrorKind::TableDropped { name }.into()
+            }
             Ok(error) => *error,
             Err(other) => ErrorKind::ByteLoad(ByteLoadError::Listing(other)).into(),
         },

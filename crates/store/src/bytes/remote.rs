@@ -286,13 +286,18 @@ impl<H: Host> Exchange<'_, H> {
     /// J7: one call; more before it for long values that are sent, and after it for one that was
     /// there before.
     async fn change(&mut self, key: &[u8], change: &Change<'_>) -> Result<Changed, Error> {
-        let mut left_bytes = PART_SIZE_BYTES - string_size_bytes(key.len());
+        // What is expected may be empty, and nothing has no parts.
+        let kept_bytes = string_size_bytes(0);
+        let mut left_bytes = PART_SIZE_BYTES - string_size_bytes(key.len()) - kept_bytes;
         let value = match change.value {
             Some(value) => Some(self.sent(value, &mut left_bytes).await?),
             None => None,
         };
         let expected = match change.condition {
-            Condition::IfEqual(Some(expected)) => Some(self.sent(expected, &mut left_bytes).await?),
+            Condition::IfEqual(Some(expected)) => {
+                left_bytes += kept_bytes;
+                Some(self.sent(expected, &mut left_bytes).await?)
+            }
             _ => None,
         };
         let condition = match change.condition {

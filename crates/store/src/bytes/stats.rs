@@ -130,6 +130,10 @@ impl<H: Host> AsyncByteTable<H> {
         stats.front_coded_models = self.state.index.front_coded_model_count();
         stats.metadata_bytes = self.metadata_bytes();
         stats.memory_bytes = owned_size_bytes(&self.session, self.info().id).await?;
+        if let Some(listing) = &self.state.listing {
+            let id = listing.info.id;
+            stats.memory_bytes += owned_size_bytes(&self.session, id).await?;
+        }
         Ok(stats)
     }
 

@@ -268,7 +268,8 @@ impl ByteTable {
         let session = &self.0.session;
         let allocator = ChunkAllocator::new(&session.endpoint, session.layout(), session.owner);
         let chunks = self.drive(allocator.entries())?;
-        let is_own = |table: u32| table == self.info().id;
+        let listing = self.0.state.listing.as_ref().map(|it| it.info.id);
+        let is_own = |table: u32| table == self.info().id || Some(table) == listing;
         let own = chunks.iter().filter(|(_, chunk)| is_own(chunk.table.0));
         Ok(own.count() as u64 * CHUNK_SIZE_BYTES)
     }

@@ -15,6 +15,7 @@ use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use super::base::SessionCore;
+use super::listings::is_listing;
 use crate::begin::Begun;
 use crate::host::Host;
 use crate::options::{PageOptions, TableInfo, TableKind, TableOptions, check_name};
@@ -28,9 +29,6 @@ const TORN_ENTRY_COUNT_MAX: u32 = 1000;
 /// flight. The memory node looks for dropped tables every few milliseconds.
 const ROOM_LOOK_COUNT_MAX: u32 = 256;
 const ROOM_WAIT_COUNT: u32 = 64;
-
-/// How names begin that nobody can give (BT5): no name has control characters.
-const LISTING_MARK: char = '\u{1}';
 
 /// All live tables.
 pub(crate) async fn read_catalog<E: Endpoint>(
@@ -106,20 +104,8 @@ impl<H: Host> SessionCore<H> {
         Ok(entries)
     }
 
-    async fn entries(&self) -> Result<Vec<CatalogEntry>, Error> {
+    pub(super) async fn entries(&self) -> Result<Vec<CatalogEntry>, Error> {
         read_entries(&self.endpoint, self.layout(), self.owner).await
-    }
-
-    /// BT5: what lists the pages of a table.
-    pub(crate) async fn find_listing(&self, table: &CatalogEntry) -> Result<CatalogEntry, Error> {
-        let entries = self.entries().await?.into_iter();
-        let mut listings = entries.filter(is_listing);
-        let of_table = listings.find(|entry| lists(entry, table.record.id));
-        of_table.ok_or_else(|| {
-            // It is dropped with its table.
-            let name = table.record.name.clone();
-            ErrorKind::TableDropped { name }.into()
-        })
     }
 
     pub(crate) async fn find_table(&self, name: &str) -> Result<CatalogEntry, Error> {
@@ -200,8 +186,10 @@ impl<H: Host> SessionCore<H> {
         part: Option<PartRecord>,
     ) -> Result<CatalogEntry, Error> {
         self.with_catalog_lock(async {
-            let entries = self.entries().await?;
-            self.drop_orphans(&entries).await?;
+            let mut entries = self.entries().await?;
+            if self.drop_orphans(&entries).await? {
+                entries = self.entries().await?;
+            }
             let known = entries
                 .iter()
                 .find(|entry| entry.state == EntryState::Live && entry.record.name == name);
@@ -217,46 +205,27 @@ impl<H: Host> SessionCore<H> {
             let mut free = (0..TABLE_COUNT_MAX).filter(is_free);
             let mut next_free = || free.next().ok_or_else(|| full(&entries));
             let index = next_free()?;
+            let listing = options.has_listing().then(&mut next_free).transpose()?;
             let mut batch = Batch::new();
             let count = 1 + u64::from(options.has_listing());
             let slot = batch.fetch_add(self.layout().table_num(), count);
             self.control(&mut batch).await?;
             let id = TableId(batch.previous(slot) as u32 + 1);
-            if options.has_listing() {
-                let (id, name) = (listing_id(id), listing_name(id));
-                let options = TableOptions::bytes();
-                self.write_entry((next_free()?, id), &name, (&options, None))
-                    .await?;
+            let Some(listing) = listing else {
+                let written = self.write_entry((index, id), name, (options, part));
+                return written.await;
+            };
+            self.write_listing(listing, id).await?;
+            let written = self.write_entry((index, id), name, (options, part)).await;
+            if matches!(&written, Err(error) if !error.is_of_fabric()) {
+                self.drop_orphans(&self.entries().await?).await?;
             }
-            self.write_entry((index, id), name, (options, part)).await
+            written
         })
         .await
     }
 
-    /// BT5: drops what lists the pages of tables that are not there (any more).
-    async fn drop_orphans(&self, entries: &[CatalogEntry]) -> Result<(), Error> {
-        let live = entries
-            .iter()
-            .filter(|entry| entry.state == EntryState::Live);
-        let is_there = |listing: &CatalogEntry| {
-            let mut tables = live.clone().map(|entry| entry.record.id);
-            tables.any(|id| lists(listing, id))
-        };
-        let mut batch = Batch::new();
-        for orphan in live
-            .clone()
-            .filter(|entry| is_listing(entry) && !is_there(entry))
-        {
-            let place = self.layout().catalog_entry(orphan.index);
-            batch.write_word(place, dropped_word(orphan.record.id));
-        }
-        if !batch.is_empty() {
-            self.control(&mut batch).await?;
-        }
-        Ok(())
-    }
-
-    async fn write_entry(
+    pub(super) async fn write_entry(
         &self,
         (index, id): (u64, TableId),
         name: &str,
@@ -348,7 +317,7 @@ impl<H: Host> SessionCore<H> {
             let place = self.layout().catalog_entry(entry.index);
             batch.write_word(place, dropped_word(entry.record.id));
             self.control(&mut batch).await?;
-            self.drop_orphans(&self.entries().await?).await
+            self.drop_orphans(&self.entries().await?).await.map(drop)
         })
         .await
     }
@@ -433,24 +402,6 @@ impl Made {
             Self::Bytes(table) => table.root,
         }
     }
-}
-
-/// BT5: the number of what lists the pages of a table.
-fn listing_id(table: TableId) -> TableId {
-    TableId(table.0 + 1)
-}
-
-/// Its name, which nobody can give.
-fn listing_name(table: TableId) -> String {
-    format!("{LISTING_MARK}pages of table {}", table.0)
-}
-
-fn is_listing(entry: &CatalogEntry) -> bool {
-    entry.record.name.starts_with(LISTING_MARK)
-}
-
-fn lists(entry: &CatalogEntry, table: TableId) -> bool {
-    is_listing(entry) && entry.record.id == listing_id(table)
 }
 
 fn full(entries: &[CatalogEntry]) -> RegionError {

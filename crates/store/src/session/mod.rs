@@ -6,6 +6,7 @@ mod base;
 mod calls;
 mod catalog;
 mod follow;
+mod listings;
 
 use std::future::Future;
 

@@ -499,3 +499,20 @@ fn other_layers_are_refused() {
         }
     }
 }
+
+/// Promise: a compare-and-swap against an empty value is done whatever the sizes of the key and of
+/// the new value, those that just fill a request among them.
+#[test]
+fn an_empty_value_is_expected_beside_any_other() {
+    let pool = pool_of(32 << 20);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &remote());
+    let table = table.expect("a table");
+    for key in [&b""[..], b"key"] {
+        for size_bytes in 14_200..14_360 {
+            table.put(key, b"").expect("put");
+            let swap = table.compare_and_swap(key, Some(b""), Some(&vec![7; size_bytes]));
+            assert_eq!(swap.expect("swap"), ByteSwap::Swapped, "{size_bytes}");
+        }
+    }
+}

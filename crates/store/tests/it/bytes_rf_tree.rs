@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use farleaf::{ByteTable, ErrorKind, LayerKind, OperationKind, SessionOptions, TableOptions};
+use farleaf::{
+    ByteTable, EmbeddedFabric, ErrorKind, LayerKind, OperationKind, Pool, PoolOptions,
+    SessionOptions, TableOptions,
+};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -153,8 +156,8 @@ fn listings_come_and_go_with_their_tables() {
     }
 }
 
-/// Promise (BT2): a load that fails after it has listed its pages, or while it does, leaves the
-/// table as it was; the next one is found with one page all the same.
+/// Promise: loads that fail leave the table as it was; the next one is found with one page all the
+/// same.
 #[test]
 fn a_load_that_fails_leaves_nothing_listed() {
     let pool = mapped_pools(16).swap_remove(0);
@@ -176,4 +179,42 @@ fn a_load_that_fails_leaves_nothing_listed() {
     }
     let after = session.counters(OperationKind::Get).cost.round_trips;
     assert_eq!(after - before, 2_000);
+}
+
+/// Promise (BT2): of two loads at once the one that finds the other's records in the table says so,
+/// and has listed nothing: a process that opens the table afterwards finds each key with one page.
+#[test]
+fn the_later_of_two_loads_lists_nothing() {
+    let name = format!("farleaf-two-loads-{}", std::process::id());
+    let pool = Pool::embedded(&PoolOptions {
+        fabric: EmbeddedFabric::Shm {
+            name: Some(name.clone()),
+        },
+        size_bytes: 64 << 20,
+        ..PoolOptions::default()
+    });
+    let pool = pool.expect("a pool in shared memory");
+    let sessions = [session(&pool), session(&pool)];
+    let [first, second] = &sessions;
+    let first = first.create_byte_table("t", &listed(512, 64));
+    let first = first.expect("a table");
+    let second = second.open_byte_table("t").expect("open");
+    let map = loaded(3_000, 40);
+    let records = map.iter().enumerate().map(|(index, record)| {
+        if index + 1 == map.len() {
+            first.bulk_load(&map, |_| {}).expect("the first load");
+        }
+        record
+    });
+    let error = second.bulk_load(records, |_| {}).expect_err("it is later");
+    let error = error.to_string();
+    assert!(error.contains("never held a record"), "{error}");
+    let other = Pool::open(&format!("shm:{name}")).expect("the same pool");
+    let session = session(&other);
+    let table = session.open_byte_table("t").expect("open");
+    for (key, value) in &map {
+        assert!(table.get(key).expect("got").as_ref() == Some(value));
+    }
+    let round_trips = session.counters(OperationKind::Get).cost.round_trips;
+    assert_eq!(round_trips, 3_000);
 }

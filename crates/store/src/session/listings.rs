@@ -1,0 +1,79 @@
+//! Entries of the catalog that list the pages of others (BT5 of `farleaf_byte_index::rf_tree`).
+
+use farleaf_fabric::Batch;
+use farleaf_region::catalog::{CatalogEntry, EntryState, dropped_word};
+use farleaf_types::TableId;
+
+use super::base::SessionCore;
+use crate::host::Host;
+use crate::options::TableOptions;
+use crate::{Error, ErrorKind};
+
+/// How names begin that nobody can give (BT5): no name has control characters.
+const LISTING_MARK: char = '\u{1}';
+
+impl<H: Host> SessionCore<H> {
+    /// BT5: what lists the pages of a table.
+    pub(crate) async fn find_listing(&self, table: &CatalogEntry) -> Result<CatalogEntry, Error> {
+        let entries = self.entries().await?.into_iter();
+        let mut listings = entries.filter(is_listing);
+        let of_table = listings.find(|entry| lists(entry, table.record.id));
+        of_table.ok_or_else(|| {
+            // It is dropped with its table.
+            let name = table.record.name.clone();
+            ErrorKind::TableDropped { name }.into()
+        })
+    }
+
+    /// Makes what is to list the pages of a table, which does not have its entry yet.
+    pub(super) async fn write_listing(&self, index: u64, table: TableId) -> Result<(), Error> {
+        let options = TableOptions::bytes();
+        let place = (index, listing_id(table));
+        self.write_entry(place, &listing_name(table), (&options, None))
+            .await
+            .map(drop)
+    }
+
+    /// BT5: drops what lists the pages of tables that are not there (any more); whether there was
+    /// any. The session has the catalog's lock.
+    pub(super) async fn drop_orphans(&self, entries: &[CatalogEntry]) -> Result<bool, Error> {
+        let live = entries
+            .iter()
+            .filter(|entry| entry.state == EntryState::Live);
+        let is_there = |listing: &CatalogEntry| {
+            let mut tables = live.clone().map(|entry| entry.record.id);
+            tables.any(|id| lists(listing, id))
+        };
+        let mut batch = Batch::new();
+        for orphan in live
+            .clone()
+            .filter(|entry| is_listing(entry) && !is_there(entry))
+        {
+            let place = self.layout().catalog_entry(orphan.index);
+            batch.write_word(place, dropped_word(orphan.record.id));
+        }
+        let has_orphans = !batch.is_empty();
+        if has_orphans {
+            self.control(&mut batch).await?;
+        }
+        Ok(has_orphans)
+    }
+}
+
+/// BT5: the number of what lists the pages of a table.
+fn listing_id(table: TableId) -> TableId {
+    TableId(table.0 + 1)
+}
+
+/// Its name, which nobody can give.
+fn listing_name(table: TableId) -> String {
+    format!("{LISTING_MARK}pages of table {}", table.0)
+}
+
+pub(super) fn is_listing(entry: &CatalogEntry) -> bool {
+    entry.record.name.starts_with(LISTING_MARK)
+}
+
+fn lists(entry: &CatalogEntry, table: TableId) -> bool {
+    is_listing(entry) && entry.record.id == listing_id(table)
+}
