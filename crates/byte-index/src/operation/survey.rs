@@ -66,7 +66,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             Ok(None) => return Ok(true),
             Err(error) => return Err(error.into()),
         };
-        let key = least_key(&low.fence);
+        let key = low.fence.least_key().unwrap_or_default();
         let arrival = self.arrive_at(batch, &key).await?;
         Ok(arrival.0 == addr)
     }
@@ -253,7 +253,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 continue;
             };
             stale_count = 0;
-            let least = least_key(&low);
+            let least = low.least_key().unwrap_or_default();
             if !pages.is_empty() && end.is_some_and(|end| *end <= *least) {
                 return Ok(pages);
             }
@@ -286,13 +286,4 @@ impl PageReport {
     pub fn owner(&self) -> OwnerWord {
         OwnerWord::from_word(self.lock)
     }
-}
-
-/// The least key behind a fence, which is not the end.
-fn least_key(fence: &Fence) -> Vec<u8> {
-    let mut key = fence.string().unwrap_or_default().to_vec();
-    if matches!(fence, Fence::Behind(_)) {
-        key.push(0);
-    }
-    key
 }
