@@ -71,9 +71,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(arrival.0 == addr)
     }
 
-    /// Whether nobody works on a page that was like this. One that is not intact, and whose lower
-    /// fence nobody can tell, was then never written whole: a page that others link to keeps that
-    /// (BP1), and its state is mended before its lock is free (BP2).
+    /// Whether nobody who is alive works on a page that was like this. One that is not intact, and
+    /// whose lower fence nobody can tell, was then never written whole: a page that others link to
+    /// keeps that (BP1), whoever died with its lock. One that is made to replace another is written
+    /// with its maker's lock (BP6); whose lock is the node's own, a failed sweep has left (W5).
     async fn is_left(
         &self,
         batch: &mut Batch,
@@ -84,7 +85,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let lock = batch.read(self.access.geometry.lock(addr), 1);
         let read = self.post_page(batch, addr);
         self.access.endpoint.execute(batch).await?;
-        Ok(batch.words(lock)[0] == 0 && batch.words(read) == image)
+        let owner = OwnerWord::from_word(batch.words(lock)[0]);
+        if batch.words(read) != image {
+            return Ok(false);
+        }
+        let is_left = owner.is_free() || owner == self.access.owner;
+        Ok(is_left || self.access.is_fenced(batch, owner).await?)
     }
 
     /// Whether the page that covers a key refers to a value block, by the word of its pointer.
