@@ -32,7 +32,8 @@
 //!   cannot) for this sweep. Nothing of it is freed: it stays the node's, and is for the next (W5).
 //! - **W7.** So does what a damaged leaf or snapshot keeps from being told, and the sweep goes on
 //!   to the other leaves, chunks and tables. No further sweep is due for that: it would find the
-//!   same.
+//!   same. A page that cannot be recovered, in a chunk that is about to be sorted, is damaged only
+//!   if it is in use: else its maker died in the middle of its WRITE, with its lock (W3, BP2).
 //! - **W8.** The living give chunks back, and lease them for other things, while a sweep has them
 //!   in a listing: an unfinished load, a lease of which nothing was used. So what looks like the
 //!   lock of a dead owner is one only if the chunk, asked after the word was read, still is what
@@ -168,7 +169,8 @@ impl<E: Endpoint> Keeper<E> {
                 .await?;
         }
         for table in &known.byte_tables {
-            self.sweep_bytes_locks(table, &chunks, &mut report).await?;
+            self.sweep_bytes_locks(table, (&chunks, &left), &mut report)
+                .await?;
         }
         for (index, owner) in left {
             if patience.is_over() {

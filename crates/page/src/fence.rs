@@ -26,6 +26,15 @@ impl Fence {
         }
     }
 
+    /// The least key that is behind it; none at the end. Fences are in the order of these.
+    pub fn least_key(&self) -> Option<Vec<u8>> {
+        let mut key = self.string()?.to_vec();
+        if matches!(self, Self::Behind(_)) {
+            key.push(0);
+        }
+        Some(key)
+    }
+
     /// Whether it is before all keys.
     pub fn is_start(&self) -> bool {
         matches!(self, Self::Before(string) if string.is_empty())
@@ -164,6 +173,17 @@ mod tests {
                 let common = low.common_prefix_size_bytes(&high);
                 prop_assert!(key.len() >= common);
                 prop_assert_eq!(&key[..common], &low.string().expect("not the end")[..common]);
+            }
+        }
+
+        /// Least keys are as far apart as their fences: nothing is behind a fence and below its
+        /// least key, and of two fences the greater one has the greater key.
+        #[test]
+        fn least_keys_are_ordered_as_fences(one in fences(), other in fences()) {
+            if let (Some(of_one), Some(of_other)) = (one.least_key(), other.least_key()) {
+                prop_assert!(!one.is_behind(&of_one));
+                prop_assert_eq!(&Fence::Before(of_one.clone()), &one);
+                prop_assert_eq!(of_one.cmp(&of_other), one.cmp(&other));
             }
         }
     }

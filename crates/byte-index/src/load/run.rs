@@ -8,7 +8,7 @@ use farleaf_model::strings::{
 };
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_page::words::Reference;
-use farleaf_page::{Fence, PageBuffer, PageChange, PageDraft, StringPlace};
+use farleaf_page::{PageBuffer, PageChange, PageDraft, StringPlace};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_types::{NodeId, OwnerWord, RemoteAddr};
 
@@ -174,7 +174,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
             // Nothing is before it, so the model begins where keys do: their prefix is longer.
             page.records[0].key.clone()
         } else {
-            least_key(&page.low)
+            page.low.least_key().unwrap_or_default()
         };
         let record_count = page.records.len();
         let last = page.records.last().map(|record| record.key.clone());
@@ -273,7 +273,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         for (index, waiting) in pages.into_iter().enumerate() {
             let addr = base.offset_blocks(index as u64 * stride);
             if self.plan.lists_pages {
-                let low = least_key(&waiting.page.low);
+                let low = waiting.page.low.least_key().unwrap_or_default();
                 self.trained.pages.push(ListedPage { low, addr });
             }
             let next = base.offset_blocks((index as u64 + 1) * stride);
@@ -305,7 +305,7 @@ impl<'a, E: Endpoint> RunBuilder<'a, E> {
         let records = records.map(|it| (it.key.clone(), it.value.as_value()));
         let fences = (page.low.clone(), page.high.clone());
         let mut draft = PageDraft::of_records(self.access.geometry, fences, records);
-        let low = least_key(&page.low);
+        let low = page.low.least_key().unwrap_or_default();
         let wanted = draft.wanted().into_iter();
         let wanted: Vec<(StringPlace, Vec<u8>)> = wanted
             .map(|(place, string)| (place, string.to_vec()))
@@ -357,15 +357,6 @@ fn content<'s>(
 ) -> Result<Content<'s>, ByteIndexError> {
     let content = Content::new(role, locator, string);
     content.map_err(|error| farleaf_block::BlockError::from(error).into())
-}
-
-/// The least key behind a fence, which is not the end.
-fn least_key(fence: &Fence) -> Vec<u8> {
-    let mut key = fence.string().unwrap_or_default().to_vec();
-    if matches!(fence, Fence::Behind(_)) {
-        key.push(0);
-    }
-    key
 }
 
 /// Entries of a model's synonym leaf table: with its header, whole blocks.

@@ -265,10 +265,5 @@ fn check_value(value: &[u8]) -> Result<(), ByteIndexError> {
 /// The least key that a page can have, as far as the page itself tells; of the first page the empty
 /// one.
 fn low_of(image: PageImage<'_>) -> Option<Vec<u8>> {
-    let low = image.low_in_page()?;
-    let mut string = low.string()?.to_vec();
-    if matches!(low, farleaf_page::Fence::Behind(_)) {
-        string.push(0);
-    }
-    Some(string)
+    image.low_in_page()?.least_key()
 }

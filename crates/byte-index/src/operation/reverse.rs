@@ -273,8 +273,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 continue;
             }
             has_gone_right |= matches!(look, Look::Right(_));
-            let low = low.string().map(<[u8]>::to_vec);
-            hint = self.go_on(batch, &mut course, key, (hint, low), look)?;
+            hint = self.go_on(batch, &mut course, key, (hint, low.least_key()), look)?;
         }
     }
 
@@ -290,10 +289,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<(), ByteIndexError> {
         let Below { hint, page, low } = below;
         // The page covers its low end.
-        let mut covered = low.string().unwrap_or_default().to_vec();
-        if matches!(low, Fence::Behind(_)) {
-            covered.push(0);
-        }
+        let covered = low.least_key().unwrap_or_default();
         let at = (hint.addr, &page);
         let found = self
             .records_of(batch, at, &covered, cursor.has_values)

@@ -261,7 +261,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         draft: &mut PageDraft<'_>,
         given: &mut Given,
     ) -> Result<Option<SizeClass>, ByteIndexError> {
-        let low = locator_of(draft.low());
+        let low = draft.low().least_key().unwrap_or_default();
         let wanted = draft.wanted().into_iter();
         let wanted: Vec<(StringPlace, Vec<u8>)> = wanted
             .map(|(place, string)| (place, string.to_vec()))
@@ -359,11 +359,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     fn learn_made(&self, hint: Hint, made: &Made) {
-        if let Some(low) = made.low.string() {
-            let mut low = low.to_vec();
-            if matches!(made.low, Fence::Behind(_)) {
-                low.push(0);
-            }
+        if let Some(low) = made.low.least_key() {
             let addr = made.addr;
             self.learn(&low, Hint { addr, ..hint });
             self.state.note_made(&low, addr);
@@ -376,13 +372,4 @@ struct Replacing {
     hint: Hint,
     left: (RemoteAddr, PageBuffer),
     right: Option<(RemoteAddr, PageBuffer)>,
-}
-
-/// The least key behind a fence, which is not the end.
-fn locator_of(low: &Fence) -> Vec<u8> {
-    let mut locator = low.string().unwrap_or_default().to_vec();
-    if matches!(low, Fence::Behind(_)) {
-        locator.push(0);
-    }
-    locator
 }

@@ -66,14 +66,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             Ok(None) => return Ok(true),
             Err(error) => return Err(error.into()),
         };
-        let key = least_key(&low.fence);
+        let key = low.fence.least_key().unwrap_or_default();
         let arrival = self.arrive_at(batch, &key).await?;
         Ok(arrival.0 == addr)
     }
 
-    /// Whether nobody works on a page that was like this. One that is not intact, and whose lower
-    /// fence nobody can tell, was then never written whole: a page that others link to keeps that
-    /// (BP1), and its state is mended before its lock is free (BP2).
+    /// Whether nobody who is alive works on a page that was like this. One that is not intact, and
+    /// whose lower fence nobody can tell, was then never written whole: a page that others link to
+    /// keeps that (BP1), whoever died with its lock. One that is made to replace another is written
+    /// with its maker's lock (BP6); whose lock is the node's own, a failed sweep has left (W5).
     async fn is_left(
         &self,
         batch: &mut Batch,
@@ -84,7 +85,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let lock = batch.read(self.access.geometry.lock(addr), 1);
         let read = self.post_page(batch, addr);
         self.access.endpoint.execute(batch).await?;
-        Ok(batch.words(lock)[0] == 0 && batch.words(read) == image)
+        let owner = OwnerWord::from_word(batch.words(lock)[0]);
+        if batch.words(read) != image {
+            return Ok(false);
+        }
+        let is_left = owner.is_free() || owner == self.access.owner;
+        Ok(is_left || self.access.is_fenced(batch, owner).await?)
     }
 
     /// Whether the page that covers a key refers to a value block, by the word of its pointer.
@@ -253,7 +259,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 continue;
             };
             stale_count = 0;
-            let least = least_key(&low);
+            let least = low.least_key().unwrap_or_default();
             if !pages.is_empty() && end.is_some_and(|end| *end <= *least) {
                 return Ok(pages);
             }
@@ -286,13 +292,4 @@ impl PageReport {
     pub fn owner(&self) -> OwnerWord {
         OwnerWord::from_word(self.lock)
     }
-}
-
-/// The least key behind a fence, which is not the end.
-fn least_key(fence: &Fence) -> Vec<u8> {
-    let mut key = fence.string().unwrap_or_default().to_vec();
-    if matches!(fence, Fence::Behind(_)) {
-        key.push(0);
-    }
-    key
 }

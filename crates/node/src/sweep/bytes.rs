@@ -13,6 +13,7 @@ use farleaf_byte_index::{ByteIndex, ByteIndexError, ByteIndexState};
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
 use farleaf_index::load::finish_root;
+use farleaf_leaf::LeafError;
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_page::{PageChange, PageDraft, PageGeometry, PageImage};
 use farleaf_region::RegionError;
@@ -101,7 +102,7 @@ impl<E: Endpoint> Keeper<E> {
     ) -> Result<Option<SweptBytes<'a, E>>, IndexError> {
         let first_page = entry.record.first_leaf;
         // The search for the root waits for the first page, and so for the node itself (W5).
-        self.sweep_page_locks(&access, &[first_page], report)
+        self.sweep_page_locks(&access, (&[first_page], &[]), report)
             .await?;
         let broken = Cell::new(false);
         let finished = finish_root(&access, entry, &broken);
@@ -139,11 +140,11 @@ impl<E: Endpoint> Keeper<E> {
         }))
     }
 
-    /// W1, of a table's pages.
+    /// W1, of a table's pages. `left` are the chunks that are sorted next.
     pub(super) async fn sweep_bytes_locks(
         &self,
         table: &SweptBytes<'_, E>,
-        chunks: &ChunkTable,
+        (chunks, left): (&ChunkTable, &[(ChunkIndex, OwnerWord)]),
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let stride = table.access.geometry.stride_blocks();
@@ -162,7 +163,8 @@ impl<E: Endpoint> Keeper<E> {
                 places.extend(self.page_places(&table.access, index));
             }
         }
-        self.sweep_page_locks(&table.access, &places, report).await
+        self.sweep_page_locks(&table.access, (&places, left), report)
+            .await
     }
 
     fn page_places<'a>(
@@ -178,7 +180,7 @@ impl<E: Endpoint> Keeper<E> {
     async fn sweep_page_locks(
         &self,
         access: &PageAccess<'_, E>,
-        pages: &[RemoteAddr],
+        (pages, left): (&[RemoteAddr], &[(ChunkIndex, OwnerWord)]),
         report: &mut SweepReport,
     ) -> Result<(), IndexError> {
         let mut batch = CountedBatch::new(&self.endpoint, OperationKind::Control);
@@ -211,12 +213,22 @@ impl<E: Endpoint> Keeper<E> {
                     let recovery = access.recover(&mut batch, page, owner, &broken);
                     match recovery.await {
                         Ok(recovered) => report.lock_count += u64::from(recovered),
+                        // Its maker may have died in the middle of its WRITE: W3 tells whether it
+                        // ever was a page.
+                        Err(LeafError::Damaged { .. } | LeafError::Contradiction { .. })
+                            if self.is_in(left, page) => {}
                         Err(error) => report.note_damage(error.into())?,
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a page lies in one of these chunks.
+    fn is_in(&self, left: &[(ChunkIndex, OwnerWord)], page: RemoteAddr) -> bool {
+        let chunk = self.layout.chunk_of(page);
+        left.iter().any(|(index, _)| Some(*index) == chunk)
     }
 
     /// W3 and W4: what becomes of a chunk that has been taken over; `None`: it stays the node's.

@@ -29,6 +29,7 @@
 //! | `trees` | that the audit sees what can be wrong with a tree |
 //! | `compacting` | tables with a tree, compacted while sessions delete |
 //! | `hindered` | such compactions, when somebody is in the way |
+//! | `pages` | what is left of pages of byte strings |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
@@ -45,6 +46,7 @@ mod keeper;
 mod leaves;
 mod meanwhile;
 mod moving;
+mod pages;
 mod paper;
 mod pool;
 mod records;

@@ -103,6 +103,10 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (950_001_487, Profile::Calls),
     // A node was lost that a change under a page's lock needed, and not the page's own.
     (960_003_487, Profile::Bytes),
+    // Links of a scan downwards from a page that begins right before a key to one right behind it.
+    (600_904_672_062, Profile::Bytes),
+    // A page whose WRITE was cut off, lock and all, was swept as one in use.
+    (985_003_797, Profile::Bytes),
     // Rings were freed again by an agent whose predecessor had died right after freeing them.
     (7850, Profile::Calls),
 ];

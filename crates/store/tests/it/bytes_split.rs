@@ -46,6 +46,28 @@ fn scans_downwards_pass_pages_that_were_replaced() {
     }
 }
 
+/// Found by profile `bytes` of the simulator: a scan downwards that follows links said that the
+/// table is damaged, where a page begins right before a key and the next one right behind it.
+#[test]
+fn scans_downwards_pass_a_page_of_one_key() {
+    for pool in mapped_pools(64) {
+        let (writer, reader) = (session(&pool), session(&pool));
+        let table = writer
+            .create_byte_table("t", &options(512, 224))
+            .expect("a table");
+        let read = reader.open_byte_table("t").expect("opened");
+        // Each fills a page. The second one makes the first one's begin right before it, the third
+        // one the next page begin right behind it.
+        for key in ["b", "a", "c", "d"] {
+            table.put(key.as_bytes(), &[7; 224]).expect("put");
+        }
+        assert_eq!(table.stats().expect("statistics").pages, 4);
+        let keys = read.range_reverse(b"", None);
+        let keys = keys.map(|record| record.expect("a record").key);
+        assert_eq!(keys.collect::<Vec<_>>(), [b"d", b"c", b"b", b"a"]);
+    }
+}
+
 /// Promise: a session that comes when others have split pages learns of these from what was
 /// announced: a link, and then no more of them, also where pages were replaced by others (BP6).
 #[test]
