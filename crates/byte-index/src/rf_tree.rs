@@ -11,7 +11,8 @@
 //!   pages before it commits (B3), and one load of a table commits at the most. So no entry that
 //!   counts names a page of a load that has failed, which is free for others.
 //! - **BT3.** Who has split a page, or replaced it (BP6), lists the new ones when that is
-//!   committed. Who dies before leaves them to be found by links. When a session takes a newer cache
+//!   committed. An entry that is late may take the place of a newer one: it then names a page that
+//!   is retired, whose link leads on, as it does where who has replaced a page dies before. Who dies before leaves them to be found by links. When a session takes a newer cache
 //!   it lists what it has met and the cache does not have, unless something that counts is listed
 //!   there by then. That also mends what one of two loads at once has overwritten of the other's.
 //! - **BT4.** A cache is the listing as it was read once, from one end to the other. It is never
@@ -22,6 +23,9 @@
 //! - **BT5.** A listing has the number behind its table's, and a name that nobody can give. Its
 //!   entry in the catalog is written before the table's and dropped with it, under the catalog's
 //!   lock (C1). Who finds a listing without its table when it has that lock drops it.
+//!
+//! Generations have 16 bits. Entries of a load that has failed would count again only behind a load
+//! of the same table that draws the same number, after 65,535 others of the pool.
 //!
 //! *A page that counts is a page.* Pages that splits made, and those of a load that has committed,
 //! stay what they are until the table is dropped, retired or not; and who has a cache of a dropped

@@ -40,9 +40,10 @@ pub(crate) struct TableOptionArguments {
     #[arg(long, value_parser = parse_slots, allow_negative_numbers = true)]
     pub(crate) slots: Option<u64>,
 
-    /// Search layer: `learned`; `rpc`: none, the memory node holds the records itself and every
-    /// operation is a call; of words also `rolex` as in its paper; a tree: `rf-tree`, `fg`,
-    /// `sherman` or `cell`; `xstore`: models that the memory node trains, which executes writes
+    /// Search layer: `learned`; `rf-tree`, which caches all that leads to leaves; `rpc`: none, the
+    /// memory node holds the records itself and every operation is a call; of words also `rolex`
+    /// as in its paper; other trees: `fg`, `sherman` or `cell`; `xstore`: models that the memory
+    /// node trains, which executes writes
     #[arg(long, value_name = "LAYER", default_value_t = TableOptions::default().layer)]
     pub(crate) index: LayerKind,
 

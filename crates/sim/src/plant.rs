@@ -121,7 +121,6 @@ impl Plant {
         Self::ListedBeforeLinked,
         Self::HandedOverPastFence,
         Self::CacheHalfBuilt,
-        Self::FailedLoadListed,
         Self::RingsFreedEarly,
         Self::StaleModelTrusted,
         Self::NoBoundary,
@@ -132,6 +131,7 @@ impl Plant {
         Self::BlockAfterPage,
         Self::PageStateFirst,
         Self::TornSplitLeft,
+        Self::FailedLoadListed,
         Self::PartsUnnumbered,
     ];
 

@@ -43,7 +43,6 @@ pub use change::{Change, Changed, Condition};
 pub use cursor::ScanCursor;
 pub use records::{Record, RecordBuffer};
 pub use reverse::ReverseCursor;
-
 pub use state::ByteIndexState;
 pub use survey::{PageReport, PageSurvey, SurveyedPage};
 

@@ -3,7 +3,7 @@
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::hint::Hint;
 use farleaf_leaf::Look;
-use farleaf_page::{Fence, Outside, PageBuffer, PageImage, Reference, Value};
+use farleaf_page::{Fence, Outside, PageBuffer, Reference, Stored, StoredFence, Value};
 use farleaf_types::RemoteAddr;
 
 use super::cursor::ScanCursor;
@@ -106,7 +106,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             };
             found.push((Record { key, value }, reference));
         }
-        let high = self.fence_of(addr, (prefix, image), image.high(), &outside)?;
+        let high = self.fence_of(addr, prefix, image.high(), &outside)?;
         Ok(Some(PageRecords {
             records: found,
             high,
@@ -114,14 +114,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// A fence of a page whose prefix is known.
-    pub(super) fn fence_of(
+    fn fence_of(
         &self,
         addr: RemoteAddr,
-        (prefix, _image): (&[u8], PageImage<'_>),
-        fence: farleaf_page::StoredFence<'_>,
+        prefix: &[u8],
+        fence: StoredFence<'_>,
         outside: &Outside,
     ) -> Result<Fence, ByteIndexError> {
-        use farleaf_page::{Stored, StoredFence};
         let whole = |stored: Stored<'_>| match stored {
             Stored::Inline(suffix) => Ok([prefix, suffix].concat()),
             Stored::Outside { reference, .. } => {

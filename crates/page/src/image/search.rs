@@ -6,6 +6,7 @@ use core::cmp::Ordering;
 use sha2::{Digest, Sha256};
 
 use super::PageImage;
+use crate::geometry::SLOT_COUNT_MAX;
 use crate::outside::{Outside, Unread};
 use crate::record::{SlotSet, Stored, StoredFence, StoredPrefix};
 use crate::words::{DIGEST_SIZE_BYTES, Fingerprint, Reference};
@@ -41,9 +42,6 @@ pub struct SlotOrder {
     slots: [u8; SLOT_COUNT_MAX],
     count: usize,
 }
-
-/// As many as a bitmap has bits.
-const SLOT_COUNT_MAX: usize = 64;
 
 impl SlotOrder {
     /// They, ascending by key.

@@ -51,9 +51,10 @@ pub enum ByteSwap {
 /// is a call, or several where a value or an answer is long (`docs/calls.md`), and waits for the
 /// node. A write whose future is dropped may happen or not, and later.
 ///
-/// Dropping the future of a write before it is done may leave a page locked: the session is then
-/// closed to further operations, and others recover the page when it has been dropped. Spawn writes
-/// on an executor rather than racing them against time-outs.
+/// Dropping the future of a write before it is done (of any operation, where the search layer is
+/// `rf-tree`: it lists what it has met) may leave a page locked: the session is then closed to
+/// further operations, and others recover the page when it has been dropped. Spawn writes on an
+/// executor rather than racing them against time-outs.
 pub struct AsyncByteTable<H: Host = Pool> {
     pub(super) session: Rc<SessionCore<H>>,
     pub(super) state: Rc<ByteTableState>,
