@@ -16,7 +16,7 @@ pub use create::{NewByteTable, create_table};
 use core::cell::Cell;
 
 use farleaf_block::BlockStore;
-use farleaf_fabric::{Batch, Endpoint, OperationKind};
+use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::{RunExtents, commit, draw_generation, is_untouched};
 use farleaf_leaf::LeaseShape;
 use farleaf_page::PageGeometry;
@@ -225,7 +225,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     held.snapshot = Some(range);
     if plan.lists_pages {
         // Another load may have committed meanwhile, and its pages are listed.
-        let mut batch = Batch::new();
+        let mut batch = CountedBatch::new(access.endpoint, OperationKind::BulkLoad);
         if !is_untouched(access, &mut batch, entry, broken).await? {
             return Err(ByteLoadError::TableNotEmpty);
         }
