@@ -78,7 +78,8 @@ impl LearnedLayer {
         self.synonyms.of(parent)
     }
 
-    /// Searches in a newer directory from now on, in which the same pages are parts of other ranges,
+    /// Searches in a newer directory from now on, in which the same pages are parts of other
+    /// ranges,
     /// and returns those that were met and that it does not have. None of these are forgotten.
     pub fn renew(&mut self, directory: Arc<ByteDirectory>) -> Vec<ListedPage> {
         let met = core::mem::take(&mut self.synonyms);

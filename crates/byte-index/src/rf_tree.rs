@@ -12,7 +12,8 @@
 //!   counts names a page of a load that has failed, which is free for others.
 //! - **BT3.** Who has split a page, or replaced it (BP6), lists the new ones when that is
 //!   committed. An entry that is late may take the place of a newer one: it then names a page that
-//!   is retired, whose link leads on, as it does where who has replaced a page dies before. Who dies before leaves them to be found by links. When a session takes a newer cache
+//!   is retired, whose link leads on, as it does where who has replaced a page dies before. Who
+//!   dies before leaves them to be found by links. When a session takes a newer cache
 //!   it lists what it has met and the cache does not have, unless something that counts is listed
 //!   there by then. That also mends what one of two loads at once has overwritten of the other's.
 //! - **BT4.** A cache is the listing as it was read once, from one end to the other. It is never

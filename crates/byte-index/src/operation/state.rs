@@ -199,7 +199,8 @@ impl ByteIndexState {
         listing.map_or_else(Vec::new, |it| take(&mut *it.made.borrow_mut()))
     }
 
-    /// The cache that the session searches by, if it wants a newer one. Asked once, it does no more.
+    /// The cache that the session searches by, if it wants a newer one. Asked once, it does no
+    /// more.
     pub fn wants_newer(&self) -> Option<Arc<ByteDirectory>> {
         let is_wanted = self.listing.as_ref()?.wants_newer.take();
         is_wanted.then(|| Arc::clone(self.layer().directory()))

@@ -123,7 +123,8 @@ fn make_table(pool: &Pool, owner: OwnerWord) -> RemoteAddr {
     first_page
 }
 
-/// Promise (W3, BP2): a page whose maker has died in the middle of its WRITE, with its lock (BP6) or
+/// Promise (W3, BP2): a page whose maker has died in the middle of its WRITE, with its lock (BP6)
+/// or
 /// without, is free after a sweep, and is no damage, whether its lower fence can be told or not.
 /// Found by profile `bytes` of the simulator: it was lost.
 #[test]
@@ -167,7 +168,8 @@ fn a_page_that_was_never_written_whole_is_free_again() {
     }
 }
 
-/// Promise (W7): a page that others link to, and that nobody can recover, is damage: its chunk stays
+/// Promise (W7): a page that others link to, and that nobody can recover, is damage: its chunk
+/// stays
 /// the node's.
 #[test]
 fn a_linked_page_that_cannot_be_recovered_is_damage() {

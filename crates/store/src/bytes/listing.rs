@@ -112,7 +112,8 @@ impl<H: Host> SessionCore<H> {
         Ok(cache.finish())
     }
 
-    /// A newer cache than `old`, if there is one by now or it could be read; `None`: another session
+    /// A newer cache than `old`, if there is one by now or it could be read; `None`: another
+    /// session
     /// is about to read one, or there is another root.
     async fn newer_byte_cache(
         &self,
@@ -188,7 +189,8 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(())
     }
 
-    /// BT3; what stood there, if that was asked for. A page that begins right behind the longest key
+    /// BT3; what stood there, if that was asked for. A page that begins right behind the longest
+    /// key
     /// there is cannot be listed.
     async fn list(&self, page: &ListedPage, change: Change<'_>) -> Result<Option<Vec<u8>>, Error> {
         if page.low.len() > farleaf_page::KEY_SIZE_BYTES_MAX {

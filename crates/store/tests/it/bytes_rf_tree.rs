@@ -76,7 +76,8 @@ fn loads_are_found_with_one_page() {
     }
 }
 
-/// Promise (BT3, BT4): pages that splits make are listed by who makes them: a session that was there
+/// Promise (BT3, BT4): pages that splits make are listed by who makes them: a session that was
+/// there
 /// before takes a newer cache as soon as it has followed more links than it allows, after which it
 /// follows none, and neither does one that comes later.
 #[test]
@@ -120,7 +121,8 @@ fn pages_that_splits_make_are_listed() {
     }
 }
 
-/// Promise (BT5): what lists the pages of a table is no table to anybody: it is not in the list, and
+/// Promise (BT5): what lists the pages of a table is no table to anybody: it is not in the list,
+/// and
 /// cannot be opened, and it goes with the table. Tables come and go more often than the catalog has
 /// places, and their memory is used again.
 #[test]
