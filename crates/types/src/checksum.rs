@@ -4,11 +4,7 @@ use zerocopy::IntoBytes;
 
 /// CRC-32C of the words' little-endian bytes. About 5 ns for 64 bytes and 10 ns for a leaf where
 /// the processor has carry-less multiplication; chosen at run time by the library.
-#[expect(
-    clippy::inline_always,
-    reason = "every look at a leaf calls it, with a size that is known there"
-)]
-#[inline(always)]
+#[inline]
 pub fn crc32c(words: &[u64]) -> u32 {
     crc_fast::crc32_iscsi(words.as_bytes())
 }
