@@ -108,6 +108,11 @@ impl ByteDirectory {
         })
     }
 
+    /// What its pages are like.
+    pub const fn geometry(&self) -> PageGeometry {
+        self.geometry
+    }
+
     /// Which load made it.
     pub const fn generation(&self) -> u16 {
         self.generation

@@ -1,5 +1,5 @@
 //! The learned search layer over strings: models, residuals, and the synonyms that a session has
-//! met.
+//! met. Where pages are listed (`rf_tree`), its directory is a cache of that, and has fences alone.
 
 use std::sync::Arc;
 

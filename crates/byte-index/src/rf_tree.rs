@@ -13,9 +13,9 @@
 //! - **BT3.** Who has split a page, or replaced it (BP6), lists the new ones when that is
 //!   committed. An entry that is late may take the place of a newer one: it then names a page that
 //!   is retired, whose link leads on, as it does where who has replaced a page dies before. Who
-//!   dies before leaves them to be found by links. When a session takes a newer cache
-//!   it lists what it has met and the cache does not have, unless something that counts is listed
-//!   there by then. That also mends what one of two loads at once has overwritten of the other's.
+//!   dies before leaves them to be found by links. When a session takes a newer cache it lists what
+//!   it has met and the cache does not have, unless something that counts is listed there by then.
+//!   That also mends what one of two loads at once has overwritten of the other's.
 //! - **BT4.** A cache is the listing as it was read once, from one end to the other. It is never
 //!   changed, only replaced as a whole: when one lookup has followed more links than a session
 //!   allows, or a session has met so many pages beside it that this is worth it. Where the listing
@@ -33,11 +33,13 @@
 //! table follows (P4) before its memory is used by others. So a hint may be old, but whatever is
 //! read or locked by it is a page of the table.
 
+use core::cmp::Ordering;
+
 use farleaf_index::directory::Model;
 use farleaf_model::strings::{FrontCodedSegment, Residuals, StringSegment, byte_shift};
-use farleaf_page::PageGeometry;
+use farleaf_page::KEY_SIZE_BYTES_MAX;
 use farleaf_region::PoolLayout;
-use farleaf_types::RemoteAddr;
+use farleaf_types::{RemoteAddr, TableId};
 
 use crate::directory::{ByteDirectory, Run, can_be_page};
 
@@ -61,6 +63,11 @@ impl ListedPage {
         self.addr.with_spare(generation).word().to_le_bytes()
     }
 
+    /// Whether there can be an entry of it: not of one that begins right behind the longest key.
+    pub fn can_be_listed(&self) -> bool {
+        self.low.len() <= KEY_SIZE_BYTES_MAX
+    }
+
     /// Which page the value of an entry names, and of which generation that is; `None`: it is none.
     pub fn decode(value: &[u8]) -> Option<(RemoteAddr, u16)> {
         let word = u64::from_le_bytes(value.try_into().ok()?);
@@ -74,36 +81,31 @@ pub const fn counts(generation: u16, of_root: u16) -> bool {
     generation == 0 || generation == of_root
 }
 
+/// BT5: the number of what lists the pages of a table.
+pub const fn listing_of(table: TableId) -> TableId {
+    TableId(table.0 + 1)
+}
+
 /// Puts a cache together of entries as they are read, in order.
 #[derive(Debug)]
 pub struct CacheBuilder<'a> {
     layout: &'a PoolLayout,
-    geometry: PageGeometry,
-    generation: u16,
-    record_count: u64,
+    trained: &'a ByteDirectory,
     trusts_all: bool,
     pages: Vec<ListedPage>,
 }
 
 impl<'a> CacheBuilder<'a> {
-    /// A cache that has nothing but the first page yet, of a table whose root is of this
-    /// generation.
-    pub fn new(
-        layout: &'a PoolLayout,
-        geometry: PageGeometry,
-        (generation, record_count): (u16, u64),
-        first_page: RemoteAddr,
-    ) -> Self {
+    /// A cache that has nothing but the first page yet, of a table whose root has `trained`.
+    pub fn new(layout: &'a PoolLayout, trained: &'a ByteDirectory) -> Self {
         // What else is listed may be lost, or not there yet. The first page leads to all others.
         let first = ListedPage {
             low: Vec::new(),
-            addr: first_page,
+            addr: trained.page(0).expect("there is a first page").addr,
         };
         Self {
             layout,
-            geometry,
-            generation,
-            record_count,
+            trained,
             trusts_all: false,
             pages: vec![first],
         }
@@ -116,33 +118,33 @@ impl<'a> CacheBuilder<'a> {
         Self { trusts_all, ..self }
     }
 
-    /// The next entry: above those before it. What is none, or does not count (BT2), is passed
+    /// The next entry: not below those before it. What is none, or does not count (BT2), is passed
     /// over.
     pub fn push(&mut self, low: &[u8], value: &[u8]) {
         let Some((addr, generation)) = ListedPage::decode(value) else {
             return;
         };
-        let counts = counts(generation, self.generation) || self.trusts_all;
-        if !counts || !can_be_page(self.layout, self.geometry, addr) {
+        let counts = counts(generation, self.trained.generation()) || self.trusts_all;
+        if !counts || !can_be_page(self.layout, self.trained.geometry(), addr) {
             return;
         }
         let low = low.to_vec();
-        let page = ListedPage { low, addr };
-        match self.pages.last_mut() {
-            Some(last) if *last.low < *page.low => self.pages.push(page),
-            Some(last) if last.low == page.low => *last = page,
-            // It did not ascend: the listing has changed while it was read.
-            _ => {}
+        let last = self.pages.last_mut().expect("there is the first page");
+        match low.cmp(&last.low) {
+            Ordering::Greater => self.pages.push(ListedPage { low, addr }),
+            // The first page.
+            Ordering::Equal => last.addr = addr,
+            // What is damaged need not ascend.
+            Ordering::Less => {}
         }
     }
 
-    /// How many pages it has.
-    pub fn page_count(&self) -> usize {
-        self.pages.len()
-    }
-
-    /// The cache.
-    pub fn finish(self) -> ByteDirectory {
+    /// The cache. `None` (BT4): the listing lacks more of what the load has written than the few
+    /// pages that cannot be listed; another load at once may have overwritten it before it failed.
+    pub fn finish(self) -> Option<ByteDirectory> {
+        if self.pages.len() * 8 < self.trained.page_count() as usize * 7 {
+            return None;
+        }
         let leaf_count_max = Model::TRAINED_LEAF_COUNT_MAX as usize;
         let (mut segments, mut runs) = (Vec::new(), Vec::new());
         for pages in self.pages.chunks(leaf_count_max) {
@@ -151,21 +153,16 @@ impl<'a> CacheBuilder<'a> {
             let addresses: Box<[RemoteAddr]> = pages.iter().map(|page| page.addr).collect();
             runs.push(Run::listed(addresses, 0));
         }
+        // Fences need none.
         let residuals = Residuals::Bytes {
             shift: byte_shift(1.0),
             residuals: Vec::new(),
         };
-        let trained = (self.generation, self.record_count);
-        ByteDirectory::build(self.geometry, trained, &segments, residuals, runs)
-            .expect("fences ascend, and each segment has its run")
+        let trained = (self.trained.generation(), self.trained.record_count());
+        let geometry = self.trained.geometry();
+        let built = ByteDirectory::build(geometry, trained, &segments, residuals, runs);
+        Some(built.expect("fences ascend, and each segment has its run"))
     }
-}
-
-/// BT4: whether a listing that has so many entries which count is one of all pages of a load that
-/// wrote so many, but for a few that cannot be listed. Another load at once may have overwritten
-/// them before it failed.
-pub fn is_whole(listed_count: usize, trained_count: u32) -> bool {
-    listed_count * 8 >= trained_count as usize * 7
 }
 
 /// Whether a session has met so many pages beside a cache that a newer one is worth reading (BT4).

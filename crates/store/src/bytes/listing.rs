@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_byte_index::operation::{Change, Condition, RecordBuffer, ScanCursor};
-use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts, is_whole};
+use farleaf_byte_index::rf_tree::{CacheBuilder, ListedPage, counts};
 use farleaf_byte_index::snapshot::read_directory;
 use farleaf_byte_index::{ByteDirectory, ByteIndex, ByteLoadError};
 use farleaf_fabric::{OperationKind, ProtocolCheck};
@@ -58,13 +58,10 @@ impl<H: Host> SessionCore<H> {
         let Some(listing) = listing else {
             return Ok(trained);
         };
-        let first_page = trained.page(0).expect("there is a first page").addr;
-        let of = (trained.generation(), trained.record_count());
-        match self.read_listing(listing, geometry, of, first_page).await {
-            Ok(cache) if is_whole(cache.page_count() as usize, trained.page_count()) => Ok(cache),
-            Ok(cache) => {
-                let (listed, trained_pages) = (cache.page_count(), trained.page_count());
-                tracing::warn!(%table, listed, trained_pages, "pages of a table are not listed");
+        match self.read_listing(listing, &trained).await {
+            Ok(Some(cache)) => Ok(cache),
+            Ok(None) => {
+                tracing::warn!(%table, "too few pages of a table are listed");
                 Ok(trained)
             }
             // U4: what a load has told of the table is still there, and leads to what is left.
@@ -81,11 +78,9 @@ impl<H: Host> SessionCore<H> {
     async fn read_listing(
         &self,
         listing: &ByteTableState,
-        geometry: PageGeometry,
-        of: (u16, u64),
-        first_page: RemoteAddr,
-    ) -> Result<ByteDirectory, Error> {
-        let mut cache = CacheBuilder::new(self.layout(), geometry, of, first_page);
+        trained: &ByteDirectory,
+    ) -> Result<Option<ByteDirectory>, Error> {
+        let mut cache = CacheBuilder::new(self.layout(), trained);
         if self.leaves_out(ProtocolCheck::ListedLoadHasCommitted) {
             cache = cache.trusting_all();
         }
@@ -113,8 +108,7 @@ impl<H: Host> SessionCore<H> {
     }
 
     /// A newer cache than `old`, if there is one by now or it could be read; `None`: another
-    /// session
-    /// is about to read one, or there is another root.
+    /// session is about to read one, or there is another root.
     async fn newer_byte_cache(
         &self,
         table: &ByteTableState,
@@ -122,19 +116,16 @@ impl<H: Host> SessionCore<H> {
         old: &Arc<ByteDirectory>,
     ) -> Result<Option<Arc<ByteDirectory>>, Error> {
         let _begun = self.begin_bytes(table).await?;
-        let root = table.root.get();
-        let first_page = old.page(0).expect("there is a first page").addr;
-        let of = (old.generation(), old.record_count());
+        let root = (table.entry.record.id, table.root.get());
         let read = async || {
-            self.read_listing(listing, table.geometry, of, first_page)
+            self.read_byte_directory(table.geometry, root, Some(listing))
                 .await
         };
-        let id = table.entry.record.id;
-        let share = self.share();
-        let endpoint = &self.endpoint;
-        let newer = share.newer_byte_directory(endpoint, (id, root), old, read);
+        let newer = self
+            .share()
+            .newer_byte_directory(&self.endpoint, root, old, read);
         let newer = newer.await?;
-        Ok(newer.filter(|_| table.root.get() == root))
+        Ok(newer.filter(|_| table.root.get() == root.1))
     }
 }
 
@@ -189,11 +180,9 @@ impl<H: Host> AsyncByteTable<H> {
         Ok(())
     }
 
-    /// BT3; what stood there, if that was asked for. A page that begins right behind the longest
-    /// key
-    /// there is cannot be listed.
+    /// BT3; what stood there, if that was asked for.
     async fn list(&self, page: &ListedPage, change: Change<'_>) -> Result<Option<Vec<u8>>, Error> {
-        if page.low.len() > farleaf_page::KEY_SIZE_BYTES_MAX {
+        if !page.can_be_listed() {
             return Ok(None);
         }
         let changed = self.modify(OperationKind::Control, &page.low, change);
@@ -206,10 +195,9 @@ impl<H: Host> AsyncByteTable<H> {
         generation: u16,
         pages: Vec<ListedPage>,
     ) -> Result<(), Error> {
-        let is_key = |page: &&ListedPage| page.low.len() <= farleaf_page::KEY_SIZE_BYTES_MAX;
         let entries: Vec<_> = pages
             .iter()
-            .filter(is_key)
+            .filter(|page| page.can_be_listed())
             .map(|page| (&*page.low, page.value(generation)))
             .collect();
         let loaded = self.bulk_load(entries.iter().copied(), |_| {});

@@ -1,5 +1,6 @@
 //! Entries of the catalog that list the pages of others (BT5 of `farleaf_byte_index::rf_tree`).
 
+use farleaf_byte_index::rf_tree::listing_of;
 use farleaf_fabric::Batch;
 use farleaf_region::catalog::{CatalogEntry, EntryState, dropped_word};
 use farleaf_types::TableId;
@@ -28,7 +29,7 @@ impl<H: Host> SessionCore<H> {
     /// Makes what is to list the pages of a table, which does not have its entry yet.
     pub(super) async fn write_listing(&self, index: u64, table: TableId) -> Result<(), Error> {
         let options = TableOptions::bytes();
-        let place = (index, listing_id(table));
+        let place = (index, listing_of(table));
         self.write_entry(place, &listing_name(table), (&options, None))
             .await
             .map(drop)
@@ -60,12 +61,7 @@ impl<H: Host> SessionCore<H> {
     }
 }
 
-/// BT5: the number of what lists the pages of a table.
-fn listing_id(table: TableId) -> TableId {
-    TableId(table.0 + 1)
-}
-
-/// Its name, which nobody can give.
+/// BT5: a name that nobody can give.
 fn listing_name(table: TableId) -> String {
     format!("{LISTING_MARK}pages of table {}", table.0)
 }
@@ -75,5 +71,5 @@ pub(super) fn is_listing(entry: &CatalogEntry) -> bool {
 }
 
 fn lists(entry: &CatalogEntry, table: TableId) -> bool {
-    is_listing(entry) && entry.record.id == listing_id(table)
+    is_listing(entry) && entry.record.id == listing_of(table)
 }

@@ -1,12 +1,12 @@
 //! What lists the pages of a table (BT1 to BT5).
 
-use farleaf_byte_index::rf_tree::{ListedPage, counts};
+use farleaf_byte_index::rf_tree::{ListedPage, counts, listing_of};
 use farleaf_byte_index::snapshot::read_directory;
 use farleaf_executor::block_on;
 use farleaf_fabric::BatchError;
-use farleaf_page::{PageGeometry, PageImage, Value};
+use farleaf_page::{PageImage, Value};
 use farleaf_region::catalog::{CatalogEntry, EntryState};
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_types::RemoteAddr;
 
 use super::Judge;
 
@@ -17,9 +17,11 @@ impl Judge<'_> {
         entry: &CatalogEntry,
         entries: &[CatalogEntry],
     ) -> Result<(), BatchError> {
-        let id = TableId(self.table.0 + 1);
+        let id = listing_of(self.table);
         let is_live = |it: &&CatalogEntry| it.record.id == id && it.state == EntryState::Live;
-        let Some(listing) = entries.iter().find(is_live) else {
+        let listing = entries.iter().find(is_live);
+        let judged = listing.and_then(|it| Some((it, Judge::of(self.keeper, it)?)));
+        let Some((listing, mut judge)) = judged else {
             self.complain("listing", "nothing lists the pages of a live table");
             return Ok(());
         };
@@ -37,12 +39,6 @@ impl Judge<'_> {
                 self.complain("listing", format!("the root cannot be read: {error}"));
                 return Ok(());
             }
-        };
-        let mut judge = Judge {
-            keeper: self.keeper,
-            geometry: PageGeometry::new(1024).expect("listings have such pages"),
-            table: id,
-            found: Vec::new(),
         };
         let pages = judge.walk(listing)?.pages;
         self.found.append(&mut judge.found);

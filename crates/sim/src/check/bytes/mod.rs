@@ -30,18 +30,8 @@ pub fn check(
 ) -> Result<Vec<Violation>, BatchError> {
     let mut found = Vec::new();
     for entry in entries.iter().filter(|it| it.state == EntryState::Live) {
-        let TableKind::Bytes {
-            page_size_blocks, ..
-        } = entry.record.kind
-        else {
+        let Some(mut judge) = Judge::of(keeper, entry) else {
             continue;
-        };
-        let geometry = PageGeometry::new(u64::from(page_size_blocks) * BLOCK_SIZE_BYTES);
-        let mut judge = Judge {
-            keeper,
-            geometry: geometry.expect("tables are made with pages that there are"),
-            table: entry.record.id,
-            found: Vec::new(),
         };
         let chain = judge.walk(entry)?;
         if judge.found.is_empty() {
@@ -65,6 +55,23 @@ struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
+    /// Of a table of byte strings.
+    fn of(keeper: &'a Keeper<StillEndpoint>, entry: &CatalogEntry) -> Option<Self> {
+        let TableKind::Bytes {
+            page_size_blocks, ..
+        } = entry.record.kind
+        else {
+            return None;
+        };
+        let geometry = PageGeometry::new(u64::from(page_size_blocks) * BLOCK_SIZE_BYTES);
+        Some(Self {
+            keeper,
+            geometry: geometry.expect("tables are made with pages that there are"),
+            table: entry.record.id,
+            found: Vec::new(),
+        })
+    }
+
     fn complain(&mut self, promise: &'static str, how: impl AsRef<str>) {
         let how = format!("table {}: {}", self.table.0, how.as_ref());
         self.found.push(Violation::new(promise, how));
