@@ -184,8 +184,8 @@ pub enum ErrorKind {
     },
     /// The memory node has forgotten what an operation had sent or was about to read in parts.
     #[error(
-        "the memory node has given up a value of table '{name}' before all of it was sent or read: \
-         a session has 128 at a time"
+        "the memory node has given up a value or a load of table '{name}' before all of it was \
+         sent or read: a session has 128 at a time"
     )]
     ValueGivenUp {
         /// The table's name.

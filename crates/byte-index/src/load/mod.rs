@@ -26,7 +26,8 @@ use farleaf_region::catalog::{CatalogEntry, TableKind};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 
-use crate::error::{ByteIndexError, ByteLoadError};
+use crate::error::ByteLoadError;
+use crate::operation::check_record;
 use crate::rf_tree::ListedPage;
 use crate::snapshot::{Contents, write_snapshot};
 use cut::Cutter;
@@ -186,7 +187,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let mut previous: Option<Vec<u8>> = None;
     for (key, value) in records {
         let (key, value) = (key.as_ref(), value.as_ref());
-        check(record_count, (key, value), previous.as_deref())?;
+        check_next(record_count, (key, value), previous.as_deref())?;
         let record = builder.record(held, key, value).await?;
         if let Some(page) = cutter.push(record) {
             builder.add(held, page).await?;
@@ -237,24 +238,18 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
 }
 
 /// Refuses a record that no table can have, or that does not follow the one before it.
-fn check(
+///
+/// # Errors
+/// [`ByteLoadError::BadRecord`] and [`ByteLoadError::NotAscending`], with the record's index.
+pub fn check_next(
     index: u64,
     (key, value): (&[u8], &[u8]),
     previous: Option<&[u8]>,
 ) -> Result<(), ByteLoadError> {
-    let too_long = if key.len() > farleaf_page::KEY_SIZE_BYTES_MAX {
-        let size_bytes = key.len();
-        Some(ByteIndexError::KeyTooLong { size_bytes })
-    } else if value.len() > farleaf_page::VALUE_SIZE_BYTES_MAX {
-        let size_bytes = value.len();
-        Some(ByteIndexError::ValueTooLong { size_bytes })
-    } else {
-        None
-    };
-    if let Some(error) = too_long {
-        let source = Box::new(error);
-        return Err(ByteLoadError::BadRecord { index, source });
-    }
+    check_record(key, value).map_err(|source| ByteLoadError::BadRecord {
+        index,
+        source: Box::new(source),
+    })?;
     match previous {
         Some(previous) if key <= previous => Err(ByteLoadError::NotAscending {
             index,

@@ -78,12 +78,7 @@ impl ScanCursor {
 
     /// Goes on from the fence at which a page ends.
     pub(super) fn pass(&mut self, high: &Fence) {
-        self.next_key = match high {
-            Fence::End => None,
-            Fence::Before(key) => Some(key.clone()),
-            Fence::Behind(key) => Some([key, &[0][..]].concat()),
-        }
-        .filter(|key| self.is_wanted(key));
+        self.next_key = high.least_key().filter(|key| self.is_wanted(key));
     }
 
     /// Goes on right behind a key.

@@ -106,6 +106,13 @@ impl Failure {
         Self::OfOtherKind,
     ];
 
+    /// What a reply says that has nothing but this word.
+    pub(super) fn decode(head: u64, rest: Words<'_>) -> Result<Self, BadWords> {
+        rest.end()?;
+        let failure = Self::ALL.into_iter().find(|it| it.number() == head);
+        failure.ok_or(BadWords("a reply with an unknown failure"))
+    }
+
     pub(super) fn number(self) -> u64 {
         match self {
             Self::Dropped => 1,
@@ -238,11 +245,7 @@ impl Reply {
             return Ok(Self::NodeLost(NodeId(node)));
         }
         if head & 0xFF != 0 {
-            let failure = Failure::ALL.into_iter().find(|it| it.number() == head);
-            words.end()?;
-            return failure
-                .map(Self::Failed)
-                .ok_or(BadWords("a reply with an unknown failure"));
+            return Failure::decode(head, words).map(Self::Failed);
         }
         let (shape, count) = (head >> 16 & 0xFFFF, (head >> 32) as usize);
         let has_value = head & HAS_VALUE != 0;

@@ -1,6 +1,7 @@
 //! Requests about tables of byte strings that the node holds (J7 to J9).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use farleaf_index::rpc::Failure;
@@ -19,6 +20,8 @@ pub(super) struct ServedByteTable {
     id: TableId,
     entry: u64,
     records: ByteTableRecords,
+    /// Nobody comes by it any more, but for requests that have begun.
+    is_forgotten: AtomicBool,
 }
 
 /// All of them.
@@ -56,6 +59,7 @@ impl ByteTables {
                 id,
                 entry,
                 records: ByteTableRecords::new(Arc::clone(&self.room)),
+                is_forgotten: AtomicBool::new(false),
             })
         });
         Arc::clone(table)
@@ -73,9 +77,14 @@ impl ByteTables {
             let tables = self.tables.write();
             tables.unwrap_or_else(PoisonError::into_inner).remove(&id)
         };
-        // Nothing is added for a table that is not there.
+        let dropped = dropped?;
+        dropped.is_forgotten.store(true, Ordering::SeqCst);
+        self.forget_transfers_of(id);
+        Some(dropped.records.count())
+    }
+
+    fn forget_transfers_of(&self, id: TableId) {
         self.transfers.forget_all(|_, table| table == id);
-        dropped.map(|table| table.records.count())
     }
 
     /// J8: the session is fenced.
@@ -104,6 +113,10 @@ impl ByteTables {
         };
         if let Err(failure) = errand.run(request, bytes) {
             ByteReply::Failed(failure).encode(bytes);
+        }
+        // It may have added something after the others were forgotten.
+        if table.is_forgotten.load(Ordering::SeqCst) {
+            self.forget_transfers_of(table.id);
         }
     }
 }

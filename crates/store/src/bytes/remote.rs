@@ -41,7 +41,7 @@ impl Beginning {
 }
 
 /// Which records a scan asks for next.
-struct Wanted {
+pub(super) struct Wanted {
     start: Vec<u8>,
     end: Option<Vec<u8>>,
     descends: bool,
@@ -74,6 +74,51 @@ impl Wanted {
         let has_some = is_end || !records.is_empty() || limit == 0;
         let all_inside = records.iter().all(|(key, _)| is_inside(key));
         is_sorted && all_inside && has_some && records.len() <= limit
+    }
+}
+
+/// Where a scan of a table that the node holds stands.
+pub(super) trait RemoteCursor {
+    /// What is left; `None`: nothing.
+    fn wanted(&self) -> Option<Wanted>;
+
+    /// This was the last key; `None`: there is no other.
+    fn go_on(&mut self, last: Option<&[u8]>);
+}
+
+impl RemoteCursor for ScanCursor {
+    fn wanted(&self) -> Option<Wanted> {
+        Some(Wanted {
+            start: bound(self.next_key()?),
+            end: self.end().map(bound),
+            descends: false,
+            of_keys: !self.has_values(),
+        })
+    }
+
+    fn go_on(&mut self, last: Option<&[u8]>) {
+        match last {
+            Some(last) => self.pass_key(last),
+            None => self.finish(),
+        }
+    }
+}
+
+impl RemoteCursor for ReverseCursor {
+    fn wanted(&self) -> Option<Wanted> {
+        Some(Wanted {
+            start: bound(self.start()),
+            end: self.before()?.least_key().map(|key| bound(&key)),
+            descends: true,
+            of_keys: !self.has_values(),
+        })
+    }
+
+    fn go_on(&mut self, last: Option<&[u8]>) {
+        match last {
+            Some(last) => self.pass(Fence::Before(last.to_vec())),
+            None => self.finish(),
+        }
     }
 }
 
@@ -165,9 +210,10 @@ impl<H: Host> AsyncByteTable<H> {
         })
     }
 
+    /// Adds records, and moves the cursor behind them, whichever way it goes.
     pub(super) fn scan_remote<'a>(
         &'a self,
-        cursor: &'a mut ScanCursor,
+        cursor: &'a mut impl RemoteCursor,
         wanted: usize,
         records: &'a mut RecordBuffer,
     ) -> Rare<'a, ()> {
@@ -175,56 +221,11 @@ impl<H: Host> AsyncByteTable<H> {
             let end = records.len() + wanted;
             self.remotely(OperationKind::Scan, async |exchange| {
                 while records.len() < end
-                    && let Some(from) = cursor.next_key()
+                    && let Some(range) = cursor.wanted()
                 {
-                    let range = Wanted {
-                        start: bound(from),
-                        end: cursor.end().map(bound),
-                        descends: false,
-                        of_keys: !cursor.has_values(),
-                    };
                     let limit = end - records.len();
                     let is_end = exchange.scan_some(&range, limit, records).await?;
-                    match records.last().filter(|_| !is_end) {
-                        Some((last, _)) => cursor.pass_key(last),
-                        None => cursor.finish(),
-                    }
-                }
-                Ok(())
-            })
-            .await
-        })
-    }
-
-    pub(super) fn scan_reverse_remote<'a>(
-        &'a self,
-        cursor: &'a mut ReverseCursor,
-        wanted: usize,
-        records: &'a mut RecordBuffer,
-    ) -> Rare<'a, ()> {
-        Box::pin(async move {
-            let end = records.len() + wanted;
-            self.remotely(OperationKind::Scan, async |exchange| {
-                while records.len() < end
-                    && let Some(before) = cursor.before()
-                {
-                    let before = match before {
-                        Fence::Before(key) => Some(bound(key)),
-                        Fence::Behind(key) => Some(bound(&[key, &[0][..]].concat())),
-                        Fence::End => None,
-                    };
-                    let range = Wanted {
-                        start: bound(cursor.start()),
-                        end: before,
-                        descends: true,
-                        of_keys: !cursor.has_values(),
-                    };
-                    let limit = end - records.len();
-                    let is_end = exchange.scan_some(&range, limit, records).await?;
-                    match records.last().filter(|_| !is_end) {
-                        Some((last, _)) => cursor.pass(Fence::Before(last.to_vec())),
-                        None => cursor.finish(),
-                    }
+                    cursor.go_on(records.last().map(|(key, _)| key).filter(|_| !is_end));
                 }
                 Ok(())
             })

@@ -2,9 +2,7 @@
 
 use std::mem;
 
-use farleaf_byte_index::ByteLoadError;
-use farleaf_byte_index::load::ByteLoadSummary;
-use farleaf_byte_index::operation::check_record;
+use farleaf_byte_index::load::{ByteLoadSummary, check_next};
 use farleaf_fabric::OperationKind;
 use farleaf_index::rpc::bytes::{ByteRequest, PART_SIZE_BYTES, Sent, string_size_bytes};
 use farleaf_message::CallError;
@@ -112,7 +110,7 @@ impl<H: Host> Exchange<'_, H> {
         let (mut part, mut previous) = (Part::new(), None::<Vec<u8>>);
         let mut record_count = 0_u64;
         for (key, value) in records {
-            check(
+            check_next(
                 record_count,
                 (key.as_ref(), value.as_ref()),
                 previous.as_deref(),
@@ -160,25 +158,5 @@ impl<H: Host> Exchange<'_, H> {
             self.end_sent(Some(value));
         }
         Ok(())
-    }
-}
-
-/// What is wrong with a record behind this one.
-fn check(
-    index: u64,
-    (key, value): (&[u8], &[u8]),
-    previous: Option<&[u8]>,
-) -> Result<(), ByteLoadError> {
-    check_record(key, value).map_err(|source| ByteLoadError::BadRecord {
-        index,
-        source: Box::new(source),
-    })?;
-    match previous.filter(|previous| key <= *previous) {
-        Some(previous) => Err(ByteLoadError::NotAscending {
-            index,
-            key: key.into(),
-            previous: previous.into(),
-        }),
-        None => Ok(()),
     }
 }

@@ -127,7 +127,7 @@ impl<H: Host> AsyncByteTable<H> {
         records: &mut RecordBuffer,
     ) -> Result<(), Error> {
         if self.is_remote() {
-            return self.scan_reverse_remote(cursor, wanted, records).await;
+            return self.scan_remote(cursor, wanted, records).await;
         }
         let end = records.len() + wanted;
         self.operate(OperationKind::Scan, async |index, batch| {

@@ -133,11 +133,7 @@ impl<'a> ByteReply<'a> {
         let mut words = Words::new(bytes)?;
         let head = words.next()?;
         if head & 0xFF != 0 {
-            let failure = Failure::ALL.into_iter().find(|it| it.number() == head);
-            words.end()?;
-            return failure
-                .map(Self::Failed)
-                .ok_or(BadWords("a reply with an unknown failure"));
+            return Failure::decode(head, words).map(Self::Failed);
         }
         let (shape, count) = (head >> 16 & 0xFFFF, (head >> 32) as usize);
         let flags = head & 0xFF00;
