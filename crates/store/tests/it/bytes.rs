@@ -117,28 +117,39 @@ pub(crate) fn session(pool: &Pool) -> Session {
     pool.session().expect("a session")
 }
 
-/// Promise: whatever is done, by one session and then by another that has met nothing, the table is
-/// the map: keys and values of all sizes, in pages of all sizes.
+/// Promise: whatever is done, by one session and then by another that has met nothing, a new table
+/// with these options is the map: keys and values of all sizes. `check` is shown it each time.
+pub(crate) fn assert_agrees(
+    pool: &Pool,
+    options: &TableOptions,
+    (seed, round_count, count): (u64, usize, usize),
+    check: impl Fn(&ByteTable, &Map),
+) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let (first, mut map) = (session(pool), Map::new());
+    let table = first.create_byte_table("t", options).expect("a table");
+    for _ in 0..round_count {
+        work(&table, &mut map, &mut random, count);
+        assert_scans(&table, &map);
+        let other = session(pool);
+        let other = other.open_byte_table("t").expect("open");
+        work(&other, &mut map, &mut random, 500);
+        assert_scans(&other, &map);
+        let keys: Vec<Vec<u8>> = map.keys().cloned().chain([b"absent".to_vec()]).collect();
+        let values = other.multi_get(&keys).expect("many");
+        let expected: Vec<_> = keys.iter().map(|key| map.get(key).cloned()).collect();
+        assert!(values == expected, "many keys at once");
+        check(&other, &map);
+    }
+}
+
+/// Promise: [`assert_agrees`], in pages of all sizes.
 #[test]
 fn tables_agree_with_maps() {
     for (seed, (page_size, inline_size)) in (1..).zip(SHAPES) {
         for pool in mapped_pools(96) {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let (first, mut map) = (session(&pool), Map::new());
             let options = options(page_size, inline_size);
-            let table = first.create_byte_table("t", &options).expect("a table");
-            for _ in 0..3 {
-                work(&table, &mut map, &mut random, 1_500);
-                assert_scans(&table, &map);
-                let other = session(&pool);
-                let other = other.open_byte_table("t").expect("open");
-                work(&other, &mut map, &mut random, 500);
-                assert_scans(&other, &map);
-                let keys: Vec<Vec<u8>> = map.keys().cloned().chain([b"absent".to_vec()]).collect();
-                let values = other.multi_get(&keys).expect("many");
-                let expected: Vec<_> = keys.iter().map(|key| map.get(key).cloned()).collect();
-                assert!(values == expected, "many keys at once");
-            }
+            assert_agrees(&pool, &options, (seed, 3, 1_500), |_, _| {});
         }
     }
 }

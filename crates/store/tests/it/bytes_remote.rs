@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use farleaf_executor::TaskSet;
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
 
 use farleaf::{
     ByteSwap, ByteTable, EmbeddedFabric, Error, ErrorKind, LayerKind, OperationKind, Pool,
     PoolOptions, TableOptions,
 };
 
-use crate::bytes::{Map, loaded, session, work};
+use crate::bytes::{assert_agrees, loaded, session};
 use crate::bytes_scans::assert_scans;
 
 /// Beside key and value, each record takes as many bytes of the node's room.
@@ -52,29 +50,15 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Promise: whatever is done, by one session and then by another, the table is the map: keys and
-/// values of all sizes, of which some go in parts.
+/// Promise: [`assert_agrees`], with values of which some go in parts, over all fabrics.
 #[test]
 fn tables_agree_with_maps() {
     for (seed, pool) in (1..).zip(pools(96)) {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (first, mut map) = (session(&pool), Map::new());
-        let table = first.create_byte_table("t", &remote()).expect("a table");
-        for _ in 0..2 {
-            work(&table, &mut map, &mut random, 1_000);
-            assert_scans(&table, &map);
-            let other = session(&pool);
-            let other = other.open_byte_table("t").expect("open");
-            work(&other, &mut map, &mut random, 500);
-            assert_scans(&other, &map);
-            let keys: Vec<Vec<u8>> = map.keys().cloned().chain([b"absent".to_vec()]).collect();
-            let values = other.multi_get(&keys).expect("many");
-            let expected: Vec<_> = keys.iter().map(|key| map.get(key).cloned()).collect();
-            assert!(values == expected, "many keys at once");
-            let stats = other.stats().expect("stats");
+        assert_agrees(&pool, &remote(), (seed, 2, 1_000), |table, map| {
+            let stats = table.stats().expect("stats");
             assert_eq!(stats.records, map.len() as u64);
             assert!(stats.sound && stats.pages == 0, "{stats:?}");
-        }
+        });
     }
 }
 
