@@ -138,7 +138,7 @@ impl StringDirectory {
     /// Of front-coded segments it is the right leaf. Of lines, it is for keys that were a leaf's
     /// first or last one, unless positions of both sides of a fence are one; of others, and of keys
     /// that came later, within the bound that [`predicted_range`](Self::predicted_range) has, give
-    /// or take a leaf at each end.
+    /// or take a leaf at each end; of two leaves one is, and the other lies beside it.
     #[inline]
     pub fn locate(&self, key: &[u8]) -> Located {
         let segment = self.routes.find(key);

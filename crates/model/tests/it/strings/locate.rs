@@ -17,7 +17,7 @@ struct Tally {
 }
 
 /// Locates every key and those besides: all within the predicted range, which has the leaf, give or
-/// take a leaf at each end.
+/// take a leaf at each end; of a pair at least one of the two is.
 fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> Tally {
     let mut tally = Tally::default();
     let leaf_of = |key: &Vec<u8>| sample.fences.partition_point(|fence| fence <= key) as u32 - 1;
@@ -34,7 +34,7 @@ fn check(sample: &Sample, directory: &StringDirectory, others: &[Vec<u8>]) -> Ta
         assert!(leaves.contains(&located.leaf) && leaves.contains(&last));
         assert!(last - located.leaf <= 1);
         assert!(
-            located.leaf + 1 >= from && located.leaf <= to + 1,
+            last + 1 >= from && located.leaf <= to + 1,
             "{key:?}: {located:?} against {from} to {to}"
         );
         if index < sample.keys.len() {
@@ -82,6 +82,25 @@ fn locate_keeps_the_bound_on_all_shapes() {
                 }
             }
         }
+    }
+}
+
+/// A pair reaches two leaves below the range where a gap between keys is wide: the threshold that
+/// the key is held back by is near the far end of the gap, and the leaf below it has none. Found by
+/// [`locate_keeps_the_bound_on_random_strings`], which claimed the bound for both of a pair.
+#[test]
+fn a_pair_keeps_the_bound_by_one_of_its_leaves() {
+    let mut keys: Vec<Vec<u8>> = (0..10).map(|count| vec![0; count]).collect();
+    keys.push(b"\0\0\0\0\0\0\0\0\x000".to_vec());
+    keys.extend([&b"\0\xff"[..], b"\0\xff\xff", b"\0\xff\xff\xff", b"\x01"].map(<[u8]>::to_vec));
+    let texts = "0 0\0 00 01 02 03 1 10 17 2 26 3 4 40 41 45 5 50 51 53 70 7A 8 80 99 A";
+    keys.extend(texts.split(' ').map(|text| text.as_bytes().to_vec()));
+    keys.extend([b"0\xff".to_vec(), b"\xff".to_vec()]);
+    keys.sort();
+    let sample = Sample::new(&keys, 2);
+    let absent = [b"91".to_vec()];
+    for directory in directories(&sample, 0.713_191_062_372_954_5) {
+        check(&sample, &directory, &absent);
     }
 }
 
