@@ -81,6 +81,13 @@ pub struct Place {
     pub also: Option<Hint>,
 }
 
+impl Place {
+    /// This page.
+    pub(crate) const fn at(page: Hint) -> Self {
+        Self { page, also: None }
+    }
+}
+
 impl ByteDirectory {
     /// Puts a directory together: a run for each segment, of as many pages as it has leaves
     /// (asserted).

@@ -1,20 +1,39 @@
 //! The learned search layer over strings: models, residuals, and the synonyms that a session has
 //! met. Where pages are listed (`rf_tree`), its directory is a cache of that, and has fences alone.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use farleaf_index::hint::{Announcement, Hint};
 use farleaf_types::RemoteAddr;
 
 use crate::directory::{ByteDirectory, Place};
+use crate::partial::{HeldPart, PartCounts, PartialDirectory};
 use crate::rf_tree::ListedPage;
+use crate::snapshot::SnapshotParts;
 use crate::synonyms::Synonyms;
+
+/// What a session knows of a training.
+#[derive(Debug)]
+enum Trained {
+    /// All, as the other sessions of the process do.
+    Whole(Arc<ByteDirectory>),
+    /// As much as its budget has room for.
+    Partial(Box<PartialDirectory>),
+}
+
+/// A part that has to be read to find a page.
+#[derive(Debug)]
+pub(crate) struct MissingPart {
+    pub(crate) snapshot: Rc<SnapshotParts>,
+    pub(crate) number: usize,
+}
 
 /// One session's way to the pages of a table: pure computation over what it holds; every answer is
 /// a hint.
 #[derive(Debug)]
 pub struct LearnedLayer {
-    directory: Arc<ByteDirectory>,
+    trained: Trained,
     synonyms: Synonyms,
     /// How many announcements of each model were read. Empty until some were.
     announced: Vec<u32>,
@@ -23,23 +42,57 @@ pub struct LearnedLayer {
 impl LearnedLayer {
     /// A layer that knows what the training knows.
     pub fn new(directory: Arc<ByteDirectory>) -> Self {
+        Self::of(Trained::Whole(directory))
+    }
+
+    /// A layer under a budget, which knows nothing yet but where to read.
+    pub(crate) fn partial(directory: PartialDirectory) -> Self {
+        Self::of(Trained::Partial(Box::new(directory)))
+    }
+
+    fn of(trained: Trained) -> Self {
         Self {
-            directory,
+            trained,
             synonyms: Synonyms::default(),
             announced: Vec::new(),
         }
     }
 
-    /// What the training knows.
-    pub fn directory(&self) -> &Arc<ByteDirectory> {
-        &self.directory
+    /// What the training knows; `None`: the session has a budget.
+    pub fn directory(&self) -> Option<&Arc<ByteDirectory>> {
+        match &self.trained {
+            Trained::Whole(directory) => Some(directory),
+            Trained::Partial(_) => None,
+        }
     }
 
-    /// Where a key most likely is.
+    pub(crate) fn as_partial_mut(&mut self) -> Option<&mut PartialDirectory> {
+        match &mut self.trained {
+            Trained::Whole(_) => None,
+            Trained::Partial(directory) => Some(directory),
+        }
+    }
+
+    /// Where a key most likely is; or the part that tells.
     #[inline]
-    pub fn locate(&self, key: &[u8]) -> Place {
-        let place = self.directory.locate(key);
-        // Where the session has met a split, it knows more than the models.
+    pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, MissingPart> {
+        let place = match &self.trained {
+            Trained::Whole(directory) => directory.locate(key),
+            Trained::Partial(directory) => directory
+                .locate(key)
+                .map_err(|number| missing(directory, number))?,
+        };
+        Ok(self.nearer(key, place))
+    }
+
+    /// Where a key most likely is, as a part that was read tells.
+    pub(crate) fn locate_in(&self, part: &HeldPart, key: &[u8]) -> Place {
+        self.nearer(key, part.locate(key))
+    }
+
+    /// Where the session has met a split, it knows more than the models.
+    #[inline]
+    fn nearer(&self, key: &[u8], place: Place) -> Place {
         let synonym_of = |hint: Hint| {
             let addr = self.synonyms.find(hint.parent, key)?;
             Some(Hint { addr, ..hint })
@@ -52,24 +105,101 @@ impl LearnedLayer {
         Place { page, ..place }
     }
 
+    /// A page at or before which a key is, without reading anything.
+    pub(crate) fn expected(&self, key: &[u8]) -> Hint {
+        match (self.locate(key), &self.trained) {
+            (Ok(place), _) => place.also.unwrap_or(place.page),
+            (Err(_), Trained::Partial(directory)) => directory.begin_of(key),
+            (Err(_), Trained::Whole(_)) => unreachable!("nothing is missing"),
+        }
+    }
+
+    /// The part that tells of the page with this number, if it has to be read.
+    pub(crate) fn missing_for_page(&self, number: u32) -> Option<MissingPart> {
+        match &self.trained {
+            Trained::Whole(_) => None,
+            Trained::Partial(directory) => {
+                let missing_number = directory.missing_for_page(number)?;
+                Some(missing(directory, missing_number))
+            }
+        }
+    }
+
+    /// A part was read: keeps it, if there is room and the root is still the same (BL3, BL4).
+    pub(crate) fn keep(&mut self, from: &Rc<SnapshotParts>, number: usize, part: &Rc<HeldPart>) {
+        if let Trained::Partial(directory) = &mut self.trained {
+            directory.keep(from, (number, part), &mut self.synonyms);
+        }
+    }
+
+    /// An operation has ended: what it had in hand is let go.
+    #[inline]
+    pub(crate) fn let_go(&mut self) {
+        if let Trained::Partial(directory) = &mut self.trained {
+            directory.let_go();
+        }
+    }
+
     /// The page to try when `failed` turned out to be too far right of a key; `None` when there is
     /// nothing further left.
     pub fn left_of(&self, key: &[u8], failed: Hint) -> Option<Hint> {
-        let trained = self.directory.page(failed.parent.checked_sub(1)?)?;
+        let number = failed.parent.checked_sub(1)?;
+        let trained = match &self.trained {
+            Trained::Whole(directory) => directory.page(number)?,
+            Trained::Partial(directory) => directory.left_of(key, failed.parent),
+        };
         let synonym = self.synonyms.find(trained.parent, key);
         Some(synonym.map_or(trained, |addr| Hint { addr, ..trained }))
     }
 
-    /// The trained page after `parent`.
+    /// The first page.
+    pub fn first_page(&self) -> Hint {
+        self.page(0).expect("there is a first page")
+    }
+
+    /// The trained page with this number; `None`: there is none, or what tells of it is not held.
+    #[inline]
+    pub fn page(&self, number: u32) -> Option<Hint> {
+        match &self.trained {
+            Trained::Whole(directory) => directory.page(number),
+            Trained::Partial(directory) => directory.page(number),
+        }
+    }
+
+    /// The trained page after `parent`, if it is known.
     pub fn next_trained(&self, parent: u32) -> Option<Hint> {
-        self.directory.page(parent + 1)
+        self.page(parent + 1)
+    }
+
+    /// The trained page with this number, and how many of its model lie side by side from it on, as
+    /// far as is known, of `count_max` at the most.
+    pub fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
+        match &self.trained {
+            Trained::Whole(directory) => directory.run_from(number, count_max),
+            Trained::Partial(directory) => directory.run_from(number, count_max),
+        }
+    }
+
+    /// The same, up to the page with this number, which is among them.
+    pub fn run_up_to(&self, number: u32, count_max: u32) -> u32 {
+        match &self.trained {
+            Trained::Whole(directory) => directory.run_up_to(number, count_max),
+            Trained::Partial(directory) => directory.run_up_to(number, count_max),
+        }
     }
 
     /// A page that is not the trained one of its parent was met, which begins at `low`.
     pub fn learn(&mut self, low: &[u8], page: Hint) {
-        let trained = self.directory.page(page.parent);
+        // Without its part nobody can tell whether a page is a trained one of another number.
+        if self.missing_for_page(page.parent).is_some() {
+            return;
+        }
+        let trained = self.page(page.parent);
         if trained.is_some_and(|trained| trained.addr != page.addr) {
             self.synonyms.insert(low, page.addr, page.parent);
+            if let Trained::Partial(directory) = &mut self.trained {
+                directory.fit(&mut self.synonyms);
+            }
         }
     }
 
@@ -83,17 +213,17 @@ impl LearnedLayer {
     /// and returns those that were met and that it does not have. None of these are forgotten.
     pub fn renew(&mut self, directory: Arc<ByteDirectory>) -> Vec<ListedPage> {
         let met = core::mem::take(&mut self.synonyms);
-        self.directory = directory;
         self.announced.clear();
         let mut missing = Vec::new();
         for (low, addr) in met.iter() {
-            let found = self.directory.locate(low).page;
+            let found = directory.locate(low).page;
             if found.addr != addr {
                 self.synonyms.insert(low, addr, found.parent);
                 let low = low.to_vec();
                 missing.push(ListedPage { low, addr });
             }
         }
+        self.trained = Trained::Whole(directory);
         missing
     }
 
@@ -104,7 +234,15 @@ impl LearnedLayer {
 
     /// Where a split of a page of this parent is announced.
     pub fn announcement(&self, parent: u32) -> Option<Announcement> {
-        self.directory.announcement(parent)
+        match &self.trained {
+            Trained::Whole(directory) => directory.announcement(parent),
+            Trained::Partial(directory) => directory.announcement(parent),
+        }
+    }
+
+    /// Whether all of the training is held: not under a budget.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.trained, Trained::Whole(_))
     }
 
     /// How many announcements of a model this session has read.
@@ -115,15 +253,74 @@ impl LearnedLayer {
     /// The first announcements of a model have been read.
     pub fn note_announced(&mut self, model: u32, seen: u32) {
         if self.announced.is_empty() {
-            self.announced = vec![0; self.directory.model_count()];
+            self.announced = vec![0; self.model_count()];
         }
         self.announced[model as usize] = seen;
+    }
+
+    /// Which load the training is of.
+    pub fn generation(&self) -> u16 {
+        match &self.trained {
+            Trained::Whole(directory) => directory.generation(),
+            Trained::Partial(directory) => directory.header().shape.generation,
+        }
+    }
+
+    /// How many records it was of.
+    pub fn record_count(&self) -> u64 {
+        match &self.trained {
+            Trained::Whole(directory) => directory.record_count(),
+            Trained::Partial(directory) => directory.header().record_count,
+        }
+    }
+
+    /// How many trained pages there are.
+    pub fn page_count(&self) -> u32 {
+        match &self.trained {
+            Trained::Whole(directory) => directory.page_count(),
+            Trained::Partial(directory) => directory.header().page_count,
+        }
+    }
+
+    /// How many models there are.
+    pub fn model_count(&self) -> usize {
+        match &self.trained {
+            Trained::Whole(directory) => directory.model_count(),
+            Trained::Partial(directory) => directory.header().model_count as usize,
+        }
+    }
+
+    /// How many of the models at hand are front-coded.
+    pub fn front_coded_count(&self) -> usize {
+        match &self.trained {
+            Trained::Whole(directory) => directory.front_coded_count(),
+            Trained::Partial(directory) => directory.front_coded_count(),
+        }
+    }
+
+    /// How often parts were read and forgotten; `None` without a budget.
+    pub fn part_counts(&self) -> Option<PartCounts> {
+        match &self.trained {
+            Trained::Whole(_) => None,
+            Trained::Partial(directory) => Some(directory.counts()),
+        }
     }
 
     /// Bytes that the session must hold to work as measured. What the process shares is counted
     /// whole.
     pub fn metadata_bytes(&self) -> u64 {
         let announced = size_of_val(&*self.announced) as u64;
-        self.directory.size_bytes() + self.synonyms.size_bytes() + announced
+        let trained = match &self.trained {
+            Trained::Whole(directory) => directory.size_bytes(),
+            Trained::Partial(directory) => directory.size_bytes(),
+        };
+        trained + self.synonyms.size_bytes() + announced
+    }
+}
+
+fn missing(directory: &PartialDirectory, number: usize) -> MissingPart {
+    MissingPart {
+        snapshot: Rc::clone(directory.snapshot()),
+        number,
     }
 }

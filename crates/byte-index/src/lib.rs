@@ -10,6 +10,7 @@
 //! | [`synonyms`] | pages that splits made since the training |
 //! | [`learned`] | the search layer: a page per get |
 //! | [`rf_tree`] | another one: all that lists pages, cached |
+//! | [`partial`] | as much of the models as a metadata budget has room for |
 //! | [`snapshot`] | the directory in far memory |
 //! | [`load`] | bulk load: cuts pages, trains, writes, commits; new tables |
 //! | [`retrain`] | models trained anew over pages where they are |
@@ -23,6 +24,7 @@ pub mod directory;
 pub mod learned;
 pub mod load;
 pub mod operation;
+pub mod partial;
 pub mod retrain;
 pub mod rf_tree;
 pub mod snapshot;
@@ -34,3 +36,4 @@ pub use directory::{ByteDirectory, Run};
 pub use error::{ByteIndexError, ByteLoadError};
 pub use learned::LearnedLayer;
 pub use operation::{ByteIndex, ByteIndexState};
+pub use partial::PartCounts;

@@ -257,7 +257,8 @@ async fn install<E: Endpoint>(
     };
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_reserve();
-    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    let pool = (access.layout, access.geometry);
+    let written = write_snapshot(access.endpoint, &allocator, pool, contents).await;
     let (new_root, range) = written?;
     let is_swapped = swap_root(access, batch, entry, (root, new_root)).await?;
     let purpose = if is_swapped {

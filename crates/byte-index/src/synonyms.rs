@@ -1,7 +1,9 @@
 //! Pages that splits made since the training, as far as one session has met them.
 
+use core::ops::Bound;
 use std::collections::BTreeMap;
 
+use farleaf_index::partial::ALLOCATION_BYTES;
 use farleaf_types::RemoteAddr;
 
 /// A page that a split made.
@@ -18,10 +20,17 @@ pub struct Synonyms {
     by_parent: BTreeMap<u32, Vec<Synonym>>,
     count: usize,
     string_size_bytes: u64,
+    /// The parent whose synonyms were forgotten last.
+    hand: u32,
 }
 
-/// What one entry takes beside its string, slack included.
-const ENTRY_SIZE_BYTES: u64 = 40;
+/// What one entry takes beside its string: itself, the room that a list of them grows by, and what
+/// memory allocation adds to a string.
+const ENTRY_SIZE_BYTES: u64 = (size_of::<Synonym>() * 3 / 2) as u64 + ALLOCATION_BYTES;
+/// What a parent takes. Nodes of a B-tree have 11 places, of which at least 5 are taken; a
+/// sixteenth of a node is links.
+const PARENT_SIZE_BYTES: u64 =
+    (size_of::<u32>() + size_of::<Vec<Synonym>>()) as u64 * 12 / 5 + ALLOCATION_BYTES;
 
 impl Synonyms {
     /// Notes a page with this lower fence that is part of the range of a trained page.
@@ -67,9 +76,27 @@ impl Synonyms {
         self.count
     }
 
+    /// Forgets the synonyms of one parent: the parents' turn goes round. How many these were; 0:
+    /// there are none.
+    pub fn forget_some(&mut self) -> usize {
+        let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
+        let next = self.by_parent.range(behind).next();
+        let next = next.or_else(|| self.by_parent.first_key_value());
+        let Some(parent) = next.map(|(parent, _)| *parent) else {
+            return 0;
+        };
+        self.hand = parent;
+        let own = self.by_parent.remove(&parent).unwrap_or_default();
+        let strings = own.iter().map(|it| it.low.len() as u64);
+        self.string_size_bytes -= strings.sum::<u64>();
+        self.count -= own.len();
+        own.len()
+    }
+
     /// Bytes held.
     pub fn size_bytes(&self) -> u64 {
-        self.string_size_bytes + self.count() as u64 * ENTRY_SIZE_BYTES
+        let parents = self.by_parent.len() as u64 * PARENT_SIZE_BYTES;
+        self.string_size_bytes + self.count() as u64 * ENTRY_SIZE_BYTES + parents
     }
 }
 
@@ -103,6 +130,23 @@ mod tests {
         synonyms.insert(b"d", at(4), 7);
         assert_eq!(synonyms.find(7, b"e"), Some(at(4)));
         assert_eq!(synonyms.of(7).collect::<Vec<_>>(), [at(4), at(1)]);
-        assert_eq!((synonyms.count(), synonyms.size_bytes()), (3, 3 + 3 * 40));
+        let entries = 3 * ENTRY_SIZE_BYTES + 2 * PARENT_SIZE_BYTES;
+        assert_eq!((synonyms.count(), synonyms.size_bytes()), (3, 3 + entries));
+    }
+
+    /// Promise: parents are forgotten in turn, and nothing is left of the last.
+    #[test]
+    fn parents_are_forgotten_in_turn() {
+        let mut synonyms = Synonyms::default();
+        for (low, parent) in [(&b"a"[..], 3), (b"b", 3), (b"c", 5), (b"d", 9)] {
+            synonyms.insert(low, at(1), parent);
+        }
+        assert_eq!(synonyms.forget_some(), 2);
+        synonyms.insert(b"a", at(1), 3);
+        assert_eq!((synonyms.forget_some(), synonyms.find(5, b"x")), (1, None));
+        assert_eq!((synonyms.forget_some(), synonyms.find(9, b"x")), (1, None));
+        assert_eq!(synonyms.find(3, b"x"), Some(at(1)));
+        assert_eq!((synonyms.forget_some(), synonyms.forget_some()), (1, 0));
+        assert_eq!((synonyms.count(), synonyms.size_bytes()), (0, 0));
     }
 }

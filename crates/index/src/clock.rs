@@ -5,7 +5,7 @@ use core::ops::{Bound, RangeBounds};
 use std::collections::BTreeMap;
 
 /// What a [`Clock`] holds.
-pub(crate) trait Held {
+pub trait Held {
     /// Bytes that it takes outside of the map's entry.
     fn content_bytes(&self) -> u64;
 }
@@ -20,7 +20,7 @@ struct Entry<V> {
 /// Values by key. The hand goes round over the keys in their order; what was touched since it came
 /// by last stays, once.
 #[derive(Debug)]
-pub(crate) struct Clock<K, V> {
+pub struct Clock<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     content_bytes: u64,
     /// The key that the hand passed last.
@@ -30,43 +30,44 @@ pub(crate) struct Clock<K, V> {
 impl<K: Ord + Copy, V: Held> Clock<K, V> {
     /// Bytes of one entry of the map. Nodes of a B-tree have 11 places, of which at least 5 are
     /// taken; a sixteenth of a node is links.
-    pub(crate) const ENTRY_BYTES: u64 = (size_of::<K>() + size_of::<Entry<V>>()) as u64 * 12 / 5;
+    pub const ENTRY_BYTES: u64 = (size_of::<K>() + size_of::<Entry<V>>()) as u64 * 12 / 5;
 
     /// Bytes of everything.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.entries.len() as u64 * Self::ENTRY_BYTES + self.content_bytes
     }
 
     /// Bytes that a value takes here.
-    pub(crate) fn bytes_of(value: &V) -> u64 {
+    pub fn bytes_of(value: &V) -> u64 {
         Self::ENTRY_BYTES + value.content_bytes()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// A key's value, which is touched by that.
-    pub(crate) fn get(&self, key: K) -> Option<&V> {
+    pub fn get(&self, key: K) -> Option<&V> {
         let entry = self.entries.get(&key)?;
         entry.was_touched.set(true);
         Some(&entry.value)
     }
 
     /// The value of the largest key that is not above this one, which is touched by that.
-    pub(crate) fn at_or_below(&self, key: K) -> Option<&V> {
+    pub fn at_or_below(&self, key: K) -> Option<&V> {
         let (_, entry) = self.entries.range(..=key).next_back()?;
         entry.was_touched.set(true);
         Some(&entry.value)
     }
 
     /// The values of a range, in order of their keys, untouched.
-    pub(crate) fn range(&self, keys: impl RangeBounds<K>) -> impl Iterator<Item = &V> {
+    pub fn range(&self, keys: impl RangeBounds<K>) -> impl Iterator<Item = &V> {
         self.entries.range(keys).map(|(_, entry)| &entry.value)
     }
 
     /// Adds or replaces a value. It counts as touched.
-    pub(crate) fn insert(&mut self, key: K, value: V) {
+    pub fn insert(&mut self, key: K, value: V) {
         self.content_bytes += value.content_bytes();
         let entry = Entry {
             value,
@@ -78,12 +79,12 @@ impl<K: Ord + Copy, V: Held> Clock<K, V> {
     }
 
     /// The largest key that is not above this one.
-    pub(crate) fn key_at_or_below(&self, key: K) -> Option<K> {
+    pub fn key_at_or_below(&self, key: K) -> Option<K> {
         Some(*self.entries.range(..=key).next_back()?.0)
     }
 
     /// Forgets one.
-    pub(crate) fn remove(&mut self, key: K) {
+    pub fn remove(&mut self, key: K) {
         if let Some(old) = self.entries.remove(&key) {
             self.content_bytes -= old.value.content_bytes();
         }
@@ -91,7 +92,7 @@ impl<K: Ord + Copy, V: Held> Clock<K, V> {
 
     /// Forgets the next one that was not touched since the hand came by; false when there is
     /// nothing to forget.
-    pub(crate) fn evict(&mut self) -> bool {
+    pub fn evict(&mut self) -> bool {
         // The second time round nothing is touched any more.
         for _ in 0..=self.entries.len() {
             let above = self.hand.map_or(Bound::Unbounded, Bound::Excluded);

@@ -46,7 +46,7 @@ pub mod synonyms;
 pub mod tree;
 pub mod xstore;
 
-mod clock;
+pub mod clock;
 mod error;
 
 pub use directory::Directory;

@@ -60,6 +60,7 @@ pub use bytes::{
 };
 pub use error::{Error, ErrorKind};
 pub use farleaf_byte_index::ByteLoadError;
+pub use farleaf_byte_index::PartCounts;
 pub use farleaf_byte_index::load::ByteLoadSummary;
 pub use farleaf_byte_index::operation::{Record, RecordBuffer};
 pub use farleaf_fabric::mapped::PageKind;

@@ -170,12 +170,6 @@ impl RunConfig {
                 "1: a table of byte strings is in one pool".into(),
             ),
             (
-                "metadata-budget",
-                self.metadata_budget_bytes.is_none(),
-                "given with --kind bytes".into(),
-                "for --kind words".into(),
-            ),
-            (
                 "key-size",
                 (KEY_SIZE_BYTES_MIN..=4096).contains(&strings.key_size_bytes()),
                 strings.key_size_bytes().to_string(),

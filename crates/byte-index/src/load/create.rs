@@ -94,7 +94,8 @@ async fn lead_to<E: Endpoint>(
         },
     };
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents);
+    let pool = (access.layout, access.geometry);
+    let written = write_snapshot(access.endpoint, &allocator, pool, contents);
     Ok(written.await?)
 }
 

@@ -221,7 +221,8 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         runs: run.runs,
         residuals: run.residuals,
     };
-    let written = write_snapshot(access.endpoint, &allocator, access.layout, contents).await;
+    let pool = (access.layout, access.geometry);
+    let written = write_snapshot(access.endpoint, &allocator, pool, contents).await;
     let (root, range) = written?;
     held.snapshot = Some(range);
     if plan.lists_pages {

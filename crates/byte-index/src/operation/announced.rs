@@ -24,6 +24,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     /// Adds the READs of what the model of this parent announces.
     pub(super) fn ask(&self, batch: &mut Batch, parent: u32) -> Option<(Announcement, Asked)> {
         let announcement = self.announcement(parent)?;
+        // Only who holds all models catches up.
+        let whole = self.state.layer().is_whole();
+        let announcement = whole.then_some(announcement)?;
         let seen = self.state.layer().announced_seen(announcement.model);
         Some((announcement, Asked::post(batch, &announcement, seen)))
     }
@@ -80,7 +83,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if !self.is_current() {
             return Ok(());
         }
-        let pages = self.state.layer().directory().pages_of(announcement.model);
+        let pages = {
+            let layer = self.state.layer();
+            let Some(directory) = layer.directory() else {
+                return Ok(());
+            };
+            directory.pages_of(announcement.model)
+        };
         for (addr, parent_in_model, read) in reads {
             let image = self.image(batch, read);
             let parent = pages.start + u32::from(parent_in_model);

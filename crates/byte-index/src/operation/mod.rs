@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `state` | what a session keeps of a table |
+//! | `place` | where keys are, and what has to be read to know |
 //! | `announced` | splits that others are told of, and that they have told of |
 //! | `read` | get, and the walk from page to page |
 //! | `strings` | strings in value blocks that an answer depends on |
@@ -27,6 +28,7 @@ mod announced;
 mod blocks;
 mod change;
 mod cursor;
+mod place;
 mod read;
 mod records;
 mod reverse;
@@ -58,7 +60,6 @@ use farleaf_page::format::{PageAccess, block_access};
 use farleaf_page::{Outside, PageChange, PageImage, Placement};
 use farleaf_types::{OwnerWord, RemoteAddr};
 
-use crate::directory::Place;
 use crate::error::ByteIndexError;
 
 /// What is awaited rarely: a future is as large as the largest one inside it.
@@ -104,15 +105,9 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
         }
     }
 
-    #[inline]
-    fn locate(&self, key: &[u8]) -> Place {
-        self.state.layer().locate(key)
-    }
-
-    /// The page that a key is probably in, without looking.
+    /// A page that a key is probably in, or not far behind, without reading anything.
     pub fn expected_page(&self, key: &[u8]) -> RemoteAddr {
-        let place = self.locate(key);
-        place.also.unwrap_or(place.page).addr
+        self.state.layer().expected(key).addr
     }
 
     /// The value blocks of the table.
@@ -214,8 +209,8 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
                 })
             }
             Look::Left | Look::Here | Look::Torn => {
-                let first = || layer.directory().page(0).expect("there is a first page");
-                Ok(layer.left_of(key, hint).unwrap_or_else(first))
+                let left = layer.left_of(key, hint);
+                Ok(left.unwrap_or_else(|| layer.first_page()))
             }
         }
     }

@@ -58,8 +58,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, ByteIndexError> {
         check_key(key)?;
+        let place = self.place(batch, key).await?;
         batch.clear();
-        let posted = self.post_place(batch, self.locate(key));
+        let posted = self.post_place(batch, place);
         self.access.endpoint.execute(batch).await?;
         let (hint, more) = match self.see(batch, posted, key) {
             Seen::Inline(value) => return Ok(read(Some(value))),
@@ -98,9 +99,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         for (part, keys) in keys.chunks(MULTI_GET_BATCH_COUNT).enumerate() {
             let first = part * MULTI_GET_BATCH_COUNT;
+            let places = self.places(batch, keys).await?;
             batch.clear();
-            let posted = keys.iter();
-            let posted = posted.map(|key| self.post_place(batch, self.locate(key.as_ref())));
+            let posted = places.into_iter();
+            let posted = posted.map(|place| self.post_place(batch, place));
             let posted: Vec<PostedPlace> = posted.collect();
             self.access.endpoint.execute(batch).await?;
             let (mut outside, mut more) = (Vec::new(), Vec::new());
@@ -216,6 +218,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         key: &[u8],
         (mut hint, mut sight): (Hint, Sight),
     ) -> Result<Arrival, ByteIndexError> {
+        self.hold_key(batch, key).await?;
         let mut course = Course::<Vec<u8>>::default();
         let (mut low, mut torn_count, mut stale_count) = (None, 0, 0);
         let (mut announced, mut link_count) = (None, 0);

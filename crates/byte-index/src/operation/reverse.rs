@@ -110,8 +110,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 below
             } else {
                 // Of another layer a hint says nothing.
-                let start = match hint.filter(|_| self.is_current()) {
-                    None => self.hint_below(&before),
+                let start = match hint.filter(|hint| self.is_current() && self.is_held(*hint)) {
+                    None => self.hint_below(batch, &before).await?,
                     Some(hint) => self.left_of_fence(hint, &before),
                 };
                 let page_count = self.expected_page_count(end - records.len());
@@ -130,24 +130,23 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// The page to look at for the keys right below a fence.
-    fn hint_below(&self, before: &Fence) -> Hint {
+    async fn hint_below(&self, batch: &mut Batch, before: &Fence) -> Result<Hint, ByteIndexError> {
+        if let Some(string) = before.string() {
+            return Ok(self.place(batch, string).await?.page);
+        }
+        let last = self.state.layer().page_count() - 1;
+        self.hold_page(batch, last).await?;
         let layer = self.state.layer();
-        let Some(string) = before.string() else {
-            let directory = layer.directory();
-            let last = directory.page_count() - 1;
-            let trained = directory.page(last).expect("it is the last one");
-            let synonym = layer.synonyms_of(last).last();
-            return synonym.map_or(trained, |addr| Hint { addr, ..trained });
-        };
-        layer.locate(string).page
+        let trained = layer.page(last).ok_or(IndexError::Outdated)?;
+        let synonym = layer.synonyms_of(last).last();
+        Ok(synonym.map_or(trained, |addr| Hint { addr, ..trained }))
     }
 
     /// The page to look at after one that begins at the fence.
     fn left_of_fence(&self, failed: Hint, before: &Fence) -> Hint {
         let layer = self.state.layer();
-        let trained = layer.directory().page(failed.parent);
-        let trained = trained.expect("hints have trained parents");
-        if trained.addr != failed.addr {
+        let trained = layer.page(failed.parent);
+        if let Some(trained) = trained.filter(|trained| trained.addr != failed.addr) {
             // Of the same parent there are pages further left: the trained one, at the last.
             let synonyms: Vec<_> = layer.synonyms_of(failed.parent).collect();
             let own = synonyms.iter().position(|addr| *addr == failed.addr);
@@ -164,13 +163,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     fn left_of_parent(&self, failed: Hint, before: &Fence) -> Hint {
         let layer = self.state.layer();
         let key = before.string().unwrap_or_default();
-        let first = || layer.directory().page(0).expect("there is a first page");
-        layer.left_of(key, failed).unwrap_or_else(first)
+        let left = layer.left_of(key, failed);
+        left.unwrap_or_else(|| layer.first_page())
     }
 
     fn is_trained(&self, hint: Hint) -> bool {
         let layer = self.state.layer();
-        let trained = layer.directory().page(hint.parent);
+        let trained = layer.page(hint.parent);
         trained.is_some_and(|trained| trained.addr == hint.addr)
     }
 
@@ -184,20 +183,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let mut pieces: Vec<(Hint, u32)> = Vec::new();
         {
             let layer = self.state.layer();
-            let directory = layer.directory();
-            let count = directory.run_up_to(hint.parent, page_count);
+            let count = layer.run_up_to(hint.parent, page_count);
             let first = hint.parent + 1 - count;
-            let trained = directory
-                .page(first)
-                .expect("it is to the left of a trained one");
-            pieces.push((trained, count));
+            // Not if its part was forgotten meanwhile: then there is the page alone.
+            pieces.extend(layer.page(first).map(|trained| (trained, count)));
             for parent in first..=hint.parent {
                 let synonyms = layer.synonyms_of(parent);
                 pieces.extend(synonyms.map(|addr| (Hint { addr, parent }, 1)));
             }
             let is_among = |(first, count): &(Hint, u32)| {
                 *count == 1 && first.addr == hint.addr
-                    || directory
+                    || layer
                         .page(hint.parent)
                         .is_some_and(|it| it.addr == hint.addr)
             };

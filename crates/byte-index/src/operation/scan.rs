@@ -72,7 +72,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let known = cursor.hint.take();
         let known = known.filter(|(_, version)| *version == self.state.layer_version());
-        let hint = known.map_or_else(|| self.locate(from).page, |(hint, _)| hint);
+        let known = known.filter(|(hint, _)| self.is_held(*hint));
+        let hint = match known {
+            Some((hint, _)) => hint,
+            None => self.place(batch, from).await?.page,
+        };
         let page_count = self.expected_page_count(end - records.len());
         let read = self.read_ahead(batch, hint, page_count).await?;
         let first = records.len();
@@ -119,8 +123,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let mut pieces: Vec<(Hint, u32)> = Vec::new();
         {
             let layer = self.state.layer();
-            let directory = layer.directory();
-            let is_trained = directory
+            let is_trained = layer
                 .page(hint.parent)
                 .is_some_and(|it| it.addr == hint.addr);
             if !is_trained {
@@ -135,7 +138,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 left = left.saturating_sub(1);
             }
             while left > 0 {
-                let Some((first, count)) = directory.run_from(parent, left) else {
+                let Some((first, count)) = layer.run_from(parent, left) else {
                     break;
                 };
                 pieces.push((first, count));

@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use farleaf_block::{BlockStore, Held};
 use farleaf_index::operation::HintCounters;
+use farleaf_index::partial::Budget;
 use farleaf_leaf::LeafLeases;
 use farleaf_types::RemoteAddr;
 
 use crate::directory::ByteDirectory;
 use crate::learned::LearnedLayer;
+use crate::partial::{PartCounts, PartialDirectory};
 use crate::rf_tree::{ListedPage, is_outgrown};
+use crate::snapshot::SnapshotParts;
 
 /// What a session owes the listing of a table (BT3, BT4).
 #[derive(Debug)]
@@ -70,8 +73,23 @@ impl ByteIndexState {
         inline_value_size_bytes: usize,
         broken: Rc<Cell<bool>>,
     ) -> Self {
+        let layer = LearnedLayer::new(directory);
+        Self::of(layer, inline_value_size_bytes, broken)
+    }
+
+    /// The same under a metadata budget: parts of the snapshot are read as they are needed.
+    pub fn partial(
+        (snapshot, budget): (SnapshotParts, Budget),
+        inline_value_size_bytes: usize,
+        broken: Rc<Cell<bool>>,
+    ) -> Self {
+        let layer = LearnedLayer::partial(PartialDirectory::new(snapshot, budget));
+        Self::of(layer, inline_value_size_bytes, broken)
+    }
+
+    fn of(layer: LearnedLayer, inline_value_size_bytes: usize, broken: Rc<Cell<bool>>) -> Self {
         Self {
-            layer: RefCell::new(LearnedLayer::new(directory)),
+            layer: RefCell::new(layer),
             leases: LeafLeases::default(),
             blocks: BlockStore::new(),
             limbo_count_next: Cell::new(0),
@@ -144,8 +162,7 @@ impl ByteIndexState {
             return passed.max(1.0);
         }
         let layer = self.layer();
-        let directory = layer.directory();
-        let trained = directory.record_count() as f64 / f64::from(directory.page_count());
+        let trained = layer.record_count() as f64 / f64::from(layer.page_count());
         trained.max(1.0)
     }
 
@@ -164,7 +181,7 @@ impl ByteIndexState {
         };
         let is_wanted = link_count > listing.link_count_max || {
             let layer = self.layer();
-            is_outgrown(layer.met_count(), layer.directory().page_count())
+            is_outgrown(layer.met_count(), layer.page_count())
         };
         if !is_wanted {
             return;
@@ -203,13 +220,16 @@ impl ByteIndexState {
     /// more.
     pub fn wants_newer(&self) -> Option<Arc<ByteDirectory>> {
         let is_wanted = self.listing.as_ref()?.wants_newer.take();
-        is_wanted.then(|| Arc::clone(self.layer().directory()))
+        if !is_wanted {
+            return None;
+        }
+        self.layer().directory().cloned()
     }
 
     /// Searches by a newer cache of the same root. Returns the pages that the session has met and
     /// the cache does not have.
     pub fn renew_cache(&self, cache: Arc<ByteDirectory>) -> Vec<ListedPage> {
-        let page_count = self.layer().directory().page_count();
+        let page_count = self.layer().page_count();
         if cache.page_count() > page_count {
             if let Some(listing) = &self.listing {
                 listing.wait_count_next.set(1);
@@ -234,6 +254,32 @@ impl ByteIndexState {
         self.note_replaced();
     }
 
+    /// The same under a metadata budget: all parts of the old root are dropped (BL4), unless the
+    /// simulator `keeps_parts` as a planted bug.
+    pub fn replace_snapshot(&self, (snapshot, budget): (SnapshotParts, Budget), keeps_parts: bool) {
+        let mut newer = PartialDirectory::new(snapshot, budget);
+        if let Some(older) = self.layer_mut().as_partial_mut() {
+            newer = newer.counting_on(older);
+            if keeps_parts {
+                newer.take_parts(older);
+            }
+        }
+        self.layer.replace(LearnedLayer::partial(newer));
+        self.follows_retired.set(false);
+        self.note_replaced();
+    }
+
+    /// How often parts of the snapshot were read and forgotten; `None` without a metadata budget.
+    pub fn part_counts(&self) -> Option<PartCounts> {
+        self.layer().part_counts()
+    }
+
+    /// An operation has ended: what it had in hand of the snapshot is let go (BL3).
+    #[inline]
+    pub fn let_go(&self) {
+        self.layer_mut().let_go();
+    }
+
     /// The root was looked at and is the newest: from now on retired pages are followed.
     pub fn follow_retired(&self) {
         self.follows_retired.set(true);
@@ -252,18 +298,17 @@ impl ByteIndexState {
     /// The directory's load and counts: generation, trained records, pages, models.
     pub fn training(&self) -> (u16, u64, u64, u64) {
         let layer = self.layer();
-        let directory = layer.directory();
         (
-            directory.generation(),
-            directory.record_count(),
-            directory.page_count().into(),
-            directory.model_count() as u64,
+            layer.generation(),
+            layer.record_count(),
+            layer.page_count().into(),
+            layer.model_count() as u64,
         )
     }
 
-    /// How many models of the directory are front-coded.
+    /// How many models are front-coded, of those at hand.
     pub fn front_coded_model_count(&self) -> u64 {
-        self.layer().directory().front_coded_count() as u64
+        self.layer().front_coded_count() as u64
     }
 
     /// How many value blocks the session holds.

@@ -113,7 +113,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         key: &[u8],
     ) -> Result<(RemoteAddr, Vec<u64>), ByteIndexError> {
-        let hint = self.locate(key).page;
+        let hint = self.place(batch, key).await?.page;
         let begin = (hint, Sight::Look(Look::Here));
         let arrival = self.walk(batch, key, begin).await?;
         let references = arrival.page.image().references().into_iter();
@@ -136,9 +136,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let first = || {
             let layer = self.state.layer();
-            layer.directory().page(0).expect("there is a first page")
+            layer.first_page()
         };
         let hint = survey.next.unwrap_or_else(first);
+        // Which pages are trained ones, and which one is next, is asked below.
+        self.hold_page(batch, hint.parent).await?;
         let broken = &self.state.broken;
         let page = self.access.read_intact(batch, hint.addr, broken).await?;
         batch.clear();
@@ -173,7 +175,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         survey.stale_count = 0;
         let is_between = |key: &Vec<u8>| !low.is_behind(key) && high.is_behind(key);
         let layer = self.state.layer();
-        let trained = layer.directory().page(hint.parent);
+        let trained = layer.page(hint.parent);
         let report = PageReport {
             addr: hint.addr,
             record_count: keys.len(),
@@ -228,7 +230,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         from: &[u8],
         end: Option<&[u8]>,
     ) -> Result<Vec<SurveyedPage>, ByteIndexError> {
-        let begin = (self.locate(from).page, Sight::Look(Look::Here));
+        let place = self.place(batch, from).await?;
+        let begin = (place.page, Sight::Look(Look::Here));
         let mut next = self.walk(batch, from, begin).await?.hint;
         let (mut pages, mut last_before, mut stale_count) = (Vec::new(), None, 0);
         loop {

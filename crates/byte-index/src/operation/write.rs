@@ -155,7 +155,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         change: &Change<'_>,
         provision: &mut Provision,
     ) -> Result<Changed, ByteIndexError> {
-        let place = self.locate(key);
+        let place = self.place(batch, key).await?;
         let mut hint = place.also.unwrap_or(place.page);
         self.provide_ahead(batch, (hint.addr.node(), key), change, provision)
             .await?;

@@ -5,9 +5,11 @@ use farleaf_model::strings::{
 };
 use farleaf_page::PageGeometry;
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
-use farleaf_types::{NodeId, RemoteAddr, TableId, crc32c};
+use farleaf_types::{NodeId, RemoteAddr, TableId};
 
-use super::format::{CHECKSUM_WORD, Contents, HEADER_SIZE_WORDS};
+use super::format::{CHECKSUM_WORD, Contents, HEADER_SIZE_WORDS, Header, checksum};
+use super::heads::Heads;
+use super::part::{PART_CHECKSUM_WORD, PART_HEADER_SIZE_WORDS, part_checksum};
 use crate::directory::Run;
 
 pub(super) fn layout() -> PoolLayout {
@@ -102,10 +104,28 @@ fn decode(words: &[u64]) -> Result<Contents, String> {
     Contents::decode(words, (&layout(), geometry()))
 }
 
-/// With the checksum that they should have.
+/// With the checksums that they should have.
 pub(super) fn sealed(mut words: Vec<u64>) -> Vec<u64> {
-    words[CHECKSUM_WORD] = 0;
-    words[CHECKSUM_WORD] = u64::from(crc32c(&words));
+    let shape_word = words[1];
+    let Some(parts_at) = Header::decode(&words)
+        .ok()
+        .and_then(|header| header.table_size_words())
+        .map(|table_size_words| HEADER_SIZE_WORDS + table_size_words)
+        .filter(|parts_at| *parts_at <= words.len())
+    else {
+        return words;
+    };
+    let (header_and_table, mut parts) = words.split_at_mut(parts_at);
+    header_and_table[CHECKSUM_WORD] = checksum(header_and_table);
+    while parts.len() >= PART_HEADER_SIZE_WORDS {
+        let size_words = (parts[4] >> 32) as usize;
+        if !(PART_HEADER_SIZE_WORDS..=parts.len()).contains(&size_words) {
+            break;
+        }
+        let own;
+        (own, parts) = parts.split_at_mut(size_words);
+        own[PART_CHECKSUM_WORD] = part_checksum(shape_word, own);
+    }
     words
 }
 
@@ -126,11 +146,18 @@ fn words_are_golden() {
     let fences: Vec<_> = fences.iter().map(|fence| fence.to_vec()).collect();
     let [bytes, ..] = kinds();
     let contents = contents(&fences, segments, runs, bytes);
-    let words = contents.encode();
-    assert_eq!(words[0].to_le_bytes(), *b"FLBYTES\x02");
+    let words = contents.encode(geometry());
+    assert_eq!(words[0].to_le_bytes(), *b"FLBYTES\x03");
     assert_eq!(words[1], 7 | 3 << 32 | 1 << 48 | 5 << 56);
-    assert_eq!(words[2..5], [1000, 2 | 5 << 32, 5]);
-    assert_eq!(words[6..9], [2, 3, 1 | 3 << 32]);
+    assert_eq!(words[2..5], [1000, 2 | 5 << 32, 1 | 2 << 32]);
+    assert_eq!(words[6..10], [25, 0, 2 << 32, page(0).word()]);
+    assert_eq!(words[10].to_le_bytes(), *b"k1\0\0\0\0\0\0");
+    let words = &words[11..];
+    assert_eq!(
+        words[..5],
+        [5 | 2 << 32, 0, 5 | 3 << 32, 1 | 3 << 32, 2 | 25 << 32]
+    );
+    assert_eq!(words[6..8], [0, 0]);
     let (slope, errors) = (
         parts.slope.to_bits(),
         u64::from(parts.error_max.to_bits()) << 32,
@@ -138,16 +165,17 @@ fn words_are_golden() {
     let intercept = u64::from(parts.intercept.to_bits());
     let alphabet = u64::from(parts.alphabet.code());
     assert_eq!(
-        words[9..12],
+        words[8..11],
         [slope, errors | intercept, 3 | 1 << 32 | alphabet << 48]
     );
-    assert_eq!(words[12..15], [2 | 6 << 32, page(0).word(), 0]);
-    assert_eq!(words[15..18], [3, 0, 2 | 2 << 32 | 1 << 56]);
-    assert_eq!(words[18..21], [3 | 14 << 32, 0, 0]);
-    assert_eq!(words[21].to_le_bytes(), *b"k1x/a\0\0\0");
-    assert_eq!(words[22].to_le_bytes(), *b"\x02bc\0\0\0\0\0");
-    assert_eq!(words[23] >> 24, 0, "three residuals");
-    assert_eq!(words[24..], [page(9).word(), page(4).word()]);
+    assert_eq!(words[11..14], [2 | 6 << 32, page(0).word(), 0]);
+    assert_eq!(words[14..17], [3, 0, 2 | 2 << 32 | 1 << 56]);
+    assert_eq!(words[17..20], [3 | 14 << 32, 0, 0]);
+    assert_eq!(words[20].to_le_bytes(), *b"k1x/a\0\0\0");
+    assert_eq!(words[21].to_le_bytes(), *b"\x02bc\0\0\0\0\0");
+    assert_eq!(words[22] >> 24, 0, "three residuals");
+    assert_eq!(words[23..], [page(9).word(), page(4).word()]);
+    let words = contents.encode(geometry());
     assert_eq!(sealed(words.clone()), words);
 }
 
@@ -159,14 +187,15 @@ fn snapshots_come_back() {
         let contents = trained(&fences(), kind);
         let coded = contents.segments.iter().filter(|it| it.is_front_coded());
         assert!(coded.count() > 0 && !contents.segments[0].is_front_coded());
-        let words = contents.encode();
+        let words = contents.encode(geometry());
+        assert!(words[4] as u32 > 2, "of several parts");
         let read = decode(&words).expect("it was written so");
         assert_eq!(
             (&read.segments, &read.runs),
             (&contents.segments, &contents.runs)
         );
         assert_eq!(read.residuals, contents.residuals);
-        assert_eq!(read.encode(), words);
+        assert_eq!(read.encode(geometry()), words);
         let directory = read.into_directory(geometry()).expect("it fits together");
         for (number, fence) in fences().iter().enumerate() {
             let place = directory.locate(fence);
@@ -176,42 +205,105 @@ fn snapshots_come_back() {
     }
 }
 
-/// Promise: what is not as it was written is refused, with what is wrong, a right checksum or not.
+/// Promise: what is not as it was written is refused, with what is wrong, right checksums or not.
 #[test]
 fn damage_is_refused() {
-    let words = trained(&fences(), kinds()[0].clone()).encode();
+    let words = trained(&fences(), kinds()[0].clone()).encode(geometry());
     let refused = |change: &dyn Fn(&mut Vec<u64>)| {
         let mut words = words.clone();
         change(&mut words);
         decode(&sealed(words)).expect_err("it cannot be right")
     };
-    let mut flipped = words.clone();
-    flipped[HEADER_SIZE_WORDS + 100] ^= 1 << 40;
-    assert_eq!(
-        decode(&flipped).err().as_deref(),
-        Some("its checksum does not match")
-    );
+    let table_size_words = Header::decode(&words)
+        .ok()
+        .and_then(|it| it.table_size_words());
+    let part = HEADER_SIZE_WORDS + table_size_words.expect("it is right");
+    for (word, expected) in [
+        (HEADER_SIZE_WORDS + 1, "its checksum does not match"),
+        (part + 20, "the checksum of a part of it does not match"),
+    ] {
+        let mut flipped = words.clone();
+        flipped[word] ^= 1 << 20;
+        assert_eq!(decode(&flipped).err().as_deref(), Some(expected));
+    }
     assert_eq!(
         decode(&words[..5]).err().as_deref(),
         Some("its header is cut off")
     );
-    let version = "its format has version 1, not 2";
-    assert_eq!(refused(&|words| words[0] ^= 3 << 56), version);
+    let version = "its format has version 2, not 3";
+    assert_eq!(refused(&|words| words[0] ^= 1 << 56), version);
     assert_eq!(refused(&|words| words[0] ^= 1), "it does not begin as one");
+    let kind = "no kind of residuals has the number 7";
+    assert_eq!(refused(&|words| words[1] |= 7 << 48), kind);
     let sizes = "its sizes cannot be right";
     assert_eq!(refused(&|words| words.truncate(words.len() - 1)), sizes);
-    assert_eq!(refused(&|words| words[7] += 8), sizes);
-    assert_eq!(refused(&|words| words[8] += 1 << 63), sizes);
+    assert_eq!(refused(&|words| words[4] |= 1 << 31), sizes);
+    assert_eq!(refused(&|words| words[6] += 1), sizes);
+    let table = "its part table contradicts itself";
+    assert_eq!(refused(&|words| words[HEADER_SIZE_WORDS + 3] = 0), table);
+    let contradicts = "a part of it contradicts the part table";
+    let second = HEADER_SIZE_WORDS + 3;
+    assert_eq!(refused(&|words| words[second] += 1), contradicts);
+    let outside = refused(&|words| words[HEADER_SIZE_WORDS + 2] = 0);
+    assert!(outside.ends_with("leaves the pool"), "{outside}");
+    let cut_off = "a part of it is cut off";
+    assert_eq!(refused(&|words| words[part + 4] &= 0xFFFF_FFFF), cut_off);
+    assert_eq!(refused(&|words| words[part] ^= 1 << 63), sizes);
     assert_eq!(
-        refused(&|words| words[7] -= 1),
-        "its front-coded fences are cut off"
+        refused(&|words| words[part + 2] -= 1),
+        "its fences are cut off"
     );
-    assert_eq!(refused(&|words| words[4] -= 1), "its fences are cut off");
     let header = "its models contradict its header";
-    assert_eq!(refused(&|words| words[8] -= 1), header);
-    let first = HEADER_SIZE_WORDS + 2;
+    assert_eq!(refused(&|words| words[part] += 1), header);
+    let parts = "its parts contradict each other";
+    let neighbour = refused(&|words| words[part + 7] = page(20).word());
+    assert_eq!(neighbour, parts);
+    let outside = refused(&|words| words[part + 7] = u64::MAX);
+    assert!(
+        outside.contains("beside a part leaves the pool"),
+        "{outside}"
+    );
+    let first = part + PART_HEADER_SIZE_WORDS + 2;
     let kind = "no kind of models has the number 9";
     assert_eq!(refused(&|words| words[first] |= 9 << 56), kind);
     let outside = refused(&|words| words[first + 2] |= 0xFF << 56);
     assert!(outside.ends_with("leaves the pool"), "{outside}");
+}
+
+/// Promise: whatever part of the heads is kept, one leads to each key and page: to the part that
+/// has it, or one that several are read as.
+#[test]
+fn fewer_heads_lead_to_more_at_once() {
+    let contents = trained(&fences(), kinds()[1].clone());
+    let words = contents.encode(geometry());
+    let header = Header::decode(&words).expect("it is right");
+    let parts_at = HEADER_SIZE_WORDS + header.table_size_words().expect("it is right");
+    let whole = decode(&words).expect("it was written so");
+    let whole = whole.into_directory(geometry()).expect("it fits together");
+    let pool = (&layout(), geometry());
+    let mut counts = Vec::new();
+    for size_bytes_max in [u64::MAX, 400, 200, 0] {
+        let heads = Heads::decode(&header, &words[..parts_at], pool).expect("it is right");
+        let heads = heads.thinned(size_bytes_max);
+        assert!(heads.size_bytes() <= size_bytes_max || heads.count() == 1);
+        counts.push(heads.count());
+        let read = |number: usize| {
+            let words = &words[parts_at..][heads.words_of(number)];
+            heads.decode_part(number, words, pool).expect("it is right")
+        };
+        for fence in fences() {
+            let page = whole.locate(&fence).page;
+            let number = heads.of_key(&fence);
+            let part = read(number);
+            let pages = part.first_page..part.first_page + part.page_count();
+            assert!(pages.contains(&page.parent), "{fence:?}");
+            assert_eq!(heads.of_page(page.parent), number);
+            assert_eq!(heads.first_page(number).1, part.first_addr(geometry()));
+        }
+    }
+    assert!(
+        counts.is_sorted_by(|more, fewer| more >= fewer),
+        "{counts:?}"
+    );
+    assert_eq!(counts[3], 1);
 }

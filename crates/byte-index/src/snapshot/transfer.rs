@@ -1,16 +1,18 @@
 //! Snapshots to far memory and back.
 
-use farleaf_fabric::Endpoint;
-use farleaf_index::snapshot::{read_words, write_words};
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_index::snapshot::{TRANSFER_SIZE_WORDS, read_words, write_words};
 use farleaf_index::{IndexError, SnapshotDamage};
 use farleaf_page::PageGeometry;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 use farleaf_region::{PoolLayout, RegionError};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId};
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WordAddr};
 
 use super::format::{Contents, HEADER_SIZE_WORDS, Header, table_size_words};
+use super::heads::Heads;
+use super::part::Part;
 use crate::directory::ByteDirectory;
 
 /// Claims room for a snapshot and writes it, with empty synonym leaf tables for the runs that have
@@ -22,10 +24,10 @@ use crate::directory::ByteDirectory;
 pub async fn write_snapshot<E: Endpoint>(
     endpoint: &E,
     allocator: &ChunkAllocator<'_, E>,
-    layout: &PoolLayout,
+    (layout, geometry): (&PoolLayout, PageGeometry),
     mut contents: Contents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
-    let tables_start = contents.encode().len();
+    let tables_start = contents.encode(geometry).len();
     let tables_start = tables_start.next_multiple_of(BLOCK_SIZE_WORDS as usize);
     let wanting = contents.runs.iter_mut();
     let wanting = wanting.filter(|run| run.synonym_table.is_null() && run.synonym_capacity > 0);
@@ -46,7 +48,7 @@ pub async fn write_snapshot<E: Endpoint>(
         run.synonym_table = place.offset_blocks(next_table as u64 / BLOCK_SIZE_WORDS);
         next_table += table_size_words(run.synonym_capacity);
     }
-    let mut words = contents.encode();
+    let mut words = contents.encode(geometry);
     // The chunks may have been used before; the counters must start at zero.
     words.resize(size_words, 0);
     match write_words(endpoint, place.word_at(0), &words).await {
@@ -61,7 +63,64 @@ pub async fn write_snapshot<E: Endpoint>(
     }
 }
 
-/// Reads the snapshot that a root names, and checks all of it. Two round trips, and one more for
+/// A snapshot in far memory, as far as its header and part table tell.
+struct Opened {
+    header: Header,
+    header_and_table: Vec<u64>,
+    /// Where its parts begin.
+    parts: WordAddr,
+}
+
+/// That a snapshot is damaged.
+pub(crate) fn damaged(table: TableId, root: RemoteAddr, what: String) -> IndexError {
+    let addr = root.place();
+    IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
+}
+
+/// Reads header and part table. Two round trips, and one more for each 512 KiB.
+async fn open<E: Endpoint>(
+    endpoint: &E,
+    layout: &PoolLayout,
+    table: TableId,
+    root: RemoteAddr,
+) -> Result<Opened, IndexError> {
+    let place = root.place();
+    let damaged = |what: &str| damaged(table, root, what.to_owned());
+    if layout.chunk_of(place).is_none() {
+        return Err(damaged("there is no chunk there"));
+    }
+    let mut words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
+    let header = Header::decode(&words).map_err(|what| damaged(&what))?;
+    if (header.shape.table, header.shape.generation) != (table, root.spare()) {
+        return Err(damaged(&format!("it belongs to {}", header.shape.table)));
+    }
+    // Whether so many words from its beginning on lie in the pool.
+    let is_inside = |size_words: u64| {
+        let last = place.block().checked_add(size_words / BLOCK_SIZE_WORDS);
+        let last = last.filter(|last| *last < RemoteAddr::BLOCK_COUNT_MAX);
+        last.is_some_and(|last| {
+            let last = RemoteAddr::new(place.node(), last);
+            layout.chunk_of(last).is_some()
+        })
+    };
+    let table_size_words = header.table_size_words().filter(|table_size_words| {
+        let before = (HEADER_SIZE_WORDS + table_size_words) as u64;
+        let all = before.checked_add(header.parts_size_words);
+        all.is_some_and(is_inside)
+    });
+    let Some(table_size_words) = table_size_words else {
+        return Err(damaged("its sizes cannot be right"));
+    };
+    let table = place.word_at(HEADER_SIZE_WORDS as u64);
+    words.extend(read_words(endpoint, table, table_size_words).await?);
+    Ok(Opened {
+        header,
+        header_and_table: words,
+        parts: table.offset(table_size_words as u64),
+    })
+}
+
+/// Reads the snapshot that a root names, and checks all of it. Three round trips, and one more for
 /// each 512 KiB.
 ///
 /// # Errors
@@ -73,33 +132,11 @@ pub async fn read_contents<E: Endpoint>(
     table: TableId,
     root: RemoteAddr,
 ) -> Result<Contents, IndexError> {
-    let place = root.place();
-    let damaged = |what: String| {
-        let addr = place;
-        IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
-    };
-    if layout.chunk_of(place).is_none() {
-        return Err(damaged("there is no chunk there".to_owned()));
-    }
-    let mut words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
-    let header = Header::decode(&words).map_err(damaged)?;
-    if (header.table, header.generation) != (table, root.spare()) {
-        return Err(damaged(format!("it belongs to {}", header.table)));
-    }
-    let body_size_words = header.body_size_words();
-    let last = |size_words: &usize| {
-        let blocks = (HEADER_SIZE_WORDS + size_words) as u64 / BLOCK_SIZE_WORDS;
-        let last = place.block().checked_add(blocks)?;
-        let is_one = last < RemoteAddr::BLOCK_COUNT_MAX;
-        is_one.then(|| layout.chunk_of(RemoteAddr::new(place.node(), last)))?
-    };
-    let body_size_words = body_size_words.filter(|size_words| last(size_words).is_some());
-    let Some(body_size_words) = body_size_words else {
-        return Err(damaged("its sizes cannot be right".to_owned()));
-    };
-    let body = place.word_at(HEADER_SIZE_WORDS as u64);
-    words.extend(read_words(endpoint, body, body_size_words).await?);
-    Contents::decode(&words, (layout, geometry)).map_err(damaged)
+    let opened = open(endpoint, layout, table, root).await?;
+    let size_words = opened.header.parts_size_words as usize;
+    let mut words = opened.header_and_table;
+    words.extend(read_words(endpoint, opened.parts, size_words).await?);
+    Contents::decode(&words, (layout, geometry)).map_err(|what| damaged(table, root, what))
 }
 
 /// [`read_contents`], as a directory.
@@ -114,8 +151,84 @@ pub async fn read_directory<E: Endpoint>(
     root: RemoteAddr,
 ) -> Result<ByteDirectory, IndexError> {
     let contents = read_contents(endpoint, layout, geometry, table, root).await?;
-    contents.into_directory(geometry).map_err(|what| {
-        let addr = root.place();
-        IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
-    })
+    let directory = contents.into_directory(geometry);
+    directory.map_err(|what| damaged(table, root, what))
+}
+
+/// A snapshot of which parts are read as they are needed.
+#[derive(Debug)]
+pub struct SnapshotParts {
+    heads: Heads,
+    table: TableId,
+    root: RemoteAddr,
+    parts: WordAddr,
+}
+
+impl SnapshotParts {
+    /// Opens the snapshot that a root names: keeps its part table, of at most so many bytes if it
+    /// can be had so. Two round trips, and one more for each 512 KiB of that.
+    ///
+    /// # Errors
+    /// [`IndexError::SnapshotDamaged`], or the fabric failed.
+    pub async fn open<E: Endpoint>(
+        endpoint: &E,
+        pool: (&PoolLayout, PageGeometry),
+        (table, root): (TableId, RemoteAddr),
+        head_size_bytes_max: u64,
+    ) -> Result<Self, IndexError> {
+        let opened = open(endpoint, pool.0, table, root).await?;
+        let heads = Heads::decode(&opened.header, &opened.header_and_table, pool);
+        let heads = heads.map_err(|what| damaged(table, root, what))?;
+        Ok(Self {
+            heads: heads.thinned(head_size_bytes_max),
+            table,
+            root,
+            parts: opened.parts,
+        })
+    }
+
+    /// What leads to its parts.
+    pub(crate) fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    /// Reads what some heads lead to. One round trip, and one more for each 512 KiB.
+    pub(crate) async fn read<E: Endpoint>(
+        &self,
+        endpoint: &E,
+        batch: &mut Batch,
+        pool: (&PoolLayout, PageGeometry),
+        numbers: &[usize],
+    ) -> Result<Vec<Part>, IndexError> {
+        let mut words: Vec<Vec<u64>> = vec![Vec::new(); numbers.len()];
+        let places = numbers.iter().map(|number| self.heads.words_of(*number));
+        let pieces = places.enumerate().flat_map(|(index, place)| {
+            let end = place.end;
+            let starts = place.step_by(TRANSFER_SIZE_WORDS);
+            starts.map(move |start| (index, start, (end - start).min(TRANSFER_SIZE_WORDS)))
+        });
+        let mut pieces = pieces.peekable();
+        while pieces.peek().is_some() {
+            batch.clear();
+            let (mut reads, mut room) = (Vec::new(), TRANSFER_SIZE_WORDS);
+            while let Some((index, start, size_words)) = pieces.next_if(|it| it.2 <= room) {
+                let from = self.parts.offset(start as u64);
+                reads.push((index, batch.read(from, size_words)));
+                room -= size_words;
+            }
+            endpoint.execute(batch).await?;
+            for (index, read) in reads {
+                words[index].extend_from_slice(batch.words(read));
+            }
+        }
+        let parts = numbers.iter().zip(&words);
+        let parts = parts.map(|(number, words)| self.heads.decode_part(*number, words, pool));
+        let parts: Result<Vec<Part>, String> = parts.collect();
+        parts.map_err(|what| self.damage(what))
+    }
+
+    /// That it contradicts itself.
+    pub(crate) fn damage(&self, what: String) -> IndexError {
+        damaged(self.table, self.root, what)
+    }
 }

@@ -35,4 +35,4 @@ mod models;
 
 pub(crate) use layer::ResidualPage;
 pub use layer::{Aim, Budget, PartialCounts, PartialLayer, PredictedRange};
-pub use models::ModelPage;
+pub use models::{ALLOCATION_BYTES, ModelPage};

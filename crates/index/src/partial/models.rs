@@ -82,7 +82,7 @@ impl ModelPage {
 }
 
 /// What the allocator adds to a piece of memory.
-pub(super) const ALLOCATION_BYTES: u64 = 16;
+pub const ALLOCATION_BYTES: u64 = 16;
 
 impl ModelPage {
     /// Bytes that a page of so many models takes: itself with the counts of those who hold it, and

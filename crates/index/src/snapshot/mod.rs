@@ -29,5 +29,6 @@ pub use page::{
 pub use paged::{PageRead, PagedSnapshot, read_paged};
 pub(crate) use transfer::table_size_words;
 pub use transfer::{
-    SnapshotContents, read_contents, read_snapshot, read_words, write_snapshot, write_words,
+    SnapshotContents, TRANSFER_SIZE_WORDS, read_contents, read_snapshot, read_words,
+    write_snapshot, write_words,
 };

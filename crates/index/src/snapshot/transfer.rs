@@ -22,7 +22,7 @@ use crate::snapshot::page::{PageHead, Piece, decode_residual_page, encode_residu
 use crate::{IndexError, SnapshotDamage};
 
 /// Words that go over the fabric with one verb.
-const TRANSFER_SIZE_WORDS: usize = 64 << 10;
+pub const TRANSFER_SIZE_WORDS: usize = 64 << 10;
 
 /// What a training found, before it has a place in far memory.
 #[derive(Clone, Debug)]

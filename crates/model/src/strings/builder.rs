@@ -23,6 +23,10 @@ const BLUR_MAX: i64 = 1;
 /// One of so many leaves may be blurred. Of random keys, one a leaf, one in 43 is; some more are if
 /// fences are short, as these then have but few places.
 const LEAVES_PER_BLURRED: usize = 16;
+/// Front-coded segments have no more leaves than this, about 3 KB of fences: who holds only a part
+/// of a directory reads one as a whole, and who retrains walks all leaves of one. A segment more
+/// takes about 150 bytes in all, so that larger ones would save less than 5 %.
+const CODED_LEAF_COUNT_MAX: u32 = 256;
 /// What a restart takes beside its fence: where it is.
 const RESTART_SIZE_BYTES: usize = 4;
 
@@ -50,7 +54,7 @@ const RESTART_SIZE_BYTES: usize = 4;
 #[derive(Debug)]
 pub struct StringSegmentBuilder {
     lines: LineSegmentBuilder,
-    leaf_count_max: u32,
+    coded_leaf_count_max: u32,
     /// Fences of leaves that no line is closed over.
     open: Fences,
     /// Fences of the leaves before these that are to be front-coded.
@@ -64,7 +68,7 @@ impl StringSegmentBuilder {
     pub fn new(epsilon: f64, leaf_count_max: u32) -> Self {
         Self {
             lines: LineSegmentBuilder::new(epsilon, leaf_count_max),
-            leaf_count_max,
+            coded_leaf_count_max: leaf_count_max.min(CODED_LEAF_COUNT_MAX),
             open: Fences::default(),
             coded: Fences::default(),
         }
@@ -72,8 +76,7 @@ impl StringSegmentBuilder {
 
     /// Adds the next leaf's lower fence, which must be greater than the one before it (asserted).
     ///
-    /// Returns the segments that are closed by it, two at the most: those of the first leaves that
-    /// are pending.
+    /// Returns the segments that are closed by it: those of the first leaves that are pending.
     pub fn push(&mut self, fence: &[u8]) -> Vec<StringSegment> {
         let closed = match self.lines.push(fence) {
             None => Vec::new(),
@@ -83,8 +86,8 @@ impl StringSegmentBuilder {
         closed
     }
 
-    /// Closes what is pending: two segments at the most, none if no fence is. The builder then is
-    /// ready for new input, which may begin at any fence.
+    /// Closes what is pending: no segment if no fence is. The builder then is ready for new input,
+    /// which may begin at any fence.
     pub fn finish(&mut self) -> Vec<StringSegment> {
         let line = self.lines.finish();
         let mut closed = line.map_or_else(Vec::new, |line| self.choose(line));
@@ -110,7 +113,7 @@ impl StringSegmentBuilder {
         }
         let mut closed = Vec::new();
         for fence in open.iter() {
-            if self.coded.count() == self.leaf_count_max as usize {
+            if self.coded.count() == self.coded_leaf_count_max as usize {
                 closed.extend(self.close_coded());
             }
             self.coded.push(fence);

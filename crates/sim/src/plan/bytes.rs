@@ -19,6 +19,7 @@ const PLAIN_PAGES: PageOptions = PageOptions {
 const OF_BYTES: u64 = 0x6f66_5f62_7974_6573;
 
 /// Which search layers the tables have is of another one.
+const OF_BUDGETS: u64 = 0x6f66_5f62_7564_6765;
 const OF_LISTINGS: u64 = 0x6f66_5f6c_6973_7473;
 
 /// Keys that one deletion of a range is of, at the most, unless it is of all that follow.
@@ -26,6 +27,8 @@ const RANGE_KEY_COUNT_MAX: u64 = 6;
 
 /// How many runs of a thousand are on a table that the node holds.
 const CALLED_PER_MILLE: u64 = 250;
+/// Of plans whose tables can do with less than all, so many have budgets.
+const BUDGETED_PER_MILLE: u64 = 500;
 
 /// Makes the table, and others that come and go, ones of byte strings; what the numbers of keys
 /// stand for, which are those from 0 on.
@@ -49,7 +52,6 @@ pub(super) fn draw_bytes(
         *random.choose(&[0, 100, 400]),
     );
     for client in &mut *clients {
-        client.metadata_budget_bytes = None;
         for operation in client.lanes.iter_mut().flatten() {
             vary(&mut random, operation, key_count as u64, (reverse, range));
         }
@@ -60,7 +62,27 @@ pub(super) fn draw_bytes(
     if random.chance(CALLED_PER_MILLE) {
         draw_calls(&mut random, table, clients);
     }
+    draw_budgets(seed, table, clients);
     Arc::new(strings)
+}
+
+/// Gives clients metadata budgets, where all tables are ones that can do with less than all: a
+/// session's is for all of its tables.
+fn draw_budgets(seed: u64, table: &TablePlan, clients: &mut [ClientPlan]) {
+    let mut random = Random::new(seed ^ OF_BUDGETS);
+    let operations = clients
+        .iter()
+        .flat_map(|client| client.lanes.iter().flatten());
+    let are_learned = table.layer == LayerKind::Learned
+        && operations.into_iter().all(|operation| match operation {
+            Operation::Create(shape) => shape.layer == LayerKind::Learned,
+            _ => true,
+        });
+    let has_budgets = are_learned && random.chance(BUDGETED_PER_MILLE);
+    for client in clients {
+        let bytes = *random.choose(&[1024, 1024, 1800, 3000, 20_000]);
+        client.metadata_budget_bytes = has_budgets.then_some(bytes);
+    }
 }
 
 /// Has the node hold the table, and half of the others that come and go.

@@ -20,7 +20,7 @@ use crate::async_table::Rare;
 use crate::host::Host;
 use crate::options::TableInfo;
 use crate::session::SessionCore;
-use crate::{Error, Pool};
+use crate::{Error, PartCounts, Pool};
 
 /// Pages that [`AsyncByteTable::multi_put`] works on at once.
 const PAGES_AT_ONCE: usize = 16;
@@ -102,6 +102,7 @@ impl<H: Host> AsyncByteTable<H> {
             let mut batch = self.session.take_batch();
             let result = operation(self.index(), &mut batch).await;
             self.session.finish(kind, batch);
+            self.state.index.let_go();
             drop(begun);
             if let Some(listing) = &self.state.listing
                 && self.state.index.has_chores()
@@ -366,9 +367,15 @@ impl<H: Host> AsyncByteTable<H> {
     }
 
     /// Bytes that this session holds to find pages: models, residuals, tables and synonyms; what
-    /// sessions of a process share is counted whole.
+    /// sessions of a process share is counted whole. Under a metadata budget not more than that.
     pub fn metadata_bytes(&self) -> u64 {
         self.state.index.metadata_bytes()
+    }
+
+    /// How often this session read and forgot parts of what leads to pages since it opened the
+    /// table; `None` without a metadata budget.
+    pub fn part_counts(&self) -> Option<PartCounts> {
+        self.state.index.part_counts()
     }
 
     /// How many records the last training saw: what the table had then, without what was written

@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use farleaf_byte_index::ByteIndexState;
+use farleaf_byte_index::snapshot::SnapshotParts;
 use farleaf_fabric::{Batch, ProtocolCheck};
 use farleaf_index::load::finish_root;
+use farleaf_index::partial::Budget;
 use farleaf_index::{IndexError, LayerKind};
 use farleaf_page::PageGeometry;
 use farleaf_page::format::{PageAccess, block_access};
@@ -102,10 +104,17 @@ impl<H: Host> SessionCore<H> {
             LayerKind::RfTree => Some(self.open_listing(&entry, begun).await?),
             _ => None,
         };
-        let directory = self.byte_directory(geometry, (id, root), listing.as_deref());
-        let directory = directory.await?;
-        let inline = pages.inline_value_size_bytes as usize;
-        let mut index = ByteIndexState::new(directory, inline, Rc::clone(&self.broken));
+        let (inline, broken) = (
+            pages.inline_value_size_bytes as usize,
+            Rc::clone(&self.broken),
+        );
+        let mut index = if let Some(budget) = self.options.budget_for(info.options.layer)? {
+            let snapshot = self.byte_snapshot(geometry, (id, root), budget).await?;
+            ByteIndexState::partial((snapshot, budget), inline, broken)
+        } else {
+            let directory = self.byte_directory(geometry, (id, root), listing.as_deref());
+            ByteIndexState::new(directory.await?, inline, broken)
+        };
         if listing.is_some() {
             index = index.with_listing(self.link_count_max());
         }
@@ -271,16 +280,53 @@ impl<H: Host> SessionCore<H> {
                 table.index.follow_retired();
                 return Ok(());
             }
-            let id = table.entry.record.id;
-            let listing = table.listing.as_deref();
-            let directory = self.byte_directory(table.geometry, (id, root), listing);
-            let directory = directory.await?;
-            if table.root.get() == before {
-                table.index.replace_directory(directory);
-                table.root.set(root);
+            if self.take_byte_root(table, (before, root)).await? {
                 return Ok(());
             }
         }
+    }
+
+    /// Searches a table by the root `to` from now on, if it is still searched by `from`; false:
+    /// another future has taken a root meanwhile, which may be newer than this.
+    async fn take_byte_root(
+        &self,
+        table: &ByteTableState,
+        (from, to): (RemoteAddr, RemoteAddr),
+    ) -> Result<bool, Error> {
+        let root = (table.entry.record.id, to);
+        if let Some(budget) = self.options.budget_for(table.info.options.layer)? {
+            let snapshot = self.byte_snapshot(table.geometry, root, budget).await?;
+            if table.root.get() != from {
+                return Ok(false);
+            }
+            let keeps_parts = self.leaves_out(ProtocolCheck::PagesBelongToRoot);
+            let index = &table.index;
+            index.replace_snapshot((snapshot, budget), keeps_parts);
+        } else {
+            let listing = table.listing.as_deref();
+            let directory = self.byte_directory(table.geometry, root, listing);
+            let directory = directory.await?;
+            if table.root.get() != from {
+                return Ok(false);
+            }
+            table.index.replace_directory(directory);
+        }
+        table.root.set(to);
+        Ok(true)
+    }
+
+    /// What a session with a metadata budget always holds of the snapshot behind a root.
+    async fn byte_snapshot(
+        &self,
+        geometry: PageGeometry,
+        root: (TableId, RemoteAddr),
+        budget: Budget,
+    ) -> Result<SnapshotParts, Error> {
+        self.share().learn_nodes(&self.endpoint).await?;
+        let pool = (self.layout(), geometry);
+        let head_bytes_max = budget.head_bytes_max();
+        let opened = SnapshotParts::open(&self.endpoint, pool, root, head_bytes_max);
+        Ok(opened.await?)
     }
 
     /// Asks the catalog whether a table is still there.

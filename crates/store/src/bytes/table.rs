@@ -8,8 +8,8 @@ use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
 
 use super::{AsyncByteTable, ByteInsertion, ByteReverseScan, ByteScan, ByteSwap};
-use crate::Error;
 use crate::options::TableInfo;
+use crate::{Error, PartCounts};
 
 /// An ordered map from byte strings to byte strings, keys of 0 to 4,096 bytes and values of 0 to 64
 /// MiB, in the order of the keys' unsigned bytes; one session's handle to it.
@@ -287,5 +287,10 @@ impl ByteTable {
     /// See [`AsyncByteTable::metadata_bytes`].
     pub fn metadata_bytes(&self) -> u64 {
         self.0.metadata_bytes()
+    }
+
+    /// See [`AsyncByteTable::part_counts`].
+    pub fn part_counts(&self) -> Option<PartCounts> {
+        self.0.part_counts()
     }
 }

@@ -35,7 +35,7 @@ use crate::{AsyncTable, Error};
 pub(crate) struct SessionCore<H: Host> {
     pub(crate) endpoint: H::Endpoint,
     pub(crate) owner: OwnerWord,
-    options: SessionOptions,
+    pub(crate) options: SessionOptions,
     pub(crate) unfinished: Unfinished,
     pub(crate) last_cost: Cell<Cost>,
     pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,

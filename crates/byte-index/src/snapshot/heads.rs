@@ -1,0 +1,218 @@
+//! The part table: where the parts of a snapshot are, and where each begins among the keys.
+//!
+//! | word | of a part |
+//! |---|---|
+//! | 0 | numbers of its first page (32) and of its first model (32) |
+//! | 1 | the word at which it begins, behind the part table (32), size of its first fence (32) |
+//! | 2 | its first page |
+//!
+//! A session with a metadata budget keeps every 2nd, 4th, 8th... of them where they are many: then
+//! what one leads to is several parts, side by side, which are read as one.
+
+use core::ops::Range;
+
+use farleaf_page::PageGeometry;
+use farleaf_region::PoolLayout;
+use farleaf_types::RemoteAddr;
+
+use super::format::{Contents, HEADER_SIZE_WORDS, Header};
+use super::part::{Part, Span, bytes_of, halves, words_of};
+use crate::directory::can_be_page;
+
+/// Words of a part in the part table, beside its first fence.
+pub(super) const HEAD_SIZE_WORDS: usize = 3;
+
+/// Where a part is.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    first_page: u32,
+    first_model: u32,
+    /// Its first word, counted from behind the part table.
+    start_word: u32,
+    /// Where its first fence ends among all of them.
+    fence_end: u32,
+    first_addr: RemoteAddr,
+}
+
+/// What is known of a snapshot when none of its parts is.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    header: Header,
+    heads: Box<[Head]>,
+    fences: Box<[u8]>,
+}
+
+/// The part table, and the size of all first fences in bytes.
+pub(super) fn encode_heads(
+    contents: &Contents,
+    (spans, parts): (&[Span], &[Vec<u64>]),
+    geometry: PageGeometry,
+) -> (Vec<u64>, u32) {
+    let (mut words, mut fences, mut start) = (Vec::new(), Vec::new(), 0);
+    for (span, part) in spans.iter().zip(parts) {
+        let model = span.models.start;
+        let fence = contents.segments[model].first_fence();
+        words.push(halves(span.first_page, model as u32));
+        words.push(halves(start, fence.len() as u32));
+        words.push(contents.runs[model].page(0, geometry).word());
+        fences.extend_from_slice(fence);
+        start += part.len() as u32;
+    }
+    words.extend(words_of(&fences));
+    (words, fences.len() as u32)
+}
+
+impl Heads {
+    /// Reads a part table, of a header that it follows.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn decode(
+        header: &Header,
+        header_and_table: &[u64],
+        (layout, geometry): (&PoolLayout, PageGeometry),
+    ) -> Result<Self, String> {
+        if !header.is_sealed(header_and_table) {
+            return Err("its checksum does not match".to_owned());
+        }
+        let table = &header_and_table[HEADER_SIZE_WORDS..];
+        let (words, fences) = table.split_at(header.part_count as usize * HEAD_SIZE_WORDS);
+        let fences = bytes_of(fences, header.fence_size_bytes as usize);
+        let mut fence_end = 0_u32;
+        let mut heads = Vec::with_capacity(header.part_count as usize);
+        for words in words.as_chunks::<HEAD_SIZE_WORDS>().0 {
+            let end = fence_end.checked_add((words[1] >> 32) as u32);
+            fence_end = end.ok_or("its part table contradicts itself")?;
+            let first_addr = RemoteAddr::from_word(words[2]);
+            if first_addr.spare() != 0 || !can_be_page(layout, geometry, first_addr) {
+                return Err(format!("the page at {first_addr} leaves the pool"));
+            }
+            heads.push(Head {
+                first_page: words[0] as u32,
+                first_model: (words[0] >> 32) as u32,
+                start_word: words[1] as u32,
+                fence_end,
+                first_addr,
+            });
+        }
+        let (first, last) = (heads[0], heads[heads.len() - 1]);
+        let is_sound = fence_end as usize == fences.len()
+            && (first.first_page, first.first_model, first.start_word) == (0, 0, 0)
+            && heads.is_sorted_by(|one, next| {
+                one.first_page < next.first_page
+                    && one.first_model < next.first_model
+                    && one.start_word < next.start_word
+            })
+            && last.first_page < header.page_count
+            && u64::from(last.start_word) < header.parts_size_words;
+        let heads = Self {
+            header: *header,
+            heads: heads.into(),
+            fences: fences.into(),
+        };
+        let is_ascending = (1..heads.count()).all(|part| heads.fence(part - 1) < heads.fence(part));
+        if !is_sound || !is_ascending {
+            return Err("its part table contradicts itself".to_owned());
+        }
+        Ok(heads)
+    }
+
+    /// The header that they follow.
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.heads.len()
+    }
+
+    fn fence(&self, number: usize) -> &[u8] {
+        let before = number
+            .checked_sub(1)
+            .map_or(0, |it| self.heads[it].fence_end);
+        &self.fences[before as usize..self.heads[number].fence_end as usize]
+    }
+
+    /// Which one leads to a key: the last that does not begin behind it, or the first.
+    pub(crate) fn of_key(&self, key: &[u8]) -> usize {
+        let (mut from, mut to) = (1, self.count());
+        while from < to {
+            let middle = from.midpoint(to);
+            if self.fence(middle) <= key {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from - 1
+    }
+
+    /// Which one leads to the page with this number.
+    pub(crate) fn of_page(&self, page: u32) -> usize {
+        self.heads.partition_point(|head| head.first_page <= page) - 1
+    }
+
+    /// The number and the place of the first page that one leads to.
+    pub(crate) fn first_page(&self, number: usize) -> (u32, RemoteAddr) {
+        let head = &self.heads[number];
+        (head.first_page, head.first_addr)
+    }
+
+    /// The words that one leads to, counted from behind the part table.
+    pub(crate) fn words_of(&self, number: usize) -> Range<usize> {
+        let end = self.heads.get(number + 1);
+        let end = end.map_or(self.header.parts_size_words as usize, |next| {
+            next.start_word as usize
+        });
+        self.heads[number].start_word as usize..end
+    }
+
+    /// What one leads to, read from these words.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn decode_part(
+        &self,
+        number: usize,
+        words: &[u64],
+        pool: (&PoolLayout, PageGeometry),
+    ) -> Result<Part, String> {
+        let part = Part::decode(words, self.header.shape, pool)?;
+        let head = self.heads[number];
+        let end = self.heads.get(number + 1);
+        let end = end.map_or(self.header.page_count, |next| next.first_page);
+        let is_it = part.first_page == head.first_page
+            && part.first_model == head.first_model
+            && part.page_count() == end - head.first_page
+            && part.first_addr(pool.1) == head.first_addr
+            && part.segments[0].first_fence() == self.fence(number);
+        if !is_it {
+            return Err("a part of it contradicts the part table".to_owned());
+        }
+        Ok(part)
+    }
+
+    /// Keeps every 2nd, 4th, 8th... of them, until they take so many bytes, or one is left.
+    #[must_use]
+    pub(crate) fn thinned(mut self, size_bytes_max: u64) -> Self {
+        while self.size_bytes() > size_bytes_max && self.count() > 1 {
+            let (mut heads, mut fences) = (Vec::new(), Vec::new());
+            for number in (0..self.count()).step_by(2) {
+                fences.extend_from_slice(self.fence(number));
+                heads.push(Head {
+                    fence_end: fences.len() as u32,
+                    ..self.heads[number]
+                });
+            }
+            (self.heads, self.fences) = (heads.into(), fences.into());
+        }
+        self
+    }
+
+    /// Bytes held.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let (heads, fences) = (size_of_val(&*self.heads), size_of_val(&*self.fences));
+        (size_of::<Self>() + heads + fences) as u64
+    }
+}
