@@ -92,11 +92,13 @@ pub enum Plant {
     TornSplitLeft,
     /// All that goes in parts between a session and the node has one number (J8).
     PartsUnnumbered,
+    /// Parts of a snapshot are kept when the root changes (BL4).
+    PartsKept,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::CrcIgnored,
         Self::FencesNotRevalidated,
         Self::TornLeafAsAbsent,
@@ -133,6 +135,7 @@ impl Plant {
         Self::TornSplitLeft,
         Self::FailedLoadListed,
         Self::PartsUnnumbered,
+        Self::PartsKept,
     ];
 
     /// The name for users.
@@ -174,6 +177,7 @@ impl Plant {
             Self::PageStateFirst => "page-state-first",
             Self::TornSplitLeft => "torn-split-left",
             Self::PartsUnnumbered => "parts-unnumbered",
+            Self::PartsKept => "parts-kept",
         }
     }
 
@@ -204,7 +208,8 @@ impl Plant {
             | Self::PageStateFirst
             | Self::FailedLoadListed
             | Self::TornSplitLeft
-            | Self::PartsUnnumbered => Profile::Bytes,
+            | Self::PartsUnnumbered
+            | Self::PartsKept => Profile::Bytes,
             _ => Profile::Crashes,
         }
     }
@@ -221,7 +226,7 @@ impl Plant {
             Self::RunFreedEarly => Some(ProtocolCheck::MovedIsUnnamed),
             Self::IdleSessionIgnored => Some(ProtocolCheck::EverySessionCounts),
             Self::RetiredLeafTrusted => Some(ProtocolCheck::LeafIsNotRetired),
-            Self::PagesKept => Some(ProtocolCheck::PagesBelongToRoot),
+            Self::PagesKept | Self::PartsKept => Some(ProtocolCheck::PagesBelongToRoot),
             Self::MergeUnlocked => Some(ProtocolCheck::MergedLeavesAreLocked),
             Self::NeighbourLinkKept => Some(ProtocolCheck::LinksAreRedirected),
             Self::LeafTableUnnamed => Some(ProtocolCheck::LeafTableIsNamed),

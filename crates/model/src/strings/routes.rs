@@ -11,8 +11,8 @@ use crate::upper::UpperModels;
 ///
 /// What all fences but the first have in common is kept once: the first one often is the empty
 /// string, before everything, and need not be compared, as what is below the second belongs to it
-/// anyhow. Of what is left, the first eight bytes are a number, its *head*, which [`UpperModels`]
-/// search; only among equal heads whole strings are compared.
+/// anyhow. Of what is left, the first eight bytes are a number, its *head*; where there are many,
+/// [`UpperModels`] search these; only among equal heads whole strings are compared.
 #[derive(Debug)]
 pub struct StringRoutes {
     /// Common to all first fences but the first.
@@ -21,11 +21,55 @@ pub struct StringRoutes {
     suffixes: Box<[u8]>,
     /// Where each one ends.
     ends: Box<[u32]>,
-    /// Over the distinct heads of all but the first; absent if there is but one fence.
-    upper: Option<UpperModels>,
+    /// The distinct heads of all but the first; absent if there is but one fence.
+    heads: Option<Heads>,
     /// For each distinct head, how many fences, the first one not counted, are before those that
     /// have it. Empty if no two have the same.
     starts: Box<[u32]>,
+}
+
+/// So many distinct heads are searched without models, which take 2 KiB whatever they are over: a
+/// part of a directory has fewer.
+const FEW_COUNT_MAX: usize = 64;
+
+/// Distinct heads, ascending, at least one.
+#[derive(Debug)]
+enum Heads {
+    Few(Box<[u64]>),
+    Many(UpperModels),
+}
+
+impl Heads {
+    fn of(heads: Vec<u64>) -> Self {
+        if heads.len() <= FEW_COUNT_MAX {
+            Self::Few(heads.into())
+        } else {
+            Self::Many(UpperModels::build(heads))
+        }
+    }
+
+    /// The index of the last one that is not above `head`, or 0; and that one.
+    #[inline]
+    fn find(&self, head: u64) -> (usize, u64) {
+        match self {
+            Self::Few(heads) => {
+                let above = heads.partition_point(|it| *it <= head);
+                let index = above.saturating_sub(1);
+                (index, heads[index])
+            }
+            Self::Many(upper) => {
+                let index = upper.find(head);
+                (index, upper.first_keys()[index])
+            }
+        }
+    }
+
+    fn heap_size_bytes(&self) -> usize {
+        match self {
+            Self::Few(heads) => size_of_val(&**heads),
+            Self::Many(upper) => upper.size_bytes() - size_of::<UpperModels>(),
+        }
+    }
 }
 
 impl StringRoutes {
@@ -66,7 +110,7 @@ impl StringRoutes {
                 .into(),
             suffixes: suffixes.into(),
             ends: ends.into(),
-            upper: (!heads.is_empty()).then(|| UpperModels::build(heads)),
+            heads: (!heads.is_empty()).then(|| Heads::of(heads)),
             starts: starts.into(),
         })
     }
@@ -75,7 +119,7 @@ impl StringRoutes {
     /// without allocation.
     #[inline]
     pub fn find(&self, key: &[u8]) -> usize {
-        let Some(upper) = &self.upper else {
+        let Some(heads) = &self.heads else {
             return 0;
         };
         let Some(suffix) = key.strip_prefix(&*self.prefix) else {
@@ -86,8 +130,8 @@ impl StringRoutes {
             };
         };
         let head = head(suffix);
-        let distinct = upper.find(head);
-        match upper.first_keys()[distinct].cmp(&head) {
+        let (distinct, found) = heads.find(head);
+        match found.cmp(&head) {
             Ordering::Greater => 0,
             Ordering::Less => self.start(distinct + 1),
             Ordering::Equal => self.find_among_equals(distinct, suffix),
@@ -119,16 +163,13 @@ impl StringRoutes {
 
     /// All memory held, in bytes: this value itself, and what it owns.
     pub fn size_bytes(&self) -> usize {
-        let upper = self
-            .upper
-            .as_ref()
-            .map_or(0, |upper| upper.size_bytes() - size_of::<UpperModels>());
+        let heads = self.heads.as_ref().map_or(0, Heads::heap_size_bytes);
         size_of::<Self>()
             + self.prefix.len()
             + self.suffixes.len()
             + size_of_val(&*self.ends)
             + size_of_val(&*self.starts)
-            + upper
+            + heads
     }
 
     /// How many fences, but for the first, have smaller heads than the distinct one with this
