@@ -117,6 +117,12 @@ impl BlockStore {
         self.held() == Held::default() && !self.state.borrow().has_lost_track
     }
 
+    /// Holds what another store of the same session and table has held: its pieces are to take, its
+    /// limbo waits on. For who worked with a store of its own and could not give all of it back.
+    pub fn take_over(&self, other: Self) {
+        self.state.borrow_mut().take_over(other.state.into_inner());
+    }
+
     /// Holds nothing on a memory node any more, which is lost (U4).
     pub fn forget(&self, node: NodeId) {
         let mut state = self.state.borrow_mut();
@@ -176,6 +182,20 @@ impl State {
     pub(crate) fn take_spares(&mut self) -> Vec<FatPointer> {
         let spares = core::mem::take(&mut self.spare).into_iter();
         spares.map(|(pointer, _)| pointer).collect()
+    }
+
+    fn take_over(&mut self, other: Self) {
+        for (place, shelf) in other.shelves {
+            let own = self.shelves.entry(place).or_default();
+            own.pieces.extend(shelf.pieces);
+            own.chunk = own.chunk.or(shelf.chunk);
+        }
+        self.spare.extend(other.spare);
+        self.retired.extend(other.retired);
+        self.has_lost_track |= other.has_lost_track;
+        for group in other.limbo {
+            self.add_group(group.pointers, group.sequence);
+        }
     }
 
     /// Blocks that nobody else knows of, or has to wait for any more, which are not free yet.
