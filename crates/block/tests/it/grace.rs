@@ -319,3 +319,15 @@ fn a_lost_node_is_forgotten() {
     assert_eq!(client.store.take(HOME, class), None);
     assert!(client.store.is_empty());
 }
+
+/// Promise (BV11): who has lost track of what it holds does not say that it holds nothing, nor does
+/// a store that takes over from it.
+#[test]
+fn who_has_lost_track_is_never_empty() {
+    let (store, session) = (BlockStore::new(), BlockStore::new());
+    assert!(store.is_empty() && session.is_empty());
+    store.lose_track();
+    assert!(!store.is_empty());
+    session.take_over(store);
+    assert!(!session.is_empty());
+}
