@@ -120,11 +120,8 @@ impl BlockStore {
         access: &BlockAccess<'_, E>,
     ) -> Result<(), BlockError> {
         self.recycle(access).await?;
-        self.but_for_lost(async || {
-            self.free_spares(access).await?;
-            self.give_back_beyond(access, 0).await
-        })
-        .await
+        self.free_spares(access).await?;
+        self.give_back_beyond(access, 0).await
     }
 
     /// Gives back pieces beyond so many of each size.
@@ -135,7 +132,8 @@ impl BlockStore {
     ) -> Result<(), BlockError> {
         let excess = self.state.borrow_mut().take_pieces_beyond(count);
         for ((chunk, class), pieces) in by_chunk(access, excess) {
-            if access.mark_free(chunk, class, &pieces).await? == Marked::Busy {
+            let marked = access.mark_free(chunk, class, &pieces).await;
+            if self.unless_lost(chunk.node(), marked)? == Some(Marked::Busy) {
                 let mut state = self.state.borrow_mut();
                 for piece in pieces {
                     state.shelve(piece);

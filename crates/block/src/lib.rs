@@ -19,7 +19,7 @@
 //!
 //! What it is not: it knows nothing of pages. Who changes a page writes a block before, and notes
 //! one that the change unlinks; the sweep asks whether a page refers to a block, and does not know
-//! how that is found. The rules are BV1 to BV10 of `docs/byte-tables.md`.
+//! how that is found. The rules are BV1 to BV11 of `docs/byte-tables.md`.
 //!
 //! # A change of a page, step by step
 //!

@@ -41,33 +41,6 @@ impl BlockStore {
         &self,
         access: &BlockAccess<'_, E>,
     ) -> Result<Recycled, BlockError> {
-        self.but_for_lost(async || self.recycle_once(access).await)
-            .await
-    }
-
-    /// U4: does what fails where a memory node is lost again, without what this session holds
-    /// there; what it was about elsewhere then, it may hold without knowing.
-    pub(crate) async fn but_for_lost<R>(
-        &self,
-        work: impl AsyncFn() -> Result<R, BlockError>,
-    ) -> Result<R, BlockError> {
-        let mut lost = Vec::new();
-        loop {
-            let done = work().await;
-            let node = done.as_ref().err().and_then(BlockError::lost_node);
-            let Some(node) = node.filter(|node| !lost.contains(node)) else {
-                return done;
-            };
-            lost.push(node);
-            self.forget(node);
-            self.state.borrow_mut().has_lost_track = true;
-        }
-    }
-
-    async fn recycle_once<E: Endpoint>(
-        &self,
-        access: &BlockAccess<'_, E>,
-    ) -> Result<Recycled, BlockError> {
         if !self.state.borrow().has_limbo() {
             return Ok(Recycled::default());
         }
@@ -78,7 +51,8 @@ impl BlockStore {
         let over = self.state.borrow_mut().take_passed(passed?);
         let passed_count = over.len();
         for pointer in over {
-            self.use_again(access, pointer).await?;
+            let used = self.use_again(access, pointer).await;
+            self.unless_lost(pointer.place().node(), used)?;
         }
         self.give_back_beyond(access, KEPT_PIECE_COUNT).await?;
         Ok(Recycled {
@@ -124,7 +98,8 @@ impl BlockStore {
                 let piece = pointer.next(Form::Piece(class));
                 self.state.borrow_mut().shelve(piece);
                 for part in parts {
-                    self.free_extent(access, part).await?;
+                    let freed = self.free_extent(access, part).await;
+                    self.unless_lost(part.place().node(), freed)?;
                 }
             }
         }
@@ -156,12 +131,16 @@ impl BlockStore {
         &self,
         access: &BlockAccess<'_, E>,
     ) -> Result<bool, BlockError> {
-        let spares = self.state.borrow_mut().take_spares();
-        let had_some = !spares.is_empty();
-        for pointer in spares {
-            self.free_extent(access, pointer).await?;
+        let mut had_some = false;
+        loop {
+            let spare = self.state.borrow_mut().take_any_spare();
+            let Some(pointer) = spare else {
+                return Ok(had_some);
+            };
+            had_some = true;
+            let freed = self.free_extent(access, pointer).await;
+            self.unless_lost(pointer.place().node(), freed)?;
         }
-        Ok(had_some)
     }
 
     /// Frees an extent that this session holds and nobody else knows of; later, if somebody has

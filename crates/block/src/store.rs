@@ -7,6 +7,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{NodeId, SequenceNumber};
 
 use crate::class::SizeClass;
+use crate::error::BlockError;
 use crate::pointer::{FatPointer, Form};
 
 /// The blocks that a session holds of a table, per memory node. Borrowed only between awaits, so
@@ -33,7 +34,7 @@ pub(crate) struct State {
     limbo: Vec<Group>,
     next_group: u64,
     /// It may hold blocks that it does not know of.
-    pub(crate) has_lost_track: bool,
+    has_lost_track: bool,
 }
 
 /// Pieces of one size on one node.
@@ -112,9 +113,37 @@ impl BlockStore {
     }
 
     /// Whether the session holds nothing of the table, so that nothing of it is left to be swept.
-    /// No longer once a node was lost (U4) in the middle of something.
+    /// No longer once it has [lost track](Self::lose_track).
     pub fn is_empty(&self) -> bool {
         self.held() == Held::default() && !self.state.borrow().has_lost_track
+    }
+
+    /// BV11: notes that a node was lost (U4) in the middle of a change. Of what that had taken or
+    /// unlinked on other nodes, the session may hold blocks that it does not know of.
+    pub fn lose_track(&self) {
+        self.state.borrow_mut().has_lost_track = true;
+    }
+
+    /// Holds what another store of the same session and table has held: its pieces are to take, its
+    /// limbo waits on. For who worked with a store of its own and could not give all of it back.
+    pub fn take_over(&self, other: Self) {
+        self.state.borrow_mut().take_over(other.state.into_inner());
+    }
+
+    /// U4: what fails as the very node is lost that it was to be done on is done, as nobody holds
+    /// anything there any more; so of many blocks all others have their turn. `None`: it was lost.
+    pub(crate) fn unless_lost<R>(
+        &self,
+        node: NodeId,
+        done: Result<R, BlockError>,
+    ) -> Result<Option<R>, BlockError> {
+        match done {
+            Err(error) if error.lost_node() == Some(node) => {
+                self.forget(node);
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
     }
 
     /// Holds nothing on a memory node any more, which is lost (U4).
@@ -172,10 +201,23 @@ impl State {
         Some(self.spare.swap_remove(place).0)
     }
 
-    /// All of them.
-    pub(crate) fn take_spares(&mut self) -> Vec<FatPointer> {
-        let spares = core::mem::take(&mut self.spare).into_iter();
-        spares.map(|(pointer, _)| pointer).collect()
+    /// Any of them.
+    pub(crate) fn take_any_spare(&mut self) -> Option<FatPointer> {
+        self.spare.pop().map(|(pointer, _)| pointer)
+    }
+
+    fn take_over(&mut self, other: Self) {
+        for (place, shelf) in other.shelves {
+            let own = self.shelves.entry(place).or_default();
+            own.pieces.extend(shelf.pieces);
+            own.chunk = own.chunk.or(shelf.chunk);
+        }
+        self.spare.extend(other.spare);
+        self.retired.extend(other.retired);
+        self.has_lost_track |= other.has_lost_track;
+        for group in other.limbo {
+            self.add_group(group.pointers, group.sequence);
+        }
     }
 
     /// Blocks that nobody else knows of, or has to wait for any more, which are not free yet.

@@ -1,14 +1,15 @@
 //! Grace periods of what a session has unlinked (BV4), and who holds what.
 
-use farleaf_block::{FatPointer, Generation, Recycled, SizeClass};
+use farleaf_block::{BlockStore, FatPointer, Generation, Recycled, SizeClass};
 use farleaf_executor::block_on;
 use farleaf_fabric::Endpoint;
 use farleaf_fabric::OperationKind;
+use farleaf_types::OwnerWord;
 
 use crate::account::{account, check_whole};
-use crate::world::{HOME, World, string};
+use crate::world::{Client, HOME, World, string};
 
-fn place_of_next(world: &World, client: &crate::world::Client<impl Endpoint>) -> FatPointer {
+fn place_of_next(world: &World, client: &Client<impl Endpoint>) -> FatPointer {
     client
         .put(world, 200, &string(5, 100))
         .expect("there is room");
@@ -206,6 +207,63 @@ fn what_is_given_back_is_free() {
     assert_eq!(world.free_chunk_count(), before);
 }
 
+/// Promise (BV7, BV11): pieces in a chunk that somebody else leases just then are still held; a
+/// store that takes over what another one could not give back has all of it, limbo with its number,
+/// and gives it back later.
+#[test]
+fn what_cannot_be_given_back_is_taken_over() {
+    let mut world = World::new(3);
+    let before = world.free_chunk_count();
+    let (client, other) = (world.client(), world.client());
+    for (key, size_bytes) in [(1, 100), (2, 3000), (3, 200_000)] {
+        client
+            .put(&world, key, &string(1, size_bytes))
+            .expect("there is room");
+    }
+    for key in [2, 3] {
+        client.delete(&world, key).expect("it is there");
+    }
+    client.recycle(&world).expect("nothing fails");
+    // Somebody else leases the chunk of the first one's pieces.
+    let kept = world.linked(1).expect("linked");
+    let chunk = world.layout.chunk_of(kept.place()).expect("in a chunk");
+    let lease = world.layout.chunk_entry(chunk);
+    world.write(lease, &[other.owner.word()]);
+    client.give_back(&world).expect("nothing fails");
+    let held = client.store.held();
+    assert_eq!((held.free_count, held.limbo_count), (63, 2));
+
+    let session = Client {
+        endpoint: world.endpoint(),
+        owner: client.owner,
+        store: BlockStore::new(),
+    };
+    session
+        .put(&world, 4, &string(1, 3000))
+        .expect("there is room");
+    let own = session.store.held();
+    session.store.take_over(client.store);
+    let both = session.store.held();
+    assert_eq!(both.free_count, own.free_count + held.free_count);
+    assert_eq!(both.limbo_count, 2);
+
+    world.write(lease, &[OwnerWord::FREE.word()]);
+    account(&world);
+    for key in [1, 4] {
+        session.delete(&world, key).expect("it is there");
+    }
+    assert_eq!(
+        session.recycle(&world).expect("nothing fails").passed_count,
+        0
+    );
+    world.publish_all();
+    world.publish(world.node);
+    session.give_back(&world).expect("nothing fails");
+    assert!(session.store.is_empty());
+    account(&world);
+    assert_eq!(world.free_chunk_count(), before);
+}
+
 /// Promise: what it costs. Leasing of the chunk that pieces were taken from last: two round trips;
 /// a look at the limbo: one, and none if there is nothing in it.
 #[test]
@@ -259,4 +317,17 @@ fn a_lost_node_is_forgotten() {
     assert_eq!(client.store.held(), farleaf_block::Held::default());
     let class = SizeClass::from_number(1).expect("a class");
     assert_eq!(client.store.take(HOME, class), None);
+    assert!(client.store.is_empty());
+}
+
+/// Promise (BV11): who has lost track of what it holds does not say that it holds nothing, nor does
+/// a store that takes over from it.
+#[test]
+fn who_has_lost_track_is_never_empty() {
+    let (store, session) = (BlockStore::new(), BlockStore::new());
+    assert!(store.is_empty() && session.is_empty());
+    store.lose_track();
+    assert!(!store.is_empty());
+    session.take_over(store);
+    assert!(!session.is_empty());
 }

@@ -5,6 +5,7 @@ mod account;
 mod crash;
 mod grace;
 mod large;
+mod lost;
 mod mortal;
 mod reading;
 mod soak;

@@ -1,4 +1,4 @@
-//! An endpoint whose session dies at a chosen verb (F5).
+//! An endpoint whose session dies at a chosen verb (F5), or loses a memory node (U4).
 
 use core::cell::Cell;
 use core::future::{Future, ready};
@@ -8,6 +8,8 @@ use std::sync::Arc;
 use farleaf_fabric::mapped::MappedRegion;
 use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, Verb, VerbKind};
 use farleaf_types::NodeId;
+
+use crate::world::{GUEST, HOME};
 
 /// What of the last WRITE takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +27,25 @@ pub(crate) struct Mortal {
     left: Cell<u64>,
     last_write: LastWrite,
     is_dead: Cell<bool>,
+    /// Memory of the other node, if there is one.
+    guest: Option<Arc<MappedRegion>>,
+    is_guest_lost: Cell<bool>,
 }
 
 impl Mortal {
+    /// Of a pool of two nodes. Does not die.
+    pub(crate) fn of_two(home: &Arc<MappedRegion>, guest: &Arc<MappedRegion>) -> Self {
+        Self {
+            guest: Some(Arc::clone(guest)),
+            ..Self::new(home, u64::MAX, LastWrite::Nothing)
+        }
+    }
+
+    /// From now on whatever goes to the other node fails.
+    pub(crate) fn lose_guest(&self) {
+        self.is_guest_lost.set(true);
+    }
+
     /// Dies when it has changed something so many times.
     pub(crate) fn new(region: &Arc<MappedRegion>, left: u64, last_write: LastWrite) -> Self {
         Self {
@@ -36,6 +54,8 @@ impl Mortal {
             left: Cell::new(left),
             last_write,
             is_dead: Cell::new(false),
+            guest: None,
+            is_guest_lost: Cell::new(false),
         }
     }
 
@@ -47,10 +67,18 @@ impl Mortal {
         self.left.get()
     }
 
+    fn region_of(&self, node: NodeId) -> Option<&Arc<MappedRegion>> {
+        match node {
+            HOME => Some(&self.region),
+            GUEST => self.guest.as_ref(),
+            _ => None,
+        }
+    }
+
     fn target(&self, verb: &Verb) -> &[AtomicU64] {
-        assert_eq!(verb.addr.node(), NodeId(0));
         let start = verb.addr.index() as usize;
-        &self.region.words()[start..start + verb.word_count as usize]
+        let region = self.region_of(verb.addr.node()).expect("a known node");
+        &region.words()[start..start + verb.word_count as usize]
     }
 
     /// False: it has died.
@@ -97,6 +125,10 @@ impl Mortal {
     fn execute_now(&self, batch: &mut Batch) -> Result<(), BatchError> {
         let (verbs, data, _) = batch.parts_mut();
         for (index, verb) in verbs.iter().enumerate() {
+            let node = verb.addr.node();
+            if node == GUEST && self.is_guest_lost.get() {
+                return Err(BatchError::new(BatchErrorKind::NodeLost { node }, index));
+            }
             if !self.execute_verb(verb, data) {
                 let reason = "the session has died".to_owned();
                 return Err(BatchError::new(BatchErrorKind::Unknown { reason }, index));
@@ -123,6 +155,6 @@ impl Endpoint for Mortal {
     }
 
     fn region_word_count(&self, node: NodeId) -> Option<u64> {
-        (node == NodeId(0)).then(|| self.region.word_count())
+        Some(self.region_of(node)?.word_count())
     }
 }

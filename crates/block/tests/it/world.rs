@@ -9,12 +9,14 @@ use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
 use farleaf_fabric::{Batch, Endpoint};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::members::{Member, MemberState};
 use farleaf_region::session::{alive_word, fenced_word, published_addr};
 use farleaf_region::{PoolLayout, RegionLayout, Superblock};
 use farleaf_types::{Incarnation, NodeId, OwnerWord, RemoteAddr, SessionId, TableId, WordAddr};
 
 pub(crate) const TABLE: TableId = TableId(7);
 pub(crate) const HOME: NodeId = NodeId(0);
+pub(crate) const GUEST: NodeId = NodeId(1);
 /// Places of the page: a key is one byte.
 pub(crate) const KEY_COUNT: u64 = 256;
 
@@ -55,6 +57,21 @@ impl World {
             .layout
             .chunk_start(world.add_chunk(purpose, TABLE).first);
         world
+    }
+
+    /// Memory of another node of the pool, which only [`Mortal::of_two`] reaches.
+    ///
+    /// [`Mortal::of_two`]: crate::mortal::Mortal::of_two
+    pub(crate) fn add_guest(&self, size_mib: u64) -> Arc<MappedRegion> {
+        let size_bytes = size_mib << 20;
+        let layout = RegionLayout {
+            node: GUEST,
+            superblock: Superblock::new(size_bytes, 1).expect("large enough"),
+        };
+        let address = "guest".to_owned();
+        let member = Member { layout, address };
+        self.layout.members().learn(member, MemberState::Active);
+        Arc::new(MappedRegion::anonymous(size_bytes).expect("memory"))
     }
 
     pub(crate) fn endpoint(&self) -> MappedEndpoint {

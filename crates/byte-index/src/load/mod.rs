@@ -81,10 +81,10 @@ pub struct ByteLoadPlan {
 }
 
 /// Loads `records`, ascending by key, into an empty table (rules B1 to B5). `progress` is told now
-/// and then how many records have been written; `broken` is the session's. `list` is told the
-/// load's generation and its pages before the commit (BT2), if the plan wants that. Memory: two
-/// models' pages at a time, and where each page is if it is listed. An empty sequence changes
-/// nothing.
+/// and then how many records have been written; `broken` and `kept` are the session's, which holds
+/// in `kept` what of the load's value blocks could not be given back. `list` is told the load's
+/// generation and its pages before the commit (BT2), if the plan wants that. Memory: two models'
+/// pages at a time, and where each page is if it is listed. An empty sequence changes nothing.
 ///
 /// # Errors
 /// The records do not ascend or are too long, the table is not empty, the pool is full, or `list`
@@ -94,7 +94,7 @@ pub struct ByteLoadPlan {
 pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: PageAccess<'_, E>,
     (entry, plan): (&CatalogEntry, ByteLoadPlan),
-    broken: &Cell<bool>,
+    (broken, kept): (&Cell<bool>, &BlockStore),
     records: impl Iterator<Item = (K, V)>,
     mut progress: impl FnMut(u64),
     list: impl AsyncFnOnce(u16, Vec<ListedPage>) -> Result<(), ByteLoadError>,
@@ -109,6 +109,7 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         generation,
     };
     let mut held = Held {
+        generation,
         extents: RunExtents::new(purpose, access.table),
         snapshot: None,
         blocks: BlockStore::new(),
@@ -117,7 +118,7 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let loaded = load_into(
         &access,
-        (entry, plan, generation, broken),
+        (entry, plan, broken),
         &mut held,
         records,
         (&mut progress, list),
@@ -128,33 +129,55 @@ pub async fn bulk_load<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         return loaded;
     }
     let committed = matches!(&loaded, Ok(summary) if summary.record_count > 0);
-    held.extents.release(&allocator, committed).await?;
-    if let Some(range) = held.snapshot {
-        let purpose = if committed {
-            ChunkPurpose::Snapshot { generation }
-        } else {
-            ChunkPurpose::Free
-        };
-        allocator
-            .give_back(range, purpose, access.table, FreeLeaves::default())
-            .await?;
-    }
-    if !committed {
-        for pointer in held.written {
-            held.blocks.put_back(pointer);
-        }
-    }
-    held.blocks.give_back(&block_access(&access)).await?;
+    held.give_back(&access, &allocator, (committed, kept))
+        .await?;
     loaded
 }
 
 /// What a load has claimed.
 struct Held {
+    generation: u16,
     extents: RunExtents,
     snapshot: Option<ChunkRange>,
     blocks: BlockStore,
     /// Value blocks that nothing refers to before the commit.
     written: Vec<farleaf_block::FatPointer>,
+}
+
+impl Held {
+    /// Gives all back: to the table what was `committed`, else as free. Pieces in a chunk that
+    /// somebody else leases just then cannot be, and are `kept` by the session (BV11): were they
+    /// forgotten, it would close as one that holds nothing, and nobody would look for them.
+    async fn give_back<E: Endpoint>(
+        self,
+        access: &PageAccess<'_, E>,
+        allocator: &ChunkAllocator<'_, E>,
+        (committed, kept): (bool, &BlockStore),
+    ) -> Result<(), ByteLoadError> {
+        if !committed {
+            for pointer in self.written {
+                self.blocks.put_back(pointer);
+            }
+        }
+        let (blocks, generation) = (self.blocks, self.generation);
+        let given = async {
+            self.extents.release(allocator, committed).await?;
+            if let Some(range) = self.snapshot {
+                let purpose = if committed {
+                    ChunkPurpose::Snapshot { generation }
+                } else {
+                    ChunkPurpose::Free
+                };
+                allocator
+                    .give_back(range, purpose, access.table, FreeLeaves::default())
+                    .await?;
+            }
+            Ok(blocks.give_back(&block_access(access)).await?)
+        };
+        let given = given.await;
+        kept.take_over(blocks);
+        given
+    }
 }
 
 /// A generation for the load, if the table looks as if it could be loaded. Two round trips.
@@ -172,7 +195,7 @@ async fn begin<E: Endpoint>(
 
 async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     access: &PageAccess<'_, E>,
-    (entry, plan, generation, broken): (&CatalogEntry, ByteLoadPlan, u16, &Cell<bool>),
+    (entry, plan, broken): (&CatalogEntry, ByteLoadPlan, &Cell<bool>),
     held: &mut Held,
     records: impl Iterator<Item = (K, V)>,
     (progress, list): (
@@ -212,7 +235,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         model_count: run.runs.len() as u64,
         block_count: held.written.len() as u64,
     };
-    let first_page = run.runs[0].base;
+    let (first_page, generation) = (run.runs[0].base, held.generation);
     let contents = Contents {
         table: access.table,
         generation,

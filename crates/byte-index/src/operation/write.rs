@@ -219,6 +219,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if let Some(node) = lost {
             self.state.leases.forget(node);
             self.state.blocks.forget(node);
+            // What was taken for new pages and what they unlink may lie elsewhere, and which of it
+            // anything refers to by now only a search tells: that is for the sweep (BV8).
+            self.state.blocks.lose_track();
         }
         if lock == Lock::Held && (error.fabric_failure().is_none() || is_lost_elsewhere) {
             batch.clear();

@@ -19,7 +19,7 @@
 //! | [`steps`] | an operation waits for one step of a retrainer at the most (R8) |
 //! | [`caches`] | a cache leads to all that its tree lists (I7) |
 //! | [`models`] | models lead to every key, when nobody writes (Y6) |
-//! | [`mod@bytes`] | pages tile the keys, and every value block is referred to once, or free (D6, BV1 to BV10) |
+//! | [`mod@bytes`] | pages tile the keys, and every value block is referred to once, or free (D6, BV1 to BV11) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
 //! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.

@@ -20,7 +20,7 @@ pub fn check(report: &SweepReport) -> Option<Violation> {
     })
 }
 
-/// BV4: where `holding_count` sessions have ended and not said that they hold nothing, all others
+/// BV11: where `holding_count` sessions have ended and not said that they hold nothing, all others
 /// had no value block that nothing refers to.
 pub fn check_blocks(report: &SweepReport, holding_count: u64) -> Option<Violation> {
     (holding_count == 0 && report.block_count > 0).then(|| {

@@ -166,7 +166,7 @@ pub enum Profile {
     /// of the pool are lost.
     Xstore,
     /// All that of `Crashes`, on tables of byte strings, with values in pages and outside of them
-    /// (BP1 to BP6, BV1 to BV10).
+    /// (BP1 to BP6, BV1 to BV11).
     Bytes,
 }
 

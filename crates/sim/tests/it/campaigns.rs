@@ -107,6 +107,8 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (600_904_672_062, Profile::Bytes),
     // A page whose WRITE was cut off, lock and all, was swept as one in use.
     (985_003_797, Profile::Bytes),
+    // A load that failed forgot pieces of a chunk which another session leased just then.
+    (991_003_773, Profile::Bytes),
     // Rings were freed again by an agent whose predecessor had died right after freeing them.
     (7850, Profile::Calls),
 ];

@@ -14,7 +14,9 @@ use farleaf::{AsyncSession, Error, ErrorKind, TableOptions};
 use farleaf_executor::block_on;
 use farleaf_fabric::{Batch, BatchError, Counters, Endpoint};
 use farleaf_node::sweep::Keeper;
-use farleaf_sim::check::{Findings, closing};
+use farleaf_region::ChunkIndex;
+use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
+use farleaf_sim::check::{Findings, closing, sweeping};
 use farleaf_sim::fabric::Freedoms;
 use farleaf_sim::fabric::endpoint::StillEndpoint;
 use farleaf_sim::fabric::world::World;
@@ -383,4 +385,68 @@ fn a_node_that_restarted_knows_no_session() {
         words.iter().all(|word| *word == 0),
         "nothing was made there"
     );
+}
+
+/// Polls a change until it leases a chunk of value blocks, and holds it there.
+fn stop_with_a_lease<F: Future>(node: &Node, client: &Client, change: &mut Pin<&mut F>) {
+    let is_leased = |chunk| {
+        let world = node.world.borrow();
+        let place = node.layout.chunk_entry(ChunkIndex::new(NodeId(0), chunk));
+        let entry = ChunkEntry::decode(world.words(place, CHUNK_ENTRY_SIZE_WORDS));
+        let is_of_blocks = matches!(entry.purpose, Some(ChunkPurpose::Blocks { .. }));
+        entry.owner == client.owner && is_of_blocks
+    };
+    let chunk_count = node.layout.superblock.chunk_count;
+    while !(0..chunk_count).any(is_leased) {
+        client.release_last();
+        assert!(poll(change).is_pending(), "it has to lease value blocks");
+    }
+}
+
+/// BV11, found by profile `bytes`: a load failed while another session leased the chunk that its
+/// value blocks lay in, could not give them back, and forgot them: so its session said in the end
+/// that it held nothing, and 64 pieces were nobody's. Now the session holds them on: if the other
+/// one goes on in time it gives them back as it closes, else it does not say so.
+#[test]
+fn what_a_load_cannot_give_back_its_session_holds() {
+    for goes_on_in_time in [true, false] {
+        let node = node();
+        let keeper = keeper(&node);
+        let (loader, other) = (Client::new(&node), Client::new(&node));
+        let options = TableOptions::bytes();
+        let table = now(loader.session.create_byte_table("t", &options)).expect("there is room");
+        let of_other = now(other.session.open_byte_table("t")).expect("it is there");
+        // Of a size of which a chunk has more pieces than one session leases at once.
+        let value = [7; 300];
+        other.hold();
+        let mut put = pin!(of_other.put(b"c", &value));
+        // The second is in the way of the load, when that holds a piece for the first one's value.
+        let records = [b"b", b"a"].into_iter().map(|key| {
+            if key == b"a" {
+                assert!(poll(&mut put).is_pending());
+                stop_with_a_lease(&node, &other, &mut put);
+            }
+            (key, &value)
+        });
+        let refused = now(table.bulk_load(records, |_| {})).expect_err("keys do not ascend");
+        assert!(
+            matches!(refused.kind(), ErrorKind::ByteLoad(_)),
+            "{refused}"
+        );
+        other.open_gate();
+        if goes_on_in_time {
+            now(put.as_mut()).expect("a put");
+        }
+        now(loader.session.close()).expect("nothing is under way");
+        let holding_count = u64::from(!goes_on_in_time);
+        assert_eq!(node.holding_count(), holding_count, "{goes_on_in_time}");
+        if !goes_on_in_time {
+            now(put).expect("a put");
+        }
+        now(other.session.close()).expect("nothing is under way");
+        let swept = now(keeper.sweep()).expect("a sweep");
+        let left = sweeping::check_blocks(&swept, node.holding_count());
+        assert_eq!(left, None);
+        assert_eq!(swept.block_count, if goes_on_in_time { 0 } else { 64 });
+    }
 }

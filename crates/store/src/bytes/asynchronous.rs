@@ -411,7 +411,7 @@ impl<H: Host> AsyncByteTable<H> {
         session.chunk_owner_count.update(|count| count + 1);
         let plan = state.info.options.byte_load_plan(state.pages);
         let access = session.byte_access(state);
-        let (records, broken) = (records.into_iter(), &session.broken);
+        let (records, kept) = (records.into_iter(), state.index.block_store());
         let list = async |generation, pages| match &state.listing {
             None => Ok(()),
             Some(listing) => {
@@ -421,7 +421,8 @@ impl<H: Host> AsyncByteTable<H> {
             }
         };
         let of = (&state.entry, plan);
-        let loaded = bulk_load(access, of, broken, records, progress, list).await;
+        let session_keeps = (&*session.broken, kept);
+        let loaded = bulk_load(access, of, session_keeps, records, progress, list).await;
         if matches!(&loaded, Err(error) if error.is_outcome_unknown()) {
             session.mark_broken();
         } else {

@@ -1,0 +1,129 @@
+//! What a session holds on several nodes of which one is lost (U4).
+
+use farleaf_block::{BlockStore, Content, FatPointer, Role, SizeClass};
+use farleaf_executor::block_on;
+use farleaf_fabric::Batch;
+use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose};
+use farleaf_types::NodeId;
+
+use crate::mortal::Mortal;
+use crate::world::{Client, GUEST, HOME, World, string};
+
+/// Takes two chunks.
+const EXTENT_SIZE_BYTES: usize = 100_000;
+/// Takes a chunk that is one piece.
+const PIECE_SIZE_BYTES: usize = 60_000;
+
+/// A session of a pool of two nodes.
+fn client(world: &mut World) -> Client<Mortal> {
+    let guest = world.add_guest(3);
+    Client {
+        endpoint: Mortal::of_two(&world.region, &guest),
+        owner: world.register(),
+        store: BlockStore::new(),
+    }
+}
+
+/// Writes blocks to which nothing refers on a node, until so many are written or one cannot be.
+fn write(
+    world: &World,
+    client: &Client<Mortal>,
+    node: NodeId,
+    (count, size_bytes): (usize, usize),
+) -> Result<Vec<FatPointer>, farleaf_block::BlockError> {
+    let string = string(1, size_bytes);
+    let content = Content::new(Role::Value, &[1], &string)?;
+    let (access, mut batch) = (world.access(client), Batch::new());
+    let mut write = || {
+        let ahead = client
+            .store
+            .write_ahead(&access, &mut batch, node, &content);
+        block_on(ahead, || 0)
+    };
+    (0..count).map(|_| write()).collect()
+}
+
+/// Writes an extent on each of these nodes, and puts it back.
+fn put_extents_back(world: &World, client: &Client<Mortal>, nodes: [NodeId; 2]) -> Vec<FatPointer> {
+    let extents = nodes.map(|node| write(world, client, node, (1, EXTENT_SIZE_BYTES)));
+    let extents = extents.map(|written| written.expect("there is room")[0]);
+    for extent in extents {
+        client.store.put_back(extent);
+    }
+    extents.to_vec()
+}
+
+fn purpose(world: &World, pointer: FatPointer) -> Option<ChunkPurpose> {
+    let chunk = world.layout.chunk_of(pointer.place()).expect("in a chunk");
+    let entry = world.words(world.layout.chunk_entry(chunk), CHUNK_ENTRY_SIZE_WORDS);
+    ChunkEntry::decode(&entry).purpose
+}
+
+/// Promise (BV7, U4): giving back does not stop at what is on a lost node: all that lies elsewhere
+/// is free, pieces, extents that are kept and what is in limbo, and the session holds nothing and
+/// knows it.
+#[test]
+fn what_lies_elsewhere_is_given_back() {
+    for nodes in [[HOME, GUEST], [GUEST, HOME]] {
+        let mut world = World::new(3);
+        let client = client(&mut world);
+        let class = SizeClass::from_number(1).expect("a class");
+        let mut blocks = Vec::new();
+        for node in nodes {
+            let access = world.access(&client);
+            let leased = client.store.lease_more(&access, node, class);
+            block_on(leased, || 0).expect("there is room");
+            let piece = client.store.take(node, class).expect("one was leased");
+            client.store.put_back(piece);
+            blocks.push(piece);
+        }
+        blocks.extend(put_extents_back(&world, &client, nodes));
+        client.recycle(&world).expect("both are there");
+        assert_eq!(client.store.held().limbo_count, 0, "extents are kept");
+        let access = world.access(&client);
+        let mut batch = Batch::new();
+        let large = string(1, 2 * EXTENT_SIZE_BYTES);
+        let content = Content::new(Role::Value, &[1], &large).expect("short enough");
+        for node in nodes {
+            let ahead = client
+                .store
+                .write_ahead(&access, &mut batch, node, &content);
+            let extent = block_on(ahead, || 0).expect("there is room");
+            client.store.put_back(extent);
+            blocks.push(extent);
+        }
+        assert_eq!(client.store.held().limbo_count, 2);
+
+        client.endpoint.lose_guest();
+        client.give_back(&world).expect("the home is there");
+        assert!(client.store.is_empty(), "{:?}", client.store.held());
+        blocks.retain(|block| block.place().node() == HOME);
+        assert_eq!(blocks.len(), 3);
+        for block in blocks {
+            assert_eq!(purpose(&world, block), Some(ChunkPurpose::Free), "{block}");
+        }
+    }
+}
+
+/// Promise (U4): where extents that are kept have to make room, one on a lost node fails nothing,
+/// and none that lies elsewhere is forgotten.
+#[test]
+fn room_is_made_of_what_lies_elsewhere() {
+    for nodes in [[HOME, GUEST], [GUEST, HOME]] {
+        let mut world = World::new(3);
+        let client = client(&mut world);
+        let extents = put_extents_back(&world, &client, nodes);
+        client.recycle(&world).expect("both are there");
+        client.endpoint.lose_guest();
+        let full = write(&world, &client, HOME, (1000, PIECE_SIZE_BYTES));
+        let full = full.expect_err("a region has no thousand chunks");
+        assert!(full.is_full(), "{full}");
+        let home = extents.iter().find(|extent| extent.place().node() == HOME);
+        let used = purpose(&world, *home.expect("one of them"));
+        assert!(
+            matches!(used, Some(ChunkPurpose::Blocks { .. })),
+            "{used:?}"
+        );
+        assert_eq!(client.store.held().free_count, 0);
+    }
+}
