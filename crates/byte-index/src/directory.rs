@@ -151,6 +151,13 @@ impl ByteDirectory {
         (self.models.size_bytes() + size_of_val(&*self.runs) + listed.sum::<usize>()) as u64
     }
 
+    /// About how many pieces of memory it consists of: ten of its own, two for each model that is
+    /// front-coded, and one for each list of pages.
+    pub fn allocation_count(&self) -> u64 {
+        let listed = self.runs.iter().filter(|run| run.is_listed()).count();
+        (10 + 2 * self.front_coded_count() + listed) as u64
+    }
+
     /// L2: the page that a key is in, as far as the training knows, or two of them.
     #[inline]
     pub fn locate(&self, key: &[u8]) -> Place {

@@ -22,11 +22,23 @@ enum Trained {
     Partial(Box<PartialDirectory>),
 }
 
-/// A part that has to be read to find a page.
+/// A part of a snapshot that tells what was asked for.
 #[derive(Debug)]
-pub(crate) struct MissingPart {
+pub(crate) struct TellingPart {
     pub(crate) snapshot: Rc<SnapshotParts>,
     pub(crate) number: usize,
+    /// `None`: it has to be read.
+    pub(crate) part: Option<Rc<HeldPart>>,
+}
+
+impl TellingPart {
+    fn of(directory: &PartialDirectory, (number, part): (usize, Option<&Rc<HeldPart>>)) -> Self {
+        Self {
+            snapshot: Rc::clone(directory.snapshot()),
+            number,
+            part: part.cloned(),
+        }
+    }
 }
 
 /// One session's way to the pages of a table: pure computation over what it holds; every answer is
@@ -73,16 +85,16 @@ impl LearnedLayer {
         }
     }
 
-    /// Where a key most likely is; or the part that tells.
+    /// Where a key most likely is; or, under a budget, the part that tells.
     #[inline]
-    pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, MissingPart> {
-        let place = match &self.trained {
-            Trained::Whole(directory) => directory.locate(key),
-            Trained::Partial(directory) => directory
-                .locate(key)
-                .map_err(|number| missing(directory, number))?,
-        };
-        Ok(self.nearer(key, place))
+    pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, TellingPart> {
+        match &self.trained {
+            Trained::Whole(directory) => Ok(self.nearer(key, directory.locate(key))),
+            Trained::Partial(directory) => {
+                let part = directory.part_of_key(key);
+                Err(TellingPart::of(directory, part))
+            }
+        }
     }
 
     /// Where a key most likely is, as a part that was read tells.
@@ -105,23 +117,32 @@ impl LearnedLayer {
         Place { page, ..place }
     }
 
-    /// A page at or before which a key is, without reading anything.
-    pub(crate) fn expected(&self, key: &[u8]) -> Hint {
-        match (self.locate(key), &self.trained) {
-            (Ok(place), _) => place.also.unwrap_or(place.page),
-            (Err(_), Trained::Partial(directory)) => directory.begin_of(key),
-            (Err(_), Trained::Whole(_)) => unreachable!("nothing is missing"),
-        }
+    /// The page that a key most likely is in, if that is known without reading anything.
+    pub(crate) fn expected(&self, key: &[u8]) -> Option<Hint> {
+        let place = match self.locate(key) {
+            Ok(place) => place,
+            Err(telling) => self.locate_in(&*telling.part?, key),
+        };
+        Some(place.also.unwrap_or(place.page))
     }
 
-    /// The part that tells of the page with this number, if it has to be read.
-    pub(crate) fn missing_for_page(&self, number: u32) -> Option<MissingPart> {
+    /// The part that tells of the page with this number; `None`: everything is held.
+    pub(crate) fn part_of_page(&self, number: u32) -> Option<TellingPart> {
+        let directory = self.as_partial()?;
+        let part = directory.part_of_page(number);
+        Some(TellingPart::of(directory, part))
+    }
+
+    /// Whether it searches by this snapshot.
+    pub(crate) fn is_of(&self, snapshot: &Rc<SnapshotParts>) -> bool {
+        let directory = self.as_partial();
+        directory.is_some_and(|directory| Rc::ptr_eq(directory.snapshot(), snapshot))
+    }
+
+    fn as_partial(&self) -> Option<&PartialDirectory> {
         match &self.trained {
             Trained::Whole(_) => None,
-            Trained::Partial(directory) => {
-                let missing_number = directory.missing_for_page(number)?;
-                Some(missing(directory, missing_number))
-            }
+            Trained::Partial(directory) => Some(directory),
         }
     }
 
@@ -129,14 +150,6 @@ impl LearnedLayer {
     pub(crate) fn keep(&mut self, from: &Rc<SnapshotParts>, number: usize, part: &Rc<HeldPart>) {
         if let Trained::Partial(directory) = &mut self.trained {
             directory.keep(from, (number, part), &mut self.synonyms);
-        }
-    }
-
-    /// An operation has ended: what it had in hand is let go.
-    #[inline]
-    pub(crate) fn let_go(&mut self) {
-        if let Trained::Partial(directory) = &mut self.trained {
-            directory.let_go();
         }
     }
 
@@ -190,16 +203,21 @@ impl LearnedLayer {
 
     /// A page that is not the trained one of its parent was met, which begins at `low`.
     pub fn learn(&mut self, low: &[u8], page: Hint) {
-        // Without its part nobody can tell whether a page is a trained one of another number.
-        if self.missing_for_page(page.parent).is_some() {
-            return;
-        }
-        let trained = self.page(page.parent);
-        if trained.is_some_and(|trained| trained.addr != page.addr) {
+        let is_new = match self.page(page.parent) {
+            Some(trained) => trained.addr != page.addr,
+            None => false,
+        };
+        let has_room = is_new
+            && match &mut self.trained {
+                Trained::Whole(_) => true,
+                // Without its part nobody can tell whether it is the trained page of another number.
+                Trained::Partial(directory) => {
+                    directory.part_of_page(page.parent).1.is_some()
+                        && directory.fit(low, &mut self.synonyms)
+                }
+            };
+        if has_room {
             self.synonyms.insert(low, page.addr, page.parent);
-            if let Trained::Partial(directory) = &mut self.trained {
-                directory.fit(&mut self.synonyms);
-            }
         }
     }
 
@@ -315,12 +333,5 @@ impl LearnedLayer {
             Trained::Partial(directory) => directory.size_bytes(),
         };
         trained + self.synonyms.size_bytes() + announced
-    }
-}
-
-fn missing(directory: &PartialDirectory, number: usize) -> MissingPart {
-    MissingPart {
-        snapshot: Rc::clone(directory.snapshot()),
-        number,
     }
 }

@@ -2,28 +2,31 @@
 //!
 //! - **BL1.** *The floor.* The part table of the root's snapshot is always held. It takes a quarter
 //!   of the budget at the most: where it is larger, one head stands for 2, 4, 8... parts, which are
-//!   then read as one. A single head is held whatever it takes.
+//!   then read as one. So any budget from 1 KiB on does for any table.
 //! - **BL2.** *Everything counts.* What the session holds between operations is never more than the
-//!   budget, but for that single head: parts with their entries, synonyms, and what memory
-//!   allocation adds.
-//! - **BL3.** *What goes first.* A part that was read is kept, and pushes out others by CLOCK, then
-//!   synonyms. One that would not fit by itself stays until the next operation ends. Synonyms take
-//!   a quarter of what the budget leaves above the floor at the most, and push out their like.
+//!   budget: parts with their entries, synonyms, and what memory allocation adds. What operations
+//!   under way have in hand is not counted.
+//! - **BL3.** *What goes first.* A part that was read is kept, if it fits at all, and pushes out
+//!   others by CLOCK, then synonyms. Synonyms take a quarter of what the budget leaves above the
+//!   floor at the most; there every second one of a page makes room for others.
 //! - **BL4.** *Parts belong to a root.* They are read by the root that the session searches by, and
 //!   kept only if that is still the same when they arrive; with another root all of them are
 //!   dropped. Reading them is safe by D7: an operation under way keeps the number at which it
 //!   began, so the snapshot that it knew, or a newer one, is not reused before it ends.
 //! - **BL5.** *Checked before use.* Each part has a checksum of its own, over whose it is, too, and
 //!   is what its head promises.
-//! - **BL6.** *What is missing* costs one round trip, for the part that a key belongs to. It names
-//!   the pages on both sides of it. Whoever wants another page by its number, of a part that is not
-//!   held, does without: to the right there is a link; to the left the head of an earlier part
-//!   tells where that begins; and a split of such a page is not announced.
+//! - **BL6.** *What is missing* costs one round trip, for the part that a key belongs to. An
+//!   operation has the part that it has last asked for in hand until it asks for another one, or
+//!   ends, whatever others push out: so it always knows where to announce a split of a page of it,
+//!   and which page is to the left. A part names the pages on both sides of it. Whoever wants
+//!   another page by its number, of a part that is not held, does without: to the right there is a
+//!   link; to the left the head of an earlier part tells where that begins.
 //!
 //! Splits are not caught up with by announcements: they are met by links, and known as far as the
 //! budget goes.
 
 use core::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use farleaf_fabric::{Batch, Endpoint};
@@ -66,9 +69,9 @@ pub(crate) struct HeldPart {
 impl Held for Kept {
     fn content_bytes(&self) -> u64 {
         let counts = 2 * size_of::<usize>();
-        let own = counts + size_of::<HeldPart>() - size_of::<ByteDirectory>();
-        // The directory has about so many pieces of memory.
-        own as u64 + self.0.directory.size_bytes() + 8 * ALLOCATION_BYTES
+        let own = (counts + size_of::<HeldPart>()) as u64;
+        let directory = &self.0.directory;
+        own + directory.size_bytes() + directory.allocation_count() * ALLOCATION_BYTES
     }
 }
 
@@ -131,21 +134,23 @@ pub(crate) struct PartialDirectory {
     snapshot: Rc<SnapshotParts>,
     budget_bytes: u64,
     parts: Clock<u32, Kept>,
-    /// A part that does not fit, of the operation that has read it last (BL3).
-    in_hand: Option<(u32, Rc<HeldPart>)>,
+    /// Parts that operations under way have in hand, and how many these are (BL6).
+    in_hand: BTreeMap<u32, (Rc<HeldPart>, u32)>,
     counts: Cell<PartCounts>,
 }
 
 impl PartialDirectory {
     /// A directory that holds nothing yet but what it must.
     pub(crate) fn new(snapshot: SnapshotParts, budget: Budget) -> Self {
-        Self {
+        let directory = Self {
             snapshot: Rc::new(snapshot),
             budget_bytes: budget.bytes(),
             parts: Clock::default(),
-            in_hand: None,
+            in_hand: BTreeMap::new(),
             counts: Cell::default(),
-        }
+        };
+        assert!(directory.floor_bytes() <= directory.budget_bytes, "BL1");
+        directory
     }
 
     /// Goes on counting what another one has counted.
@@ -187,7 +192,9 @@ impl PartialDirectory {
 
     /// BL1.
     fn floor_bytes(&self) -> u64 {
-        self.snapshot.heads().size_bytes() + size_of::<Self>() as u64
+        let counts = 2 * size_of::<usize>();
+        let own = size_of::<Self>() + counts + size_of::<SnapshotParts>();
+        own as u64 + 2 * ALLOCATION_BYTES + self.snapshot.heads().size_bytes()
     }
 
     /// Bytes held, without synonyms.
@@ -195,30 +202,47 @@ impl PartialDirectory {
         self.floor_bytes() + self.parts.bytes()
     }
 
-    fn part(&self, number: usize) -> Option<&HeldPart> {
+    fn part(&self, number: usize) -> Option<&Rc<HeldPart>> {
         let number = number as u32;
-        let in_hand = self.in_hand.as_ref();
-        let in_hand = in_hand.filter(|(it, _)| *it == number);
-        let in_hand = in_hand.map(|(_, part)| &**part);
-        in_hand.or_else(|| self.parts.get(number).map(|kept| &*kept.0))
+        let in_hand = self.in_hand.get(&number).map(|(part, _)| part);
+        in_hand.or_else(|| self.parts.get(number).map(|kept| &kept.0))
     }
 
-    /// Where a key is, or which part tells.
-    #[inline]
-    pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, usize> {
+    /// Which part tells of a key, and that, if it is held.
+    pub(crate) fn part_of_key(&self, key: &[u8]) -> (usize, Option<&Rc<HeldPart>>) {
         let number = self.snapshot.heads().of_key(key);
-        self.part(number).map(|part| part.locate(key)).ok_or(number)
+        (number, self.part(number))
     }
 
-    /// Which part tells of the page with this number, if it is not held.
-    pub(crate) fn missing_for_page(&self, page: u32) -> Option<usize> {
+    /// Which part tells of the page with this number, and that, if it is held.
+    pub(crate) fn part_of_page(&self, page: u32) -> (usize, Option<&Rc<HeldPart>>) {
         let number = self.snapshot.heads().of_page(page);
-        self.part(number).is_none().then_some(number)
+        (number, self.part(number))
     }
 
-    /// Where the part of a key begins: at its page or before it.
-    pub(crate) fn begin_of(&self, key: &[u8]) -> Hint {
-        self.begin(self.snapshot.heads().of_key(key))
+    /// An operation has a part in hand, of this snapshot.
+    pub(crate) fn pin(
+        &mut self,
+        snapshot: &Rc<SnapshotParts>,
+        (number, part): (usize, &Rc<HeldPart>),
+    ) {
+        if Rc::ptr_eq(snapshot, &self.snapshot) {
+            let pinned = self.in_hand.entry(number as u32);
+            pinned.or_insert_with(|| (Rc::clone(part), 0)).1 += 1;
+        }
+    }
+
+    /// And lets it go.
+    pub(crate) fn unpin(&mut self, snapshot: &Rc<SnapshotParts>, number: usize) {
+        let number = number as u32;
+        if Rc::ptr_eq(snapshot, &self.snapshot)
+            && let Some((_, count)) = self.in_hand.get_mut(&number)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.in_hand.remove(&number);
+            }
+        }
     }
 
     fn begin(&self, number: usize) -> Hint {
@@ -258,7 +282,7 @@ impl PartialDirectory {
     /// See [`ByteDirectory::run_from`]: of a part that is not held, one page.
     pub(crate) fn run_from(&self, number: u32, count_max: u32) -> Option<(Hint, u32)> {
         let page = self.page(number)?;
-        let Some(part) = self.part_of_page(number) else {
+        let (_, Some(part)) = self.part_of_page(number) else {
             return Some((page, 1));
         };
         let (hint, count) = part
@@ -269,19 +293,15 @@ impl PartialDirectory {
 
     /// See [`ByteDirectory::run_up_to`].
     pub(crate) fn run_up_to(&self, number: u32, count_max: u32) -> u32 {
-        self.part_of_page(number).map_or(1, |part| {
+        self.part_of_page(number).1.map_or(1, |part| {
             let own = number - part.first_page;
             part.directory.run_up_to(own, count_max)
         })
     }
 
-    fn part_of_page(&self, number: u32) -> Option<&HeldPart> {
-        self.part(self.snapshot.heads().of_page(number))
-    }
-
     /// Where a split of a page of this parent is announced; `None`: its part is not held.
     pub(crate) fn announcement(&self, parent: u32) -> Option<Announcement> {
-        let part = self.part_of_page(parent)?;
+        let part = self.part_of_page(parent).1?;
         let own = part
             .directory
             .announcement(parent.checked_sub(part.first_page)?)?;
@@ -289,7 +309,8 @@ impl PartialDirectory {
         Some(Announcement { model, ..own })
     }
 
-    /// A part of this snapshot has been read: keeps it, if that is still the directory's (BL4).
+    /// A part of this snapshot has been read: keeps it, if that is still the directory's (BL4) and
+    /// it fits.
     pub(crate) fn keep(
         &mut self,
         snapshot: &Rc<SnapshotParts>,
@@ -300,15 +321,16 @@ impl PartialDirectory {
         if !Rc::ptr_eq(snapshot, &self.snapshot) {
             return;
         }
-        let number = number as u32;
         let part = Kept(Rc::clone(part));
         let own_bytes = Clock::<u32, _>::bytes_of(&part);
-        if self.floor_bytes() + own_bytes > self.budget_bytes {
-            self.in_hand = Some((number, part.0));
-            return;
+        if self.floor_bytes() + own_bytes <= self.budget_bytes {
+            self.make_room(own_bytes, synonyms);
+            self.parts.insert(number as u32, part);
         }
-        self.make_room(own_bytes, synonyms);
-        self.parts.insert(number, part);
+        debug_assert!(
+            self.size_bytes() + synonyms.size_bytes() <= self.budget_bytes,
+            "BL2"
+        );
     }
 
     /// BL3: lets parts go, and then synonyms, until so many bytes fit beside what is left, or
@@ -317,25 +339,30 @@ impl PartialDirectory {
         while self.size_bytes() + synonyms.size_bytes() + size_bytes > self.budget_bytes {
             if self.parts.evict() {
                 self.count(|counts| counts.parts_evicted += 1);
-                continue;
-            }
-            match synonyms.forget_some() {
-                0 => break,
-                forgotten => self.count(|counts| counts.synonyms_evicted += forgotten as u64),
+            } else if !self.forget_synonyms(synonyms) {
+                break;
             }
         }
     }
 
-    /// A synonym was met: others go where these take more than their share, then parts (BL3).
-    pub(crate) fn fit(&mut self, synonyms: &mut Synonyms) {
-        let room_bytes = self.budget_bytes.saturating_sub(self.floor_bytes());
-        while synonyms.size_bytes() > room_bytes / SYNONYM_SHARE {
-            match synonyms.forget_some() {
-                0 => break,
-                forgotten => self.count(|counts| counts.synonyms_evicted += forgotten as u64),
+    fn forget_synonyms(&self, synonyms: &mut Synonyms) -> bool {
+        let forgotten = synonyms.forget_some();
+        self.count(|counts| counts.synonyms_evicted += forgotten as u64);
+        forgotten > 0
+    }
+
+    /// Makes room for a synonym with this lower fence; false: it would take more than the share of
+    /// all of them (BL3).
+    pub(crate) fn fit(&mut self, low: &[u8], synonyms: &mut Synonyms) -> bool {
+        let own_bytes = Synonyms::size_bytes_of(low);
+        let room_bytes = self.budget_bytes - self.floor_bytes();
+        while synonyms.size_bytes() + own_bytes > room_bytes / SYNONYM_SHARE {
+            if !self.forget_synonyms(synonyms) {
+                return false;
             }
         }
-        self.make_room(0, synonyms);
+        self.make_room(own_bytes, synonyms);
+        true
     }
 
     /// Reads parts. One round trip, and one more for each 512 KiB.
@@ -354,10 +381,5 @@ impl PartialDirectory {
         let parts = parts.map(|part| HeldPart::new(part, geometry).map(Rc::new));
         let parts: Result<Vec<_>, String> = parts.collect();
         parts.map_err(|what| snapshot.damage(what))
-    }
-
-    /// An operation has ended.
-    pub(crate) fn let_go(&mut self) {
-        self.in_hand = None;
     }
 }

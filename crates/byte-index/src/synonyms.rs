@@ -24,11 +24,10 @@ pub struct Synonyms {
     hand: u32,
 }
 
-/// What one entry takes beside its string: itself, the room that a list of them grows by, and what
-/// memory allocation adds to a string.
-const ENTRY_SIZE_BYTES: u64 = (size_of::<Synonym>() * 3 / 2) as u64 + ALLOCATION_BYTES;
-/// What a parent takes. Nodes of a B-tree have 11 places, of which at least 5 are taken; a
-/// sixteenth of a node is links.
+/// What one entry takes beside its string, whose piece of memory is one by itself.
+const ENTRY_SIZE_BYTES: u64 = size_of::<Synonym>() as u64 + ALLOCATION_BYTES;
+/// What a parent takes, with the piece of memory that its entries are in. Nodes of a B-tree have 11
+/// places, of which at least 5 are taken; a sixteenth of a node is links.
 const PARENT_SIZE_BYTES: u64 =
     (size_of::<u32>() + size_of::<Vec<Synonym>>()) as u64 * 12 / 5 + ALLOCATION_BYTES;
 
@@ -40,6 +39,8 @@ impl Synonyms {
             Ok(found) => own[found].addr = addr,
             Err(place) => {
                 let low = Box::from(low);
+                // Moves those behind it anyhow; and what is counted is what is there.
+                own.reserve_exact(1);
                 own.insert(place, Synonym { low, addr });
                 self.count += 1;
                 self.string_size_bytes += own[place].low.len() as u64;
@@ -76,8 +77,8 @@ impl Synonyms {
         self.count
     }
 
-    /// Forgets the synonyms of one parent: the parents' turn goes round. How many these were; 0:
-    /// there are none.
+    /// Forgets every second synonym of one parent, so that those that stay lead to near the others:
+    /// the parents' turn goes round. How many these were; 0: there are none.
     pub fn forget_some(&mut self) -> usize {
         let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
         let next = self.by_parent.range(behind).next();
@@ -87,10 +88,25 @@ impl Synonyms {
         };
         self.hand = parent;
         let own = self.by_parent.remove(&parent).unwrap_or_default();
-        let strings = own.iter().map(|it| it.low.len() as u64);
-        self.string_size_bytes -= strings.sum::<u64>();
-        self.count -= own.len();
-        own.len()
+        let (count, mut kept) = (own.len(), Vec::with_capacity(own.len() / 2));
+        for (index, synonym) in own.into_iter().enumerate() {
+            if index % 2 == 1 {
+                kept.push(synonym);
+            } else {
+                self.string_size_bytes -= synonym.low.len() as u64;
+            }
+        }
+        let forgotten = count - kept.len();
+        self.count -= forgotten;
+        if !kept.is_empty() {
+            self.by_parent.insert(parent, kept);
+        }
+        forgotten
+    }
+
+    /// The most bytes that a synonym more with this lower fence can take.
+    pub fn size_bytes_of(low: &[u8]) -> u64 {
+        low.len() as u64 + ENTRY_SIZE_BYTES + PARENT_SIZE_BYTES
     }
 
     /// Bytes held.
@@ -134,18 +150,22 @@ mod tests {
         assert_eq!((synonyms.count(), synonyms.size_bytes()), (3, 3 + entries));
     }
 
-    /// Promise: parents are forgotten in turn, and nothing is left of the last.
+    /// Promise: of one parent after the other every second one is forgotten, until nothing is left;
+    /// what is counted is what is there.
     #[test]
-    fn parents_are_forgotten_in_turn() {
+    fn every_second_one_is_forgotten() {
         let mut synonyms = Synonyms::default();
-        for (low, parent) in [(&b"a"[..], 3), (b"b", 3), (b"c", 5), (b"d", 9)] {
+        for (low, parent) in [(&b"a"[..], 3), (b"b", 3), (b"bc", 3), (b"c", 5), (b"d", 9)] {
             synonyms.insert(low, at(1), parent);
         }
         assert_eq!(synonyms.forget_some(), 2);
-        synonyms.insert(b"a", at(1), 3);
+        assert_eq!(synonyms.iter().count(), 3);
+        assert_eq!(synonyms.find(3, b"a"), None);
+        assert_eq!(synonyms.find(3, b"x"), Some(at(1)));
         assert_eq!((synonyms.forget_some(), synonyms.find(5, b"x")), (1, None));
         assert_eq!((synonyms.forget_some(), synonyms.find(9, b"x")), (1, None));
-        assert_eq!(synonyms.find(3, b"x"), Some(at(1)));
+        let left = 1 + ENTRY_SIZE_BYTES + PARENT_SIZE_BYTES;
+        assert_eq!((synonyms.count(), synonyms.size_bytes()), (1, left));
         assert_eq!((synonyms.forget_some(), synonyms.forget_some()), (1, 0));
         assert_eq!((synonyms.count(), synonyms.size_bytes()), (0, 0));
     }

@@ -43,6 +43,7 @@ mod write;
 
 pub use change::{Change, Changed, Condition};
 pub use cursor::ScanCursor;
+pub use place::InHand;
 pub use records::{Record, RecordBuffer};
 pub use reverse::ReverseCursor;
 pub use state::ByteIndexState;
@@ -82,6 +83,8 @@ enum Sight {
 pub struct ByteIndex<'a, E> {
     access: PageAccess<'a, E>,
     state: &'a ByteIndexState,
+    /// What the operation has in hand under a metadata budget.
+    in_hand: Option<&'a InHand<'a>>,
     /// Of the layer when the operation began.
     layer_version: u32,
 }
@@ -101,13 +104,22 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
         Self {
             access,
             state,
+            in_hand: None,
             layer_version,
         }
     }
 
-    /// A page that a key is probably in, or not far behind, without reading anything.
-    pub fn expected_page(&self, key: &[u8]) -> RemoteAddr {
-        self.state.layer().expected(key).addr
+    /// The same for one operation of a session with a metadata budget: what it needs of a snapshot
+    /// stays for as long as it is under way (BL6).
+    #[must_use]
+    pub fn with_in_hand(self, in_hand: &'a InHand<'a>) -> Self {
+        let in_hand = Some(in_hand);
+        Self { in_hand, ..self }
+    }
+
+    /// The page that a key is probably in, if that is known without reading anything.
+    pub fn expected_page(&self, key: &[u8]) -> Option<RemoteAddr> {
+        Some(self.state.layer().expected(key)?.addr)
     }
 
     /// The value blocks of the table.

@@ -99,7 +99,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         wanted: usize,
         records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
-        let end = records.len() + wanted;
+        let end = records.len().saturating_add(wanted);
         let mut ahead: Vec<(Hint, PageBuffer)> = Vec::new();
         let mut hint = None;
         while let Some(before) = cursor.before.clone() {
@@ -110,7 +110,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 below
             } else {
                 // Of another layer a hint says nothing.
-                let start = match hint.filter(|hint| self.is_current() && self.is_held(*hint)) {
+                if let Some(Hint { parent, .. }) = hint {
+                    self.hold_page(batch, parent).await?;
+                }
+                let start = match hint.filter(|_| self.is_current()) {
                     None => self.hint_below(batch, &before).await?,
                     Some(hint) => self.left_of_fence(hint, &before),
                 };

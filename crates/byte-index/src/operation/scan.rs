@@ -50,7 +50,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         wanted: usize,
         records: &mut RecordBuffer,
     ) -> Result<(), ByteIndexError> {
-        let end = records.len() + wanted;
+        let end = records.len().saturating_add(wanted);
         while cursor.next_key.is_some() && records.len() < end {
             // Another future of the session may have taken another layer since the last piece.
             let index = Self::new(self.access, self.state);
@@ -72,8 +72,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let known = cursor.hint.take();
         let known = known.filter(|(_, version)| *version == self.state.layer_version());
-        let known = known.filter(|(hint, _)| self.is_held(*hint));
-        let hint = match known {
+        if let Some((hint, _)) = known {
+            self.hold_page(batch, hint.parent).await?;
+        }
+        let hint = match known.filter(|_| self.is_current()) {
             Some((hint, _)) => hint,
             None => self.place(batch, from).await?.page,
         };
@@ -108,8 +110,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let page_size_bytes = self.access.geometry.page_size_bytes();
         let count_max = (AHEAD_SIZE_BYTES_MAX / page_size_bytes) as u64;
         let per_page = self.state.records_per_page();
-        let expected = (wanted as f64 / per_page).ceil() as u64 + 1;
-        expected.min(count_max) as u32
+        // A float that is too large becomes the greatest number.
+        let expected = (wanted as f64 / per_page).ceil() as u64;
+        expected.saturating_add(1).min(count_max) as u32
     }
 
     /// Reads a page, and the trained pages from its parent's next on, with their known synonyms:
@@ -202,7 +205,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let read = ahead.take(hint.addr);
             let Some((_, page)) = read.filter(|_| self.is_current()) else {
                 if !is_first {
-                    cursor.hint = Some((hint, self.state.layer_version()));
+                    cursor.hint = Some((hint, self.layer_version));
                     return Ok(());
                 }
                 // It was torn, or retired: look at it as a get does.

@@ -126,7 +126,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 if last.is_none() {
                     return Some(at);
                 }
-                cursor.hint = Some((at, self.state.layer_version()));
+                cursor.hint = Some((at, self.layer_version));
                 return None;
             };
             let (page, words) = read.page(batch, index);

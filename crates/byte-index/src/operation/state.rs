@@ -274,12 +274,6 @@ impl ByteIndexState {
         self.layer().part_counts()
     }
 
-    /// An operation has ended: what it had in hand of the snapshot is let go (BL3).
-    #[inline]
-    pub fn let_go(&self) {
-        self.layer_mut().let_go();
-    }
-
     /// The root was looked at and is the newest: from now on retired pages are followed.
     pub fn follow_retired(&self) {
         self.follows_retired.set(true);

@@ -22,7 +22,8 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 
 use super::heads::{HEAD_SIZE_WORDS, Heads, encode_heads};
-use super::part::{Part, encode_part, halves, spans_of};
+use super::model::MODEL_SIZE_WORDS;
+use super::part::{PART_HEADER_SIZE_WORDS, Part, encode_part, halves, spans_of};
 use crate::directory::{ByteDirectory, Run};
 
 /// Words before the part table.
@@ -32,6 +33,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FLBYTES\x03");
 /// The longest fence: a key and a zero byte.
 const FENCE_SIZE_BYTES_MAX: u64 = KEY_SIZE_BYTES_MAX as u64 + 1;
 pub(super) const CHECKSUM_WORD: usize = 5;
+/// No part has fewer words.
+const PART_SIZE_WORDS_LEAST: u64 = (PART_HEADER_SIZE_WORDS + MODEL_SIZE_WORDS) as u64;
 
 /// What a training found.
 #[derive(Clone, Debug)]
@@ -143,6 +146,7 @@ impl Header {
         let parts = u64::from(self.part_count);
         let is_possible = (1..=u64::from(self.model_count)).contains(&parts)
             && self.model_count <= self.page_count
+            && parts * PART_SIZE_WORDS_LEAST <= self.parts_size_words
             && u64::from(self.fence_size_bytes) <= parts * FENCE_SIZE_BYTES_MAX;
         let fences = self.fence_size_bytes.div_ceil(8) as usize;
         is_possible.then_some(parts as usize * HEAD_SIZE_WORDS + fences)

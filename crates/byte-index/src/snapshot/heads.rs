@@ -11,6 +11,7 @@
 
 use core::ops::Range;
 
+use farleaf_index::partial::ALLOCATION_BYTES;
 use farleaf_page::PageGeometry;
 use farleaf_region::PoolLayout;
 use farleaf_types::RemoteAddr;
@@ -114,7 +115,27 @@ impl Heads {
         if !is_sound || !is_ascending {
             return Err("its part table contradicts itself".to_owned());
         }
-        Ok(heads)
+        Ok(heads.every(1))
+    }
+
+    /// One of so many of them. The first fence, which may be long, is not kept: it tells nothing,
+    /// as what is before the second one belongs there.
+    fn every(&self, step: usize) -> Self {
+        let (mut heads, mut fences) = (Vec::new(), Vec::new());
+        for number in (0..self.count()).step_by(step) {
+            if number > 0 {
+                fences.extend_from_slice(self.fence(number));
+            }
+            heads.push(Head {
+                fence_end: fences.len() as u32,
+                ..self.heads[number]
+            });
+        }
+        Self {
+            header: self.header,
+            heads: heads.into(),
+            fences: fences.into(),
+        }
     }
 
     /// The header that they follow.
@@ -184,9 +205,9 @@ impl Heads {
         let end = end.map_or(self.header.page_count, |next| next.first_page);
         let is_it = part.first_page == head.first_page
             && part.first_model == head.first_model
-            && part.page_count() == end - head.first_page
+            && part.page_count == end - head.first_page
             && part.first_addr(pool.1) == head.first_addr
-            && part.segments[0].first_fence() == self.fence(number);
+            && (number == 0 || part.segments[0].first_fence() == self.fence(number));
         if !is_it {
             return Err("a part of it contradicts the part table".to_owned());
         }
@@ -197,22 +218,14 @@ impl Heads {
     #[must_use]
     pub(crate) fn thinned(mut self, size_bytes_max: u64) -> Self {
         while self.size_bytes() > size_bytes_max && self.count() > 1 {
-            let (mut heads, mut fences) = (Vec::new(), Vec::new());
-            for number in (0..self.count()).step_by(2) {
-                fences.extend_from_slice(self.fence(number));
-                heads.push(Head {
-                    fence_end: fences.len() as u32,
-                    ..self.heads[number]
-                });
-            }
-            (self.heads, self.fences) = (heads.into(), fences.into());
+            self = self.every(2);
         }
         self
     }
 
-    /// Bytes held.
+    /// Bytes of memory that depend on how many there are.
     pub(crate) fn size_bytes(&self) -> u64 {
         let (heads, fences) = (size_of_val(&*self.heads), size_of_val(&*self.fences));
-        (size_of::<Self>() + heads + fences) as u64
+        (heads + fences) as u64 + 2 * ALLOCATION_BYTES
     }
 }

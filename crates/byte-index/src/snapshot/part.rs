@@ -42,6 +42,8 @@ const PART_COUNT: usize = 32;
 pub(crate) struct Part {
     pub(crate) first_page: u32,
     pub(crate) first_model: u32,
+    /// How many pages it has.
+    pub(crate) page_count: u32,
     /// The page before its first one, and the one behind its last, as they were trained; null where
     /// there is none.
     pub(crate) before: RemoteAddr,
@@ -235,17 +237,13 @@ impl Part {
         Ok(Self {
             first_page,
             first_model,
+            page_count: header.page_count,
             before,
             after,
             segments,
             runs,
             residuals,
         })
-    }
-
-    /// How many pages it has.
-    pub(crate) fn page_count(&self) -> u32 {
-        self.runs.iter().map(|run| run.page_count).sum()
     }
 
     /// Its first page.
@@ -258,13 +256,14 @@ impl Part {
         let last = self.runs.last().expect("a part has models");
         let last = last.page(last.page_count - 1, geometry);
         let model_count = self.runs.len() as u32;
-        let is_next = next.first_page == self.first_page + self.page_count()
+        let is_next = next.first_page == self.first_page + self.page_count
             && next.first_model == self.first_model + model_count
             && next.before == last
             && self.after == next.first_addr(geometry);
         if !is_next {
             return Err("its parts contradict each other".to_owned());
         }
+        self.page_count += next.page_count;
         let residual_count = next.residual_count();
         self.residuals
             .extend_from(&next.residuals, 0..residual_count);

@@ -295,7 +295,7 @@ fn fewer_heads_lead_to_more_at_once() {
             let page = whole.locate(&fence).page;
             let number = heads.of_key(&fence);
             let part = read(number);
-            let pages = part.first_page..part.first_page + part.page_count();
+            let pages = part.first_page..part.first_page + part.page_count;
             assert!(pages.contains(&page.parent), "{fence:?}");
             assert_eq!(heads.of_page(page.parent), number);
             assert_eq!(heads.first_page(number).1, part.first_addr(geometry()));

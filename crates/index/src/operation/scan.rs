@@ -193,7 +193,7 @@ impl<E: Endpoint> Index<'_, E> {
         wanted: usize,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<(), IndexError> {
-        let end = records.len() + wanted;
+        let end = records.len().saturating_add(wanted);
         while let Some(from) = cursor.next_key {
             if records.len() >= end {
                 break;

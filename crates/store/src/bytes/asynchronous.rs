@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
-use farleaf_byte_index::operation::{Change, Changed, Condition, check_record};
+use farleaf_byte_index::operation::{Change, Changed, Condition, InHand, check_record};
 use farleaf_byte_index::{ByteIndex, ByteIndexError};
 use farleaf_fabric::{Batch, OperationKind};
 use farleaf_index::operation::HintCounters;
@@ -100,9 +100,11 @@ impl<H: Host> AsyncByteTable<H> {
         loop {
             let begun = self.session.begin_bytes(&self.state).await?;
             let mut batch = self.session.take_batch();
-            let result = operation(self.index(), &mut batch).await;
+            let in_hand = InHand::new(&self.state.index);
+            let index = self.index().with_in_hand(&in_hand);
+            let result = operation(index, &mut batch).await;
+            drop(in_hand);
             self.session.finish(kind, batch);
-            self.state.index.let_go();
             drop(begun);
             if let Some(listing) = &self.state.listing
                 && self.state.index.has_chores()
@@ -260,10 +262,12 @@ impl<H: Host> AsyncByteTable<H> {
             }
             return by_key.into_values().collect();
         }
-        let mut by_page: BTreeMap<RemoteAddr, Vec<usize>> = BTreeMap::new();
+        // Of a key whose page is not known the key stands for it.
+        let mut by_page: BTreeMap<(Option<RemoteAddr>, &[u8]), Vec<usize>> = BTreeMap::new();
         for (number, key) in keys {
             let page = self.index().expected_page(key);
-            by_page.entry(page).or_default().push(number);
+            let of_page = (page, page.map_or(key, |_| b""));
+            by_page.entry(of_page).or_default().push(number);
         }
         by_page.into_values().collect()
     }

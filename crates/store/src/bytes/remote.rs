@@ -218,7 +218,7 @@ impl<H: Host> AsyncByteTable<H> {
         records: &'a mut RecordBuffer,
     ) -> Rare<'a, ()> {
         Box::pin(async move {
-            let end = records.len() + wanted;
+            let end = records.len().saturating_add(wanted);
             self.remotely(OperationKind::Scan, async |exchange| {
                 while records.len() < end
                     && let Some(range) = cursor.wanted()

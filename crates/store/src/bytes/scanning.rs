@@ -111,7 +111,7 @@ impl<H: Host> AsyncByteTable<H> {
         if self.is_remote() {
             return self.scan_remote(cursor, wanted, records).await;
         }
-        let end = records.len() + wanted;
+        let end = records.len().saturating_add(wanted);
         self.operate(OperationKind::Scan, async |index, batch| {
             let wanted = end.saturating_sub(records.len());
             index.scan(batch, cursor, wanted, records).await
@@ -129,7 +129,7 @@ impl<H: Host> AsyncByteTable<H> {
         if self.is_remote() {
             return self.scan_remote(cursor, wanted, records).await;
         }
-        let end = records.len() + wanted;
+        let end = records.len().saturating_add(wanted);
         self.operate(OperationKind::Scan, async |index, batch| {
             let wanted = end.saturating_sub(records.len());
             index.scan_reverse(batch, cursor, wanted, records).await

@@ -100,6 +100,7 @@ impl<H: Host> SessionCore<H> {
         };
         let geometry = info.options.page_geometry(pages)?;
         let (root, id) = (entry.root, entry.record.id);
+        let budget = self.options.budget_for(info.options.layer)?;
         let listing = match info.options.layer {
             LayerKind::RfTree => Some(self.open_listing(&entry, begun).await?),
             _ => None,
@@ -108,7 +109,7 @@ impl<H: Host> SessionCore<H> {
             pages.inline_value_size_bytes as usize,
             Rc::clone(&self.broken),
         );
-        let mut index = if let Some(budget) = self.options.budget_for(info.options.layer)? {
+        let mut index = if let Some(budget) = budget {
             let snapshot = self.byte_snapshot(geometry, (id, root), budget).await?;
             ByteIndexState::partial((snapshot, budget), inline, broken)
         } else {

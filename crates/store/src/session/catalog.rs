@@ -156,6 +156,8 @@ impl<H: Host> SessionCore<H> {
     ) -> Result<(CatalogEntry, Begun<'_>), Error> {
         check_name(name)?;
         options.check()?;
+        // Before anything is made that the session could not open.
+        self.options.budget_for(options.layer)?;
         if part.is_some() && options.kind != TableKind::Words {
             return Err(ErrorKind::BadOption {
                 option: "kind",

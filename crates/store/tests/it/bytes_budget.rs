@@ -1,9 +1,13 @@
 //! Tables of byte strings under a metadata budget (BL1 to BL6): slower, never wrong, never above
 //! it.
 
-use std::time::Instant;
+use std::cell::Cell;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use farleaf::{ByteTable, LayerKind, OperationKind, Pool, Session, SessionOptions, TableOptions};
+use futures_util::future::join;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -204,6 +208,52 @@ fn retrained_tables_are_followed_under_a_budget() {
         assert!(writer.stats().expect("seen").trained_pages > 300);
         assert!(writer.metadata_bytes() <= 3_000 && reader.metadata_bytes() <= 1024);
     }
+}
+
+/// Promise: operations side by side know what they need while others push it out: with room for no
+/// part at all, many puts at once are all there, and each of their splits is counted, so that the
+/// table is retrained; and a scan beside gets that never end comes to its end.
+#[test]
+fn operations_side_by_side_keep_what_they_need() {
+    let pool = mapped_retraining_pools(64).swap_remove(0);
+    let (_loader, mut map, _) = filled(&pool, 512, 1_500);
+    let (session, table) = budgeted(&pool, 1024);
+    let new = |number: u64| (format!("user{}", number * 7_919).into_bytes(), vec![9; 200]);
+    let records: Vec<(Vec<u8>, Vec<u8>)> = (0..6_000).map(new).collect();
+    for part in records.chunks(500) {
+        let present = table.multi_put(part).expect("put");
+        assert_eq!(present, 0);
+        assert!(table.metadata_bytes() <= 1024);
+    }
+    map.extend(records);
+    let begun = Instant::now();
+    while pool.retraining().expect("a tally").tally.model_count == 0 {
+        assert!(begun.elapsed().as_secs() < 60, "nothing was due");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let keys: Vec<&Vec<u8>> = map.keys().collect();
+    let (is_over, table) = (Cell::new(false), table.asynchronous());
+    let getting = async {
+        let mut number = 0;
+        while !is_over.get() {
+            number = (number + 7_001) % keys.len();
+            assert!(table.get(keys[number]).await.expect("got").is_some());
+        }
+    };
+    let scanning = async {
+        let scanned = table.scan(b"", None, usize::MAX).await;
+        is_over.set(true);
+        scanned.expect("a scan").len()
+    };
+    let (scanned, ()) = session.block_on(join(scanning, getting));
+    assert_eq!(scanned, map.len());
+    // What is dropped in the middle lets go of what it had in hand.
+    let mut context = Context::from_waker(Waker::noop());
+    for key in keys.iter().step_by(100) {
+        let get = pin!(table.get(key));
+        let _ = get.poll(&mut context);
+    }
+    assert!(table.metadata_bytes() <= 1024);
 }
 
 /// Promise: where the part table alone is more than the budget has room for, the session has one
