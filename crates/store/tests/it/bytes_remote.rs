@@ -308,8 +308,9 @@ fn a_node_without_room_says_so() {
     });
 }
 
-/// Promise (J8): what operations that were dropped in the middle have sent, or were reading, takes
-/// no room for ever: the session's next one has it forgotten, or the session's end.
+/// Promise (J8, J10): what operations that were dropped in the middle have sent, or were reading,
+/// takes no room for ever: the session's next request has it forgotten, which is the first of
+/// another operation, or the session's end.
 #[test]
 fn dropped_operations_leave_nothing() {
     let pool = pool_of(8 << 20);
@@ -322,9 +323,32 @@ fn dropped_operations_leave_nothing() {
             table.put(b"key", &value).await.expect("put");
         });
         table.put(b"other", b"short").expect("put");
+        assert_eq!(
+            session.last_cost().round_trips,
+            1,
+            "nothing is told by itself"
+        );
         assert_eq!(table.get(b"key").expect("got"), None);
     }
     table.put(b"key", &value).expect("there is room");
+    // A load that is under way is older than what was dropped, which is told by itself then.
+    let mut put_count = 0;
+    let records = (0..3_000_u32).map(|number| {
+        if number > 0 && number % 1_000 == 0 {
+            drop_in_the_middle(&table, 100, async |table| {
+                table.put(b"key", &value).await.expect("put");
+            });
+            table.put(b"other", b"short").expect("put");
+            put_count += 1;
+        }
+        (number.to_be_bytes(), [7; 100])
+    });
+    let loading = session.create_byte_table("loaded", &remote());
+    let loading = loading.expect("a table");
+    loading.bulk_load(records, |_| {}).expect("a load");
+    assert_eq!(put_count, 2);
+    table.put(b"key", &value).expect("there is room");
+    session.drop_table("loaded").expect("dropped");
     for _ in 0..4 {
         drop_in_the_middle(&table, 100, async |table| {
             table.get(b"key").await.expect("got");
