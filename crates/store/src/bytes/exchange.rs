@@ -36,10 +36,12 @@ impl<H: Host> AsyncByteTable<H> {
         operation: impl AsyncFnOnce(&mut Exchange<'_, H>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let session = &self.session;
+        // Who waits has nothing begun, which would keep the session where it is (P1).
+        let permit = session.transfers.permit().await;
         let _begun = session.begin_bytes(&self.state).await?;
         let mut exchange = Exchange {
             table: self,
-            permit: session.transfers.permit().await,
+            permit,
             batch: session.take_batch(),
             request: Vec::new(),
             reply: Vec::new(),
