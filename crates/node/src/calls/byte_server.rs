@@ -1,4 +1,4 @@
-//! Requests about tables of byte strings that the node holds (J7 to J9).
+//! Requests about tables of byte strings that the node holds (J7 to J10).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,8 +89,12 @@ impl ByteTables {
 
     /// J8: the session is fenced.
     pub(super) fn forget_session(&self, session: OwnerWord) {
-        let word = session.word();
-        self.transfers.forget_all(|owner, _| owner == word);
+        self.transfers.forget_session(session);
+    }
+
+    /// J10: the session has said that it asks for nothing below this number any more.
+    pub(super) fn forget_below(&self, session: OwnerWord, number: u64) {
+        self.transfers.forget_below(session, number);
     }
 
     /// J8: what the session has said that it wants no more.
@@ -278,7 +282,8 @@ impl Errand<'_> {
         let is_cut = |(value, here): &&Packed| *here < value.bytes().len();
         if let Some((value, _)) = last.filter(is_cut) {
             let transfer = Transfer::Read(Arc::clone(value));
-            self.tables.transfers.add(self.of(room.number), transfer);
+            // Where it is not kept, nobody is there to read on.
+            let _ = self.tables.transfers.add(self.of(room.number), transfer);
         }
     }
 

@@ -45,6 +45,12 @@
 //!   strings as its key, its value and 160. Whoever holds a value has its share, so it is given
 //!   back when the last one lets go; a value that comes in parts has all of its room before the
 //!   first one is kept. What there is no room for is refused, and has changed nothing.
+//! - **J10.** A session's numbers ascend. Each request about byte strings says which is the lowest
+//!   one under which its session has something open, or will have. The node remembers the highest
+//!   that a session has said: what is below it goes before the request is looked at, and nothing
+//!   begins below it any more. So an operation that was dropped leaves nothing behind the next
+//!   request, however late what it had sent is executed; where another operation has something
+//!   older open, nothing behind the end of that one. What is named (J8) goes at once.
 
 mod byte_records;
 mod byte_server;

@@ -121,13 +121,14 @@ impl TableServer {
         request: &[u8],
     ) -> Result<Vec<u8>, String> {
         let decoded = ByteRequest::decode(request);
-        let (id, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        let (head, request) = decoded.map_err(|bad| format!("the session has sent {bad}"))?;
+        // Whether there is the table or not.
+        self.bytes.forget_below(session, head.lowest_open);
         if let ByteRequest::Forget { number } = request {
-            // Whether there is the table or not.
             self.bytes.forget_transfer(session, number);
         }
         let mut bytes = Vec::new();
-        match self.table(way, id).await {
+        match self.table(way, head.table).await {
             Ok(Ok(Served::OwnBytes(table))) => {
                 self.bytes.execute(&table, session, request, &mut bytes);
             }

@@ -1,4 +1,4 @@
-//! What sessions send and fetch in parts (J8).
+//! What sessions send and fetch in parts (J8, J10).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,8 @@ struct Entry {
 struct Entries {
     /// By session, and its number.
     of: BTreeMap<(u64, u64), Entry>,
+    /// J10: the lowest number that a session has open, as far as it has told.
+    lowest_open: BTreeMap<u64, u64>,
     /// Counts what is asked for.
     now: u64,
 }
@@ -88,8 +90,16 @@ impl Transfers {
     }
 
     /// Something begins; what had the number goes, and what was given up, if there is too much.
-    pub(super) fn add(&self, of: Of, transfer: Transfer) {
+    ///
+    /// # Errors
+    /// J10: its session has said that it does not ask for it any more.
+    pub(super) fn add(&self, of: Of, transfer: Transfer) -> Result<(), Failure> {
         let mut entries = self.entries();
+        let (session, number) = of.key();
+        let lowest_open = entries.lowest_open.get(&session);
+        if lowest_open.is_some_and(|lowest| number < *lowest) {
+            return Err(Failure::Unsound);
+        }
         entries.now += 1;
         let used_at = entries.now;
         let entry = Entry {
@@ -106,6 +116,7 @@ impl Transfers {
         drop(entries);
         // That takes its time.
         drop((before, given_up));
+        Ok(())
     }
 
     /// It is over, if it is of this table.
@@ -120,6 +131,30 @@ impl Transfers {
     pub(super) fn forget(&self, session: OwnerWord, number: u64) {
         let forgotten = self.entries().of.remove(&(session.word(), number));
         drop(forgotten);
+    }
+
+    /// J10: nobody asks for anything of the session that is below this number, and nobody will.
+    pub(super) fn forget_below(&self, session: OwnerWord, number: u64) {
+        let forgotten: Vec<Entry> = {
+            let mut entries = self.entries();
+            let session = session.word();
+            let known = entries.lowest_open.entry(session).or_default();
+            if *known >= number {
+                return;
+            }
+            *known = number;
+            let below = (session, 0)..(session, number);
+            let below = entries.of.extract_if(below, |_, _| true);
+            below.map(|(_, entry)| entry).collect()
+        };
+        drop(forgotten);
+    }
+
+    /// Frees all that is of a session, which makes no request any more.
+    pub(super) fn forget_session(&self, session: OwnerWord) {
+        let word = session.word();
+        self.forget_all(|owner, _| owner == word);
+        self.entries().lowest_open.remove(&word);
     }
 
     /// Frees all that is of a session, or of a table.
@@ -154,7 +189,7 @@ impl Transfers {
                 whole_size_bytes: whole_size_bytes as usize,
                 share,
             };
-            self.add(of, Transfer::Staged(Arc::new(Mutex::new(staged))));
+            self.add(of, Transfer::Staged(Arc::new(Mutex::new(staged))))?;
         }
         let Some(Transfer::Staged(staged)) = self.find(of) else {
             return Err(Failure::Unsound);
@@ -194,7 +229,7 @@ impl Transfers {
             Some(_) => return Err(Failure::Unsound),
             None => {
                 let load = Arc::<Mutex<StagedLoad>>::default();
-                self.add(of, Transfer::Load(Arc::clone(&load)));
+                self.add(of, Transfer::Load(Arc::clone(&load)))?;
                 load
             }
         };

@@ -1,40 +1,17 @@
 //! One operation on a table of byte strings that the memory node holds, call by call.
 
-use std::cell::{Cell, RefCell};
-
 use farleaf_byte_index::ByteLoadError;
-use farleaf_executor::backoff;
 use farleaf_fabric::{Batch, Endpoint, OperationKind, ProtocolCheck};
 use farleaf_index::rpc::Failure;
 use farleaf_index::rpc::bytes::{
-    ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyRoom, Sent,
+    ByteReply, ByteRequest, MESSAGE_SIZE_BYTES_MAX, PART_SIZE_BYTES, ReplyRoom, RequestHead, Sent,
     string_size_bytes,
 };
 
 use super::AsyncByteTable;
+use super::transfers::Permit;
 use crate::host::Host;
 use crate::{Error, ErrorKind};
-
-/// Operations of one session that are under way at once; more wait. The node gives up what a
-/// session has used least lately when it has 128 values and loads in parts (J8), and an operation
-/// has two at the most.
-const OPERATION_COUNT_MAX: u32 = 48;
-
-/// What of a session's operations goes in parts.
-#[derive(Debug, Default)]
-pub(crate) struct Transfers {
-    operation_count: Cell<u32>,
-    /// Numbers of what operations have left that failed or were dropped: the node is told with the
-    /// next one.
-    given_up: RefCell<Vec<u64>>,
-}
-
-/// One operation. What it leaves open is given up.
-#[derive(Debug)]
-struct Permit<'a> {
-    transfers: &'a Transfers,
-    open: Vec<u64>,
-}
 
 /// One operation, as it makes calls.
 #[derive(Debug)]
@@ -44,30 +21,6 @@ pub(super) struct Exchange<'a, H: Host> {
     permit: Permit<'a>,
     request: Vec<u8>,
     reply: Vec<u8>,
-}
-
-impl Transfers {
-    async fn permit(&self) -> Permit<'_> {
-        for attempt in 0.. {
-            if self.operation_count.get() < OPERATION_COUNT_MAX {
-                break;
-            }
-            backoff(attempt).await;
-        }
-        self.operation_count.update(|count| count + 1);
-        Permit {
-            transfers: self,
-            open: Vec::new(),
-        }
-    }
-}
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        self.transfers.operation_count.update(|count| count - 1);
-        let mut given_up = self.transfers.given_up.borrow_mut();
-        given_up.append(&mut self.open);
-    }
 }
 
 impl<H: Host> AsyncByteTable<H> {
@@ -83,10 +36,12 @@ impl<H: Host> AsyncByteTable<H> {
         operation: impl AsyncFnOnce(&mut Exchange<'_, H>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let session = &self.session;
+        // Who waits has nothing begun, which would keep the session where it is (P1).
+        let permit = session.transfers.permit().await;
         let _begun = session.begin_bytes(&self.state).await?;
         let mut exchange = Exchange {
             table: self,
-            permit: session.transfers.permit().await,
+            permit,
             batch: session.take_batch(),
             request: Vec::new(),
             reply: Vec::new(),
@@ -103,10 +58,13 @@ impl<H: Host> AsyncByteTable<H> {
 impl<H: Host> Exchange<'_, H> {
     /// One call, for whose reply room of so many bytes is announced.
     async fn send(&mut self, request: &ByteRequest<'_>, room_bytes: usize) -> Result<(), Error> {
-        let id = self.table.state.entry.record.id;
-        request.encode(id, &mut self.request);
-        let room = (room_bytes, &mut self.reply);
         let session = &self.table.session;
+        let head = RequestHead {
+            table: self.table.state.entry.record.id,
+            lowest_open: session.transfers.lowest_open(session.next_number()),
+        };
+        request.encode(head, &mut self.request);
+        let room = (room_bytes, &mut self.reply);
         session.call(&mut self.batch, &self.request, room).await
     }
 
@@ -166,13 +124,13 @@ impl<H: Host> Exchange<'_, H> {
         } else {
             session.next_load()
         };
-        self.permit.open.push(number);
+        self.permit.open(number);
         number
     }
 
     /// The node has nothing under this number any more.
     pub(super) fn end_transfer(&mut self, number: u64) {
-        self.permit.open.retain(|open| *open != number);
+        self.permit.close(number);
     }
 
     /// Has the node forget what it has under this number.
@@ -186,15 +144,11 @@ impl<H: Host> Exchange<'_, H> {
     }
 
     async fn forget_given_up(&mut self) -> Result<(), Error> {
-        loop {
-            let next = self.permit.transfers.given_up.borrow_mut().pop();
-            let Some(number) = next else {
-                return Ok(());
-            };
-            // Until it is done, it is this operation's to give up.
-            self.permit.open.push(number);
+        let session = &self.table.session;
+        while let Some(number) = self.permit.take_given_up(session.next_number()) {
             self.forget(number).await?;
         }
+        Ok(())
     }
 
     /// A value as a request brings it, of which so many bytes are left: staged if it is longer.

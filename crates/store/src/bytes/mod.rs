@@ -14,12 +14,13 @@ mod scanning;
 mod state;
 mod stats;
 mod table;
+mod transfers;
 mod typed;
 
 pub use asynchronous::{AsyncByteTable, ByteInsertion, ByteSwap};
-pub(crate) use exchange::Transfers;
 pub use scan::{ByteReverseScan, ByteScan};
 pub(crate) use state::{ByteTableState, DroppedByteTable};
 pub use stats::ByteTableStats;
 pub use table::ByteTable;
+pub(crate) use transfers::Transfers;
 pub use typed::{TypedReverseScan, TypedScan, TypedTable};

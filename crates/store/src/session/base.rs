@@ -161,6 +161,11 @@ impl<H: Host> SessionCore<H> {
         self.load_count.get()
     }
 
+    /// What [`next_load`](Self::next_load) would give.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.load_count.get() + 1
+    }
+
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.get()

@@ -73,3 +73,6 @@ pub(super) fn is_listing(entry: &CatalogEntry) -> bool {
 fn lists(entry: &CatalogEntry, table: TableId) -> bool {
     is_listing(entry) && entry.record.id == listing_of(table)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,9 @@
 //! Tables of byte strings that the memory node holds: every operation is a call.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use farleaf_executor::TaskSet;
@@ -308,8 +312,9 @@ fn a_node_without_room_says_so() {
     });
 }
 
-/// Promise (J8): what operations that were dropped in the middle have sent, or were reading, takes
-/// no room for ever: the session's next one has it forgotten, or the session's end.
+/// Promise (J8, J10): what operations that were dropped in the middle have sent, or were reading,
+/// takes no room for ever: the session's next request has it forgotten, which is the first of
+/// another operation, or the session's end.
 #[test]
 fn dropped_operations_leave_nothing() {
     let pool = pool_of(8 << 20);
@@ -322,9 +327,32 @@ fn dropped_operations_leave_nothing() {
             table.put(b"key", &value).await.expect("put");
         });
         table.put(b"other", b"short").expect("put");
+        assert_eq!(
+            session.last_cost().round_trips,
+            1,
+            "nothing is told by itself"
+        );
         assert_eq!(table.get(b"key").expect("got"), None);
     }
     table.put(b"key", &value).expect("there is room");
+    // A load that is under way is older than what was dropped, which is told by itself then.
+    let mut put_count = 0;
+    let records = (0..3_000_u32).map(|number| {
+        if number > 0 && number % 1_000 == 0 {
+            drop_in_the_middle(&table, 100, async |table| {
+                table.put(b"key", &value).await.expect("put");
+            });
+            table.put(b"other", b"short").expect("put");
+            put_count += 1;
+        }
+        (number.to_be_bytes(), [7; 100])
+    });
+    let loading = session.create_byte_table("loaded", &remote());
+    let loading = loading.expect("a table");
+    loading.bulk_load(records, |_| {}).expect("a load");
+    assert_eq!(put_count, 2);
+    table.put(b"key", &value).expect("there is room");
+    session.drop_table("loaded").expect("dropped");
     for _ in 0..4 {
         drop_in_the_middle(&table, 100, async |table| {
             table.get(b"key").await.expect("got");
@@ -444,6 +472,49 @@ fn many_at_once_come_to_their_ends() {
         tasks.drain(session.completions(), |()| done_count += 1);
         assert_eq!(done_count, 200);
     }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicU32);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Promise: where as many operations of a session are under way as there may be, and nobody polls
+/// them, another one waits without asking to be polled; it is woken when one of them is dropped,
+/// and goes on.
+#[test]
+fn who_waits_for_others_does_not_spin() {
+    let pool = pool_of(32 << 20);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &remote()).expect("a table");
+    table.put(b"key", b"value").expect("put");
+    let own = table.asynchronous();
+    let mut context = Context::from_waker(Waker::noop());
+    // Short ones: there is room in the rings for all of them, and for one more.
+    let mut stand = Vec::new();
+    while stand.len() < 48 {
+        let mut put = Box::pin(own.put(b"key", b"value"));
+        if put.as_mut().poll(&mut context).is_pending() {
+            stand.push(put);
+        }
+    }
+    let bell = Arc::<Bell>::default();
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut waiting = pin!(own.get(b"key"));
+    for _ in 0..100 {
+        let mut context = Context::from_waker(&waker);
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+    stand.pop();
+    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    let found = session.block_on(waiting).expect("got");
+    assert_eq!(found.as_deref(), Some(&b"value"[..]));
 }
 
 /// Promise: typed keys and values are those of any other table.

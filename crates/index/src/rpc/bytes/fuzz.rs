@@ -5,7 +5,7 @@ use farleaf_types::TableId;
 
 use super::{
     ByteChange, ByteCondition, ByteRange, ByteReply, ByteRequest, Found, MESSAGE_SIZE_BYTES_MAX,
-    ReplyRoom, Sent,
+    ReplyRoom, RequestHead, Sent,
 };
 use crate::rpc::Failure;
 
@@ -38,7 +38,7 @@ fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
         number,
         size_bytes: random.below(MESSAGE_SIZE_BYTES_MAX as u64) as u32,
     };
-    match random.below(7) {
+    match random.below(9) {
         0 => ByteRequest::Get {
             keys: strings.iter().map(Vec::as_slice).collect(),
             room,
@@ -87,10 +87,12 @@ fn request<'a>(random: &mut Random, strings: &'a [Vec<u8>]) -> ByteRequest<'a> {
                 .map(|key| (key.as_slice(), sent(random, key)))
                 .collect(),
         },
-        _ => ByteRequest::LoadCommit {
+        6 => ByteRequest::LoadCommit {
             number,
             record_count: random.next(),
         },
+        7 => ByteRequest::Count,
+        _ => ByteRequest::Forget { number },
     }
 }
 
@@ -133,14 +135,18 @@ fn fuzz_byte_requests() {
     run("requests about byte strings", |random| {
         let strings = strings(random);
         let mut bytes = Vec::new();
-        request(random, &strings).encode(TableId(3), &mut bytes);
+        let head = RequestHead {
+            table: TableId(3),
+            lowest_open: random.below(9),
+        };
+        request(random, &strings).encode(head, &mut bytes);
         if bytes.len() <= MESSAGE_SIZE_BYTES_MAX {
             ByteRequest::decode(&bytes).expect("it was honest");
         }
         random.mutate(&mut bytes);
-        if let Ok((table, request)) = ByteRequest::decode(&bytes) {
+        if let Ok((head, request)) = ByteRequest::decode(&bytes) {
             let mut written = Vec::new();
-            request.encode(table, &mut written);
+            request.encode(head, &mut written);
             assert_eq!(written, bytes);
         }
     });

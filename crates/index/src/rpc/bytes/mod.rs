@@ -12,6 +12,8 @@
 //! the beginning comes, and the node holds it under the number that the request has brought, until
 //! the session has read the rest or has it forgotten. What the node holds is the value that was
 //! found, whatever the key's value is by then: so parts of two values are never put together.
+//! Numbers ascend, and each request says which is the lowest one that the session has open: so
+//! what was given up goes, though nobody names it.
 
 pub mod packing;
 pub mod reply;
@@ -22,7 +24,9 @@ mod fuzz;
 
 pub use packing::Packing;
 pub use reply::{ByteReply, Found};
-pub use request::{ByteChange, ByteCondition, ByteRange, ByteRequest, ReplyRoom, Sent};
+pub use request::{
+    ByteChange, ByteCondition, ByteRange, ByteRequest, ReplyRoom, RequestHead, Sent,
+};
 
 /// The longest key, in bytes.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;

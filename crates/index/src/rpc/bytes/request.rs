@@ -3,7 +3,8 @@
 //! | word | meaning |
 //! |---|---|
 //! | 0 | kind (8), flags (16), zero (8), table id (32) |
-//! | 1.. | by kind, below |
+//! | 1 | the lowest number that the session has open |
+//! | 2.. | by kind, below |
 //!
 //! | kind | words |
 //! |---|---|
@@ -57,6 +58,16 @@ const SCAN_FLAGS: u64 = HAS_END | DESCENDS | OF_KEYS;
 const STAGED: u64 = 1 << 63;
 
 const UNKNOWN_FORM: BadWords = BadWords("a request of an unknown form");
+
+/// What every request says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// The table that it is about.
+    pub table: TableId,
+    /// The lowest number under which the session has something open, or will have: it asks for
+    /// nothing below any more.
+    pub lowest_open: u64,
+}
 
 /// A value as a request brings it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,19 +200,19 @@ impl<'a> ByteRequest<'a> {
     }
 
     /// The bytes, into a vector that is cleared.
-    pub fn encode(&self, table: TableId, bytes: &mut Vec<u8>) {
+    pub fn encode(&self, head: RequestHead, bytes: &mut Vec<u8>) {
         bytes.clear();
-        let head = |kind: u64| kind | u64::from(table.0) << 32;
+        let first = self.kind_and_flags() | u64::from(head.table.0) << 32;
+        put(bytes, [first, head.lowest_open]);
         match self {
             Self::Get { keys, room } => {
-                put(bytes, [head(GET), room.number]);
+                put(bytes, [room.number]);
                 put(bytes, [pair(room.size_bytes, keys.len() as u32)]);
                 for key in keys {
                     put_string(bytes, key);
                 }
             }
             Self::Change { change, room } => {
-                put(bytes, [head(CHANGE) | flags_of_change(change)]);
                 put(bytes, [room.number, room.size_bytes.into()]);
                 put_string(bytes, change.key);
                 put_sent(bytes, change.value);
@@ -210,17 +221,15 @@ impl<'a> ByteRequest<'a> {
                 }
             }
             Self::Scan { range, room } => {
-                put(bytes, [head(SCAN) | flags_of_range(range), room.number]);
-                put(bytes, [pair(room.size_bytes, range.limit)]);
+                put(bytes, [room.number, pair(room.size_bytes, range.limit)]);
                 put_string(bytes, range.start);
                 if let Some(end) = range.end {
                     put_string(bytes, end);
                 }
             }
-            Self::Count => put(bytes, [head(COUNT)]),
+            Self::Count => {}
             Self::Read { offset, room } => {
-                let words = [head(READ), room.number, pair(room.size_bytes, *offset)];
-                put(bytes, words);
+                put(bytes, [room.number, pair(room.size_bytes, *offset)]);
             }
             Self::Stage {
                 number,
@@ -228,12 +237,11 @@ impl<'a> ByteRequest<'a> {
                 whole_size_bytes,
                 part,
             } => {
-                put(bytes, [head(STAGE), *number]);
-                put(bytes, [pair(*offset, *whole_size_bytes)]);
+                put(bytes, [*number, pair(*offset, *whole_size_bytes)]);
                 put_string(bytes, part);
             }
             Self::LoadPart { number, records } => {
-                put(bytes, [head(LOAD_PART), *number]);
+                put(bytes, [*number]);
                 for (key, value) in records {
                     put_string(bytes, key);
                     put_sent(bytes, Some(*value));
@@ -242,8 +250,22 @@ impl<'a> ByteRequest<'a> {
             Self::LoadCommit {
                 number,
                 record_count,
-            } => put(bytes, [head(LOAD_COMMIT), *number, *record_count]),
-            Self::Forget { number } => put(bytes, [head(FORGET), *number]),
+            } => put(bytes, [*number, *record_count]),
+            Self::Forget { number } => put(bytes, [*number]),
+        }
+    }
+
+    fn kind_and_flags(&self) -> u64 {
+        match self {
+            Self::Get { .. } => GET,
+            Self::Change { change, .. } => CHANGE | flags_of_change(change),
+            Self::Scan { range, .. } => SCAN | flags_of_range(range),
+            Self::Count => COUNT,
+            Self::Read { .. } => READ,
+            Self::Stage { .. } => STAGE,
+            Self::LoadPart { .. } => LOAD_PART,
+            Self::LoadCommit { .. } => LOAD_COMMIT,
+            Self::Forget { .. } => FORGET,
         }
     }
 
@@ -251,14 +273,13 @@ impl<'a> ByteRequest<'a> {
     ///
     /// # Errors
     /// It is no request about byte strings.
-    pub fn decode(bytes: &'a [u8]) -> Result<(TableId, Self), BadWords> {
+    pub fn decode(bytes: &'a [u8]) -> Result<(RequestHead, Self), BadWords> {
         if bytes.len() > MESSAGE_SIZE_BYTES_MAX {
             return Err(BadWords("a request that is too long"));
         }
         let mut words = Words::new(bytes)?;
-        let head = words.next()?;
-        let table = TableId((head >> 32) as u32);
-        let (kind, flags) = (head & 0xFF, head & 0xFFFF_FF00);
+        let first = words.next()?;
+        let (kind, flags) = (first & 0xFF, first & 0xFFFF_FF00);
         let known_flags = match kind {
             CHANGE => CHANGE_FLAGS,
             SCAN => SCAN_FLAGS,
@@ -267,6 +288,10 @@ impl<'a> ByteRequest<'a> {
         if flags & !known_flags != 0 {
             return Err(UNKNOWN_FORM);
         }
+        let head = RequestHead {
+            table: TableId((first >> 32) as u32),
+            lowest_open: words.next()?,
+        };
         let request = match kind {
             GET => read_get(&mut words)?,
             CHANGE => read_change(&mut words, flags)?,
@@ -278,7 +303,7 @@ impl<'a> ByteRequest<'a> {
                 Self::Read { offset, room }
             }
             STAGE => read_stage(&mut words)?,
-            LOAD_PART => return Ok((table, read_load_part(words)?)),
+            LOAD_PART => return Ok((head, read_load_part(words)?)),
             LOAD_COMMIT => Self::LoadCommit {
                 number: words.next()?,
                 record_count: words.next()?,
@@ -289,7 +314,7 @@ impl<'a> ByteRequest<'a> {
             _ => return Err(BadWords("a request of an unknown kind")),
         };
         words.end()?;
-        Ok((table, request))
+        Ok((head, request))
     }
 }
 

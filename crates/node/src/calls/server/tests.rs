@@ -1,7 +1,7 @@
 use super::*;
 use farleaf_executor::block_on;
 use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
-use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyRoom, Sent};
+use farleaf_index::rpc::bytes::{ByteChange, ByteCondition, ReplyRoom, RequestHead, Sent};
 use farleaf_index::rpc::{BadWords, Change};
 use farleaf_region::catalog::TableRecord;
 use farleaf_types::{Incarnation, SessionId};
@@ -89,8 +89,13 @@ impl Scene {
     }
 
     fn ask_bytes(&self, table: TableId, request: &ByteRequest<'_>) -> Vec<u8> {
+        self.ask_behind(table, 1, request)
+    }
+
+    /// The same by a session that has nothing open below this number.
+    fn ask_behind(&self, table: TableId, lowest_open: u64, request: &ByteRequest<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        request.encode(table, &mut bytes);
+        request.encode(RequestHead { table, lowest_open }, &mut bytes);
         self.serve(&bytes).expect("a reply")
     }
 }
@@ -149,11 +154,61 @@ fn tables_of_another_kind_are_told() {
 #[test]
 fn what_is_no_request_is_refused() {
     let scene = Scene::new();
-    for first in [0_u64, 31, 32, 41, 0xFF] {
+    for first in [0_u64, 31, 32, 35, 41, 0xFF] {
         let refused = scene.serve(&first.to_le_bytes()).expect_err("no request");
         assert!(refused.starts_with("the session has sent "), "{refused}");
     }
     let text = |bad: BadWords| format!("the session has sent {}", bad.text());
     let bad = Request::decode(&[]).expect_err("nothing");
     assert_eq!(scene.serve(&[]), Err(text(bad)));
+}
+
+/// Promise (J10): what an operation had staged that was dropped takes no room behind the session's
+/// next request, whichever table that is about; and a part of it that is executed behind that one
+/// is refused and takes none. What is held of a value that was read goes likewise.
+#[test]
+fn dropped_operations_leave_no_room_taken() {
+    let scene = Scene::new();
+    let size_bytes = || scene.server.room.size_bytes();
+    let stage = |number| ByteRequest::Stage {
+        number,
+        offset: 0,
+        whole_size_bytes: 10_000,
+        part: &[7; 5_000],
+    };
+    let refused = Ok(ByteReply::Failed(Failure::Unsound));
+    for table in [STRINGS, WORDS, PAGES, TableId(9)] {
+        // Each round is another session's, whose numbers begin anew.
+        let scene_session = SessionId::new(1).expect("a number");
+        let session = OwnerWord::new(scene_session, Incarnation::new(1));
+        scene.server.forget_session(session);
+        scene.ask_behind(STRINGS, 1, &stage(1));
+        scene.ask_behind(STRINGS, 1, &stage(2));
+        assert_eq!(size_bytes(), 20_000);
+        scene.ask_behind(table, 2, &ByteRequest::Count);
+        assert_eq!(size_bytes(), 10_000, "the second one is open");
+        scene.ask_behind(table, 3, &ByteRequest::Count);
+        assert_eq!(size_bytes(), 0);
+        let late = scene.ask_behind(STRINGS, 1, &stage(1));
+        assert_eq!(
+            (ByteReply::decode(&late), size_bytes()),
+            (refused.clone(), 0)
+        );
+    }
+    scene.ask_behind(STRINGS, 3, &put(b"key", &[7; 1_000]));
+    let taken_bytes = size_bytes();
+    let get = |number| ByteRequest::Get {
+        keys: vec![b"key"],
+        room: ReplyRoom {
+            number,
+            size_bytes: 100,
+        },
+    };
+    scene.ask_behind(STRINGS, 3, &get(3));
+    scene.ask_behind(STRINGS, 4, &put(b"key", &[8; 1_000]));
+    assert_eq!(size_bytes(), taken_bytes, "nobody holds the old one");
+    let late = scene.ask_behind(STRINGS, 3, &get(3));
+    assert!(matches!(ByteReply::decode(&late), Ok(ByteReply::Values(_))));
+    scene.ask_behind(STRINGS, 4, &put(b"key", &[9; 1_000]));
+    assert_eq!(size_bytes(), taken_bytes);
 }

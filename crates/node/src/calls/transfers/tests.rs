@@ -95,10 +95,36 @@ fn what_is_given_up_goes() {
     transfers.forget_all(|_, table| table == TableId(1));
     assert_eq!(transfers.count(), 1);
     begin(of(2, 1, 0));
-    let session = owner(1).word();
-    transfers.forget_all(|owner, _| owner == session);
+    transfers.forget_session(owner(1));
     assert!(transfers.find(of(1, 2, 1_000)).is_none());
     assert!(transfers.find(of(2, 1, 0)).is_some());
     transfers.forget(owner(2), 0);
     assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
+}
+
+/// Promise (J10): what is below the lowest number that a session has open goes, of that session
+/// alone, and does not begin again, however late it comes; what a session has said does not hold
+/// for another one.
+#[test]
+fn what_is_below_goes_and_stays_away() {
+    let room = Arc::new(Room::new(1 << 20));
+    let transfers = Transfers::default();
+    let begin = |of: Of| transfers.stage(of, (0, 10), b"a", &room);
+    for of in [of(1, 1, 5), of(1, 2, 6), of(1, 1, 7), of(2, 1, 5)] {
+        assert_eq!(begin(of), Ok(1));
+    }
+    transfers.forget_below(owner(1), 7);
+    assert_eq!((room.size_bytes(), transfers.count()), (20, 2));
+    // What was said before may be executed later.
+    transfers.forget_below(owner(1), 3);
+    assert_eq!(begin(of(1, 1, 6)), Err(Failure::Unsound));
+    let records = vec![(&b"key"[..], Offer::new(b"value", &room))];
+    assert_eq!(transfers.load(of(1, 1, 6), records), Err(Failure::Unsound));
+    assert_eq!((room.size_bytes(), transfers.count()), (20, 2));
+    assert_eq!(begin(of(1, 1, 7)), Ok(1), "it is open");
+    assert_eq!(begin(of(2, 1, 4)), Ok(1), "another session");
+    transfers.forget_session(owner(1));
+    transfers.forget_session(owner(2));
+    assert_eq!((room.size_bytes(), transfers.count()), (0, 0));
+    assert!(transfers.entries().lowest_open.is_empty());
 }

@@ -151,11 +151,16 @@ fn bytes_are_golden() {
         size_bytes: 100,
     };
     let mut bytes = Vec::new();
-    ByteRequest::Change { change, room }.encode(TableId(9), &mut bytes);
+    let head = RequestHead {
+        table: TableId(9),
+        lowest_open: 4,
+    };
+    ByteRequest::Change { change, room }.encode(head, &mut bytes);
     let key = 0x0079_656B;
     let expected = [0x3837_3635_3433_3231, 0x39];
     let words = [
         0x0000_0009_0000_1F21,
+        4,
         5,
         100,
         3,
@@ -180,36 +185,38 @@ fn what_is_no_request_is_refused() {
     let long = bytes_of(&[1; MESSAGE_SIZE_BYTES_MAX / 8 + 1]);
     assert!(ByteRequest::decode(&long).is_err(), "too long");
     assert!(ByteRequest::decode(&[35, 0, 0]).is_err(), "no whole words");
-    let too_long_key = [&[GET, 1, 1 << 32 | room, 4097][..], &[1; 513]].concat();
+    let too_long_key = [&[GET, 0, 1, 1 << 32 | room, 4097][..], &[1; 513]].concat();
     for words in [
         &[][..],
         &[31],
         &[41],
-        &[GET, 1, room],
-        &[GET, 1, 1 << 32 | room],
-        &[GET, 1, u64::from(u32::MAX) << 32, 0],
-        &[GET, 1, pair(MESSAGE_SIZE_BYTES_MAX as u32 + 1, 1), 0],
-        &[GET, 1, 1 << 32 | room, 1, 0x100],
-        &[GET | 1 << 8, 1, 1 << 32 | room, 0],
+        &[41, 0],
+        &[COUNT],
+        &[GET, 0, 1, room],
+        &[GET, 0, 1, 1 << 32 | room],
+        &[GET, 0, 1, u64::from(u32::MAX) << 32, 0],
+        &[GET, 0, 1, pair(MESSAGE_SIZE_BYTES_MAX as u32 + 1, 1), 0],
+        &[GET, 0, 1, 1 << 32 | room, 1, 0x100],
+        &[GET | 1 << 8, 0, 1, 1 << 32 | room, 0],
         &too_long_key,
-        &[CHANGE | 1 << 13, 1, room, 0],
-        &[CHANGE | HAS_EXPECTED, 1, room, 0, 0],
-        &[CHANGE | HAS_VALUE, 1, room, 0],
-        &[CHANGE | HAS_VALUE, 1, room, 0, STAGED],
-        &[CHANGE | HAS_VALUE, 1, room, 0, STAGED | 1, 1],
-        &[CHANGE, 1, 1 << 32 | room, 0],
-        &[SCAN | HAS_END, 1, room, 0],
-        &[SCAN, 1, room, 4098],
-        &[COUNT, 1],
-        &[STAGE, 1, 1 << 32, 0],
-        &[STAGE, 1, 1 << 32, 2, 5],
-        &[STAGE, 1, u64::from(u32::MAX) | 1 << 32, 1, 5],
-        &[STAGE, 1, (64 << 20 | 1) << 32, 1, 5],
-        &[LOAD_PART, 1],
-        &[LOAD_PART, 1, 1, 5, 0, 1, 5, 0],
-        &[LOAD_PART, 1, 1, 5],
-        &[LOAD_COMMIT, 1],
-        &[FORGET, 1, 1],
+        &[CHANGE | 1 << 13, 0, 1, room, 0],
+        &[CHANGE | HAS_EXPECTED, 0, 1, room, 0, 0],
+        &[CHANGE | HAS_VALUE, 0, 1, room, 0],
+        &[CHANGE | HAS_VALUE, 0, 1, room, 0, STAGED],
+        &[CHANGE | HAS_VALUE, 0, 1, room, 0, STAGED | 1, 1],
+        &[CHANGE, 0, 1, 1 << 32 | room, 0],
+        &[SCAN | HAS_END, 0, 1, room, 0],
+        &[SCAN, 0, 1, room, 4098],
+        &[COUNT, 0, 1],
+        &[STAGE, 0, 1, 1 << 32, 0],
+        &[STAGE, 0, 1, 1 << 32, 2, 5],
+        &[STAGE, 0, 1, u64::from(u32::MAX) | 1 << 32, 1, 5],
+        &[STAGE, 0, 1, (64 << 20 | 1) << 32, 1, 5],
+        &[LOAD_PART, 0, 1],
+        &[LOAD_PART, 0, 1, 1, 5, 0, 1, 5, 0],
+        &[LOAD_PART, 0, 1, 1, 5],
+        &[LOAD_COMMIT, 0, 1],
+        &[FORGET, 0, 1, 1],
     ] {
         let read = ByteRequest::decode(&bytes_of(words)).map(|(_, request)| format!("{request:?}"));
         assert!(read.is_err(), "{words:?}: {read:?}");
@@ -220,14 +227,19 @@ proptest! {
     /// Promise: every request comes back as it was, and none that is cut or longer is taken.
     #[test]
     fn requests_come_back(
-        own in requests(), table: u32, number: u64, room in 0..=MESSAGE_SIZE_BYTES_MAX as u32,
+        own in requests(),
+        (table, lowest_open) in any::<(u32, u64)>(),
+        number: u64,
+        room in 0..=MESSAGE_SIZE_BYTES_MAX as u32,
     ) {
+        let table = TableId(table);
+        let head = RequestHead { table, lowest_open };
         let request = own.request(number, room);
         let mut bytes = Vec::new();
-        request.encode(TableId(table), &mut bytes);
+        request.encode(head, &mut bytes);
         prop_assert!(ByteRequest::is_one(&bytes));
         let is_load = matches!(request, ByteRequest::LoadPart { .. });
-        prop_assert_eq!(ByteRequest::decode(&bytes), Ok((TableId(table), request)));
+        prop_assert_eq!(ByteRequest::decode(&bytes), Ok((head, request)));
         prop_assert!(is_load || ByteRequest::decode(&bytes[..bytes.len() - 8]).is_err());
         bytes.extend([0; 8]);
         prop_assert!(is_load || ByteRequest::decode(&bytes).is_err());
@@ -245,9 +257,9 @@ proptest! {
     ) {
         let words: Vec<u64> = core::iter::once(kind | flags << 8).chain(words).collect();
         let bytes = bytes_of(&words);
-        if let Ok((table, request)) = ByteRequest::decode(&bytes) {
+        if let Ok((head, request)) = ByteRequest::decode(&bytes) {
             let mut written = Vec::new();
-            request.encode(table, &mut written);
+            request.encode(head, &mut written);
             prop_assert_eq!(written, bytes);
         }
     }

@@ -1,0 +1,116 @@
+//! What lists the pages of a table of byte strings lies on a node that is lost (BT4).
+
+use farleaf::{ByteTable, Error, ErrorKind, LayerKind, NodeState, Pool, TableOptions};
+use farleaf_node::GuestNode;
+
+use crate::bytes::options;
+use crate::several_nodes::{Nodes, active_count, wait_for};
+
+const RECORD_COUNT: u32 = 20_000;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("user:{number:08}").into_bytes()
+}
+
+/// Too long for two in a page.
+const VALUE: [u8; 220] = [7; 220];
+
+/// How many records are found, and how many are lost with their pages.
+fn read(table: &ByteTable) -> (u32, u32) {
+    let (mut found_count, mut lost_count) = (0, 0);
+    for number in 0..RECORD_COUNT {
+        match table.get(&key(number)) {
+            Ok(found) => {
+                assert!(found.as_deref() == Some(&VALUE), "{number}: {found:?}");
+                found_count += 1;
+            }
+            Err(error) => {
+                assert!(is_lost(&error), "{number}: {error}");
+                lost_count += 1;
+            }
+        }
+    }
+    (found_count, lost_count)
+}
+
+fn is_lost(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NodeLost { .. })
+}
+
+/// A guest that has joined, as the last one: what goes where depends on the order.
+fn guest(nodes: &Nodes, pool: &Pool) -> GuestNode {
+    let before = active_count(&pool.nodes().expect("the home is there"));
+    let guest = nodes.guest();
+    wait_for(pool, "it joins", |nodes| active_count(nodes) > before);
+    guest
+}
+
+/// A home that is fuller than its guests will be, so that what is loaded goes to these; and a
+/// table.
+fn loaded(pool: &Pool) -> ByteTable {
+    let session = pool.session().expect("a session");
+    let filling = session.create_byte_table("home", &TableOptions::bytes());
+    let filling = filling.expect("a table");
+    let value = vec![7; 60_000];
+    for number in 0..300_u32 {
+        filling.put(&key(number), &value).expect("room");
+    }
+    let options = TableOptions {
+        layer: LayerKind::RfTree,
+        ..options(512, 224)
+    };
+    let table = session.create_byte_table("t", &options).expect("a table");
+    let records = (0..RECORD_COUNT).map(|number| (key(number), VALUE));
+    table.bulk_load(records, |_| {}).expect("it fits");
+    table
+}
+
+/// Promise (BT4, U4): where a part of what lists a table's pages is lost with its node, a process
+/// that opens the table then finds all that is left of it, by the models of the root, and can
+/// write, so that pages are split, too; of the rest it is told which node is lost. A process that
+/// has the cache goes on by it.
+#[test]
+fn a_table_is_found_though_its_listing_is_lost() {
+    let mut by_models_count = 0;
+    // Of the two guests, what lists the pages is on one, or a part on each.
+    for lost in 0..2 {
+        let nodes = Nodes::home_alone();
+        let pool = nodes.open();
+        let mut guests = vec![guest(&nodes, &pool), guest(&nodes, &pool)];
+        let table = loaded(&pool);
+        assert_eq!(read(&table), (RECORD_COUNT, 0));
+        let cache_bytes = table.metadata_bytes();
+        drop(guests.swap_remove(lost));
+        wait_for(&pool, "one is lost", |nodes| {
+            nodes.iter().any(|node| node.state == NodeState::Lost)
+        });
+        let known = read(&table);
+        assert!(known.0 > 0 && known.1 > 0, "{known:?}");
+        let other = nodes.open();
+        let session = other.session().expect("a session");
+        let table = session.open_byte_table("t").expect("it is found");
+        assert_eq!(read(&table), known);
+        if table.metadata_bytes() < cache_bytes / 4 {
+            by_models_count += 1;
+        }
+        let (mut written_count, mut lost_count) = (0, 0);
+        for number in (0..RECORD_COUNT).step_by(7) {
+            let between = [&key(number)[..], b"x"].concat();
+            match table.put(&between, &VALUE) {
+                Ok(_) => {
+                    let found = table.get(&between).expect("just written");
+                    assert!(found.as_deref() == Some(&VALUE), "{number}");
+                    written_count += 1;
+                }
+                Err(error) => {
+                    assert!(is_lost(&error), "{number}: {error}");
+                    lost_count += 1;
+                }
+            }
+        }
+        assert!(written_count > 500 && lost_count > 500, "{written_count}");
+        // The old pages are where they were.
+        assert_eq!(read(&table), known);
+    }
+    assert!(by_models_count > 0, "the listing was on neither");
+}
