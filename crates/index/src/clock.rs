@@ -43,7 +43,7 @@ impl<K: Ord + Copy, V: Held> Clock<K, V> {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 
@@ -174,7 +174,7 @@ mod tests {
         clock.insert(2, 5);
         assert_eq!(clock.bytes(), 75 + 2 * Clock::<u32, u64>::ENTRY_BYTES);
         while clock.evict() {}
-        assert_eq!((clock.bytes(), clock.len()), (0, 0));
+        assert_eq!((clock.bytes(), clock.count()), (0, 0));
     }
 
     /// The nearest key to the left answers, and ranges come in order.

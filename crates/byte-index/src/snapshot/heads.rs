@@ -39,7 +39,7 @@ struct Head {
 #[derive(Debug)]
 pub(crate) struct Heads {
     header: Header,
-    heads: Box<[Head]>,
+    all: Box<[Head]>,
     fences: Box<[u8]>,
 }
 
@@ -108,7 +108,7 @@ impl Heads {
             && u64::from(last.start_word) < header.parts_size_words;
         let heads = Self {
             header: *header,
-            heads: heads.into(),
+            all: heads.into(),
             fences: fences.into(),
         };
         let is_ascending = (1..heads.count()).all(|part| heads.fence(part - 1) < heads.fence(part));
@@ -128,12 +128,12 @@ impl Heads {
             }
             heads.push(Head {
                 fence_end: fences.len() as u32,
-                ..self.heads[number]
+                ..self.all[number]
             });
         }
         Self {
             header: self.header,
-            heads: heads.into(),
+            all: heads.into(),
             fences: fences.into(),
         }
     }
@@ -145,14 +145,12 @@ impl Heads {
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.heads.len()
+        self.all.len()
     }
 
     fn fence(&self, number: usize) -> &[u8] {
-        let before = number
-            .checked_sub(1)
-            .map_or(0, |it| self.heads[it].fence_end);
-        &self.fences[before as usize..self.heads[number].fence_end as usize]
+        let before = number.checked_sub(1).map_or(0, |it| self.all[it].fence_end);
+        &self.fences[before as usize..self.all[number].fence_end as usize]
     }
 
     /// Which one leads to a key: the last that does not begin behind it, or the first.
@@ -171,22 +169,22 @@ impl Heads {
 
     /// Which one leads to the page with this number.
     pub(crate) fn of_page(&self, page: u32) -> usize {
-        self.heads.partition_point(|head| head.first_page <= page) - 1
+        self.all.partition_point(|head| head.first_page <= page) - 1
     }
 
     /// The number and the place of the first page that one leads to.
     pub(crate) fn first_page(&self, number: usize) -> (u32, RemoteAddr) {
-        let head = &self.heads[number];
+        let head = &self.all[number];
         (head.first_page, head.first_addr)
     }
 
     /// The words that one leads to, counted from behind the part table.
     pub(crate) fn words_of(&self, number: usize) -> Range<usize> {
-        let end = self.heads.get(number + 1);
+        let end = self.all.get(number + 1);
         let end = end.map_or(self.header.parts_size_words as usize, |next| {
             next.start_word as usize
         });
-        self.heads[number].start_word as usize..end
+        self.all[number].start_word as usize..end
     }
 
     /// What one leads to, read from these words.
@@ -200,8 +198,8 @@ impl Heads {
         pool: (&PoolLayout, PageGeometry),
     ) -> Result<Part, String> {
         let part = Part::decode(words, self.header.shape, pool)?;
-        let head = self.heads[number];
-        let end = self.heads.get(number + 1);
+        let head = self.all[number];
+        let end = self.all.get(number + 1);
         let end = end.map_or(self.header.page_count, |next| next.first_page);
         let is_it = part.first_page == head.first_page
             && part.first_model == head.first_model
@@ -225,7 +223,7 @@ impl Heads {
 
     /// Bytes of memory that depend on how many there are.
     pub(crate) fn size_bytes(&self) -> u64 {
-        let (heads, fences) = (size_of_val(&*self.heads), size_of_val(&*self.fences));
+        let (heads, fences) = (size_of_val(&*self.all), size_of_val(&*self.fences));
         (heads + fences) as u64 + 2 * ALLOCATION_BYTES
     }
 }

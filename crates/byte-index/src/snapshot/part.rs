@@ -226,7 +226,8 @@ impl Part {
         let (before, after) = (words[6], words[7]);
         let [before, after] = [before, after].map(RemoteAddr::from_word);
         for page in [before, after] {
-            if !page.is_null() && !(page.spare() == 0 && can_be_page(layout, geometry, page)) {
+            let is_one = page.spare() == 0 && can_be_page(layout, geometry, page);
+            if !page.is_null() && !is_one {
                 return Err(format!("the page at {page} beside a part leaves the pool"));
             }
         }

@@ -287,7 +287,7 @@ impl PartialLayer {
         if self.has_room_for(bytes + self.reserved_bytes()) {
             return true;
         }
-        let held_count = self.residuals.len();
+        let held_count = self.residuals.count();
         held_count > 0 && self.doorkeeper.is_second(page, held_count)
     }
 
@@ -299,7 +299,7 @@ impl PartialLayer {
         if self.floor_bytes() + page_bytes > self.budget_bytes {
             return 0;
         }
-        let missing_count = self.snapshot.heads().len() - self.models.len();
+        let missing_count = self.snapshot.heads().len() - self.models.count();
         missing_count as u64 * page_bytes
     }
 
