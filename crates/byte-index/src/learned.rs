@@ -210,7 +210,7 @@ impl LearnedLayer {
         let has_room = is_new
             && match &mut self.trained {
                 Trained::Whole(_) => true,
-                // Without its part nobody can tell whether it is the trained page of another number.
+                // Without its part nobody can tell whether it is a trained page of another number.
                 Trained::Partial(directory) => {
                     directory.part_of_page(page.parent).1.is_some()
                         && directory.fit(low, &mut self.synonyms)
