@@ -85,6 +85,15 @@ impl LearnedLayer {
         }
     }
 
+    /// Where a key most likely is, if everything is held.
+    #[inline]
+    pub(crate) fn locate_in_whole(&self, key: &[u8]) -> Option<Place> {
+        match &self.trained {
+            Trained::Whole(directory) => Some(self.nearer(key, directory.locate(key))),
+            Trained::Partial(_) => None,
+        }
+    }
+
     /// Where a key most likely is; or, under a budget, the part that tells.
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, TellingPart> {

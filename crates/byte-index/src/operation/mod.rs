@@ -112,8 +112,7 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
     /// The same for one operation of a session with a metadata budget: what it needs of a snapshot
     /// stays for as long as it is under way (BL6).
     #[must_use]
-    pub fn with_in_hand(self, in_hand: &'a InHand<'a>) -> Self {
-        let in_hand = Some(in_hand);
+    pub fn with_in_hand(self, in_hand: Option<&'a InHand<'a>>) -> Self {
         Self { in_hand, ..self }
     }
 

@@ -23,10 +23,11 @@ pub struct InHand<'s> {
 }
 
 impl<'s> InHand<'s> {
-    /// Nothing yet, of an operation on this table.
-    pub fn new(state: &'s ByteIndexState) -> Self {
+    /// Nothing yet, of an operation on this table; `None`: the session has no budget.
+    #[inline]
+    pub fn of(state: &'s ByteIndexState) -> Option<Self> {
         let part = RefCell::new(None);
-        Self { state, part }
+        (!state.is_whole()).then_some(Self { state, part })
     }
 
     fn take(&self, snapshot: &Rc<SnapshotParts>, (number, part): (usize, &Rc<HeldPart>)) {
@@ -53,6 +54,12 @@ impl Drop for InHand<'_> {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
+    /// Where a key probably is, if the session holds everything.
+    #[inline]
+    pub(super) fn place_at_once(&self, key: &[u8]) -> Option<Place> {
+        self.state.layer().locate_in_whole(key)
+    }
+
     /// Where a key probably is. One round trip if the part that tells is not held.
     #[inline]
     pub(super) async fn place(
@@ -60,6 +67,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         key: &[u8],
     ) -> Result<Place, ByteIndexError> {
+        match self.place_at_once(key) {
+            Some(place) => Ok(place),
+            None => Box::pin(self.place_by_part(batch, key)).await,
+        }
+    }
+
+    async fn place_by_part(&self, batch: &mut Batch, key: &[u8]) -> Result<Place, ByteIndexError> {
         loop {
             let located = self.state.layer().locate(key);
             let telling = match located {
@@ -68,7 +82,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             };
             let part = match &telling.part {
                 Some(part) => Rc::clone(part),
-                None => Box::pin(self.fetch_one(batch, &telling)).await?,
+                None => self.fetch_one(batch, &telling).await?,
             };
             let layer = self.state.layer();
             // Another future may have taken another root, of which the part tells nothing (BL4).
@@ -134,8 +148,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         key: &[u8],
     ) -> Result<(), ByteIndexError> {
-        if !self.state.layer().is_whole() {
-            Box::pin(self.place(batch, key)).await?;
+        if !self.state.is_whole() {
+            Box::pin(self.place_by_part(batch, key)).await?;
         }
         Ok(())
     }
@@ -146,6 +160,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         number: u32,
     ) -> Result<(), ByteIndexError> {
+        if self.state.is_whole() {
+            return Ok(());
+        }
         let telling = self.state.layer().part_of_page(number);
         let Some(telling) = telling else {
             return Ok(());

@@ -39,6 +39,8 @@ const WAIT_COUNT_MAX: u32 = 1 << 16;
 #[derive(Debug)]
 pub struct ByteIndexState {
     layer: RefCell<LearnedLayer>,
+    /// The session has no metadata budget.
+    is_whole: bool,
     /// Pages for splits.
     pub(super) leases: LeafLeases,
     /// Value blocks, to write into and unlinked.
@@ -89,6 +91,7 @@ impl ByteIndexState {
 
     fn of(layer: LearnedLayer, inline_value_size_bytes: usize, broken: Rc<Cell<bool>>) -> Self {
         Self {
+            is_whole: layer.is_whole(),
             layer: RefCell::new(layer),
             leases: LeafLeases::default(),
             blocks: BlockStore::new(),
@@ -118,6 +121,12 @@ impl ByteIndexState {
             listing: Some(listing),
             ..self
         }
+    }
+
+    /// Whether all that the training told is held: not under a metadata budget.
+    #[inline]
+    pub(super) const fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     #[inline]

@@ -100,8 +100,8 @@ impl<H: Host> AsyncByteTable<H> {
         loop {
             let begun = self.session.begin_bytes(&self.state).await?;
             let mut batch = self.session.take_batch();
-            let in_hand = InHand::new(&self.state.index);
-            let index = self.index().with_in_hand(&in_hand);
+            let in_hand = InHand::of(&self.state.index);
+            let index = self.index().with_in_hand(in_hand.as_ref());
             let result = operation(index, &mut batch).await;
             drop(in_hand);
             self.session.finish(kind, batch);
