@@ -235,6 +235,24 @@ impl LearnedLayer {
         self.synonyms.of(parent)
     }
 
+    /// Known synonyms of a trained page that begin behind a key, in order.
+    pub fn synonyms_behind(
+        &self,
+        parent: u32,
+        key: &[u8],
+    ) -> impl Iterator<Item = RemoteAddr> + '_ {
+        self.synonyms.behind(parent, key)
+    }
+
+    /// Known synonyms of a trained page that begin before a key, or all, in order.
+    pub fn synonyms_before(
+        &self,
+        parent: u32,
+        key: Option<&[u8]>,
+    ) -> impl DoubleEndedIterator<Item = RemoteAddr> + '_ {
+        self.synonyms.before(parent, key)
+    }
+
     /// Searches in a newer directory from now on, in which the same pages are parts of other
     /// ranges,
     /// and returns those that were met and that it does not have. None of these are forgotten.

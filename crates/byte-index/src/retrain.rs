@@ -11,6 +11,11 @@
 //! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
 //!   one is reused when every session has followed (D7). What it names beside itself is named by
 //!   the new one, too, but for synonym leaf tables of models that are gone.
+//! - **BR5.** Sessions that have not followed yet count splits in the synonym leaf tables of models
+//!   that are gone. When all have followed, and before these are reused, what came since they were
+//!   read for BR1 is added to the counters of the models in whose place it is: late splits, for
+//!   which these may be due again. So a table that grows faster than sessions follow is trained
+//!   whole in the end. Where a counter cannot be read, links lead to what it has counted.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -28,7 +33,7 @@ use farleaf_page::format::PageAccess;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
-use farleaf_types::RemoteAddr;
+use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::directory::Run;
 use crate::error::ByteIndexError;
@@ -52,6 +57,19 @@ pub struct Retrained {
     pub page_count: u64,
     /// Models that were made.
     pub model_count: u64,
+    /// The counters of models that are gone (BR5).
+    pub late: Vec<LateCounter>,
+}
+
+/// Where sessions that have not followed yet count splits (BR5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateCounter {
+    counter: WordAddr,
+    /// What it said before.
+    seen: u64,
+    /// Where its model began, and the next one did; `None`: it was the last.
+    from: Vec<u8>,
+    end: Option<Vec<u8>>,
 }
 
 /// Retrains the models of a table that are due, which `is_due` says of so many pages that so many
@@ -73,7 +91,7 @@ pub async fn retrain<E: Endpoint>(
     let (layout, table) = (access.layout, access.table);
     let old = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
     let mut batch = CountedBatch::new(access.endpoint, OperationKind::Control);
-    let due = due_ranges(access, &mut batch, &old, is_due).await?;
+    let (due, late) = due_ranges(access, &mut batch, &old, is_due).await?;
     if due.is_empty() {
         return Ok(None);
     }
@@ -89,34 +107,91 @@ pub async fn retrain<E: Endpoint>(
         spliced.train(&pages, (access, range))?;
     }
     spliced.keep_until(old.segments.len());
-    install(access, entry, (root, &mut batch), spliced).await
+    let installed = install(access, entry, (root, &mut batch), spliced).await?;
+    Ok(installed.map(|retrained| Retrained { late, ..retrained }))
 }
 
-/// Ranges of models side by side that are due.
+/// BR5: counts late splits, which `late` tells of, in the models of the root that stands; how many
+/// these were. Two round trips, and those of reading the snapshot.
+///
+/// # Errors
+/// The snapshot is damaged, or the fabric failed.
+pub async fn count_late<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    entry: &CatalogEntry,
+    broken: &Rc<Cell<bool>>,
+    late: &[LateCounter],
+) -> Result<u64, ByteIndexError> {
+    let mut batch = CountedBatch::new(access.endpoint, OperationKind::Control);
+    let reads = late.iter().map(|it| (it, batch.read(it.counter, 1)));
+    let reads: Vec<_> = reads.collect();
+    access.endpoint.execute(&mut batch).await?;
+    let came = reads.into_iter();
+    let came = came.map(|(it, read)| (it, batch.words(read)[0].saturating_sub(it.seen)));
+    let came: Vec<_> = came.filter(|(_, count)| *count > 0).collect();
+    let root = finish_root(access, entry, broken).await?;
+    if came.is_empty() || root.is_null() {
+        return Ok(0);
+    }
+    let (layout, table) = (access.layout, access.table);
+    let contents = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
+    batch.clear();
+    let begins_before = |fence: &[u8]| {
+        let segments = &contents.segments;
+        segments.partition_point(|segment| segment.first_fence() < fence)
+    };
+    for (it, count) in &came {
+        // The first model covers what is below its first fence, too.
+        let first = begins_before(&it.from).min(contents.runs.len() - 1);
+        let end = it.end.as_ref();
+        let end = end.map_or(contents.runs.len(), |end| begins_before(end));
+        let models = &contents.runs[first..end.max(first + 1)];
+        let placed = models.iter().filter(|run| !run.synonym_table.is_null());
+        let placed: Vec<_> = placed.collect();
+        // Nobody knows in which of them; a model that none is in is walked in vain, once.
+        let each = count.div_ceil(placed.len().max(1) as u64);
+        for run in placed {
+            batch.fetch_add(run.synonym_table.word_at(0), each);
+        }
+    }
+    if !batch.is_empty() {
+        access.endpoint.execute(&mut batch).await?;
+    }
+    Ok(came.iter().map(|(_, count)| count).sum())
+}
+
+/// Ranges of models side by side that are due, and their counters.
 async fn due_ranges<E: Endpoint>(
     access: &PageAccess<'_, E>,
     batch: &mut Batch,
     contents: &Contents,
     is_due: impl Fn(u32, u64) -> bool,
-) -> Result<Vec<Range<usize>>, ByteIndexError> {
+) -> Result<(Vec<Range<usize>>, Vec<LateCounter>), ByteIndexError> {
     batch.clear();
     let placed = contents.runs.iter().enumerate();
     let placed = placed.filter(|(_, run)| !run.synonym_table.is_null());
     let counters = placed.map(|(model, run)| (model, batch.read(run.synonym_table.word_at(0), 1)));
     let counters: Vec<_> = counters.collect();
     access.endpoint.execute(batch).await?;
-    let mut due: Vec<Range<usize>> = Vec::new();
+    let (mut due, mut late) = (Vec::<Range<usize>>::new(), Vec::new());
     for (model, read) in counters {
-        let page_count = contents.runs[model].page_count;
-        if !is_due(page_count, batch.words(read)[0]) {
+        let (run, seen) = (&contents.runs[model], batch.words(read)[0]);
+        if !is_due(run.page_count, seen) {
             continue;
         }
+        let next = contents.segments.get(model + 1);
+        late.push(LateCounter {
+            counter: run.synonym_table.word_at(0),
+            seen,
+            from: contents.segments[model].first_fence().to_vec(),
+            end: next.map(|next| next.first_fence().to_vec()),
+        });
         match due.last_mut() {
             Some(last) if last.end == model => last.end += 1,
             _ => due.push(model..model + 1),
         }
     }
-    Ok(due)
+    Ok((due, late))
 }
 
 /// BR2: the pages of due models, in order.
@@ -280,6 +355,7 @@ async fn install<E: Endpoint>(
         contents: contents.await?,
         page_count,
         model_count,
+        late: Vec::new(),
     }))
 }
 

@@ -66,6 +66,24 @@ impl Synonyms {
         own.map(|it| it.addr)
     }
 
+    /// Those of a trained page that begin behind a key, in the order of their fences.
+    pub fn behind(&self, parent: u32, key: &[u8]) -> impl Iterator<Item = RemoteAddr> + '_ {
+        let own = self.by_parent.get(&parent).map_or(&[][..], |own| &**own);
+        let first = own.partition_point(|it| *it.low <= *key);
+        own[first..].iter().map(|it| it.addr)
+    }
+
+    /// Those of a trained page that begin before a key, or all of them, in the order of their fences.
+    pub fn before(
+        &self,
+        parent: u32,
+        key: Option<&[u8]>,
+    ) -> impl DoubleEndedIterator<Item = RemoteAddr> + '_ {
+        let own = self.by_parent.get(&parent).map_or(&[][..], |own| &**own);
+        let end = key.map_or(own.len(), |key| own.partition_point(|it| *it.low < *key));
+        own[..end].iter().map(|it| it.addr)
+    }
+
     /// All of them: the least key that each can have, and where it is; ascending.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], RemoteAddr)> + '_ {
         let all = self.by_parent.values().flatten();
@@ -146,6 +164,12 @@ mod tests {
         synonyms.insert(b"d", at(4), 7);
         assert_eq!(synonyms.find(7, b"e"), Some(at(4)));
         assert_eq!(synonyms.of(7).collect::<Vec<_>>(), [at(4), at(1)]);
+        assert_eq!(synonyms.behind(7, b"d").collect::<Vec<_>>(), [at(1)]);
+        assert_eq!(synonyms.behind(7, b"z").count(), 0);
+        assert_eq!(synonyms.behind(6, b"").count(), 0);
+        assert_eq!(synonyms.before(7, Some(b"m")).collect::<Vec<_>>(), [at(4)]);
+        assert_eq!(synonyms.before(7, None).next_back(), Some(at(1)));
+        assert_eq!(synonyms.before(6, None).count(), 0);
         let entries = 3 * ENTRY_SIZE_BYTES + 2 * PARENT_SIZE_BYTES;
         assert_eq!((synonyms.count(), synonyms.size_bytes()), (3, 3 + entries));
     }

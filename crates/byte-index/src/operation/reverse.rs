@@ -118,7 +118,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     Some(hint) => self.left_of_fence(hint, &before),
                 };
                 let page_count = self.expected_page_count(end - records.len());
-                let read = self.read_ahead_to_the_left(batch, start, page_count);
+                let read = self.read_ahead_to_the_left(batch, (start, &before), page_count);
                 ahead = read.await?.into_pages();
                 match below_in(&mut ahead, &before) {
                     Some(below) => below,
@@ -176,31 +176,38 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         trained.is_some_and(|trained| trained.addr == hint.addr)
     }
 
-    /// Reads a page and trained ones to the left of it, with their known synonyms.
+    /// Reads a page and those that are known to lie to the left of it, trained ones and their
+    /// synonyms, as many in all as are wanted.
     async fn read_ahead_to_the_left(
         &self,
         batch: &mut Batch,
-        hint: Hint,
+        (hint, before): (Hint, &Fence),
         page_count: u32,
     ) -> Result<ReadAhead, ByteIndexError> {
         let mut pieces: Vec<(Hint, u32)> = Vec::new();
         {
             let layer = self.state.layer();
-            let count = layer.run_up_to(hint.parent, page_count);
+            let run_count = layer.run_up_to(hint.parent, page_count);
+            // Of the first parent only what begins before the fence.
+            let (mut left, mut key, mut count) = (page_count.max(1), before.string(), 0);
+            while left > 0 && count < run_count {
+                let parent = hint.parent - count;
+                let own = layer.synonyms_before(parent, key.take());
+                let own = own.rev().take(left as usize);
+                let known = pieces.len();
+                pieces.extend(own.map(|addr| (Hint { addr, parent }, 1)));
+                left -= (pieces.len() - known) as u32;
+                if left > 0 {
+                    (count, left) = (count + 1, left - 1);
+                }
+            }
             let first = hint.parent + 1 - count;
             // Not if its part was forgotten meanwhile: then there is the page alone.
-            pieces.extend(layer.page(first).map(|trained| (trained, count)));
-            for parent in first..=hint.parent {
-                let synonyms = layer.synonyms_of(parent);
-                pieces.extend(synonyms.map(|addr| (Hint { addr, parent }, 1)));
-            }
-            let is_among = |(first, count): &(Hint, u32)| {
-                *count == 1 && first.addr == hint.addr
-                    || layer
-                        .page(hint.parent)
-                        .is_some_and(|it| it.addr == hint.addr)
-            };
-            if !pieces.iter().any(is_among) {
+            let run = layer.page(first).filter(|_| count > 0);
+            let has_hint = run.is_some() && self.is_trained(hint)
+                || pieces.iter().any(|(known, _)| known.addr == hint.addr);
+            pieces.extend(run.map(|trained| (trained, count)));
+            if !has_hint {
                 pieces.push((hint, 1));
             }
         }
@@ -248,6 +255,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 self.note_stale(hint.addr, &mut stale_count)?;
                 continue;
             };
+            // Where many lie between, the next step would pass them all again.
+            if let Some(low) = low.least_key() {
+                self.learn(&low, hint);
+            }
             let look = if low >= *before {
                 Look::Left
             } else if high < *before {

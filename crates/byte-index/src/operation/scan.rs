@@ -35,6 +35,34 @@ impl ReadAhead {
     }
 }
 
+/// Pages that a scan is to read with one batch.
+struct PagesAhead {
+    /// The first one of each piece, and how many lie side by side.
+    pieces: Vec<(Hint, u32)>,
+    /// How many more there may be.
+    left: u32,
+}
+
+impl PagesAhead {
+    fn new(page_count: u32) -> Self {
+        Self {
+            pieces: Vec::new(),
+            left: page_count.max(1),
+        }
+    }
+
+    fn push(&mut self, piece: (Hint, u32)) {
+        self.pieces.push(piece);
+        self.left -= piece.1;
+    }
+
+    fn push_synonyms(&mut self, parent: u32, synonyms: impl Iterator<Item = RemoteAddr>) {
+        for addr in synonyms.take(self.left as usize) {
+            self.push((Hint { addr, parent }, 1));
+        }
+    }
+}
+
 impl<E: Endpoint> ByteIndex<'_, E> {
     /// Adds up to `wanted` records to `records`, ascending: as many, unless the keys that the
     /// cursor is for end before. One round trip on a trained table, one more if values are outside,
@@ -53,7 +81,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let end = records.len().saturating_add(wanted);
         while cursor.next_key.is_some() && records.len() < end {
             // Another future of the session may have taken another layer since the last piece.
-            let index = Self::new(self.access, self.state);
+            let layer_version = self.state.layer_version();
+            let index = Self {
+                layer_version,
+                ..*self
+            };
             index.scan_piece(batch, cursor, end, records).await?;
         }
         Ok(())
@@ -82,7 +114,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             None => self.place(batch, from).await?.page,
         };
         let page_count = self.expected_page_count(end - records.len());
-        let read = self.read_ahead(batch, hint, page_count).await?;
+        let read = self.read_ahead(batch, (hint, from), page_count).await?;
         let first = records.len();
         let mut pending = Pending::new();
         let into = (&mut *records, &mut pending);
@@ -117,44 +149,40 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         expected.saturating_add(1).min(count_max) as u32
     }
 
-    /// Reads a page, and the trained pages from its parent's next on, with their known synonyms:
-    /// one batch, and one verb for each piece side by side.
-    pub(super) async fn read_ahead(
+    /// Reads a page, and those that are known to follow it from a key on, trained ones and their
+    /// synonyms, as many in all as are wanted: one batch, and one verb for each piece side by side.
+    async fn read_ahead(
         &self,
         batch: &mut Batch,
-        hint: Hint,
+        (hint, from): (Hint, &[u8]),
         page_count: u32,
     ) -> Result<PagesRead, ByteIndexError> {
-        let mut pieces: Vec<(Hint, u32)> = Vec::new();
+        let mut ahead = PagesAhead::new(page_count);
         {
             let layer = self.state.layer();
-            let is_trained = layer
-                .page(hint.parent)
-                .is_some_and(|it| it.addr == hint.addr);
-            if !is_trained {
-                pieces.push((hint, 1));
-            }
             let mut parent = hint.parent;
-            let mut left = page_count;
+            let is_trained = layer.page(parent).is_some_and(|it| it.addr == hint.addr);
             if !is_trained {
-                let own = layer.synonyms_of(parent).filter(|addr| *addr != hint.addr);
-                pieces.extend(own.map(|addr| (Hint { addr, parent }, 1)));
+                ahead.push((hint, 1));
+                let own = layer.synonyms_behind(parent, from);
+                ahead.push_synonyms(parent, own.filter(|addr| *addr != hint.addr));
                 parent += 1;
-                left = left.saturating_sub(1);
             }
-            while left > 0 {
-                let Some((first, count)) = layer.run_from(parent, left) else {
-                    break;
-                };
-                pieces.push((first, count));
-                for parent in parent..parent + count {
-                    let synonyms = layer.synonyms_of(parent);
-                    pieces.extend(synonyms.map(|addr| (Hint { addr, parent }, 1)));
+            while ahead.left > 0
+                && let Some((first, count)) = layer.run_from(parent, ahead.left)
+            {
+                let run = ahead.pieces.len();
+                ahead.pieces.push((first, 0));
+                while ahead.pieces[run].1 < count && ahead.left > 0 {
+                    ahead.pieces[run].1 += 1;
+                    ahead.left -= 1;
+                    // Those of pages behind the first one begin behind the key.
+                    ahead.push_synonyms(parent, layer.synonyms_behind(parent, from));
+                    parent += 1;
                 }
-                (parent, left) = (parent + count, left - count);
             }
         }
-        self.read_pieces(batch, &pieces).await
+        self.read_pieces(batch, &ahead.pieces).await
     }
 
     /// Reads pieces of pages side by side; trained ones have ascending parents.
@@ -199,7 +227,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         end: usize,
         (records, pending): (&mut RecordBuffer, &mut Pending),
     ) -> Result<(), ByteIndexError> {
-        let mut is_first = true;
+        let (mut is_first, mut last) = (true, None);
         while let Some(from) = cursor.next_key.clone() {
             if records.len() >= end {
                 break;
@@ -213,7 +241,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 // It was torn, or retired: look at it as a get does.
                 let torn = (hint, Sight::Look(Look::Torn));
                 let Arrival { hint: at, page, .. } = self.walk(batch, &from, torn).await?;
-                hint = at;
+                (hint, last) = (at, Some(at));
                 let at = (at.addr, &page);
                 self.take_page(batch, cursor, at, end, (records, pending))
                     .await?;
@@ -226,6 +254,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let at = (hint.addr, &page);
             match self.look_surely(batch, at, &from, &mut outside).await? {
                 Look::Here => {
+                    last = Some(hint);
                     self.take_page(batch, cursor, at, end, (records, pending))
                         .await?;
                     hint = self.next_of(hint, page.image());
@@ -234,14 +263,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     let sight = (hint, Sight::Look(look));
                     let Arrival { hint: at, page, .. } = self.walk(batch, &from, sight).await?;
                     let arrived = (at.addr, &page);
+                    last = Some(at);
                     self.take_page(batch, cursor, arrived, end, (records, pending))
                         .await?;
                     hint = self.next_of(at, page.image());
                 }
             }
         }
-        // The page may have more records than were wanted.
-        cursor.hint = None;
+        // The page may have more records than were wanted: the next call begins with it.
+        cursor.hint = last.map(|last| (last, self.layer_version));
         Ok(())
     }
 

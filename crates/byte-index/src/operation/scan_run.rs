@@ -132,7 +132,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let (page, words) = read.page(batch, index);
             let image = PageImage::new(self.access.geometry, words);
             match self.take_at_once(image, page, cursor, end, (records, pending)) {
-                Taken::Enough => return None,
+                Taken::Enough => {
+                    // The next call begins with it: there may be no model that leads here.
+                    cursor.hint = Some((page, self.layer_version));
+                    return None;
+                }
                 Taken::Whole => {}
                 Taken::Before if last.is_none() => {}
                 Taken::Before | Taken::Not => return Some(at),

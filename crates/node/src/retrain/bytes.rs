@@ -1,11 +1,12 @@
-//! Tables of byte strings: models trained anew over pages where they are (BR1 to BR4 of
+//! Tables of byte strings: models trained anew over pages where they are (BR1 to BR5 of
 //! `farleaf_byte_index::retrain`).
 
 use core::cell::Cell;
+use core::mem::take;
 use std::rc::Rc;
 
 use farleaf_byte_index::ByteIndexError;
-use farleaf_byte_index::retrain::{Retrained, retrain};
+use farleaf_byte_index::retrain::{LateCounter, Retrained, count_late, retrain};
 use farleaf_fabric::Endpoint;
 use farleaf_index::IndexError;
 use farleaf_page::PageGeometry;
@@ -16,6 +17,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_types::TableId;
 
 use super::Retrainer;
+use super::garbage::Late;
 use super::policy::Counted;
 use crate::patience::Patience;
 use crate::sweep::Keeper;
@@ -40,15 +42,29 @@ impl Retrainer {
             };
             self.policy.is_due(page_count.into(), counted, false)
         };
+        let late = self.take_late_of_bytes(id);
+        if !late.is_empty() {
+            let counted = count_late(&access, entry, &broken, &late);
+            match patience.wait(Box::pin(counted)).await {
+                Some(Ok(count)) => self.count(|tally| tally.late_count += count),
+                Some(Err(ByteIndexError::Index(error))) => return Err(error),
+                // Links lead to what they have counted.
+                Some(Err(error)) => {
+                    tracing::warn!(table = %id, %error, "late splits are not counted")
+                }
+                None => {}
+            }
+        }
         let retrained = retrain(&access, entry, &broken, is_due);
         match patience.wait(Box::pin(retrained)).await {
             Some(Ok(None)) => Ok(false),
-            Some(Ok(Some(retrained))) => {
+            Some(Ok(Some(mut retrained))) => {
                 self.count(|tally| {
                     tally.retraining_count += 1;
                     tally.model_count += retrained.model_count;
                 });
-                self.collect_snapshots(keeper, (id, access.geometry), &retrained)
+                let late = take(&mut retrained.late);
+                self.collect_snapshots(keeper, (id, access.geometry), (&retrained, late))
                     .await?;
                 Ok(false)
             }
@@ -76,7 +92,7 @@ impl Retrainer {
         &self,
         keeper: &Keeper<E>,
         (table, geometry): (TableId, PageGeometry),
-        retrained: &Retrained,
+        (retrained, late): (&Retrained, Vec<LateCounter>),
     ) -> Result<(), IndexError> {
         let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
         let chunks = allocator.entries().await?;
@@ -96,7 +112,10 @@ impl Retrainer {
             keeper,
             (table, page_size_bytes),
             (Vec::new(), garbage),
-            Vec::new(),
+            Late {
+                words: Vec::new(),
+                bytes: late,
+            },
         )
         .await
     }

@@ -1,7 +1,9 @@
 //! What nothing in far memory names any more, until it is reused (T2 to T4).
 
+use core::mem::take;
 use std::collections::{BTreeMap, BTreeSet};
 
+use farleaf_byte_index::retrain::LateCounter;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::IndexError;
 use farleaf_index::retrain::Retraining;
@@ -32,6 +34,21 @@ pub(super) struct Garbage {
     /// Old synonym leaf tables of models whose leaves were moved: sessions announce splits there
     /// until they have passed (T6).
     late: Vec<OldCounter>,
+    /// The same of models over byte strings (BR5).
+    late_bytes: Vec<LateCounter>,
+}
+
+impl Garbage {
+    fn has_late(&self) -> bool {
+        !self.late.is_empty() || !self.late_bytes.is_empty()
+    }
+}
+
+/// What sessions that have not followed yet count splits in.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    pub(super) words: Vec<OldCounter>,
+    pub(super) bytes: Vec<LateCounter>,
 }
 
 impl Retrainer {
@@ -66,6 +83,10 @@ impl Retrainer {
         let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
         let leaf_size_bytes = geometry.stride_blocks() * BLOCK_SIZE_BYTES;
         let group = (table.access.table, leaf_size_bytes);
+        let late = Late {
+            words: late,
+            bytes: Vec::new(),
+        };
         self.discard(keeper, group, (leaves, chunks), late).await
     }
 
@@ -75,9 +96,10 @@ impl Retrainer {
         keeper: &Keeper<E>,
         (table, leaf_size_bytes): (TableId, u64),
         (leaves, chunks): (Vec<RemoteAddr>, Vec<ChunkIndex>),
-        late: Vec<OldCounter>,
+        late: Late,
     ) -> Result<(), IndexError> {
-        if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
+        let has_late = !late.words.is_empty() || !late.bytes.is_empty();
+        if chunks.is_empty() && leaves.is_empty() && !has_late {
             return Ok(());
         }
         let mut batch = Batch::new();
@@ -91,7 +113,8 @@ impl Retrainer {
             leaf_size_bytes,
             leaves,
             chunks,
-            late,
+            late: late.words,
+            late_bytes: late.bytes,
         });
         Ok(())
     }
@@ -180,12 +203,20 @@ impl Retrainer {
         announce_later(work, &mut late).await
     }
 
-    /// Whether there are old tables to be looked into now (T6).
+    /// BR5: the counters of a table's models that are gone, to be read for the last time.
+    pub(super) fn take_late_of_bytes(&self, table: TableId) -> Vec<LateCounter> {
+        let mut garbage = self.garbage.borrow_mut();
+        let over = garbage.iter_mut();
+        let over = over.filter(|group| group.is_over && group.table == table);
+        over.flat_map(|group| take(&mut group.late_bytes)).collect()
+    }
+
+    /// Whether there are old tables to be looked into now (T6, BR5).
     pub(super) fn has_late(&self) -> bool {
         let garbage = self.garbage.borrow();
         garbage
             .iter()
-            .any(|group| group.is_over && !group.late.is_empty())
+            .any(|group| group.is_over && group.has_late())
     }
 
     /// T6 is given up for some tables: they are gone, or cannot be read.
@@ -193,6 +224,7 @@ impl Retrainer {
         for group in &mut *self.garbage.borrow_mut() {
             if of(group.table) {
                 group.late.clear();
+                group.late_bytes.clear();
             }
         }
     }
@@ -206,7 +238,7 @@ impl Retrainer {
     ) -> Result<(), IndexError> {
         let groups = self.garbage.take().into_iter();
         let is_read = |group: &Garbage| {
-            group.late.is_empty() && (is_looked_at || !self.redirected.has(group.table))
+            !group.has_late() && (is_looked_at || !self.redirected.has(group.table))
         };
         let (over, waiting) = groups.partition(|group| group.is_over && is_read(group));
         self.garbage.replace(waiting);

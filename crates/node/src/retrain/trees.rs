@@ -16,6 +16,7 @@ use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
 use farleaf_types::{BLOCK_SIZE_BYTES, NodeId, RemoteAddr};
 
+use super::garbage::Late;
 use super::look::{Rooted, look_at_root};
 use super::policy::Counted;
 use super::{Retrainer, accounts};
@@ -329,7 +330,7 @@ impl Retrainer {
         let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
         let group = (id, leaf_size_bytes);
         let found = (leaves, old.into_iter().collect());
-        self.discard(keeper, group, found, Vec::new()).await
+        self.discard(keeper, group, found, Late::default()).await
     }
 }
 
