@@ -73,7 +73,7 @@ impl Synonyms {
         own[first..].iter().map(|it| it.addr)
     }
 
-    /// Those of a trained page that begin before a key, or all of them, in the order of their fences.
+    /// Those of a trained page that begin before a key, or all of them, in the order of fences.
     pub fn before(
         &self,
         parent: u32,

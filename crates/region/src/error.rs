@@ -63,7 +63,7 @@ impl RegionError {
 
 fn room(dropped_count: u64) -> String {
     match dropped_count {
-        0 => "drop one".to_owned(),
+        0 => "drop one; of byte strings with search layer rf-tree one takes two places".to_owned(),
         count => format!(
             "{count} of them are dropped, and free when every session has ended what it had begun \
              before: continue or end those that stand still, and try again"

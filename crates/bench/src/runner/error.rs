@@ -26,7 +26,7 @@ pub enum BenchError {
     /// The host has not enough memory.
     #[error(
         "{records} records and {insert_count} inserts need {needed_bytes} bytes, and the host has \
-         {available_bytes} available: take fewer --records or --operations, or more --slots"
+         {available_bytes} available: take fewer --records or --operations, or {instead}"
     )]
     TooLarge {
         /// Records to load.
@@ -37,6 +37,8 @@ pub enum BenchError {
         needed_bytes: u64,
         /// What there is.
         available_bytes: u64,
+        /// What else may be given.
+        instead: &'static str,
     },
     /// The key file has fewer keys than the run needs.
     #[error(

@@ -182,6 +182,10 @@ pub(crate) fn check_memory(
         insert_count,
         needed_bytes,
         available_bytes,
+        instead: match config.strings {
+            Some(_) => "smaller --value-size",
+            None => "more --slots",
+        },
     })
 }
 

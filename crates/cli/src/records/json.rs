@@ -28,6 +28,7 @@ struct StringObject {
 pub(super) fn parse_words(content: &[u8]) -> Result<(u64, u64), LineFault> {
     // A string that is not closed ends with the line, not with a line feed in it.
     let content = content.trim_ascii_end();
+    check_object(content)?;
     let WordObject { key, value } = serde_json::from_slice(content).map_err(|it| bad_json(&it))?;
     Ok((key, value))
 }
@@ -38,6 +39,7 @@ pub(super) fn parse_strings(content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), LineFa
         index: error.valid_up_to(),
     })?;
     let text = text.trim_end_matches(['\r', '\n']);
+    check_object(text.as_bytes())?;
     let object: StringObject = serde_json::from_str(text).map_err(|it| bad_json(&it))?;
     let key = bytes_of(["key", "key_hex"], object.key, object.key_hex)?;
     let value = bytes_of(["value", "value_hex"], object.value, object.value_hex)?;
@@ -60,6 +62,14 @@ fn bytes_of(
     }
 }
 
+/// Fields may not come in an array, by their order, either.
+fn check_object(content: &[u8]) -> Result<(), LineFault> {
+    match content.trim_ascii_start().first() {
+        Some(b'[') => Err(LineFault::BadJson("it is an array".to_owned())),
+        _ => Ok(()),
+    }
+}
+
 /// Without the line, which is 1 always, and another one in the file.
 fn bad_json(error: &serde_json::Error) -> LineFault {
     let told = error.to_string();
@@ -68,4 +78,29 @@ fn bad_json(error: &serde_json::Error) -> LineFault {
         Some(what) => format!("{what}, at byte {}", error.column()),
         None => told,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: fields have their names: an array of them is no record of either kind.
+    #[test]
+    fn arrays_are_no_records() {
+        for array in [
+            &b"[1,2]\n"[..],
+            b" [\"a\",null,\"1\",null]",
+            b"[\"a\",\"b\"]",
+        ] {
+            for error in [
+                parse_words(array).map(drop).expect_err("no record"),
+                parse_strings(array).map(drop).expect_err("no record"),
+            ] {
+                let told = error.to_string();
+                assert!(told.contains("it is an array"), "{told}");
+            }
+        }
+        let object = b"{\"key\":7,\"value\":8}\n";
+        assert_eq!(parse_words(object).expect("a record"), (7, 8));
+    }
 }

@@ -62,8 +62,10 @@ pub(super) fn refuse_strings(content: &[u8]) -> Result<(), LineFault> {
     let Some(end) = content.iter().position(|byte| *byte == b'\t') else {
         return Ok(());
     };
-    let is_kept = |digits: &[u8]| {
-        digits.iter().all(u8::is_ascii_digit) && (digits.len() < 2 || digits[0] != b'0')
+    // An empty string is no number, on either side of the tab.
+    let is_kept = |digits: &[u8]| match digits {
+        [] | [b'0', _, ..] => false,
+        digits => digits.iter().all(u8::is_ascii_digit),
     };
     for (role, digits) in [("key", &content[..end]), ("value", &content[end + 1..])] {
         if !is_kept(digits) {
@@ -88,4 +90,34 @@ fn split(content: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 fn is_separator(byte: u8) -> bool {
     byte == b',' || byte.is_ascii_whitespace()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: what is dumped of words is words; a line whose key or value is an empty string, or
+    /// has what no number keeps, is one of byte strings.
+    #[test]
+    fn empty_strings_are_no_numbers() {
+        for words in [
+            &b"1\t2\n"[..],
+            b"0\t0",
+            b"7\n",
+            b"18446744073709551615\t1\r\n",
+        ] {
+            assert!(is_plainly_words(words), "{}", words.escape_ascii());
+        }
+        for bytes in [
+            &b"1\t\n"[..],
+            b"\t5\n",
+            b"\t",
+            b"01\t2",
+            b"1\t2 ",
+            b" 1\t2",
+            b"a\t1",
+        ] {
+            assert!(!is_plainly_words(bytes), "{}", bytes.escape_ascii());
+        }
+    }
 }

@@ -50,7 +50,7 @@ impl Retrainer {
                 Some(Err(ByteIndexError::Index(error))) => return Err(error),
                 // Links lead to what they have counted.
                 Some(Err(error)) => {
-                    tracing::warn!(table = %id, %error, "late splits are not counted")
+                    tracing::warn!(table = %id, %error, "late splits are not counted");
                 }
                 None => {}
             }

@@ -34,9 +34,9 @@ fn scan_cost(session: &Session, scan: impl FnOnce()) -> Cost {
     }
 }
 
-/// Promise: a scan over pages that no model knows takes a round trip for each, and one more for each
-/// that has replaced another (BP6), in either order, by a session that has met nothing; and by one that knows them far fewer; none reads a
-/// page many times. So it does in pieces.
+/// Promise: a scan over pages that no model knows takes a round trip for each, and one more for
+/// each that has replaced another (BP6), in either order, by a session that has met nothing; and by
+/// one that knows them far fewer; none reads a page many times. So it does in pieces.
 #[test]
 fn scans_of_unknown_pages_cost_a_round_trip_for_each() {
     let pool = mapped_pools(64).swap_remove(0);
@@ -62,7 +62,7 @@ fn scans_of_unknown_pages_cost_a_round_trip_for_each() {
         let reader = session(&pool);
         let fresh = reader.open_byte_table("t").expect("opened");
         let cost = scan_cost(&reader, || {
-            assert_eq!(fresh.range(b"", None).count(), count)
+            assert_eq!(fresh.range(b"", None).count(), count);
         });
         assert!(cost.round_trips < pages * 2, "{cost:?} for {pages}");
         assert!(cost.leaves_read < pages * 3, "{cost:?} for {pages}");
