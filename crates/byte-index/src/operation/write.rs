@@ -459,12 +459,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let suffix_size_bytes = writing.key.len() - page.image().prefix_size_bytes();
         let is_inline = self.access.geometry.is_suffix_inline(suffix_size_bytes);
-        if is_inline {
-            // The page that it was for has been split since.
+        if is_inline || writing.slot.is_some() {
+            // The page that it was for has been split since, or another operation has written the
+            // key meanwhile: its record keeps the block that it has.
             if let Some(unused) = provision.key.take() {
                 self.state.blocks.put_back(unused.pointer);
             }
-        } else if writing.slot.is_none() && provision.key.is_none() {
+        } else if provision.key.is_none() {
             let content = Self::content(Role::Key, writing.key, writing.key)?;
             match self.take(node, &content) {
                 Take::Taken(taken) => provision.key = Some(taken),
