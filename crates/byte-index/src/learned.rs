@@ -85,15 +85,6 @@ impl LearnedLayer {
         }
     }
 
-    /// Where a key most likely is, if everything is held.
-    #[inline]
-    pub(crate) fn locate_in_whole(&self, key: &[u8]) -> Option<Place> {
-        match &self.trained {
-            Trained::Whole(directory) => Some(self.nearer(key, directory.locate(key))),
-            Trained::Partial(_) => None,
-        }
-    }
-
     /// Where a key most likely is; or, under a budget, the part that tells.
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> Result<Place, TellingPart> {
@@ -212,19 +203,18 @@ impl LearnedLayer {
 
     /// A page that is not the trained one of its parent was met, which begins at `low`.
     pub fn learn(&mut self, low: &[u8], page: Hint) {
-        let is_new = match self.page(page.parent) {
-            Some(trained) => trained.addr != page.addr,
-            None => false,
+        let trained = self.page(page.parent);
+        if trained.is_none_or(|trained| trained.addr == page.addr) {
+            return;
+        }
+        let has_room = match &mut self.trained {
+            Trained::Whole(_) => true,
+            // Without its part nobody can tell whether it is a trained page of another number.
+            Trained::Partial(directory) => {
+                let is_held = directory.part_of_page(page.parent).1.is_some();
+                is_held && directory.fit((low, page.parent), &mut self.synonyms)
+            }
         };
-        let has_room = is_new
-            && match &mut self.trained {
-                Trained::Whole(_) => true,
-                // Without its part nobody can tell whether it is a trained page of another number.
-                Trained::Partial(directory) => {
-                    directory.part_of_page(page.parent).1.is_some()
-                        && directory.fit(low, &mut self.synonyms)
-                }
-            };
         if has_room {
             self.synonyms.insert(low, page.addr, page.parent);
         }

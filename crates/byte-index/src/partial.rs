@@ -61,7 +61,6 @@ pub struct PartCounts {
 pub(crate) struct HeldPart {
     directory: ByteDirectory,
     first_page: u32,
-    first_model: u32,
     before: RemoteAddr,
     after: RemoteAddr,
 }
@@ -86,7 +85,6 @@ impl HeldPart {
         Ok(Self {
             directory: directory.map_err(|error| error.to_string())?,
             first_page: part.first_page,
-            first_model: part.first_model,
             before: part.before,
             after: part.after,
         })
@@ -305,7 +303,8 @@ impl PartialDirectory {
         let own = part
             .directory
             .announcement(parent.checked_sub(part.first_page)?)?;
-        let model = own.model + part.first_model;
+        // Nobody asks which: announcements are not read.
+        let model = u32::MAX;
         Some(Announcement { model, ..own })
     }
 
@@ -351,16 +350,18 @@ impl PartialDirectory {
         forgotten > 0
     }
 
-    /// Makes room for a synonym with this lower fence; false: it would take more than the share of
-    /// all of them (BL3).
-    pub(crate) fn fit(&mut self, low: &[u8], synonyms: &mut Synonyms) -> bool {
-        let own_bytes = Synonyms::size_bytes_of(low);
+    /// Makes room for a synonym of a parent with this lower fence; false: it would take more than
+    /// the share of all of them (BL3).
+    pub(crate) fn fit(&mut self, (low, parent): (&[u8], u32), synonyms: &mut Synonyms) -> bool {
         let room_bytes = self.budget_bytes - self.floor_bytes();
-        while synonyms.size_bytes() + own_bytes > room_bytes / SYNONYM_SHARE {
+        while synonyms.size_bytes() + synonyms.size_bytes_of(low, parent)
+            > room_bytes / SYNONYM_SHARE
+        {
             if !self.forget_synonyms(synonyms) {
                 return false;
             }
         }
+        let own_bytes = synonyms.size_bytes_of(low, parent);
         self.make_room(own_bytes, synonyms);
         true
     }

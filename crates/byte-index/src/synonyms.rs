@@ -19,31 +19,54 @@ struct Synonym {
 pub struct Synonyms {
     by_parent: BTreeMap<u32, Vec<Synonym>>,
     count: usize,
+    /// Entries that their lists have room for.
+    room_count: usize,
     string_size_bytes: u64,
     /// The parent whose synonyms were forgotten last.
     hand: u32,
 }
 
-/// What one entry takes beside its string, whose piece of memory is one by itself.
-const ENTRY_SIZE_BYTES: u64 = size_of::<Synonym>() as u64 + ALLOCATION_BYTES;
+/// What an entry takes beside its string.
+const ENTRY_SIZE_BYTES: u64 = size_of::<Synonym>() as u64;
 /// What a parent takes, with the piece of memory that its entries are in. Nodes of a B-tree have 11
 /// places, of which at least 5 are taken; a sixteenth of a node is links.
 const PARENT_SIZE_BYTES: u64 =
     (size_of::<u32>() + size_of::<Vec<Synonym>>()) as u64 * 12 / 5 + ALLOCATION_BYTES;
 
+/// By so many entries a full list grows.
+fn growth_count(count: usize) -> usize {
+    count.max(4)
+}
+
+/// What the string of an entry takes: a piece of memory by itself.
+fn string_bytes(low: &[u8]) -> u64 {
+    low.len() as u64 + ALLOCATION_BYTES
+}
+
+fn place_of(own: &[Synonym], low: &[u8]) -> Result<usize, usize> {
+    own.binary_search_by(|it| (*it.low).cmp(low))
+}
+
 impl Synonyms {
+    fn own(&self, parent: u32) -> &[Synonym] {
+        self.by_parent.get(&parent).map_or(&[], |own| &**own)
+    }
+
     /// Notes a page with this lower fence that is part of the range of a trained page.
     pub fn insert(&mut self, low: &[u8], addr: RemoteAddr, parent: u32) {
         let own = self.by_parent.entry(parent).or_default();
-        match own.binary_search_by(|it| (*it.low).cmp(low)) {
+        match place_of(own, low) {
             Ok(found) => own[found].addr = addr,
             Err(place) => {
-                let low = Box::from(low);
-                // Moves those behind it anyhow; and what is counted is what is there.
-                own.reserve_exact(1);
-                own.insert(place, Synonym { low, addr });
+                let room_before = own.capacity();
+                if own.len() == room_before {
+                    own.reserve_exact(growth_count(room_before));
+                }
+                self.room_count += own.capacity() - room_before;
+                self.string_size_bytes += string_bytes(low);
                 self.count += 1;
-                self.string_size_bytes += own[place].low.len() as u64;
+                let low = Box::from(low);
+                own.insert(place, Synonym { low, addr });
             }
         }
     }
@@ -62,13 +85,12 @@ impl Synonyms {
 
     /// All known synonyms of a trained page, in the order of their fences.
     pub fn of(&self, parent: u32) -> impl Iterator<Item = RemoteAddr> + '_ {
-        let own = self.by_parent.get(&parent).into_iter().flatten();
-        own.map(|it| it.addr)
+        self.own(parent).iter().map(|it| it.addr)
     }
 
     /// Those of a trained page that begin behind a key, in the order of their fences.
     pub fn behind(&self, parent: u32, key: &[u8]) -> impl Iterator<Item = RemoteAddr> + '_ {
-        let own = self.by_parent.get(&parent).map_or(&[][..], |own| &**own);
+        let own = self.own(parent);
         let first = own.partition_point(|it| *it.low <= *key);
         own[first..].iter().map(|it| it.addr)
     }
@@ -79,7 +101,7 @@ impl Synonyms {
         parent: u32,
         key: Option<&[u8]>,
     ) -> impl DoubleEndedIterator<Item = RemoteAddr> + '_ {
-        let own = self.by_parent.get(&parent).map_or(&[][..], |own| &**own);
+        let own = self.own(parent);
         let end = key.map_or(own.len(), |key| own.partition_point(|it| *it.low < *key));
         own[..end].iter().map(|it| it.addr)
     }
@@ -106,31 +128,42 @@ impl Synonyms {
         };
         self.hand = parent;
         let own = self.by_parent.remove(&parent).unwrap_or_default();
+        self.room_count -= own.capacity();
         let (count, mut kept) = (own.len(), Vec::with_capacity(own.len() / 2));
         for (index, synonym) in own.into_iter().enumerate() {
             if index % 2 == 1 {
                 kept.push(synonym);
             } else {
-                self.string_size_bytes -= synonym.low.len() as u64;
+                self.string_size_bytes -= string_bytes(&synonym.low);
             }
         }
         let forgotten = count - kept.len();
         self.count -= forgotten;
         if !kept.is_empty() {
+            self.room_count += kept.capacity();
             self.by_parent.insert(parent, kept);
         }
         forgotten
     }
 
-    /// The most bytes that a synonym more with this lower fence can take.
-    pub fn size_bytes_of(low: &[u8]) -> u64 {
-        low.len() as u64 + ENTRY_SIZE_BYTES + PARENT_SIZE_BYTES
+    /// Bytes that are held more when a page with this lower fence is noted; none if one is known.
+    pub fn size_bytes_of(&self, low: &[u8], parent: u32) -> u64 {
+        let Some(own) = self.by_parent.get(&parent) else {
+            let entries = growth_count(0) as u64 * ENTRY_SIZE_BYTES;
+            return PARENT_SIZE_BYTES + entries + string_bytes(low);
+        };
+        if place_of(own, low).is_ok() {
+            return 0;
+        }
+        let is_full = own.len() == own.capacity();
+        let growth_count = if is_full { growth_count(own.len()) } else { 0 };
+        growth_count as u64 * ENTRY_SIZE_BYTES + string_bytes(low)
     }
 
     /// Bytes held.
     pub fn size_bytes(&self) -> u64 {
         let parents = self.by_parent.len() as u64 * PARENT_SIZE_BYTES;
-        self.string_size_bytes + self.count() as u64 * ENTRY_SIZE_BYTES + parents
+        self.string_size_bytes + self.room_count as u64 * ENTRY_SIZE_BYTES + parents
     }
 }
 
@@ -170,8 +203,27 @@ mod tests {
         assert_eq!(synonyms.before(7, Some(b"m")).collect::<Vec<_>>(), [at(4)]);
         assert_eq!(synonyms.before(7, None).next_back(), Some(at(1)));
         assert_eq!(synonyms.before(6, None).count(), 0);
-        let entries = 3 * ENTRY_SIZE_BYTES + 2 * PARENT_SIZE_BYTES;
-        assert_eq!((synonyms.count(), synonyms.size_bytes()), (3, 3 + entries));
+        let strings = 3 * (1 + ALLOCATION_BYTES);
+        let entries = 2 * (4 * ENTRY_SIZE_BYTES + PARENT_SIZE_BYTES);
+        assert_eq!(synonyms.count(), 3);
+        assert_eq!(synonyms.size_bytes(), strings + entries);
+    }
+
+    /// Promise: what is foretold of a page that is noted is what it takes, none if it is known.
+    #[test]
+    fn bytes_are_foretold() {
+        let mut synonyms = Synonyms::default();
+        for number in 0..40_u32 {
+            for (parent, low) in [(7, format!("k{number:03}")), (number, "a".to_owned())] {
+                let before = synonyms.size_bytes();
+                let foretold = synonyms.size_bytes_of(low.as_bytes(), parent);
+                synonyms.insert(low.as_bytes(), at(1), parent);
+                assert_eq!(synonyms.size_bytes() - before, foretold);
+                assert_eq!(synonyms.size_bytes_of(low.as_bytes(), parent), 0);
+            }
+        }
+        while synonyms.forget_some() > 0 {}
+        assert_eq!(synonyms.size_bytes(), 0);
     }
 
     /// Promise: of one parent after the other every second one is forgotten, until nothing is left;
@@ -188,7 +240,7 @@ mod tests {
         assert_eq!(synonyms.find(3, b"x"), Some(at(1)));
         assert_eq!((synonyms.forget_some(), synonyms.find(5, b"x")), (1, None));
         assert_eq!((synonyms.forget_some(), synonyms.find(9, b"x")), (1, None));
-        let left = 1 + ENTRY_SIZE_BYTES + PARENT_SIZE_BYTES;
+        let left = 1 + ALLOCATION_BYTES + ENTRY_SIZE_BYTES + PARENT_SIZE_BYTES;
         assert_eq!((synonyms.count(), synonyms.size_bytes()), (1, left));
         assert_eq!((synonyms.forget_some(), synonyms.forget_some()), (1, 0));
         assert_eq!((synonyms.count(), synonyms.size_bytes()), (0, 0));

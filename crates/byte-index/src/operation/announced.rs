@@ -23,10 +23,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     /// Adds the READs of what the model of this parent announces.
     pub(super) fn ask(&self, batch: &mut Batch, parent: u32) -> Option<(Announcement, Asked)> {
-        let announcement = self.announcement(parent)?;
         // Only who holds all models catches up.
-        let whole = self.state.layer().is_whole();
-        let announcement = whole.then_some(announcement)?;
+        if !self.state.layer().is_whole() {
+            return None;
+        }
+        let announcement = self.announcement(parent)?;
         let seen = self.state.layer().announced_seen(announcement.model);
         Some((announcement, Asked::post(batch, &announcement, seen)))
     }

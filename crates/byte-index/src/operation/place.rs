@@ -27,7 +27,7 @@ impl<'s> InHand<'s> {
     #[inline]
     pub fn of(state: &'s ByteIndexState) -> Option<Self> {
         let part = RefCell::new(None);
-        (!state.is_whole()).then_some(Self { state, part })
+        (!state.layer().is_whole()).then_some(Self { state, part })
     }
 
     fn take(&self, snapshot: &Rc<SnapshotParts>, (number, part): (usize, &Rc<HeldPart>)) {
@@ -54,12 +54,6 @@ impl Drop for InHand<'_> {
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
-    /// Where a key probably is, if the session holds everything.
-    #[inline]
-    pub(super) fn place_at_once(&self, key: &[u8]) -> Option<Place> {
-        self.state.layer().locate_in_whole(key)
-    }
-
     /// Where a key probably is. One round trip if the part that tells is not held.
     #[inline]
     pub(super) async fn place(
@@ -67,19 +61,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         key: &[u8],
     ) -> Result<Place, ByteIndexError> {
-        match self.place_at_once(key) {
-            Some(place) => Ok(place),
-            None => Box::pin(self.place_by_part(batch, key)).await,
+        let located = self.state.layer().locate(key);
+        match located {
+            Ok(place) => Ok(place),
+            Err(telling) => Box::pin(self.place_by_part(batch, key, telling)).await,
         }
     }
 
-    async fn place_by_part(&self, batch: &mut Batch, key: &[u8]) -> Result<Place, ByteIndexError> {
+    async fn place_by_part(
+        &self,
+        batch: &mut Batch,
+        key: &[u8],
+        mut telling: TellingPart,
+    ) -> Result<Place, ByteIndexError> {
         loop {
-            let located = self.state.layer().locate(key);
-            let telling = match located {
-                Ok(place) => return Ok(place),
-                Err(telling) => telling,
-            };
             let part = match &telling.part {
                 Some(part) => Rc::clone(part),
                 None => self.fetch_one(batch, &telling).await?,
@@ -91,6 +86,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 drop(layer);
                 self.take_in_hand(&telling, &part);
                 return Ok(place);
+            }
+            match layer.locate(key) {
+                Ok(place) => return Ok(place),
+                Err(newer) => telling = newer,
             }
         }
     }
@@ -148,8 +147,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         key: &[u8],
     ) -> Result<(), ByteIndexError> {
-        if !self.state.is_whole() {
-            Box::pin(self.place_by_part(batch, key)).await?;
+        if !self.state.layer().is_whole() {
+            self.place(batch, key).await?;
         }
         Ok(())
     }
@@ -160,9 +159,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         number: u32,
     ) -> Result<(), ByteIndexError> {
-        if self.state.is_whole() {
-            return Ok(());
-        }
         let telling = self.state.layer().part_of_page(number);
         let Some(telling) = telling else {
             return Ok(());

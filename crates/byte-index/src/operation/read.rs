@@ -58,10 +58,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, ByteIndexError> {
         check_key(key)?;
-        let place = match self.place_at_once(key) {
-            Some(place) => place,
-            None => Box::pin(self.place(batch, key)).await?,
-        };
+        let place = self.place(batch, key).await?;
         batch.clear();
         let posted = self.post_place(batch, place);
         self.access.endpoint.execute(batch).await?;

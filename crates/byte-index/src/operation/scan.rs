@@ -104,9 +104,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         };
         let known = cursor.hint.take();
         let known = known.filter(|(_, version)| *version == self.state.layer_version());
-        if let Some((hint, _)) = known
-            && !self.state.is_whole()
-        {
+        if let Some((hint, _)) = known {
             self.hold_page(batch, hint.parent).await?;
         }
         let hint = match known.filter(|_| self.is_current()) {

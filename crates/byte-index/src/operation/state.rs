@@ -39,8 +39,6 @@ const WAIT_COUNT_MAX: u32 = 1 << 16;
 #[derive(Debug)]
 pub struct ByteIndexState {
     layer: RefCell<LearnedLayer>,
-    /// The session has no metadata budget.
-    is_whole: bool,
     /// Pages for splits.
     pub(super) leases: LeafLeases,
     /// Value blocks, to write into and unlinked.
@@ -91,7 +89,6 @@ impl ByteIndexState {
 
     fn of(layer: LearnedLayer, inline_value_size_bytes: usize, broken: Rc<Cell<bool>>) -> Self {
         Self {
-            is_whole: layer.is_whole(),
             layer: RefCell::new(layer),
             leases: LeafLeases::default(),
             blocks: BlockStore::new(),
@@ -121,12 +118,6 @@ impl ByteIndexState {
             listing: Some(listing),
             ..self
         }
-    }
-
-    /// Whether all that the training told is held: not under a metadata budget.
-    #[inline]
-    pub(super) const fn is_whole(&self) -> bool {
-        self.is_whole
     }
 
     #[inline]
