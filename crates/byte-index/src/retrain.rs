@@ -32,14 +32,13 @@ use farleaf_model::strings::{
 use farleaf_page::format::PageAccess;
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_types::{RemoteAddr, WordAddr};
 
 use crate::directory::Run;
 use crate::error::ByteIndexError;
 use crate::load::synonym_capacity;
 use crate::operation::{ByteIndex, ByteIndexState, SurveyedPage};
-use crate::snapshot::{Contents, read_contents, write_snapshot};
+use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot};
 
 /// Most pages of a model: what is retrained together when one place of it grows.
 const PAGE_COUNT_MAX: u32 = 1 << 12;
@@ -129,8 +128,11 @@ pub async fn count_late<E: Endpoint>(
     let came = reads.into_iter();
     let came = came.map(|(it, read)| (it, batch.words(read)[0].saturating_sub(it.seen)));
     let came: Vec<_> = came.filter(|(_, count)| *count > 0).collect();
+    if came.is_empty() {
+        return Ok(0);
+    }
     let root = finish_root(access, entry, broken).await?;
-    if came.is_empty() || root.is_null() {
+    if root.is_null() {
         return Ok(0);
     }
     let (layout, table) = (access.layout, access.table);
@@ -332,20 +334,12 @@ async fn install<E: Endpoint>(
     };
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
     let allocator = allocator.taking_reserve();
-    let pool = (access.layout, access.geometry);
-    let written = write_snapshot(access.endpoint, &allocator, pool, contents).await;
+    let written = write_snapshot(access, &allocator, contents).await;
     let (new_root, range) = written?;
     let is_swapped = swap_root(access, batch, entry, (root, new_root)).await?;
-    let purpose = if is_swapped {
-        ChunkPurpose::Snapshot { generation }
-    } else {
-        // A load was faster: it has trained its own.
-        ChunkPurpose::Free
-    };
-    allocator
-        .give_back(range, purpose, access.table, FreeLeaves::default())
-        .await?;
+    give_back_snapshot(&allocator, range, (access.table, generation), is_swapped).await?;
     if !is_swapped {
+        // A load was faster: it has trained its own.
         return Ok(None);
     }
     let (layout, table) = (access.layout, access.table);

@@ -11,7 +11,7 @@ use farleaf_types::{OwnerWord, RemoteAddr};
 use super::page_shape;
 use crate::directory::Run;
 use crate::error::ByteIndexError;
-use crate::snapshot::{Contents, write_snapshot};
+use crate::snapshot::{Contents, give_back_snapshot, write_snapshot};
 
 /// Entries of the synonym leaf table of an empty table: it fills what is left of the one chunk that
 /// the snapshot takes anyway.
@@ -94,8 +94,7 @@ async fn lead_to<E: Endpoint>(
         },
     };
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let pool = (access.layout, access.geometry);
-    let written = write_snapshot(access.endpoint, &allocator, pool, contents);
+    let written = write_snapshot(access, &allocator, contents);
     Ok(written.await?)
 }
 
@@ -111,23 +110,18 @@ impl NewByteTable {
     ) -> Result<(), ByteIndexError> {
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let shape = page_shape(access.geometry);
-        let purpose = |purpose| {
-            if committed {
-                purpose
-            } else {
-                ChunkPurpose::Free
-            }
+        let purpose = if committed {
+            shape.purpose
+        } else {
+            ChunkPurpose::Free
         };
         let mut unused = FreeLeaves::default();
         (1..shape.piece_count).for_each(|page| unused.insert(page));
         allocator
-            .give_back(self.pages, purpose(shape.purpose), access.table, unused)
+            .give_back(self.pages, purpose, access.table, unused)
             .await?;
-        let of_snapshot = purpose(ChunkPurpose::Snapshot { generation: 0 });
-        let none = FreeLeaves::default();
-        allocator
-            .give_back(self.snapshot, of_snapshot, access.table, none)
-            .await?;
+        let whose = (access.table, 0);
+        give_back_snapshot(&allocator, self.snapshot, whose, committed).await?;
         Ok(())
     }
 }

@@ -23,13 +23,13 @@ use farleaf_page::PageGeometry;
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::{CatalogEntry, TableKind};
-use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
+use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::layout::CHUNK_SIZE_BLOCKS;
 
 use crate::error::ByteLoadError;
 use crate::operation::check_record;
 use crate::rf_tree::ListedPage;
-use crate::snapshot::{Contents, write_snapshot};
+use crate::snapshot::{Contents, give_back_snapshot, write_snapshot};
 use cut::Cutter;
 use run::RunBuilder;
 pub(crate) use run::synonym_capacity;
@@ -163,14 +163,8 @@ impl Held {
         let given = async {
             self.extents.release(allocator, committed).await?;
             if let Some(range) = self.snapshot {
-                let purpose = if committed {
-                    ChunkPurpose::Snapshot { generation }
-                } else {
-                    ChunkPurpose::Free
-                };
-                allocator
-                    .give_back(range, purpose, access.table, FreeLeaves::default())
-                    .await?;
+                let whose = (access.table, generation);
+                give_back_snapshot(allocator, range, whose, committed).await?;
             }
             Ok(blocks.give_back(&block_access(access)).await?)
         };
@@ -244,8 +238,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         runs: run.runs,
         residuals: run.residuals,
     };
-    let pool = (access.layout, access.geometry);
-    let written = write_snapshot(access.endpoint, &allocator, pool, contents).await;
+    let written = write_snapshot(access, &allocator, contents).await;
     let (root, range) = written?;
     held.snapshot = Some(range);
     if plan.lists_pages {

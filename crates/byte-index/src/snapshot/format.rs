@@ -33,6 +33,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FLBYTES\x03");
 /// The longest fence: a key and a zero byte.
 const FENCE_SIZE_BYTES_MAX: u64 = KEY_SIZE_BYTES_MAX as u64 + 1;
 pub(super) const CHECKSUM_WORD: usize = 5;
+/// Heads count words of parts in 32 bits.
+const PARTS_SIZE_WORDS_MAX: u64 = u32::MAX as u64;
 /// No part has fewer words.
 const PART_SIZE_WORDS_LEAST: u64 = (PART_HEADER_SIZE_WORDS + MODEL_SIZE_WORDS) as u64;
 
@@ -109,6 +111,7 @@ pub(crate) struct Header {
     pub(crate) page_count: u32,
     pub(super) part_count: u32,
     pub(super) fence_size_bytes: u32,
+    pub(super) table_size_words: usize,
     pub(super) parts_size_words: u64,
     checksum: u64,
 }
@@ -129,7 +132,7 @@ impl Header {
         if version != ours {
             return Err(format!("its format has version {version}, not {ours}"));
         }
-        Ok(Self {
+        let mut header = Self {
             shape: Shape::of_word(words[1])?,
             record_count: words[2],
             model_count: words[3] as u32,
@@ -137,19 +140,29 @@ impl Header {
             part_count: words[4] as u32,
             fence_size_bytes: (words[4] >> 32) as u32,
             checksum: words[CHECKSUM_WORD],
+            table_size_words: 0,
             parts_size_words: words[6],
-        })
+        };
+        let table_size_words = header.checked_table_size_words();
+        header.table_size_words = table_size_words.ok_or("its sizes cannot be right")?;
+        Ok(header)
     }
 
-    /// Words of the part table; `None` when none can be so large.
-    pub(super) fn table_size_words(&self) -> Option<usize> {
+    /// Words of the part table; `None` when none can be so large, or what follows it.
+    fn checked_table_size_words(&self) -> Option<usize> {
         let parts = u64::from(self.part_count);
         let is_possible = (1..=u64::from(self.model_count)).contains(&parts)
             && self.model_count <= self.page_count
             && parts * PART_SIZE_WORDS_LEAST <= self.parts_size_words
+            && self.parts_size_words <= PARTS_SIZE_WORDS_MAX
             && u64::from(self.fence_size_bytes) <= parts * FENCE_SIZE_BYTES_MAX;
         let fences = self.fence_size_bytes.div_ceil(8) as usize;
         is_possible.then_some(parts as usize * HEAD_SIZE_WORDS + fences)
+    }
+
+    /// Words of all: of the header, the part table, and the parts.
+    pub(super) fn size_words(&self) -> u64 {
+        (HEADER_SIZE_WORDS + self.table_size_words) as u64 + self.parts_size_words
     }
 
     /// Whether the header's other words, and the part table, are those that it was written with.
@@ -206,13 +219,10 @@ impl Contents {
         (layout, geometry): (&PoolLayout, PageGeometry),
     ) -> Result<Self, String> {
         let header = Header::decode(words)?;
-        let table_size_words = header.table_size_words();
-        let table_size_words = table_size_words.ok_or("its sizes cannot be right")?;
-        let parts = words.split_at_checked(HEADER_SIZE_WORDS + table_size_words);
-        let (header_and_table, parts) = parts.ok_or("its sizes cannot be right")?;
-        if parts.len() as u64 != header.parts_size_words {
+        if words.len() as u64 != header.size_words() {
             return Err("its sizes cannot be right".to_owned());
         }
+        let (header_and_table, parts) = words.split_at(HEADER_SIZE_WORDS + header.table_size_words);
         let pool = (layout, geometry);
         let heads = Heads::decode(&header, header_and_table, pool)?;
         let mut whole = None::<Part>;

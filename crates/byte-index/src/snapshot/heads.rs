@@ -41,6 +41,9 @@ pub(crate) struct Heads {
     header: Header,
     all: Box<[Head]>,
     fences: Box<[u8]>,
+    /// Of heads that are kept the first fence is not, which may be long: it tells nothing, as what
+    /// is before the second one belongs there.
+    has_first_fence: bool,
 }
 
 /// The part table, and the size of all first fences in bytes.
@@ -106,20 +109,23 @@ impl Heads {
             })
             && last.first_page < header.page_count
             && u64::from(last.start_word) < header.parts_size_words;
+        if !is_sound {
+            return Err("its part table contradicts itself".to_owned());
+        }
+        // All fences are there: each can be looked at.
         let heads = Self {
             header: *header,
             all: heads.into(),
             fences: fences.into(),
+            has_first_fence: true,
         };
-        let is_ascending = (1..heads.count()).all(|part| heads.fence(part - 1) < heads.fence(part));
-        if !is_sound || !is_ascending {
-            return Err("its part table contradicts itself".to_owned());
+        if !(1..heads.count()).all(|part| heads.fence(part - 1) < heads.fence(part)) {
+            return Err("the fences of its part table do not ascend".to_owned());
         }
-        Ok(heads.every(1))
+        Ok(heads)
     }
 
-    /// One of so many of them. The first fence, which may be long, is not kept: it tells nothing,
-    /// as what is before the second one belongs there.
+    /// One of so many of them, to be kept.
     fn every(&self, step: usize) -> Self {
         let (mut heads, mut fences) = (Vec::new(), Vec::new());
         for number in (0..self.count()).step_by(step) {
@@ -135,6 +141,7 @@ impl Heads {
             header: self.header,
             all: heads.into(),
             fences: fences.into(),
+            has_first_fence: false,
         }
     }
 
@@ -205,7 +212,8 @@ impl Heads {
             && part.first_model == head.first_model
             && part.page_count == end - head.first_page
             && part.first_addr(pool.1) == head.first_addr
-            && (number == 0 || part.segments[0].first_fence() == self.fence(number));
+            && (number == 0 && !self.has_first_fence
+                || part.segments[0].first_fence() == self.fence(number));
         if !is_it {
             return Err("a part of it contradicts the part table".to_owned());
         }
@@ -214,11 +222,12 @@ impl Heads {
 
     /// Keeps every 2nd, 4th, 8th... of them, until they take so many bytes, or one is left.
     #[must_use]
-    pub(crate) fn thinned(mut self, size_bytes_max: u64) -> Self {
-        while self.size_bytes() > size_bytes_max && self.count() > 1 {
-            self = self.every(2);
+    pub(crate) fn thinned(self, size_bytes_max: u64) -> Self {
+        let mut kept = self.every(1);
+        while kept.size_bytes() > size_bytes_max && kept.count() > 1 {
+            kept = kept.every(2);
         }
-        self
+        kept
     }
 
     /// Bytes of memory that depend on how many there are.

@@ -26,4 +26,6 @@ mod transfer;
 pub(crate) use format::Header;
 pub use format::{Contents, HEADER_SIZE_WORDS};
 pub(crate) use part::Part;
-pub use transfer::{SnapshotParts, read_contents, read_directory, write_snapshot};
+pub use transfer::{
+    SnapshotParts, give_back_snapshot, read_contents, read_directory, write_snapshot,
+};

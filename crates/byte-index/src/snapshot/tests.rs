@@ -9,6 +9,7 @@ use farleaf_types::{NodeId, RemoteAddr, TableId};
 
 use super::format::{CHECKSUM_WORD, Contents, HEADER_SIZE_WORDS, Header, checksum};
 use super::heads::Heads;
+use super::model::MODEL_SIZE_WORDS;
 use super::part::{PART_CHECKSUM_WORD, PART_HEADER_SIZE_WORDS, part_checksum};
 use crate::directory::Run;
 
@@ -107,12 +108,9 @@ fn decode(words: &[u64]) -> Result<Contents, String> {
 /// With the checksums that they should have.
 pub(super) fn sealed(mut words: Vec<u64>) -> Vec<u64> {
     let shape_word = words[1];
-    let Some(parts_at) = Header::decode(&words)
-        .ok()
-        .and_then(|header| header.table_size_words())
-        .map(|table_size_words| HEADER_SIZE_WORDS + table_size_words)
-        .filter(|parts_at| *parts_at <= words.len())
-    else {
+    let header = Header::decode(&words).ok();
+    let parts_at = header.map(|header| HEADER_SIZE_WORDS + header.table_size_words);
+    let Some(parts_at) = parts_at.filter(|parts_at| *parts_at <= words.len()) else {
         return words;
     };
     let (header_and_table, mut parts) = words.split_at_mut(parts_at);
@@ -214,10 +212,8 @@ fn damage_is_refused() {
         change(&mut words);
         decode(&sealed(words)).expect_err("it cannot be right")
     };
-    let table_size_words = Header::decode(&words)
-        .ok()
-        .and_then(|it| it.table_size_words());
-    let part = HEADER_SIZE_WORDS + table_size_words.expect("it is right");
+    let header = Header::decode(&words).expect("it is right");
+    let part = HEADER_SIZE_WORDS + header.table_size_words;
     for (word, expected) in [
         (HEADER_SIZE_WORDS + 1, "its checksum does not match"),
         (part + 20, "the checksum of a part of it does not match"),
@@ -241,6 +237,19 @@ fn damage_is_refused() {
     assert_eq!(refused(&|words| words[6] += 1), sizes);
     let table = "its part table contradicts itself";
     assert_eq!(refused(&|words| words[HEADER_SIZE_WORDS + 3] = 0), table);
+    let size = 1_u64 << 32;
+    for head in [1, 4] {
+        // Fences that are longer than all of them together, in sum or one by one.
+        let long = |words: &mut Vec<u64>| words[HEADER_SIZE_WORDS + head] += 4000 * size;
+        assert_eq!(refused(&long), table);
+    }
+    let fence = HEADER_SIZE_WORDS + 3 * (words[4] as u32 as usize);
+    let fences = "the fences of its part table do not ascend";
+    assert_eq!(refused(&|words| words[fence] = u64::MAX), fences);
+    // The first of all, in its part alone.
+    let first = part + PART_HEADER_SIZE_WORDS + MODEL_SIZE_WORDS * (words[part] >> 32) as usize;
+    let first = refused(&|words| words[first] ^= 0xFF);
+    assert_eq!(first, "a part of it contradicts the part table");
     let contradicts = "a part of it contradicts the part table";
     let second = HEADER_SIZE_WORDS + 3;
     assert_eq!(refused(&|words| words[second] += 1), contradicts);
@@ -277,7 +286,7 @@ fn fewer_heads_lead_to_more_at_once() {
     let contents = trained(&fences(), kinds()[1].clone());
     let words = contents.encode(geometry());
     let header = Header::decode(&words).expect("it is right");
-    let parts_at = HEADER_SIZE_WORDS + header.table_size_words().expect("it is right");
+    let parts_at = HEADER_SIZE_WORDS + header.table_size_words;
     let whole = decode(&words).expect("it was written so");
     let whole = whole.into_directory(geometry()).expect("it fits together");
     let pool = (&layout(), geometry());

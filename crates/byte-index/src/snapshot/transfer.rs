@@ -4,6 +4,7 @@ use farleaf_fabric::{Batch, Endpoint};
 use farleaf_index::snapshot::{TRANSFER_SIZE_WORDS, read_words, write_words};
 use farleaf_index::{IndexError, SnapshotDamage};
 use farleaf_page::PageGeometry;
+use farleaf_page::format::PageAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::CHUNK_SIZE_BYTES;
@@ -22,11 +23,11 @@ use crate::directory::ByteDirectory;
 /// # Errors
 /// The pool is full, or the fabric failed; what was claimed is then given back, if that goes.
 pub async fn write_snapshot<E: Endpoint>(
-    endpoint: &E,
+    access: &PageAccess<'_, E>,
     allocator: &ChunkAllocator<'_, E>,
-    (layout, geometry): (&PoolLayout, PageGeometry),
     mut contents: Contents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
+    let geometry = access.geometry;
     let tables_start = contents.encode(geometry).len();
     let tables_start = tables_start.next_multiple_of(BLOCK_SIZE_WORDS as usize);
     let wanting = contents.runs.iter_mut();
@@ -42,7 +43,7 @@ pub async fn write_snapshot<E: Endpoint>(
     let range = allocator
         .claim(chunk_count, purpose, contents.table)
         .await?;
-    let place = layout.chunk_start(range.first);
+    let place = access.layout.chunk_start(range.first);
     let mut next_table = tables_start;
     for run in wanting {
         run.synonym_table = place.offset_blocks(next_table as u64 / BLOCK_SIZE_WORDS);
@@ -51,24 +52,33 @@ pub async fn write_snapshot<E: Endpoint>(
     let mut words = contents.encode(geometry);
     // The chunks may have been used before; the counters must start at zero.
     words.resize(size_words, 0);
-    match write_words(endpoint, place.word_at(0), &words).await {
+    match write_words(access.endpoint, place.word_at(0), &words).await {
         Ok(()) => Ok((place.with_spare(contents.generation), range)),
         Err(error) => {
-            let free = ChunkPurpose::Free;
-            allocator
-                .give_back(range, free, contents.table, FreeLeaves::default())
-                .await?;
+            let whose = (contents.table, contents.generation);
+            give_back_snapshot(allocator, range, whose, false).await?;
             Err(error.into())
         }
     }
 }
 
-/// A snapshot in far memory, as far as its header and part table tell.
-struct Opened {
-    header: Header,
-    header_and_table: Vec<u64>,
-    /// Where its parts begin.
-    parts: WordAddr,
+/// Gives the chunks of a snapshot back: to the table if its root names it, else as free.
+///
+/// # Errors
+/// The fabric failed; the memory node then sweeps them when the session ends.
+pub async fn give_back_snapshot<E: Endpoint>(
+    allocator: &ChunkAllocator<'_, E>,
+    range: ChunkRange,
+    (table, generation): (TableId, u16),
+    is_named: bool,
+) -> Result<(), RegionError> {
+    let purpose = if is_named {
+        ChunkPurpose::Snapshot { generation }
+    } else {
+        ChunkPurpose::Free
+    };
+    let none = FreeLeaves::default();
+    allocator.give_back(range, purpose, table, none).await
 }
 
 /// That a snapshot is damaged.
@@ -77,50 +87,39 @@ pub(crate) fn damaged(table: TableId, root: RemoteAddr, what: String) -> IndexEr
     IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what }))
 }
 
-/// Reads header and part table. Two round trips, and one more for each 512 KiB.
-async fn open<E: Endpoint>(
+/// Reads the header of the snapshot that a root names: all of what it counts lies in the pool. One
+/// round trip.
+async fn read_header<E: Endpoint>(
     endpoint: &E,
     layout: &PoolLayout,
     table: TableId,
     root: RemoteAddr,
-) -> Result<Opened, IndexError> {
+) -> Result<(Header, Vec<u64>), IndexError> {
     let place = root.place();
     let damaged = |what: &str| damaged(table, root, what.to_owned());
     if layout.chunk_of(place).is_none() {
         return Err(damaged("there is no chunk there"));
     }
-    let mut words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
+    let words = read_words(endpoint, place.word_at(0), HEADER_SIZE_WORDS).await?;
     let header = Header::decode(&words).map_err(|what| damaged(&what))?;
     if (header.shape.table, header.shape.generation) != (table, root.spare()) {
         return Err(damaged(&format!("it belongs to {}", header.shape.table)));
     }
-    // Whether so many words from its beginning on lie in the pool.
-    let is_inside = |size_words: u64| {
-        let last = place.block().checked_add(size_words / BLOCK_SIZE_WORDS);
-        let last = last.filter(|last| *last < RemoteAddr::BLOCK_COUNT_MAX);
-        last.is_some_and(|last| {
-            let last = RemoteAddr::new(place.node(), last);
-            layout.chunk_of(last).is_some()
-        })
-    };
-    let table_size_words = header.table_size_words().filter(|table_size_words| {
-        let before = (HEADER_SIZE_WORDS + table_size_words) as u64;
-        let all = before.checked_add(header.parts_size_words);
-        all.is_some_and(is_inside)
+    let last = place
+        .block()
+        .checked_add(header.size_words() / BLOCK_SIZE_WORDS);
+    let last = last.filter(|last| *last < RemoteAddr::BLOCK_COUNT_MAX);
+    let is_inside = last.is_some_and(|last| {
+        let last = RemoteAddr::new(place.node(), last);
+        layout.chunk_of(last).is_some()
     });
-    let Some(table_size_words) = table_size_words else {
+    if !is_inside {
         return Err(damaged("its sizes cannot be right"));
-    };
-    let table = place.word_at(HEADER_SIZE_WORDS as u64);
-    words.extend(read_words(endpoint, table, table_size_words).await?);
-    Ok(Opened {
-        header,
-        header_and_table: words,
-        parts: table.offset(table_size_words as u64),
-    })
+    }
+    Ok((header, words))
 }
 
-/// Reads the snapshot that a root names, and checks all of it. Three round trips, and one more for
+/// Reads the snapshot that a root names, and checks all of it. Two round trips, and one more for
 /// each 512 KiB.
 ///
 /// # Errors
@@ -132,10 +131,10 @@ pub async fn read_contents<E: Endpoint>(
     table: TableId,
     root: RemoteAddr,
 ) -> Result<Contents, IndexError> {
-    let opened = open(endpoint, layout, table, root).await?;
-    let size_words = opened.header.parts_size_words as usize;
-    let mut words = opened.header_and_table;
-    words.extend(read_words(endpoint, opened.parts, size_words).await?);
+    let (header, mut words) = read_header(endpoint, layout, table, root).await?;
+    let rest = root.place().word_at(HEADER_SIZE_WORDS as u64);
+    let rest_size_words = header.size_words() as usize - HEADER_SIZE_WORDS;
+    words.extend(read_words(endpoint, rest, rest_size_words).await?);
     Contents::decode(&words, (layout, geometry)).map_err(|what| damaged(table, root, what))
 }
 
@@ -176,14 +175,17 @@ impl SnapshotParts {
         (table, root): (TableId, RemoteAddr),
         head_size_bytes_max: u64,
     ) -> Result<Self, IndexError> {
-        let opened = open(endpoint, pool.0, table, root).await?;
-        let heads = Heads::decode(&opened.header, &opened.header_and_table, pool);
+        let (header, mut words) = read_header(endpoint, pool.0, table, root).await?;
+        let part_table = root.place().word_at(HEADER_SIZE_WORDS as u64);
+        let part_table_size_words = header.table_size_words;
+        words.extend(read_words(endpoint, part_table, part_table_size_words).await?);
+        let heads = Heads::decode(&header, &words, pool);
         let heads = heads.map_err(|what| damaged(table, root, what))?;
         Ok(Self {
             heads: heads.thinned(head_size_bytes_max),
             table,
             root,
-            parts: opened.parts,
+            parts: part_table.offset(part_table_size_words as u64),
         })
     }
 

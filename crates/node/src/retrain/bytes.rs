@@ -113,8 +113,8 @@ impl Retrainer {
             (table, page_size_bytes),
             (Vec::new(), garbage),
             Late {
-                words: Vec::new(),
                 bytes: late,
+                ..Late::default()
             },
         )
         .await

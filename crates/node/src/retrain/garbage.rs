@@ -31,24 +31,23 @@ pub(super) struct Garbage {
     leaf_size_bytes: u64,
     leaves: Vec<RemoteAddr>,
     chunks: Vec<ChunkIndex>,
-    /// Old synonym leaf tables of models whose leaves were moved: sessions announce splits there
-    /// until they have passed (T6).
-    late: Vec<OldCounter>,
-    /// The same of models over byte strings (BR5).
-    late_bytes: Vec<LateCounter>,
+    late: Late,
 }
 
-impl Garbage {
-    fn has_late(&self) -> bool {
-        !self.late.is_empty() || !self.late_bytes.is_empty()
-    }
-}
-
-/// What sessions that have not followed yet count splits in.
+/// Old synonym leaf tables of models that are gone: sessions announce splits there until they have
+/// passed.
 #[derive(Debug, Default)]
 pub(super) struct Late {
+    /// T6.
     pub(super) words: Vec<OldCounter>,
+    /// BR5.
     pub(super) bytes: Vec<LateCounter>,
+}
+
+impl Late {
+    fn is_empty(&self) -> bool {
+        self.words.is_empty() && self.bytes.is_empty()
+    }
 }
 
 impl Retrainer {
@@ -85,7 +84,7 @@ impl Retrainer {
         let group = (table.access.table, leaf_size_bytes);
         let late = Late {
             words: late,
-            bytes: Vec::new(),
+            ..Late::default()
         };
         self.discard(keeper, group, (leaves, chunks), late).await
     }
@@ -98,8 +97,7 @@ impl Retrainer {
         (leaves, chunks): (Vec<RemoteAddr>, Vec<ChunkIndex>),
         late: Late,
     ) -> Result<(), IndexError> {
-        let has_late = !late.words.is_empty() || !late.bytes.is_empty();
-        if chunks.is_empty() && leaves.is_empty() && !has_late {
+        if chunks.is_empty() && leaves.is_empty() && late.is_empty() {
             return Ok(());
         }
         let mut batch = Batch::new();
@@ -113,8 +111,7 @@ impl Retrainer {
             leaf_size_bytes,
             leaves,
             chunks,
-            late: late.words,
-            late_bytes: late.bytes,
+            late,
         });
         Ok(())
     }
@@ -195,7 +192,7 @@ impl Retrainer {
         let is_over = |group: &&mut Garbage| group.is_over && group.table == id;
         let mut late = Vec::new();
         for group in self.garbage.borrow_mut().iter_mut().filter(is_over) {
-            late.append(&mut group.late);
+            late.append(&mut group.late.words);
         }
         if late.is_empty() {
             return Ok(0);
@@ -208,7 +205,7 @@ impl Retrainer {
         let mut garbage = self.garbage.borrow_mut();
         let over = garbage.iter_mut();
         let over = over.filter(|group| group.is_over && group.table == table);
-        over.flat_map(|group| take(&mut group.late_bytes)).collect()
+        over.flat_map(|group| take(&mut group.late.bytes)).collect()
     }
 
     /// Whether there are old tables to be looked into now (T6, BR5).
@@ -216,15 +213,14 @@ impl Retrainer {
         let garbage = self.garbage.borrow();
         garbage
             .iter()
-            .any(|group| group.is_over && group.has_late())
+            .any(|group| group.is_over && !group.late.is_empty())
     }
 
     /// T6 is given up for some tables: they are gone, or cannot be read.
     pub(super) fn forget_late(&self, of: impl Fn(TableId) -> bool) {
         for group in &mut *self.garbage.borrow_mut() {
             if of(group.table) {
-                group.late.clear();
-                group.late_bytes.clear();
+                group.late = Late::default();
             }
         }
     }
@@ -238,7 +234,7 @@ impl Retrainer {
     ) -> Result<(), IndexError> {
         let groups = self.garbage.take().into_iter();
         let is_read = |group: &Garbage| {
-            !group.has_late() && (is_looked_at || !self.redirected.has(group.table))
+            group.late.is_empty() && (is_looked_at || !self.redirected.has(group.table))
         };
         let (over, waiting) = groups.partition(|group| group.is_over && is_read(group));
         self.garbage.replace(waiting);
