@@ -347,7 +347,7 @@ impl LearnedLayer {
         let announced = size_of_val(&*self.announced) as u64;
         let trained = match &self.trained {
             Trained::Whole(directory) => directory.size_bytes(),
-            Trained::Partial(directory) => directory.size_bytes(),
+            Trained::Partial(directory) => directory.size_bytes() + directory.in_hand_bytes(),
         };
         trained + self.synonyms.size_bytes() + announced
     }

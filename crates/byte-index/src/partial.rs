@@ -67,10 +67,7 @@ pub(crate) struct HeldPart {
 
 impl Held for Kept {
     fn content_bytes(&self) -> u64 {
-        let counts = 2 * size_of::<usize>();
-        let own = (counts + size_of::<HeldPart>()) as u64;
-        let directory = &self.0.directory;
-        own + directory.size_bytes() + directory.allocation_count() * ALLOCATION_BYTES
+        self.0.size_bytes()
     }
 }
 
@@ -88,6 +85,13 @@ impl HeldPart {
             before: part.before,
             after: part.after,
         })
+    }
+
+    fn size_bytes(&self) -> u64 {
+        let counts = 2 * size_of::<usize>();
+        let own = (counts + size_of::<Self>()) as u64;
+        let directory = &self.directory;
+        own + directory.size_bytes() + directory.allocation_count() * ALLOCATION_BYTES
     }
 
     fn of_table(&self, hint: Hint) -> Hint {
@@ -198,6 +202,12 @@ impl PartialDirectory {
     /// Bytes held, without synonyms.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.floor_bytes() + self.parts.bytes()
+    }
+
+    /// Bytes that operations under way have in hand: none between operations.
+    pub(crate) fn in_hand_bytes(&self) -> u64 {
+        let parts = self.in_hand.values();
+        parts.map(|(part, _)| part.size_bytes()).sum()
     }
 
     fn part(&self, number: usize) -> Option<&Rc<HeldPart>> {

@@ -2,18 +2,22 @@
 //! it.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use farleaf::{ByteTable, LayerKind, OperationKind, Pool, Session, SessionOptions, TableOptions};
-use futures_util::future::join;
+use farleaf::{
+    ByteTable, EmbeddedFabric, LayerKind, OperationKind, Pool, Session, SessionOptions,
+    TableOptions,
+};
+use futures_util::future::{Either, join, select};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::bytes::{Map, loaded, options, session, work};
 use crate::bytes_scans::assert_scans;
-use crate::{mapped_pools, mapped_retraining_pools};
+use crate::{mapped_pools, mapped_retraining_pools, pools_over};
 
 fn budgeted(pool: &Pool, bytes: u64) -> (Session, ByteTable) {
     let session = pool.session_with(&SessionOptions {
@@ -247,12 +251,30 @@ fn operations_side_by_side_keep_what_they_need() {
     };
     let (scanned, ()) = session.block_on(join(scanning, getting));
     assert_eq!(scanned, map.len());
-    // What is dropped in the middle lets go of what it had in hand.
-    let mut context = Context::from_waker(Waker::noop());
-    for key in keys.iter().step_by(100) {
-        let get = pin!(table.get(key));
-        let _ = get.poll(&mut context);
+}
+
+/// Promise: a get that is dropped while it has a part in hand, which does not fit, lets go of it.
+#[test]
+fn what_is_dropped_lets_go() {
+    let pool = pools_over([EmbeddedFabric::Tcp], 64, 0).swap_remove(0);
+    let (_loader, map, _) = filled(&pool, 512, 1_500);
+    let (session, table) = budgeted(&pool, 1024);
+    let mut dropped_count = 0;
+    for key in map.keys().step_by(100) {
+        let get = pin!(table.asynchronous().get(key));
+        let has_part = pin!(poll_fn(|context| {
+            if table.metadata_bytes() > 1024 {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        // The get is polled first, and dropped with this.
+        if let Either::Right(_) = session.block_on(select(get, has_part)) {
+            dropped_count += 1;
+        }
     }
+    assert!(dropped_count > 0, "something was in hand");
     assert!(table.metadata_bytes() <= 1024);
 }
 
