@@ -32,24 +32,6 @@ pub struct PostedString {
     size_bytes: u32,
 }
 
-impl PostedString {
-    /// Appends the string to a buffer, when the batch is complete, if its sum is that of the
-    /// reference; else the buffer is as before.
-    pub fn copy_to(&self, batch: &Batch, crc: u32, to: &mut Vec<u8>) -> Copied {
-        let start = to.len();
-        extend_bytes(to, batch.words(self.read), self.size_bytes as usize);
-        judge(start, crc, to)
-    }
-}
-
-fn judge(start: usize, crc: u32, to: &mut Vec<u8>) -> Copied {
-    if crc32c_bytes(&to[start..]) == crc {
-        return Copied::Whole;
-    }
-    to.truncate(start);
-    Copied::Changed
-}
-
 impl<E: Endpoint> BlockAccess<'_, E> {
     /// Posts the READ of a string that lies in a piece: one verb, the string's words. `None`: it
     /// takes more than a piece, and [`read`](Self::read) reads it; nothing has been posted.
@@ -69,6 +51,23 @@ impl<E: Endpoint> BlockAccess<'_, E> {
         let string = pointer.place().word_at(BODY_WORD);
         let read = batch.read(string, word_count(size_bytes as usize));
         Ok(Some(PostedString { read, size_bytes }))
+    }
+
+    /// Appends a string that was posted to a buffer, when the batch is complete, if its sum is that
+    /// of the reference; else the buffer is as before.
+    pub fn copy(&self, batch: &Batch, string: PostedString, crc: u32, to: &mut Vec<u8>) -> Copied {
+        let start = to.len();
+        extend_bytes(to, batch.words(string.read), string.size_bytes as usize);
+        self.judge(start, crc, to)
+    }
+
+    fn judge(&self, start: usize, crc: u32, to: &mut Vec<u8>) -> Copied {
+        if crc32c_bytes(&to[start..]) == crc {
+            return Copied::Whole;
+        }
+        to.truncate(start);
+        self.endpoint.note_stale_string();
+        Copied::Changed
     }
 
     /// Appends a string to a buffer, of whatever form its block is; the buffer is as before if the
@@ -92,6 +91,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
             Form::Piece(_) | Form::Extent => self.read_run(batch, string, left, to).await?,
             Form::List(class) => {
                 let Some(parts) = self.parts_to_read(batch, (pointer, class), left).await? else {
+                    self.endpoint.note_stale_string();
                     return Ok(Copied::Changed);
                 };
                 for part in parts {
@@ -105,7 +105,7 @@ impl<E: Endpoint> BlockAccess<'_, E> {
                 }
             }
         }
-        Ok(judge(start, crc, to))
+        Ok(self.judge(start, crc, to))
     }
 
     /// Appends bytes that lie in one piece.

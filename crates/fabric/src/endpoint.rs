@@ -78,6 +78,12 @@ pub trait Endpoint {
         let _ = (leaf_count, record_count);
     }
 
+    /// BV2: a string in a value block was not the one that the page refers to which was read before,
+    /// within one operation. Within the grace period (BV4) that does not happen, so a simulated
+    /// endpoint tells the judge. Costs nothing where it is not overridden.
+    #[inline]
+    fn note_stale_string(&self) {}
+
     /// F10: from now on this session has a window of so many zeroed words, if it had none, and if
     /// the backend has windows; false: it has not, and nothing has changed.
     #[inline]

@@ -26,7 +26,7 @@ fn read_back(
     if let Some(posted) = access.post_read(&mut batch, pointer, size_bytes)? {
         let mut at_once = Vec::new();
         block_on(client.endpoint.execute(&mut batch), || 0)?;
-        assert_eq!(posted.copy_to(&batch, crc, &mut at_once), copied);
+        assert_eq!(access.copy(&batch, posted, crc, &mut at_once), copied);
         assert_eq!(at_once, found);
     }
     Ok((copied, found))

@@ -313,7 +313,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let mut values = Vec::with_capacity(strings.len());
         for ((_, reference), posted) in strings.iter().zip(&posted) {
             let mut value = Vec::new();
-            let copied = posted.map(|it| it.copy_to(batch, reference.checksum, &mut value));
+            let copied = posted.map(|it| blocks.copy(batch, it, reference.checksum, &mut value));
             values.push((copied, value));
         }
         let mut whole = Vec::with_capacity(strings.len());

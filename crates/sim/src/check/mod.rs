@@ -20,6 +20,7 @@
 //! | [`caches`] | a cache leads to all that its tree lists (I7) |
 //! | [`models`] | models lead to every key, when nobody writes (Y6) |
 //! | [`mod@bytes`] | pages tile the keys, and every value block is referred to once, or free (D6, BV1 to BV11) |
+//! | [`strings`] | what is read within one operation is not written anew meanwhile (BV2, BV4) |
 //! | [`counters`] | endpoints count all that is executed for them (F9) |
 //!
 //! [`region`] has the region audited once ([`farleaf_node::audit`]) for those that look at it.
@@ -42,6 +43,7 @@ pub mod region;
 pub mod roots;
 pub mod scans;
 pub mod steps;
+pub mod strings;
 pub mod sweeping;
 pub mod tiling;
 

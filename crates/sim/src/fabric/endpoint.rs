@@ -101,6 +101,11 @@ impl Endpoint for SimEndpoint {
         world.train(self.client.get(), leaf_count, record_count);
     }
 
+    fn note_stale_string(&self) {
+        let mut world = self.world.borrow_mut();
+        world.note_stale_string(self.client.get());
+    }
+
     fn open_window(&self, word_count: usize) -> bool {
         let mut world = self.world.borrow_mut();
         world.open_window(self.client.get(), word_count)

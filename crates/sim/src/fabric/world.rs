@@ -97,6 +97,8 @@ pub struct World {
     /// they take effect.
     executed: Vec<Cost>,
     progress: Vec<Progress>,
+    /// Clients whose verbs took effect, and that have met strings which had changed (BV2).
+    stale_strings: Vec<ClientId>,
     watches: Vec<Watch>,
     locks: LockWatch,
     fingerprint: Fingerprint,
@@ -141,6 +143,7 @@ impl World {
             current: None,
             executed: Vec::new(),
             progress: Vec::new(),
+            stale_strings: Vec::new(),
             watches: Vec::new(),
             locks: LockWatch::default(),
             fingerprint: Fingerprint::default(),

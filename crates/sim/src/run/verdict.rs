@@ -51,6 +51,9 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
         // Nothing is retrained there; and words of value blocks look like locks.
         Some(_) => Vec::new(),
     };
+    found.extend(check::strings::check(
+        stage.node.world.borrow().stale_strings(),
+    ));
     found.extend(check::names::check(&history));
     found.extend(check::lists::check(&history));
     found.extend(check::refusals::check(&history, |table| {

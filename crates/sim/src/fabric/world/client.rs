@@ -56,6 +56,19 @@ impl World {
         }
     }
 
+    /// BV2: a client has met a string that had changed. Who is fenced is waited for no more.
+    pub(in crate::fabric) fn note_stale_string(&mut self, client: ClientId) {
+        if self.life(client) == ClientLife::Connected {
+            self.note(|| format!("client {} has met a string that had changed", client.0));
+            self.stale_strings.push(client);
+        }
+    }
+
+    /// Who has met strings that had changed, as often as they have.
+    pub fn stale_strings(&self) -> &[ClientId] {
+        &self.stale_strings
+    }
+
     /// What has been executed for a client, counted apart from what its endpoint is told (F9).
     /// Retries and leaves are for the layers above to know. A modelled world counts verbs alone.
     pub fn executed(&self, client: ClientId) -> Cost {

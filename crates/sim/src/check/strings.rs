@@ -1,0 +1,29 @@
+//! Within one operation no value block is written anew that a page refers to which was read (BV4):
+//! the sum that would find it (BV2) is a second line, and never needed.
+
+use super::Violation;
+use crate::fabric::world::ClientId;
+
+/// Judges by the clients that have met strings which had changed, before they were fenced.
+pub fn check(met: &[ClientId]) -> Option<Violation> {
+    let client = met.first()?;
+    let how = format!(
+        "client {} has read a string that was not the one which its page refers to; {} were in all",
+        client.0,
+        met.len()
+    );
+    Some(Violation::new("strings", how))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: one string is enough.
+    #[test]
+    fn one_string_is_enough() {
+        assert_eq!(check(&[]), None);
+        let found = check(&[ClientId(3)]).expect("one was met");
+        assert!(found.how.starts_with("client 3 "), "{found}");
+    }
+}
