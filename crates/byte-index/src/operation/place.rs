@@ -68,7 +68,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
     }
 
-    async fn place_by_part(
+    /// The same, under a metadata budget.
+    pub(super) async fn place_by_part(
         &self,
         batch: &mut Batch,
         key: &[u8],

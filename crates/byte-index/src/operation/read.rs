@@ -58,7 +58,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         read: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, ByteIndexError> {
         check_key(key)?;
-        let place = self.place(batch, key).await?;
+        // As `place` does, without a future inside this one.
+        let located = self.state.layer().locate(key);
+        let place = match located {
+            Ok(place) => place,
+            Err(telling) => Box::pin(self.place_by_part(batch, key, telling)).await?,
+        };
         batch.clear();
         let posted = self.post_place(batch, place);
         self.access.endpoint.execute(batch).await?;
