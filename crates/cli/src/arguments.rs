@@ -16,7 +16,7 @@ use tracing::Level;
 
 use farleaf_bench::runner::FabricKind;
 
-use crate::command::Command;
+use crate::command::{self, Command};
 use crate::output::OutputFormat;
 
 /// The commit that this program is built from, or "unknown".
@@ -221,6 +221,7 @@ pub(crate) fn read() -> Arguments {
     refuse_needless_pool(&matches);
     refuse_needless_rdma(&matches);
     refuse_needless_table_options(&matches);
+    refuse_options_of_other_kinds(&matches);
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -351,6 +352,15 @@ fn refuse_needless_table_options(matches: &ArgMatches) {
             "--{option} cannot be used without --create: a table that is there keeps the options \
              that it was made with"
         ));
+    }
+}
+
+/// `bench ycsb` has options for each kind of table: those of the other one would be ignored.
+fn refuse_options_of_other_kinds(matches: &ArgMatches) {
+    if let Some(("bench", bench)) = matches.subcommand()
+        && let Some(misplaced) = command::bench::option_of_other_kind(bench)
+    {
+        refuse(misplaced);
     }
 }
 

@@ -73,9 +73,9 @@ impl FromStr for ValueSize {
             "L" => Some(LARGE),
             _ => text.parse().ok(),
         };
-        named.or(fixed.map(Self::Fixed)).ok_or(
-            "a number of bytes such as 65536, S, M or L (9, 99, 999), or a mix: SD, MD or LD",
-        )
+        named
+            .or(fixed.map(Self::Fixed))
+            .ok_or("a size such as 65536 or 64KiB, S, M or L (9, 99, 999), or a mix: SD, MD or LD")
     }
 }
 

@@ -1,7 +1,6 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
-use farleaf_block::{BlockError, Content, Role, SizeClass};
-use farleaf_executor::backoff;
+use farleaf_block::{BlockError, Content, Recycled, Role, SizeClass};
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
 use farleaf_leaf::{Course, Critical, Look};
@@ -18,10 +17,6 @@ use crate::error::ByteIndexError;
 /// bytes on; a shorter one makes the page be split, or repacked.
 const OUTSIDE_SIZE_BYTES_MIN: usize = 64;
 
-/// So often who finds no room waits for what it has unlinked to be free, and so many of the longest
-/// waits at a time: about a fifth of a second in all, if nothing else of the thread is in flight.
-const ROOM_WAIT_COUNT_MAX: u32 = 64;
-const ROOM_REST_COUNT: u32 = 32;
 /// A session makes use of what it has unlinked when there are so many blocks of it.
 const LIMBO_COUNT_MAX: usize = 256;
 
@@ -131,6 +126,20 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         changed
     }
 
+    /// BV4: makes use of what the session has unlinked and everybody has passed. Nothing if it has
+    /// unlinked nothing, else one round trip, and 65,472 bytes; what it costs to free large blocks is
+    /// at [`BlockStore::recycle`](farleaf_block::BlockStore::recycle).
+    ///
+    /// # Errors
+    /// The fabric failed; the session is then broken.
+    pub async fn recycle(&self) -> Result<Recycled, ByteIndexError> {
+        let critical = Critical::enter(&self.state.broken);
+        let recycled = Box::pin(self.state.blocks.recycle(&self.blocks())).await;
+        let recycled = recycled.map_err(ByteIndexError::from);
+        Self::pass_unless_unknown(critical, &recycled);
+        recycled
+    }
+
     /// Makes use of what the session has unlinked, once that is a good deal, and more than the last
     /// time; two round trips then.
     async fn shorten_limbo(&self) -> Result<(), ByteIndexError> {
@@ -138,11 +147,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if limbo_count < self.state.limbo_count_next.get() {
             return Ok(());
         }
-        let critical = Critical::enter(&self.state.broken);
-        let recycled = Box::pin(self.state.blocks.recycle(&self.blocks())).await;
-        let recycled = recycled.map_err(ByteIndexError::from);
-        Self::pass_unless_unknown(critical, &recycled);
-        let waiting_count = recycled?.waiting_count;
+        let waiting_count = self.recycle().await?.waiting_count;
         let next = (waiting_count + LIMBO_COUNT_MAX / 2).max(LIMBO_COUNT_MAX);
         self.state.limbo_count_next.set(next);
         Ok(())
@@ -527,23 +532,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let blocks = self.blocks();
         let critical = Critical::enter(&self.state.broken);
         let leased = async {
-            let mut wait_count = 0;
             self.state.blocks.recycle(&blocks).await?;
             while self.state.blocks.piece_count(node, class) < count {
-                match self.state.blocks.lease_more(&blocks, node, class).await {
-                    // Others have to publish before what was unlinked is free: that is soon.
-                    Err(error) if error.is_full() && wait_count < ROOM_WAIT_COUNT_MAX => {
-                        if self.state.blocks.held().limbo_count == 0 {
-                            return Err(error);
-                        }
-                        wait_count += 1;
-                        for _ in 0..ROOM_REST_COUNT {
-                            backoff(u32::MAX).await;
-                        }
-                        self.state.blocks.recycle(&blocks).await?;
-                    }
-                    leased => leased?,
-                }
+                self.state.blocks.lease_more(&blocks, node, class).await?;
             }
             Ok::<_, BlockError>(())
         };

@@ -6,7 +6,8 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use farleaf::{LayerKind, ModelCache};
 use farleaf_bench::dataset::Dataset;
 use farleaf_bench::distribution::Distribution;
@@ -120,9 +121,10 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
     key_size: Option<u64>,
 
-    /// Size of values in bytes; or S, M or L (9, 99 or 999 bytes), or a mix of these: SD, MD or LD
-    /// (`--kind bytes`)
+    /// Size of values in bytes, such as 1000 or 64KiB; or S, M or L (9, 99 or 999 bytes), or a mix
+    /// of these: SD, MD or LD (`--kind bytes`)
     #[arg(long, value_name = "SIZE", default_value_t = Strings::default().value_size)]
+    #[arg(value_parser = parse_value_size)]
     value_size: ValueSize,
 
     /// Size of pages: 512, 1024 or 2048 (`--kind bytes`)
@@ -259,6 +261,36 @@ pub(crate) fn run(rdma: &RdmaArguments, arguments: &BenchArguments) -> anyhow::R
     } else {
         Ending::Lacking
     })
+}
+
+/// An option on the command line that is of the other kind of tables, and what to do about it.
+pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
+    let ycsb = match bench.subcommand() {
+        None => bench,
+        Some(("ycsb", ycsb)) => ycsb,
+        Some(_) => return None,
+    };
+    let is_given = |option: &&str| ycsb.value_source(option) == Some(ValueSource::CommandLine);
+    match ycsb.get_one("kind")? {
+        KindChoice::Bytes => ["slots"].into_iter().find(is_given).map(|option| {
+            format!("--{option} is of tables of words: it cannot be used with --kind bytes")
+        }),
+        KindChoice::Words => ["key_size", "value_size", "page_size", "inline_value"]
+            .into_iter()
+            .find(is_given)
+            .map(|option| {
+                let option = option.replace('_', "-");
+                format!("--{option} is of tables of byte strings: it needs --kind bytes")
+            }),
+    }
+}
+
+/// A size as everywhere, or what the Talos paper names.
+fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
+    match parse_size(text) {
+        Ok(size_bytes) => Ok(ValueSize::Fixed(to_count(size_bytes))),
+        Err(_) => text.parse(),
+    }
 }
 
 /// More than can be counted is refused like anything else that is too many.

@@ -103,6 +103,8 @@ const BENCH: &[Case] = &[
     case(&["bench", "--kind", "bytes", "--key-size", "23"], 2, &["--key-size is 23", "from 24 to 4096 bytes"]),
     case(&["bench", "--kind", "bytes", "--key-size", "-1"], 2, &["'-1'", "--key-size", "expected a count"]),
     case(&["bench", "--kind", "bytes", "--value-size", "7"], 2, &["--value-size is 7", "from 8 bytes to 64 MiB"]),
+    case(&["bench", "--kind", "bytes", "--slots", "8"], 2, &["--slots is of tables of words", "--kind bytes"]),
+    case(&["bench", "--page-size", "512"], 2, &["--page-size is of tables of byte strings", "needs --kind bytes"]),
     case(&["bench", "--kind", "bytes", "--value-size", "XL"], 2, &["'XL'", "--value-size", "SD, MD or LD"]),
     case(&["bench", "--kind", "bytes", "--page-size", "4096"], 2, &["--page-size is 4096", "512, 1024 or 2048"]),
     case(&["bench", "--kind", "bytes", "--index", "fg"], 2, &["--index is fg with --kind bytes", "learned"]),

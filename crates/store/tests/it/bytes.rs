@@ -493,6 +493,27 @@ fn dropped_tables_are_told_and_leave_nothing() {
     }
 }
 
+/// Promise: in a pool that has room for a large value and the next one, it is replaced any number of
+/// times, one put right behind the other; and what there is no room for is refused within a few
+/// seconds, whatever has been unlinked.
+#[test]
+fn large_values_are_replaced_where_there_is_room_for_two() {
+    let pool = mapped_pools(16).swap_remove(0);
+    let session = session(&pool);
+    let table = session
+        .create_byte_table("t", &TableOptions::bytes())
+        .expect("a table");
+    for round in 0..40_u8 {
+        let value = vec![round; (5 << 20) + usize::from(round)];
+        let put = table.put(b"large", &value);
+        put.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert!(table.get(b"large").expect("got").expect("there") == value);
+        let begun = Instant::now();
+        let error = table.put(b"larger", &vec![0; 40 << 20]);
+        assert!(error.is_err() && begun.elapsed().as_secs() < 5);
+    }
+}
+
 /// Promise: value blocks that updates leave are written anew: a pool that has room for a few of
 /// them takes any number of updates, by several sessions in turn.
 #[test]
