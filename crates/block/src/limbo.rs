@@ -18,9 +18,9 @@ const SPARE_CHUNK_COUNT_MAX: u64 = 64;
 /// What a session's limbo came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recycled {
-    /// Blocks whose grace period was over.
+    /// Blocks that were unlinked and whose grace period was over.
     pub passed_count: usize,
-    /// Blocks that still wait.
+    /// Blocks that still wait, for whatever.
     pub waiting_count: usize,
 }
 
@@ -49,14 +49,13 @@ impl BlockStore {
         let counters = access.endpoint.counters();
         counters.record(OperationKind::Control, &batch.take_cost());
         let over = self.state.borrow_mut().take_passed(passed?);
-        let passed_count = over.len();
-        for pointer in over {
+        for pointer in over.pointers {
             let used = self.use_again(access, pointer).await;
             self.unless_lost(pointer.place().node(), used)?;
         }
         self.give_back_beyond(access, KEPT_PIECE_COUNT).await?;
         Ok(Recycled {
-            passed_count,
+            passed_count: over.unlinked_count,
             waiting_count: self.held().limbo_count,
         })
     }

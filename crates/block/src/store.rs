@@ -55,13 +55,33 @@ struct Group {
     pointers: Vec<FatPointer>,
 }
 
+/// What was put aside waits for nobody.
+const ASIDE: SequenceNumber = SequenceNumber(0);
+
+impl Group {
+    fn was_unlinked(&self) -> bool {
+        self.sequence != Some(ASIDE)
+    }
+}
+
+/// What of the limbo is over.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    pub(crate) pointers: Vec<FatPointer>,
+    /// How many of them were unlinked, and not put aside.
+    pub(crate) unlinked_count: usize,
+}
+
 /// How much a session holds of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Pieces, and extents, that it can write into.
     pub free_count: usize,
-    /// Blocks in limbo: unlinked, and possibly still read by others (BV4).
+    /// Blocks in limbo: unlinked, and possibly still read by others (BV4); and such that were put
+    /// aside, for which nobody has to wait.
     pub limbo_count: usize,
+    /// Those of them that were unlinked.
+    pub unlinked_count: usize,
 }
 
 impl BlockStore {
@@ -106,9 +126,12 @@ impl BlockStore {
         let state = self.state.borrow();
         let pieces = state.shelves.values().map(|shelf| shelf.pieces.len());
         let limbo = state.limbo.iter().map(|group| group.pointers.len());
+        let unlinked = state.limbo.iter().filter(|group| group.was_unlinked());
+        let unlinked = unlinked.map(|group| group.pointers.len());
         Held {
             free_count: pieces.sum::<usize>() + state.spare.len(),
             limbo_count: limbo.sum::<usize>() + state.retired.len(),
+            unlinked_count: unlinked.sum::<usize>() + state.retired.len(),
         }
     }
 
@@ -223,7 +246,7 @@ impl State {
     /// Blocks that nobody else knows of, or has to wait for any more, which are not free yet.
     pub(crate) fn put_aside(&mut self, pointers: Vec<FatPointer>) {
         if !pointers.is_empty() {
-            self.add_group(pointers, Some(SequenceNumber(0)));
+            self.add_group(pointers, Some(ASIDE));
         }
     }
 
@@ -261,9 +284,15 @@ impl State {
     }
 
     /// BV4: takes out what can be written anew, as all sessions have published this number.
-    pub(crate) fn take_passed(&mut self, passed: SequenceNumber) -> Vec<FatPointer> {
+    pub(crate) fn take_passed(&mut self, passed: SequenceNumber) -> Passed {
         let is_over = |group: &mut Group| group.sequence.is_some_and(|sequence| sequence <= passed);
-        let over = self.limbo.extract_if(.., is_over);
-        over.flat_map(|group| group.pointers).collect()
+        let mut over = Passed::default();
+        for group in self.limbo.extract_if(.., is_over) {
+            if group.was_unlinked() {
+                over.unlinked_count += group.pointers.len();
+            }
+            over.pointers.extend(group.pointers);
+        }
+        over
     }
 }

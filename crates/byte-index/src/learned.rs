@@ -244,8 +244,8 @@ impl LearnedLayer {
     }
 
     /// Searches in a newer directory from now on, in which the same pages are parts of other
-    /// ranges,
-    /// and returns those that were met and that it does not have. None of these are forgotten.
+    /// ranges, and returns those that were met and that it does not have. None of these are
+    /// forgotten.
     pub fn renew(&mut self, directory: Arc<ByteDirectory>) -> Vec<ListedPage> {
         let met = core::mem::take(&mut self.synonyms);
         self.announced.clear();

@@ -204,10 +204,11 @@ impl PartialDirectory {
         self.floor_bytes() + self.parts.bytes()
     }
 
-    /// Bytes that operations under way have in hand: none between operations.
+    /// Bytes that operations under way have in hand and that are not kept: none between operations.
     pub(crate) fn in_hand_bytes(&self) -> u64 {
-        let parts = self.in_hand.values();
-        parts.map(|(part, _)| part.size_bytes()).sum()
+        let parts = self.in_hand.iter();
+        let parts = parts.filter(|(number, _)| self.parts.get(**number).is_none());
+        parts.map(|(_, (part, _))| part.size_bytes()).sum()
     }
 
     fn part(&self, number: usize) -> Option<&Rc<HeldPart>> {

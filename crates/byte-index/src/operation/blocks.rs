@@ -41,6 +41,16 @@ pub(super) enum Take {
     Lease(SizeClass),
 }
 
+impl Take {
+    /// What was taken.
+    pub(super) fn taken(self) -> Option<Taken> {
+        match self {
+            Self::Taken(taken) => Some(taken),
+            Self::Lease(_) => None,
+        }
+    }
+}
+
 /// Whether a string is written before its page is locked.
 pub(super) fn is_ahead(content: &Content<'_>) -> bool {
     match content.room() {
@@ -91,29 +101,28 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         content: &Content<'_>,
     ) -> Result<Taken, ByteIndexError> {
         let blocks = self.blocks();
-        let mut result = self
-            .state
-            .blocks
-            .write_ahead(&blocks, batch, node, content)
-            .await;
-        for other in self.other_nodes(node) {
-            if !matches!(&result, Err(error) if error.is_full()) {
-                break;
-            }
-            let elsewhere = self
-                .state
-                .blocks
-                .write_ahead(&blocks, batch, other, content)
-                .await;
-            if elsewhere.is_ok() {
-                result = elsewhere;
+        let mut full = None;
+        for place in core::iter::once(node).chain(self.other_nodes(node)) {
+            let store = &self.state.blocks;
+            match store.write_ahead(&blocks, batch, place, content).await {
+                Ok(pointer) => return Ok(Taken::new(pointer, content.string(), true)),
+                Err(error) if error.is_full() => {
+                    full.get_or_insert(error);
+                }
+                // U4: as if it were full, and nobody's any more.
+                Err(error) if place != node && error.lost_node() == Some(place) => {
+                    store.forget(place);
+                }
+                // F5: what was claimed there may be this session's.
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(Taken::new(result?, content.string(), true))
+        let full = full.expect("the page's node was full, or nobody would have gone on");
+        Err(full.into())
     }
 
     /// The nodes that take new chunks, but for one.
-    fn other_nodes(&self, node: NodeId) -> Vec<NodeId> {
+    pub(super) fn other_nodes(&self, node: NodeId) -> Vec<NodeId> {
         let members = self.access.layout.members();
         let all = (0..=u8::MAX).map(NodeId);
         all.filter(|other| *other != node && members.state(*other) == Some(MemberState::Active))

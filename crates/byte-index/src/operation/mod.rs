@@ -29,6 +29,7 @@ mod blocks;
 mod change;
 mod cursor;
 mod place;
+mod provide;
 mod read;
 mod records;
 mod reverse;

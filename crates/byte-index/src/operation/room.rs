@@ -11,11 +11,12 @@ use farleaf_page::{
     Fence, InPlace, Outside, PageBuffer, PageDraft, Reference, Rewrite, Source, SplitRequest,
     StringPlace, plan_rewrite,
 };
-use farleaf_types::RemoteAddr;
+use farleaf_types::{NodeId, RemoteAddr};
 
-use super::blocks::{Take, Taken};
-use super::write::{Lock, Provision, Step, Writing, record_of};
-use super::{ByteIndex, Rare};
+use super::blocks::{Take, Taken, class_of};
+use super::provide::{Lacking, Lock, Provision, record_of};
+use super::write::{Step, Writing};
+use super::{ByteIndex, ByteIndexState, Rare};
 use crate::error::ByteIndexError;
 
 /// A page that was made, and where its range begins.
@@ -58,10 +59,27 @@ impl Drop for Unlinked<'_> {
     }
 }
 
-/// Strings of new pages that must be outside, and the blocks taken for them.
-#[derive(Default)]
-struct Given {
+/// Strings of new pages that must be outside, and the blocks taken for them, which go back unless
+/// pages that somebody may reach refer to them.
+struct Given<'s> {
     taken: Vec<(Role, Vec<u8>, Vec<u8>, Taken)>,
+    state: &'s ByteIndexState,
+}
+
+impl Given<'_> {
+    /// The batch that links to the new pages is about to be executed.
+    fn commit(mut self) {
+        self.taken.clear();
+    }
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        // Where a node is lost, or the session is broken, its store holds nothing for long.
+        for (.., taken) in self.taken.drain(..) {
+            self.state.blocks.put_back(taken.pointer);
+        }
+    }
 }
 
 impl<E: Endpoint> ByteIndex<'_, E> {
@@ -140,11 +158,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             change.write_sibling_of(batch, &plan);
         }
         let split = change.split(batch, page, &plan);
-        provision.lock = Lock::Committing;
+        provision.commit();
         self.access.endpoint.execute(batch).await?;
         provision.lock = Lock::Released;
         pages.note_linked();
-        (provision.value, provision.key) = (None, None);
         self.retire_blocks(unlinked);
         let made = Made {
             addr: sibling,
@@ -200,7 +217,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
         };
         let drafts = [Some((left_addr, &mut left)), right_addr.zip(right.as_mut())];
-        let given = match self.give_all(drafts)? {
+        let given = match self.give_all(drafts, provision.is_elsewhere)? {
             Ok(given) => given,
             Err(missing) => {
                 for addr in [Some(left_addr), right_addr].into_iter().flatten() {
@@ -220,12 +237,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if is_put {
             self.post_provision(batch, writing, provision)?;
         }
-        let with = (given, &*released, &mut provision.lock);
+        let with = (given, &*released, (is_put, provision));
         let unlinked = self.replace(batch, before, replacing, with).await?;
         self.retire_blocks(unlinked);
-        if is_put {
-            (provision.value, provision.key) = (None, None);
-        }
         self.note_made(hint, pages, (left_addr, &left));
         if let (Some(addr), Some(right)) = (right_addr, &right) {
             self.note_made(hint, pages, (addr, right));
@@ -240,27 +254,33 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     fn give_all<'d, 'p: 'd>(
         &self,
         drafts: [Option<(RemoteAddr, &'d mut PageDraft<'p>)>; 2],
-    ) -> Result<Result<Given, Step>, ByteIndexError> {
-        let mut given = Given::default();
+        is_elsewhere: bool,
+    ) -> Result<Result<Given<'_>, Step>, ByteIndexError> {
+        let mut given = Given {
+            taken: Vec::new(),
+            state: self.state,
+        };
         for (addr, draft) in drafts.into_iter().flatten() {
-            if let Some(class) = self.give_strings(addr, draft, &mut given)? {
+            let mut nodes = vec![addr.node()];
+            if is_elsewhere {
+                nodes.extend(self.other_nodes(addr.node()));
+            }
+            if let Some((role, class)) = self.give_strings(&nodes, draft, &mut given)? {
                 let count = given.taken.len() + 1;
-                for (.., taken) in given.taken {
-                    self.state.blocks.put_back(taken.pointer);
-                }
-                return Ok(Err(Step::LeaseBlocks(class, count)));
+                return Ok(Err(Step::LeaseBlocks(Lacking { class, count, role })));
             }
         }
         Ok(Ok(given))
     }
 
-    /// Takes blocks for the strings that a new page wants outside; the class that is missing.
+    /// Takes blocks for the strings that a new page wants outside, on the first of these nodes that
+    /// there are pieces on; what is missing.
     fn give_strings(
         &self,
-        addr: RemoteAddr,
+        nodes: &[NodeId],
         draft: &mut PageDraft<'_>,
-        given: &mut Given,
-    ) -> Result<Option<SizeClass>, ByteIndexError> {
+        given: &mut Given<'_>,
+    ) -> Result<Option<(Role, SizeClass)>, ByteIndexError> {
         let low = draft.low().least_key().unwrap_or_default();
         let wanted = draft.wanted().into_iter();
         let wanted: Vec<(StringPlace, Vec<u8>)> = wanted
@@ -274,15 +294,39 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 StringPlace::Key(_) => (Role::Key, string.clone()),
             };
             let content = Self::content(role, &locator, &string)?;
-            match self.take(addr.node(), &content) {
-                Take::Lease(class) => return Ok(Some(class)),
-                Take::Taken(taken) => {
-                    draft.give(place, taken.reference);
-                    given.taken.push((role, locator, string, taken));
-                }
-            }
+            let mut takes = nodes.iter().map(|node| self.take(*node, &content));
+            let taken = takes.find_map(Take::taken);
+            let Some(taken) = taken else {
+                // As a page's string, whichever of its strings it is.
+                return Ok(Some((Role::Prefix, class_of(&content))));
+            };
+            draft.give(place, taken.reference);
+            given.taken.push((role, locator, string, taken));
         }
         Ok(None)
+    }
+
+    /// BV1: posts the WRITEs of strings that lie on the page's node; those elsewhere are written at
+    /// once, and awaited.
+    async fn post_given(
+        &self,
+        batch: &mut Batch,
+        node: NodeId,
+        given: &Given<'_>,
+    ) -> Result<(), ByteIndexError> {
+        let mut elsewhere = Batch::new();
+        for (role, locator, string, taken) in &given.taken {
+            let content = Self::content(*role, locator, string)?;
+            let is_here = taken.pointer.place().node() == node;
+            let to = if is_here { &mut *batch } else { &mut elsewhere };
+            self.post_taken(to, *taken, &content);
+        }
+        if !elsewhere.is_empty() {
+            let executed = self.access.endpoint.execute(&mut elsewhere).await;
+            *batch.cost_mut() += elsewhere.take_cost();
+            executed?;
+        }
+        Ok(())
     }
 
     /// M2, M4: writes the new pages and their strings, retires the old page in favour of the left
@@ -292,14 +336,11 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         before: &PageBuffer,
         replacing: Replacing,
-        (given, released, lock): (Given, &[Reference], &mut Lock),
+        (given, released, (is_put, provision)): (Given<'_>, &[Reference], (bool, &mut Provision)),
     ) -> Result<Vec<FatPointer>, ByteIndexError> {
         let Replacing { hint, left, right } = replacing;
         let (left_addr, mut left) = left;
-        for (role, locator, string, taken) in &given.taken {
-            let content = Self::content(*role, locator, string)?;
-            self.post_taken(batch, *taken, &content);
-        }
+        self.post_given(batch, hint.addr.node(), &given).await?;
         let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
         let mut source = Source {
             addr: hint.addr,
@@ -321,9 +362,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     change.split_out(batch, owner, pages, &mut source);
                 }
             }
-            *lock = Lock::Committing;
+            given.commit();
+            provision.commit_if(is_put);
             self.access.endpoint.execute(batch).await?;
-            *lock = Lock::Released;
+            provision.lock = Lock::Released;
             return Ok(unlinked);
         }
         // Nothing orders verbs to different nodes: each part is awaited.
@@ -337,9 +379,10 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.endpoint.execute(batch).await?;
         batch.clear();
         change.retire_sources(batch, core::slice::from_mut(&mut source));
-        *lock = Lock::Committing;
+        given.commit();
+        provision.commit_if(is_put);
         self.access.endpoint.execute(batch).await?;
-        *lock = Lock::Released;
+        provision.lock = Lock::Released;
         batch.clear();
         change.unlock(batch);
         self.access.endpoint.execute(batch).await?;

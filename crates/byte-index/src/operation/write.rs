@@ -1,16 +1,16 @@
 //! Changing keys: two round trips when the hint is right (D5).
 
-use farleaf_block::{BlockError, Content, Recycled, Role, SizeClass};
+use farleaf_block::Recycled;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
 use farleaf_leaf::{Course, Critical, Look};
-use farleaf_page::{NewKey, NewRecord, Outside, PageBuffer, PageImage, Reference, Room, Value};
+use farleaf_page::{Outside, PageBuffer, Reference, Room};
 use farleaf_types::NodeId;
 
-use super::blocks::{Take, Taken, is_ahead};
 use super::change::{Change, Changed};
+use super::provide::{Lacking, Lock, Provided, Provision, record_of};
 use super::strings::Answer;
-use super::{ByteIndex, ByteIndexState, Rare, check_key, check_value, low_of};
+use super::{ByteIndex, Rare, check_key, check_value, low_of};
 use crate::error::ByteIndexError;
 
 /// A value that is changed where its page has no room for another like it goes outside from so many
@@ -30,58 +30,9 @@ pub(super) enum Step {
     /// Pages, or pieces of a size, have to be leased on the node of the page.
     LeasePages,
     /// The same of value blocks: so many of a size have to be there.
-    LeaseBlocks(SizeClass, usize),
+    LeaseBlocks(Lacking),
     /// There is room now: lock and look again.
     Again,
-}
-
-/// What a change has taken before, or under, the lock.
-#[derive(Default)]
-pub(super) struct Provision {
-    /// The value's block, if the value is outside.
-    pub(super) value: Option<Taken>,
-    /// The key's block, if the key is.
-    pub(super) key: Option<Taken>,
-    /// Whether the value must be outside although it is short.
-    is_value_outside: bool,
-    /// What has become of the lock of the page that is worked on.
-    pub(super) lock: Lock,
-}
-
-/// The lock of a page that an attempt works on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Lock {
-    /// It is held, and nothing of the page has been changed.
-    #[default]
-    Held,
-    /// The batch that changes the page and gives the lock back is under way.
-    Committing,
-    /// It has been given back.
-    Released,
-}
-
-/// What a change has taken, which goes back when the change ends, also if its future is dropped
-/// where it stands: a session that is not broken by that would close as one that holds nothing.
-struct Provided<'s> {
-    provision: Provision,
-    state: &'s ByteIndexState,
-    /// Nothing on this node is anybody's any more (U4).
-    lost: Option<NodeId>,
-}
-
-impl Drop for Provided<'_> {
-    fn drop(&mut self) {
-        // F5: what a batch of unknown outcome refers to stays this session's until that is closed.
-        if self.state.broken.get() {
-            return;
-        }
-        let unused = [self.provision.value.take(), self.provision.key.take()];
-        for unused in unused.into_iter().flatten() {
-            if Some(unused.pointer.place().node()) != self.lost {
-                self.state.blocks.put_back(unused.pointer);
-            }
-        }
-    }
 }
 
 /// What is to be written of a key whose page is locked.
@@ -197,8 +148,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     hint = next;
                 }
                 Step::LeasePages => self.lease_pages(hint.addr.node()).await?,
-                Step::LeaseBlocks(class, count) => {
-                    let wanted = (hint.addr.node(), class, count);
+                Step::LeaseBlocks(lacking) => {
+                    let wanted = (hint.addr.node(), lacking);
                     self.lease_blocks(batch, wanted, (key, change), provision)
                         .await?;
                 }
@@ -350,9 +301,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         outside: Outside,
     ) -> Result<Option<Step>, ByteIndexError> {
         let node = hint.addr.node();
-        if let Some(class) = self.provide(node, page, &writing, provision)? {
+        if let Some(lacking) = self.provide(node, page, &writing, provision)? {
             self.give_lock_back(batch, hint).await?;
-            return Ok(Some(Step::LeaseBlocks(class, 1)));
+            return Ok(Some(Step::LeaseBlocks(lacking)));
         }
         let record = record_of(page.image(), &writing, provision);
         batch.clear();
@@ -372,9 +323,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             if is_late {
                 self.post_provision(batch, &writing, provision)?;
             }
-            provision.lock = Lock::Committing;
+            provision.commit();
             self.access.endpoint.execute(batch).await?;
-            (provision.value, provision.key) = (None, None);
             self.retire_blocks(unlinked);
             return Ok(None);
         }
@@ -399,106 +349,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(self.access.endpoint.execute(batch).await?)
     }
 
-    fn is_value_outside(&self, value: &[u8], provision: &Provision) -> bool {
-        let geometry = self.access.geometry;
-        let inline = self.state.inline_value_size_bytes;
-        provision.is_value_outside || !geometry.is_value_inline(value.len(), inline)
-    }
-
-    /// Writes what is large before the page is locked.
-    async fn provide_ahead(
-        &self,
-        batch: &mut Batch,
-        (node, key): (NodeId, &[u8]),
-        change: &Change<'_>,
-        provision: &mut Provision,
-    ) -> Result<(), ByteIndexError> {
-        let Some(value) = change
-            .value
-            .filter(|it| self.is_value_outside(it, provision))
-        else {
-            return Ok(());
-        };
-        let content = Self::content(Role::Value, key, value)?;
-        if is_ahead(&content) {
-            provision.value = Some(self.write_critically(batch, node, &content).await?);
-        }
-        Ok(())
-    }
-
-    /// [`write_ahead`](Self::write_ahead) in critical time: cut off, the session may own chunks
-    /// that it does not know of.
-    async fn write_critically(
-        &self,
-        batch: &mut Batch,
-        node: NodeId,
-        content: &Content<'_>,
-    ) -> Result<Taken, ByteIndexError> {
-        let critical = Critical::enter(&self.state.broken);
-        let written = Box::pin(self.write_ahead(batch, node, content)).await;
-        Self::pass_unless_unknown(critical, &written);
-        written
-    }
-
-    /// Takes the pieces that a record needs and that are not there yet; the class that is missing.
-    fn provide(
-        &self,
-        node: NodeId,
-        page: &PageBuffer,
-        writing: &Writing<'_>,
-        provision: &mut Provision,
-    ) -> Result<Option<SizeClass>, ByteIndexError> {
-        // BV1: what is written with the page's batch lies on its node.
-        for taken in [&mut provision.value, &mut provision.key] {
-            let is_astray = |it: &Taken| !it.is_written && it.pointer.place().node() != node;
-            if let Some(astray) = taken.take_if(|it| is_astray(it)) {
-                self.state.blocks.put_back(astray.pointer);
-            }
-        }
-        if provision.value.is_none() && self.is_value_outside(writing.value, provision) {
-            let content = Self::content(Role::Value, writing.key, writing.value)?;
-            match self.take(node, &content) {
-                Take::Taken(taken) => provision.value = Some(taken),
-                Take::Lease(class) => return Ok(Some(class)),
-            }
-        }
-        let suffix_size_bytes = writing.key.len() - page.image().prefix_size_bytes();
-        let is_inline = self.access.geometry.is_suffix_inline(suffix_size_bytes);
-        if is_inline || writing.slot.is_some() {
-            // The page that it was for has been split since, or another operation has written the
-            // key meanwhile: its record keeps the block that it has.
-            if let Some(unused) = provision.key.take() {
-                self.state.blocks.put_back(unused.pointer);
-            }
-        } else if provision.key.is_none() {
-            let content = Self::content(Role::Key, writing.key, writing.key)?;
-            match self.take(node, &content) {
-                Take::Taken(taken) => provision.key = Some(taken),
-                Take::Lease(class) => return Ok(Some(class)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Posts the WRITEs of the blocks that a record refers to. (BV1: those on another node than the
-    /// page are written already.)
-    pub(super) fn post_provision(
-        &self,
-        batch: &mut Batch,
-        writing: &Writing<'_>,
-        provision: &Provision,
-    ) -> Result<(), ByteIndexError> {
-        if let Some(taken) = provision.value {
-            let content = Self::content(Role::Value, writing.key, writing.value)?;
-            self.post_taken(batch, taken, &content);
-        }
-        if let Some(taken) = provision.key {
-            let content = Self::content(Role::Key, writing.key, writing.key)?;
-            self.post_taken(batch, taken, &content);
-        }
-        Ok(())
-    }
-
     /// Leases pages for splits on a node.
     async fn lease_pages(&self, node: NodeId) -> Result<(), ByteIndexError> {
         let critical = Critical::enter(&self.state.broken);
@@ -511,64 +361,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     /// A4, F5: where the outcome is unknown, a chunk may be this session's without its knowing; not
     /// one of a lost node's (U4).
-    fn pass_unless_unknown<R>(critical: Critical<'_>, leased: &Result<R, ByteIndexError>) {
+    pub(super) fn pass_unless_unknown<R>(
+        critical: Critical<'_>,
+        leased: &Result<R, ByteIndexError>,
+    ) {
         let error = leased.as_ref().err();
         let is_known = error
             .is_none_or(|error| error.fabric_failure().is_none() || error.lost_node().is_some());
         if is_known {
             critical.passed();
         }
-    }
-
-    /// Leases value blocks on a node; if there is no room there, writes the value elsewhere, ahead.
-    async fn lease_blocks(
-        &self,
-        batch: &mut Batch,
-        (node, class, count): (NodeId, SizeClass, usize),
-        (key, change): (&[u8], &Change<'_>),
-        provision: &mut Provision,
-    ) -> Result<(), ByteIndexError> {
-        // What this session has unlinked may be free by now, which costs less than a chunk.
-        let blocks = self.blocks();
-        let critical = Critical::enter(&self.state.broken);
-        let leased = async {
-            self.state.blocks.recycle(&blocks).await?;
-            while self.state.blocks.piece_count(node, class) < count {
-                self.state.blocks.lease_more(&blocks, node, class).await?;
-            }
-            Ok::<_, BlockError>(())
-        };
-        let leased = Box::pin(leased).await.map_err(ByteIndexError::from);
-        Self::pass_unless_unknown(critical, &leased);
-        match (leased, change.value) {
-            (Err(error), Some(value)) if error.is_full() && provision.value.is_none() => {
-                let content = Self::content(Role::Value, key, value)?;
-                provision.value = Some(self.write_critically(batch, node, &content).await?);
-                provision.is_value_outside = true;
-                Ok(())
-            }
-            (leased, _) => leased,
-        }
-    }
-}
-
-/// What a page is given of a record whose blocks are provided. A key that the page has outside
-/// stays where it is.
-pub(super) fn record_of<'w>(
-    image: PageImage<'_>,
-    writing: &Writing<'w>,
-    provision: &Provision,
-) -> NewRecord<'w> {
-    let known = writing.slot.and_then(|slot| image.key(slot).reference());
-    let key_block = known.or(provision.key.map(|taken| taken.reference));
-    NewRecord {
-        key: match key_block {
-            None => NewKey::Inline(writing.key),
-            Some(reference) => NewKey::Outside(writing.key, reference),
-        },
-        value: match provision.value {
-            None => Value::Inline(writing.value),
-            Some(taken) => Value::Outside(taken.reference),
-        },
     }
 }

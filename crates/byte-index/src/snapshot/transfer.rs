@@ -107,7 +107,7 @@ async fn read_header<E: Endpoint>(
     }
     let last = place
         .block()
-        .checked_add(header.size_words() / BLOCK_SIZE_WORDS);
+        .checked_add((header.size_words() - 1) / BLOCK_SIZE_WORDS);
     let last = last.filter(|last| *last < RemoteAddr::BLOCK_COUNT_MAX);
     let is_inside = last.is_some_and(|last| {
         let last = RemoteAddr::new(place.node(), last);

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
 use std::rc::Rc;
 
+use farleaf_byte_index::ByteIndex;
 use farleaf_byte_index::load::{ByteLoadSummary, bulk_load};
-use farleaf_byte_index::operation::{Change, Changed, Condition, InHand, check_record};
-use farleaf_byte_index::{ByteIndex, ByteIndexError};
-use farleaf_executor::backoff;
-use farleaf_fabric::{Batch, OperationKind};
+use farleaf_byte_index::operation::{Change, Changed, Condition, check_record};
+use farleaf_fabric::OperationKind;
 use farleaf_index::operation::HintCounters;
 use farleaf_types::RemoteAddr;
 use futures_util::StreamExt;
@@ -25,11 +23,6 @@ use crate::{Error, PartCounts, Pool};
 
 /// Pages that [`AsyncByteTable::multi_put`] works on at once.
 const PAGES_AT_ONCE: usize = 16;
-
-/// So often who finds no room waits for what it has unlinked to be free, and so many of the longest
-/// waits at a time: about a fifth of a second in all, if nothing else of the thread is in flight.
-const ROOM_WAIT_COUNT_MAX: u32 = 64;
-const ROOM_REST_COUNT: u32 = 32;
 
 /// What an insert found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,82 +83,8 @@ impl<H: Host> AsyncByteTable<H> {
         &self.state.info
     }
 
-    fn index(&self) -> ByteIndex<'_, H::Endpoint> {
+    pub(super) fn index(&self) -> ByteIndex<'_, H::Endpoint> {
         ByteIndex::new(self.session.byte_access(&self.state), &self.state.index)
-    }
-
-    /// Does an operation; again if the session's root was out of date, or if there was no room and
-    /// what the session has unlinked is room by now.
-    pub(super) async fn operate<R>(
-        &self,
-        kind: OperationKind,
-        mut operation: impl AsyncFnMut(
-            ByteIndex<'_, H::Endpoint>,
-            &mut Batch,
-        ) -> Result<R, ByteIndexError>,
-    ) -> Result<R, Error> {
-        let mut wait_count = 0;
-        loop {
-            let begun = self.session.begin_bytes(&self.state).await?;
-            let mut batch = self.session.take_batch();
-            let in_hand = InHand::of(&self.state.index);
-            let index = self.index().with_in_hand(in_hand.as_ref());
-            let result = operation(index, &mut batch).await;
-            drop(in_hand);
-            self.session.finish(kind, batch);
-            drop(begun);
-            if let Some(listing) = &self.state.listing
-                && self.state.index.has_chores()
-            {
-                let chores: Pin<Box<dyn Future<Output = ()> + '_>> =
-                    Box::pin(self.do_chores(listing));
-                chores.await;
-            }
-            match result {
-                Ok(done) => return Ok(done),
-                Err(error) if error.is_full() && self.wait_for_room(&mut wait_count).await? => {}
-                Err(error) => self.refresh_after(error).await?,
-            }
-        }
-    }
-
-    /// After an operation that found no room and has changed nothing: waits until some of what the
-    /// session has unlinked is room (BV4). The operation is over, as the session does not pass what
-    /// was unlinked before it has begun another one. False: there is nothing to wait for, or that
-    /// was waited for long enough.
-    #[cold]
-    fn wait_for_room<'a>(&'a self, wait_count: &'a mut u32) -> Rare<'a, bool> {
-        Box::pin(async {
-            let has_unlinked = || self.state.index.block_store().held().limbo_count > 0;
-            while *wait_count < ROOM_WAIT_COUNT_MAX && has_unlinked() {
-                *wait_count += 1;
-                let begun = self.session.begin_bytes(&self.state).await?;
-                let recycled = self.index().recycle().await;
-                drop(begun);
-                match recycled {
-                    Ok(recycled) if recycled.passed_count > 0 => return Ok(true),
-                    Ok(_) => {}
-                    Err(error) => return Err(Error::from(error).of_table(&self.state.info.name)),
-                }
-                for _ in 0..ROOM_REST_COUNT {
-                    backoff(u32::MAX).await;
-                }
-            }
-            Ok(false)
-        })
-    }
-
-    /// After an operation that failed. `Ok`: the session's root was out of date, and is no more.
-    #[cold]
-    fn refresh_after(&self, error: ByteIndexError) -> Rare<'_, ()> {
-        if error.is_outdated() {
-            return Box::pin(async {
-                let _begun = self.session.begin_bytes(&self.state).await?;
-                self.session.refresh_bytes(&self.state).await
-            });
-        }
-        let error = Error::from(error).of_table(&self.state.info.name);
-        Box::pin(std::future::ready(Err(error)))
     }
 
     /// The value of a key. One round trip, one page, when the hint is right and the value lies in

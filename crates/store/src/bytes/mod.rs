@@ -7,6 +7,7 @@
 mod asynchronous;
 mod exchange;
 mod listing;
+mod operating;
 mod remote;
 mod remote_load;
 mod scan;
