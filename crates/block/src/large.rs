@@ -89,7 +89,9 @@ impl BlockStore {
         }
         let allocator = access.allocator(node);
         let mut claimed = allocator.claim(count, EXTENT, access.table).await;
-        if matches!(claimed, Err(RegionError::Full { .. })) && self.free_spares(access).await? {
+        if matches!(claimed, Err(RegionError::Full { .. }))
+            && self.free_unneeded(access, None).await?
+        {
             claimed = allocator.claim(count, EXTENT, access.table).await;
         }
         match claimed {

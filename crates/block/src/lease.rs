@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use farleaf_fabric::{Batch, Endpoint, OperationKind};
-use farleaf_region::RegionError;
 use farleaf_region::allocation::ChunkRange;
 use farleaf_region::chunk::{CHUNK_ENTRY_SIZE_WORDS, ChunkEntry, ChunkPurpose, FreeLeaves};
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{NodeId, OwnerWord};
+use farleaf_region::{PoolLayout, RegionError};
+use farleaf_types::{NodeId, OwnerWord, WORD_SIZE_BYTES};
 
 use crate::access::BlockAccess;
 use crate::class::SizeClass;
@@ -22,8 +22,20 @@ use crate::store::BlockStore;
 
 /// Pieces that are leased at once, if a chunk has so many.
 pub const LEASE_PIECE_COUNT: usize = 64;
-/// Pieces of a size that a session keeps; what is beyond goes back.
+/// Pieces of a size that a session keeps at the least; what is beyond goes back.
 pub const KEPT_PIECE_COUNT: usize = 2 * LEASE_PIECE_COUNT;
+/// What pieces of a size that are kept may take, if those are more: 4 MiB, or this part of the pool.
+const KEPT_SIZE_BYTES_MAX: u64 = 4 << 20;
+const KEPT_POOL_PART: u64 = 64;
+/// After a look at the chunk table that has found no room left in chunks of a size, so many chunks
+/// that nobody has used are leased without another look.
+const UNREAD_LEASE_COUNT: u32 = 16;
+
+fn kept_size_bytes(layout: &PoolLayout) -> u64 {
+    let sizes = layout.regions().map(|region| region.superblock.chunk_count);
+    let pool_size_bytes = sizes.sum::<u64>() * CHUNK_SIZE_BYTES;
+    (pool_size_bytes / KEPT_POOL_PART).min(KEPT_SIZE_BYTES_MAX)
+}
 
 /// What became of pieces that were to be free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +81,9 @@ impl BlockStore {
         };
         let (chunk, mut free) = match again {
             Some(leased) => leased,
-            None => match access.lease_any(node, class).await {
-                Err(error) if error.is_full() && self.free_spares(access).await? => {
-                    access.lease_any(node, class).await?
-                }
-                leased => leased?,
+            None => match self.lease_untouched(access, node, class).await? {
+                Some(leased) => leased,
+                None => self.lease_any(access, node, class).await?,
             },
         };
         let pieces: Vec<u64> = free
@@ -107,6 +117,69 @@ impl BlockStore {
         Ok(())
     }
 
+    /// A chunk that nobody has used, if of late there was none of this size with room left.
+    async fn lease_untouched<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        node: NodeId,
+        class: SizeClass,
+    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, BlockError> {
+        {
+            let mut state = self.state.borrow_mut();
+            let shelf = state.shelf(node, class);
+            let Some(left) = shelf.unread_lease_count.checked_sub(1) else {
+                return Ok(None);
+            };
+            shelf.unread_lease_count = left;
+        }
+        let purpose = ChunkPurpose::Blocks {
+            class: class.number(),
+        };
+        let allocator = access.allocator(node);
+        let piece_count = class.piece_count();
+        let leased = allocator.lease_untouched_pieces(access.table, purpose, piece_count);
+        leased
+            .await
+            .map_err(|error| BlockError::of_claim(error, node, CHUNK_SIZE_BYTES))
+    }
+
+    /// Any chunk of this size with room left, or a free one.
+    async fn lease_any<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        node: NodeId,
+        class: SizeClass,
+    ) -> Result<(ChunkIndex, FreeLeaves), BlockError> {
+        let leased = match access.lease_any(node, class).await {
+            Err(error) if error.is_full() && self.free_unneeded(access, Some(class)).await? => {
+                access.lease_any(node, class).await
+            }
+            leased => leased,
+        };
+        let (chunk, free) = leased?;
+        let is_new = free.count() == class.piece_count();
+        let unread_lease_count = if is_new { UNREAD_LEASE_COUNT } else { 0 };
+        self.state
+            .borrow_mut()
+            .shelf(node, class)
+            .unread_lease_count = unread_lease_count;
+        Ok((chunk, free))
+    }
+
+    /// Gives back extents, and pieces of all sizes but for one, that this session has kept, as there
+    /// is no other room. False: it had none.
+    pub(crate) async fn free_unneeded<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        class: Option<SizeClass>,
+    ) -> Result<bool, BlockError> {
+        let had_extents = self.free_spares(access).await?;
+        let pieces = self.state.borrow_mut().take_pieces_but_for(class);
+        let had_pieces = !pieces.is_empty();
+        self.mark_free(access, pieces).await?;
+        Ok(had_extents || had_pieces)
+    }
+
     /// Gives back all that the session does not need: pieces and extents, and what of its limbo is
     /// over. For who closes; who is to hold nothing then asks [`held`](Self::held) afterwards: what
     /// others may still read, or was in a chunk that somebody else leased just then, stays with it,
@@ -121,17 +194,32 @@ impl BlockStore {
     ) -> Result<(), BlockError> {
         self.recycle(access).await?;
         self.free_spares(access).await?;
-        self.give_back_beyond(access, 0).await
+        let all = self.state.borrow_mut().take_pieces_beyond(|_| 0);
+        self.mark_free(access, all).await
     }
 
-    /// Gives back pieces beyond so many of each size.
-    pub(crate) async fn give_back_beyond<E: Endpoint>(
+    /// Gives back pieces beyond those that the session keeps of each size: so many that it need not
+    /// lease others while what it unlinks waits for its grace period.
+    pub(crate) async fn give_back_excess<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,
-        count: usize,
     ) -> Result<(), BlockError> {
-        let excess = self.state.borrow_mut().take_pieces_beyond(count);
-        for ((chunk, class), pieces) in by_chunk(access, excess) {
+        let kept_size_bytes = kept_size_bytes(access.layout);
+        let kept = |class: SizeClass| {
+            let piece_size_bytes = class.size_words() * WORD_SIZE_BYTES;
+            KEPT_PIECE_COUNT.max((kept_size_bytes / piece_size_bytes) as usize)
+        };
+        let excess = self.state.borrow_mut().take_pieces_beyond(kept);
+        self.mark_free(access, excess).await
+    }
+
+    /// BV7: gives pieces back.
+    async fn mark_free<E: Endpoint>(
+        &self,
+        access: &BlockAccess<'_, E>,
+        pieces: Vec<FatPointer>,
+    ) -> Result<(), BlockError> {
+        for ((chunk, class), pieces) in by_chunk(access, pieces) {
             let marked = access.mark_free(chunk, class, &pieces).await;
             if self.unless_lost(chunk.node(), marked)? == Some(Marked::Busy) {
                 let mut state = self.state.borrow_mut();

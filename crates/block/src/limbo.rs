@@ -8,7 +8,6 @@ use crate::access::BlockAccess;
 use crate::error::BlockError;
 use crate::grace;
 use crate::header::{HOLDER_WORD, SHAPE_WORD, no_shape_word};
-use crate::lease::KEPT_PIECE_COUNT;
 use crate::pointer::{FatPointer, Form};
 use crate::store::BlockStore;
 
@@ -32,7 +31,7 @@ impl BlockStore {
     ///
     /// Nothing if limbo is empty; else one round trip: an atomic, and 65,472 bytes read. Besides,
     /// for each extent beyond 4 MiB, what zeroing it takes (A4); for each list two round trips
-    /// more, and one for its parts; two for each chunk that pieces beyond 128 of a size go back to.
+    /// more, and one for its parts; two for each chunk that pieces go back to which are more than the session keeps.
     ///
     /// # Errors
     /// The fabric failed: then the session may hold blocks, or a chunk, that it does not know of,
@@ -53,7 +52,7 @@ impl BlockStore {
             let used = self.use_again(access, pointer).await;
             self.unless_lost(pointer.place().node(), used)?;
         }
-        self.give_back_beyond(access, KEPT_PIECE_COUNT).await?;
+        self.give_back_excess(access).await?;
         Ok(Recycled {
             passed_count: over.unlinked_count,
             waiting_count: self.held().limbo_count,

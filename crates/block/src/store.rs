@@ -44,6 +44,8 @@ pub(crate) struct Shelf {
     pub(crate) pieces: Vec<FatPointer>,
     /// The chunk that pieces were taken from last, if it had more.
     pub(crate) chunk: Option<ChunkIndex>,
+    /// So many chunks are leased before the chunk table is read again.
+    pub(crate) unread_lease_count: u32,
 }
 
 /// BV4: blocks that were unlinked before one number was drawn.
@@ -135,6 +137,15 @@ impl BlockStore {
         }
     }
 
+    /// Whether whole chunks are among what was unlinked and waits (BV4).
+    pub fn has_unlinked_chunks(&self) -> bool {
+        let state = self.state.borrow();
+        let waiting = state.limbo.iter().filter(|group| group.was_unlinked());
+        let waiting = waiting.flat_map(|group| &group.pointers);
+        let takes_chunks = |pointer: &FatPointer| !matches!(pointer.form(), Form::Piece(_));
+        waiting.chain(&state.retired).any(takes_chunks)
+    }
+
     /// Whether the session holds nothing of the table, so that nothing of it is left to be swept.
     /// No longer once it has [lost track](Self::lose_track).
     pub fn is_empty(&self) -> bool {
@@ -198,13 +209,24 @@ impl State {
 
     /// Pieces beyond so many of each size, or all that there are, to give them back: of each size,
     /// those that came first.
-    pub(crate) fn take_pieces_beyond(&mut self, count: usize) -> Vec<FatPointer> {
+    pub(crate) fn take_pieces_beyond(
+        &mut self,
+        count: impl Fn(SizeClass) -> usize,
+    ) -> Vec<FatPointer> {
         let mut taken = Vec::new();
-        for shelf in self.shelves.values_mut() {
-            let excess = shelf.pieces.len().saturating_sub(count);
+        for ((_, class), shelf) in &mut self.shelves {
+            let excess = shelf.pieces.len().saturating_sub(count(*class));
             taken.extend(shelf.pieces.drain(..excess));
         }
         taken
+    }
+
+    /// All pieces but for those of one size.
+    pub(crate) fn take_pieces_but_for(&mut self, class: Option<SizeClass>) -> Vec<FatPointer> {
+        let count = |other| {
+            if Some(other) == class { usize::MAX } else { 0 }
+        };
+        self.take_pieces_beyond(count)
     }
 
     pub(crate) fn keep_spare(&mut self, pointer: FatPointer, chunk_count: u64) {

@@ -17,7 +17,7 @@ mod free;
 mod judge;
 mod lease;
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use farleaf_fabric::{Batch, Endpoint};
@@ -84,6 +84,9 @@ pub struct BlockSweepReport {
 #[derive(Debug, Default)]
 pub struct BlockSweeper {
     waiting: RefCell<Vec<Waiting>>,
+    /// The oldest number that a block waited for when a sweep ended, and at the end of how many
+    /// sweeps in a row.
+    oldest: Cell<Option<(SequenceNumber, u32)>>,
 }
 
 #[derive(Debug)]
@@ -153,7 +156,25 @@ impl BlockSweeper {
         }
         self.draw_number(access).await?;
         report.waiting_count = self.waiting.borrow().len() as u64;
+        self.note_oldest();
         Ok(report)
+    }
+
+    fn note_oldest(&self) {
+        let waiting = self.waiting.borrow();
+        let oldest = waiting.iter().filter_map(|it| it.sequence).min();
+        let before = self.oldest.get();
+        self.oldest.set(oldest.map(|oldest| match before {
+            Some((same, count)) if same == oldest => (oldest, count.saturating_add(1)),
+            _ => (oldest, 1),
+        }));
+    }
+
+    /// The number that blocks wait for at the end of so many sweeps in a row, or more: some session
+    /// does not publish it.
+    pub fn waits_long_for(&self, sweep_count: u32) -> Option<SequenceNumber> {
+        let (sequence, _) = self.oldest.get().filter(|(_, count)| *count >= sweep_count)?;
+        Some(sequence)
     }
 
     /// What it has taken over waits from now on until every session has published this number.

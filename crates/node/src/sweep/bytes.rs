@@ -27,6 +27,8 @@ use farleaf_types::{BLOCK_SIZE_BYTES, OwnerWord, RemoteAddr, TableId};
 use super::{GIVEN_UP, Keeper, SweepReport};
 use crate::patience::Patience;
 
+/// S4: sessions are asked for a number when blocks have waited for it at the end of so many sweeps.
+const ASKING_SWEEP_COUNT: u32 = 5;
 /// Lock words read with one batch.
 const LOCK_BATCH_COUNT: usize = 1024;
 
@@ -348,7 +350,11 @@ impl<E: Endpoint> Keeper<E> {
         };
         let access: BlockAccess<'_, E> = block_access(&table.access);
         let swept = sweeper.sweep(&access, asks).await;
+        let silent = sweeper.waits_long_for(ASKING_SWEEP_COUNT);
         self.blocks.put_back(id, sweeper);
+        if let Some(wanted) = silent {
+            self.ask_silent(wanted).await?;
+        }
         match swept {
             Ok(swept) => {
                 report.note_blocks(&swept);

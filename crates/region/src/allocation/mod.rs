@@ -163,7 +163,8 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         table: TableId,
     ) -> Result<ChunkRange, RegionError> {
         let mut batch = Batch::new();
-        let grown = self.claim_untouched(&mut batch, (count, others), (purpose, table));
+        let claimed = (purpose, table).into();
+        let grown = self.claim_untouched(&mut batch, (count, others), claimed);
         let result = match grown.await {
             Ok(None) => {
                 let choose = |space: &FreeSpace| space.whole(count, others, self.source);
@@ -184,14 +185,14 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         &self,
         batch: &mut Batch,
         (count, others): (u64, Others),
-        (purpose, table): (ChunkPurpose, TableId),
+        claimed: Claimed,
     ) -> Result<Option<ChunkRange>, RegionError> {
         if self.takes_used_first || others != Others::default() {
             return Ok(None);
         }
         while let Some(first) = self.grow(batch, count, None).await? {
             let range = ChunkRange { first, count };
-            if self.take(batch, range, (purpose, table).into()).await? {
+            if self.take(batch, range, claimed).await? {
                 return Ok(Some(range));
             }
         }
@@ -324,6 +325,27 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             .await;
         self.count(&mut batch);
         result
+    }
+
+    /// Leases a chunk that nobody has been handed yet, all of whose pieces are free; `None`: there is
+    /// none, or used ones come first. Unlike [`lease_pieces`](Self::lease_pieces) it does not read
+    /// the chunk table, which is the larger the larger the pool is.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn lease_untouched_pieces(
+        &self,
+        table: TableId,
+        purpose: ChunkPurpose,
+        piece_count: u64,
+    ) -> Result<Option<(ChunkIndex, FreeLeaves)>, RegionError> {
+        let mut batch = Batch::new();
+        let claimed = Claimed::pieces(purpose, table, piece_count);
+        let one = (1, Others::default());
+        let range = self.claim_untouched(&mut batch, one, claimed).await;
+        self.count(&mut batch);
+        let leased = range?.map(|range| (range.first, FreeLeaves::first(piece_count)));
+        Ok(leased)
     }
 
     async fn lease_pieces_with(

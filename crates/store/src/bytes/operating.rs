@@ -15,7 +15,7 @@ use crate::host::Host;
 
 /// So often who finds no room waits for what it has unlinked to be free, and so many of the longest
 /// waits at a time: about a fifth of a second in all, if nothing else of the thread is in flight.
-const WAIT_COUNT_MAX: u32 = 64;
+pub(super) const WAIT_COUNT_MAX: u32 = 64;
 const REST_COUNT: u32 = 32;
 /// So often it tries again when some of that was free: all that was unlinked before gets one number,
 /// so there is more of it once or twice.
@@ -26,6 +26,13 @@ const TRY_COUNT_MAX: u32 = 4;
 struct Waited {
     wait_count: u32,
     try_count: u32,
+}
+
+/// One of the waits.
+pub(super) async fn rest() {
+    for _ in 0..REST_COUNT {
+        backoff(u32::MAX).await;
+    }
 }
 
 impl<H: Host> AsyncByteTable<H> {
@@ -100,9 +107,7 @@ impl<H: Host> AsyncByteTable<H> {
                     Ok(_) => {}
                     Err(error) => return Err(Error::from(error).of_table(&self.state.info.name)),
                 }
-                for _ in 0..REST_COUNT {
-                    backoff(u32::MAX).await;
-                }
+                rest().await;
             }
             Ok(false)
         })

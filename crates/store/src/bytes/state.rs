@@ -16,6 +16,7 @@ use farleaf_region::members::MemberState;
 use farleaf_types::{RemoteAddr, SequenceNumber, TableId};
 
 use super::AsyncByteTable;
+use super::operating::{WAIT_COUNT_MAX, rest};
 use crate::begin::Begun;
 use crate::host::Host;
 use crate::options::{PageOptions, TableInfo, TableKind};
@@ -260,6 +261,7 @@ impl<H: Host> SessionCore<H> {
             self.give_back_pages(&table).await?;
             let access = self.byte_access(&table);
             let blocks = table.index.block_store();
+            self.wait_for_chunks(&table).await?;
             blocks
                 .give_back(&block_access(&access))
                 .await
@@ -268,6 +270,25 @@ impl<H: Host> SessionCore<H> {
             holds_nothing &= blocks.is_empty();
         }
         Ok(holds_nothing)
+    }
+
+    /// Waits, for a fifth of a second at the most, until large values that this session has
+    /// unlinked are nobody's any more (BV4), so that it can free them as it closes: left to the
+    /// memory node they are free only some seconds later, and who writes the next large value right
+    /// behind finds no room.
+    async fn wait_for_chunks(&self, table: &ByteTableState) -> Result<(), Error> {
+        let blocks = table.index.block_store();
+        let access = self.byte_access(table);
+        let mut wait_count = 0;
+        while blocks.has_unlinked_chunks() && wait_count < WAIT_COUNT_MAX {
+            if wait_count > 0 {
+                rest().await;
+            }
+            wait_count += 1;
+            let recycled = blocks.recycle(&block_access(&access)).await;
+            recycled.map_err(farleaf_byte_index::ByteIndexError::from)?;
+        }
+        Ok(())
     }
 
     /// Takes the newest root, and finishes it if its loader did not (B4).

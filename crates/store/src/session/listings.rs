@@ -17,8 +17,9 @@ impl<H: Host> SessionCore<H> {
     /// BT5: what lists the pages of a table.
     pub(crate) async fn find_listing(&self, table: &CatalogEntry) -> Result<CatalogEntry, Error> {
         let entries = self.entries().await?.into_iter();
-        let mut listings = entries.filter(is_listing);
-        let of_table = listings.find(|entry| lists(entry, table.record.id));
+        // One that is dropped has no root any more, as soon as nobody has to know it (G3).
+        let mut live = entries.filter(|entry| entry.state == EntryState::Live);
+        let of_table = live.find(|entry| lists(entry, table.record.id));
         of_table.ok_or_else(|| {
             // It is dropped with its table.
             let name = table.record.name.clone();
