@@ -92,6 +92,11 @@ fn tag(key: u64) -> u32 {
     ((hash ^ (hash >> 33)) >> TAG_SHIFT) as u32
 }
 
+/// Whether a value was written for `key`, as far as its tag tells.
+pub(crate) fn is_value_of(key: u64, value: u64) -> bool {
+    Value::of(key, value).is_ok()
+}
+
 /// The value that the loader gives `key`.
 pub fn loaded_value(key: u64) -> u64 {
     Value::new(key, WriterId::LOADER, 0).pack()

@@ -52,6 +52,9 @@ pub struct RunReport {
     /// Sizes of its values: bytes, or the name of a mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_size: Option<String>,
+    /// How many fields a value has of which an update changes one, where it has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_count: Option<u64>,
     /// Size of its pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_size_bytes: Option<u64>,
@@ -196,6 +199,7 @@ pub(super) mod tests {
             operations_by_kind,
             slots: None,
             key_size_bytes: None,
+            field_count: None,
             value_size: None,
             page_size_bytes: None,
             inline_value_size_bytes: None,

@@ -149,6 +149,7 @@ fn given_options(report: &RunReport) -> Vec<String> {
         ("slots", report.slots.map(|slots| slots.to_string())),
         ("keys", size(report.key_size_bytes)),
         ("values", report.value_size.clone()),
+        ("fields", report.field_count.map(|count| count.to_string())),
         ("pages", size(report.page_size_bytes)),
         ("inline", size(report.inline_value_size_bytes)),
         (

@@ -2,6 +2,7 @@
 
 use farleaf::{LayerKind, METADATA_BUDGET_BYTES_MIN, ModelCache, PART_COUNT_MAX, VerbsOptions};
 
+use super::fields::FIELD_SIZE_BYTES_MIN;
 use super::strings::{KEY_SIZE_BYTES_MIN, Strings, VALUE_SIZE_BYTES_MIN, ValueSize};
 use super::{BenchError, FabricKind};
 use crate::dataset::Dataset;
@@ -196,6 +197,31 @@ impl RunConfig {
         ]
     }
 
+    /// A value is cut into fields of one size, each with room for what tells of its write.
+    fn fields_check(&self) -> Check {
+        let strings = self.strings.unwrap_or_default();
+        let count = strings.field_count;
+        let (is_good, given, allowed) = match strings.value_size {
+            ValueSize::Mixed { name, .. } => (
+                count == 1,
+                format!("{count} with --value-size {name}"),
+                "1: values of several sizes have no fields of one".into(),
+            ),
+            ValueSize::Fixed(size_bytes) => (
+                count == 1
+                    || count > 0
+                        && size_bytes % count == 0
+                        && size_bytes / count >= FIELD_SIZE_BYTES_MIN,
+                format!("{count} with values of {size_bytes} bytes"),
+                format!(
+                    "1, or a number that divides the value into fields of {FIELD_SIZE_BYTES_MIN} \
+                     bytes or more"
+                ),
+            ),
+        };
+        ("fields", is_good, given, allowed)
+    }
+
     fn speculation_check(&self) -> Check {
         (
             "no-speculation",
@@ -278,7 +304,10 @@ impl RunConfig {
             self.speculation_check(),
             self.partitions_check(),
         ];
-        let mut checks = checks.chain(of_layers).chain(self.string_checks());
+        let mut checks = checks
+            .chain(of_layers)
+            .chain(self.string_checks())
+            .chain([self.fields_check()]);
         match checks.find(|(_, is_good, ..)| !is_good) {
             None => Ok(()),
             Some((option, _, given, allowed)) => Err(BenchError::BadOption {
@@ -405,6 +434,22 @@ mod tests {
         assert!(
             strings(|strings| strings.value_size = ValueSize::Fixed(7))
                 .starts_with("--value-size ")
+        );
+        assert_eq!(
+            strings(|strings| strings.field_count = 3),
+            "--fields is 3 with values of 1000 bytes: it must be 1, or a number that divides the \
+             value into fields of 16 bytes or more"
+        );
+        assert!(strings(|strings| strings.field_count = 0).starts_with("--fields is 0 with "));
+        assert!(strings(|strings| strings.field_count = 100).starts_with("--fields is 100 with "));
+        let of_mix = strings(|strings| {
+            strings.field_count = 10;
+            strings.value_size = "SD".parse().expect("a mix");
+        });
+        assert_eq!(
+            of_mix,
+            "--fields is 10 with --value-size SD: it must be 1: values of several sizes have no \
+             fields of one"
         );
         let of_trees = refused(|config| {
             (config.strings, config.layer) = (Some(Strings::default()), LayerKind::Fg);

@@ -35,6 +35,7 @@ mod config;
 mod crew;
 mod error;
 mod fabric;
+mod fields;
 pub(crate) mod gate;
 mod progress;
 mod requests;

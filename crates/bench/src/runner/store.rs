@@ -198,6 +198,10 @@ impl LoadedStore {
                 .filter(|_| self.keys.strings().is_none())
                 .map(|strings| strings.key_size_bytes() as u64),
             value_size: config.strings.map(|strings| strings.value_size.to_string()),
+            field_count: config
+                .strings
+                .map(|strings| strings.field_count as u64)
+                .filter(|count| *count > 1),
             page_size_bytes: config.strings.map(|strings| strings.page_size_bytes),
             inline_value_size_bytes: config
                 .strings

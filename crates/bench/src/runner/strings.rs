@@ -3,11 +3,15 @@
 //! A run draws keys as numbers and checks values that are words, whatever the table has. Over a
 //! table of byte strings each number is YCSB's `user` and its digits, filled up with zeros in front
 //! of them, so that strings sort as numbers do; and each value begins with its word and goes on
-//! with bytes that follow from it, all of which are checked, as far as its size tells. Where keys
-//! are of a file, numbers are ranks in it (`spelling`).
+//! with bytes that follow from it, all of which are checked, as far as its size tells; of several
+//! fields, each field does (`fields`). Where keys are of a file, numbers are ranks in it
+//! (`spelling`).
 
 use core::fmt;
 use core::str::FromStr;
+
+use super::fields::Fields;
+use crate::verify::is_value_of;
 
 /// What keys begin with, as YCSB has them.
 const KEY_START: &str = "user";
@@ -62,6 +66,7 @@ impl fmt::Display for ValueSize {
     }
 }
 
+/// Bytes in decimal, `S`, `M` or `L` (9, 99 or 999), or the name of a mix. The error says so.
 impl FromStr for ValueSize {
     type Err = &'static str;
 
@@ -75,7 +80,7 @@ impl FromStr for ValueSize {
         };
         named
             .or(fixed.map(Self::Fixed))
-            .ok_or("a size such as 65536 or 64KiB, S, M or L (9, 99, 999), or a mix: SD, MD or LD")
+            .ok_or("a count of bytes, S, M or L (9, 99, 999), or a mix: SD, MD or LD")
     }
 }
 
@@ -86,6 +91,9 @@ pub struct Strings {
     pub key_size_bytes: Option<usize>,
     /// Sizes of values: 8 bytes to 64 MiB.
     pub value_size: ValueSize,
+    /// How many fields a value has, all as large. 1: an update writes all of the value
+    /// (YCSB's `writeallfields`); more: it reads the value and puts it with one of them changed.
+    pub field_count: usize,
     /// Size of pages in bytes.
     pub page_size_bytes: u64,
     /// The largest value that lies in a page, in bytes.
@@ -93,12 +101,13 @@ pub struct Strings {
 }
 
 impl Default for Strings {
-    /// YCSB's records: 10 fields of 100 bytes.
+    /// Records as large as YCSB's, whose 10 fields of 100 bytes are always written together.
     fn default() -> Self {
         let pages = farleaf::PageOptions::default();
         Self {
             key_size_bytes: None,
             value_size: ValueSize::Fixed(1_000),
+            field_count: 1,
             page_size_bytes: pages.page_size_bytes,
             inline_value_size_bytes: pages.inline_value_size_bytes,
         }
@@ -160,8 +169,22 @@ impl Strings {
         }
     }
 
+    /// How values are cut; `None`: they are not.
+    fn fields(&self) -> Option<Fields> {
+        match self.value_size {
+            ValueSize::Fixed(size_bytes) if self.field_count > 1 => Some(Fields {
+                count: self.field_count,
+                size_bytes: size_bytes / self.field_count,
+            }),
+            _ => None,
+        }
+    }
+
     /// The value of a key that a word is; replaces what was in the buffer.
     pub fn value(&self, number: u64, word: u64, value: &mut Vec<u8>) {
+        if let Some(fields) = self.fields() {
+            return fields.write(word, value);
+        }
         let size_bytes = self.value_size_bytes(number);
         value.clear();
         value.extend_from_slice(&word.to_le_bytes());
@@ -169,8 +192,21 @@ impl Strings {
         value.resize(VALUE_SIZE_BYTES_MIN + rest, filling(word));
     }
 
-    /// The word that a key's value is; `None`: it is none that was ever written there.
+    /// The value of a key after an update by this word of one that was right: all of it, or one
+    /// field.
+    pub fn update(&self, number: u64, word: u64, value: &mut Vec<u8>) {
+        match self.fields() {
+            Some(fields) => fields.change(word, value),
+            None => self.value(number, word, value),
+        }
+    }
+
+    /// The word that a key's value is, of several fields that of the last write; `None`: it is none
+    /// that was ever written there.
     pub fn word(&self, number: u64, value: &[u8]) -> Option<u64> {
+        if let Some(fields) = self.fields() {
+            return fields.word(value, |word| is_value_of(number, word));
+        }
         let (word, rest) = value.split_first_chunk::<VALUE_SIZE_BYTES_MIN>()?;
         let word = u64::from_le_bytes(*word);
         let is_one = value.len() == self.value_size_bytes(number)
@@ -180,7 +216,7 @@ impl Strings {
 }
 
 /// What follows a word: a part of two values is neither.
-const fn filling(word: u64) -> u8 {
+pub(super) const fn filling(word: u64) -> u8 {
     (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
@@ -230,6 +266,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Promise: so does a value of fields, whichever of them was updated; one with a field of
+    /// another key's does not.
+    #[test]
+    fn values_of_fields_tell_their_words() {
+        use crate::verify::loaded_value;
+        let strings = Strings {
+            field_count: 10,
+            ..Strings::default()
+        };
+        let (mut value, mut other) = (Vec::new(), Vec::new());
+        strings.value(1, loaded_value(1), &mut value);
+        strings.value(2, loaded_value(2), &mut other);
+        assert_eq!((value.len(), other.len()), (1_000, 1_000));
+        for sequence in 1..50 {
+            let word = loaded_value(1) + sequence;
+            strings.update(1, word, &mut value);
+            assert_eq!(strings.word(1, &value), Some(word));
+            assert_eq!(strings.word(2, &value), None);
+        }
+        strings.update(2, loaded_value(1), &mut other);
+        assert_eq!(strings.word(2, &other), None);
     }
 
     /// Promise: a mix has the sizes of the paper in about their shares.

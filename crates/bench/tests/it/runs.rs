@@ -243,6 +243,43 @@ fn all_workloads_on_byte_strings() {
     }
 }
 
+/// Promise: with several fields all workloads run right, threads that lose each other's updates
+/// among them; an update costs a read and a put, and reports say how many fields there are.
+#[test]
+fn updates_of_one_field_read_and_put() {
+    let config = RunConfig {
+        strings: Some(Strings {
+            field_count: 10,
+            ..Strings::default()
+        }),
+        ..small(Learned, FabricKind::Mem)
+    };
+    let reports = run_right(&config);
+    for (report, letter) in reports.iter().zip(WorkloadLetter::ALL) {
+        assert_mix(report, letter);
+        assert_eq!(report.field_count, Some(10));
+    }
+    let whole = RunConfig {
+        strings: Some(Strings::default()),
+        ..config.clone()
+    };
+    let whole = run_one_right(whole, WorkloadLetter::A);
+    assert_eq!(whole.field_count, None);
+    let of = |kind| round_trips(&reports[0], kind);
+    let expected = of(OperationKind::Read) + round_trips(&whole, OperationKind::Update);
+    let of_updates = of(OperationKind::Update);
+    assert!(
+        (of_updates - expected).abs() < 0.1,
+        "{of_updates}, {expected}"
+    );
+    let several = RunConfig {
+        threads: 3,
+        in_flight: 8,
+        ..config
+    };
+    run_right(&several);
+}
+
 /// Promise: one seed makes one run: counts and costs of one thread are the same again.
 #[test]
 fn one_seed_makes_one_run() {

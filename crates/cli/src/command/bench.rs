@@ -127,6 +127,12 @@ pub(crate) struct YcsbArguments {
     #[arg(value_parser = parse_value_size)]
     value_size: ValueSize,
 
+    /// Fields of a value, all as large. With 1 an update writes all of the value; with more it
+    /// reads the value, changes one of them and puts it (`--kind bytes`; not with mixes)
+    #[arg(long, value_name = "COUNT", default_value_t = Strings::default().field_count as u64)]
+    #[arg(value_parser = parse_positive_count, allow_negative_numbers = true)]
+    fields: u64,
+
     /// Size of pages: 512, 1024 or 2048 (`--kind bytes`)
     #[arg(long, value_name = "BYTES", default_value_t = Strings::default().page_size_bytes)]
     page_size: u64,
@@ -275,13 +281,19 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
         KindChoice::Bytes => ["slots"].into_iter().find(is_given).map(|option| {
             format!("--{option} is of tables of words: it cannot be used with --kind bytes")
         }),
-        KindChoice::Words => ["key_size", "value_size", "page_size", "inline_value"]
-            .into_iter()
-            .find(is_given)
-            .map(|option| {
-                let option = option.replace('_', "-");
-                format!("--{option} is of tables of byte strings: it needs --kind bytes")
-            }),
+        KindChoice::Words => [
+            "key_size",
+            "value_size",
+            "fields",
+            "page_size",
+            "inline_value",
+        ]
+        .into_iter()
+        .find(is_given)
+        .map(|option| {
+            let option = option.replace('_', "-");
+            format!("--{option} is of tables of byte strings: it needs --kind bytes")
+        }),
     }
 }
 
@@ -289,7 +301,9 @@ pub(crate) fn option_of_other_kind(bench: &ArgMatches) -> Option<String> {
 fn parse_value_size(text: &str) -> Result<ValueSize, &'static str> {
     match parse_size(text) {
         Ok(size_bytes) => Ok(ValueSize::Fixed(to_count(size_bytes))),
-        Err(_) => text.parse(),
+        Err(_) => text.parse().map_err(
+            |_| "a size such as 65536 or 64KiB, S, M or L (9, 99, 999), or a mix: SD, MD or LD",
+        ),
     }
 }
 
@@ -321,6 +335,7 @@ fn config(rdma: &RdmaArguments, arguments: &YcsbArguments, layer: LayerKind) -> 
         strings: (arguments.kind == KindChoice::Bytes).then_some(Strings {
             key_size_bytes: arguments.key_size.map(to_count),
             value_size: arguments.value_size,
+            field_count: to_count(arguments.fields),
             page_size_bytes: arguments.page_size,
             inline_value_size_bytes: arguments.inline_value,
         }),

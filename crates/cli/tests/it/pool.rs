@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Longer than anything here takes, on a host that does much else.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Lines of a file.
 pub(crate) fn lines(items: impl IntoIterator<Item = impl Display>) -> String {

@@ -2,11 +2,12 @@
 //! it is judged.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use flate2::{Compression, write::GzEncoder};
 
 use crate::bad_inputs::{Case, case, check};
-use crate::pool::Place;
+use crate::pool::{PATIENCE, Place};
 
 /// What no pool is needed for to refuse.
 #[rustfmt::skip]
@@ -106,6 +107,11 @@ const BENCH: &[Case] = &[
     case(&["bench", "--kind", "bytes", "--slots", "8"], 2, &["--slots is of tables of words", "--kind bytes"]),
     case(&["bench", "--page-size", "512"], 2, &["--page-size is of tables of byte strings", "needs --kind bytes"]),
     case(&["bench", "--kind", "bytes", "--value-size", "XL"], 2, &["'XL'", "--value-size", "SD, MD or LD"]),
+    case(&["bench", "--kind", "bytes", "--fields", "3"], 2, &["--fields is 3 with values of 1000 bytes", "divides the value into fields of 16 bytes or more"]),
+    case(&["bench", "--kind", "bytes", "--fields", "100"], 2, &["--fields is 100 with values of 1000 bytes", "16 bytes or more"]),
+    case(&["bench", "--kind", "bytes", "--fields", "0"], 2, &["'0'", "--fields", "at least one"]),
+    case(&["bench", "--kind", "bytes", "--fields", "10", "--value-size", "SD"], 2, &["--fields is 10 with --value-size SD", "it must be 1"]),
+    case(&["bench", "--fields", "10"], 2, &["--fields is of tables of byte strings", "needs --kind bytes"]),
     case(&["bench", "--kind", "bytes", "--page-size", "4096"], 2, &["--page-size is 4096", "512, 1024 or 2048"]),
     case(&["bench", "--kind", "bytes", "--index", "fg"], 2, &["--index is fg with --kind bytes", "learned"]),
     case(&["bench", "--kind", "bytes", "--partitions", "2"], 2, &["--partitions is 2 with --kind bytes", "one pool"]),
@@ -252,4 +258,56 @@ fn bad_files_of_strings_are_not_loaded() {
         let loaded = place.farleaf(&load).quietly();
         assert!(loaded.contains("table 'b'"), "{loaded}");
     }
+}
+
+/// Promise: a value of 64 MiB is refused where the pool becomes full in the middle of it, whether
+/// what is free lies side by side or in pieces; what was there stays, all is given back, and what
+/// there is room for is put.
+#[test]
+fn a_pool_that_is_full_in_the_middle_of_a_value_is_told() {
+    let place = Place::new();
+    for (name, size_mib) in [("two.bin", 2), ("fifty.bin", 50), ("large.bin", 64)] {
+        let file = std::fs::File::create(place.path().join(name)).expect("a file");
+        file.set_len(size_mib << 20).expect("a size");
+    }
+    let put = |key: &str, file: &str| place.farleaf(&["put", key, "--value-file", file]);
+    let refused = || {
+        let ran = put("large", "large.bin");
+        assert_eq!((ran.status, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+        let told = "error: no room on node 0 for a value block of 67174400 bytes: the pool is full";
+        assert!(ran.stderr.starts_with(told), "{ran:?}");
+        assert_eq!(place.farleaf(&["get", "large"]).status, Some(1));
+        ran.stderr
+    };
+    let server = place.serve(&["--size", "64MiB"]);
+    place
+        .farleaf(&["table", "create", "default", "--kind", "bytes"])
+        .quietly();
+    assert_eq!(refused(), refused());
+    place.farleaf(&["put", "small", "value"]).quietly();
+    drop(server);
+
+    let _server = place.serve(&["--size", "100MiB"]);
+    place
+        .farleaf(&["table", "create", "default", "--kind", "bytes"])
+        .quietly();
+    let names: Vec<String> = (10..40).map(|number| format!("v{number}")).collect();
+    for name in &names {
+        put(name, "two.bin").quietly();
+    }
+    for name in names.iter().step_by(3) {
+        place.farleaf(&["del", name]).quietly();
+    }
+    assert_eq!(refused(), refused());
+    place.farleaf(&["put", "small", "value"]).quietly();
+    // What a command has removed is room a moment after it has ended.
+    let begun = Instant::now();
+    while put("fifty", "fifty.bin").status != Some(0) {
+        assert!(begun.elapsed() < PATIENCE, "something is not given back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let keys = place
+        .farleaf(&["scan", "--keys-only", "--limit", "100"])
+        .quietly();
+    assert_eq!(keys.lines().count(), 22, "{keys}");
 }

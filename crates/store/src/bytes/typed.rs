@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use farleaf_byte_index::load::ByteLoadSummary;
 use farleaf_byte_index::operation::Record;
 use farleaf_key::{
     AsKey, AsRange, AsValue, ByteRange, Key, Value, decode_key, decode_value, encode_key,
@@ -72,6 +73,34 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         value.map(decoded_value).transpose()
     }
 
+    /// Appends the value of a key, as it is stored (`docs/keys.md`), to a buffer; false, and
+    /// nothing appended, if it is absent. The value is copied once and not decoded. Costs as
+    /// [`ByteTable::get`].
+    ///
+    /// # Errors
+    /// As for [`ByteTable::get`].
+    pub fn get_into(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.table.get_into(&encode_key::<K>(key)?, value)
+    }
+
+    /// Hands the value of a key, as it is stored (`docs/keys.md`), or `None`, to a function, and
+    /// returns what that returns. Where the value lies in its page it is not copied; it is not
+    /// decoded, which [`decode_value`] does. Costs as [`ByteTable::get`].
+    ///
+    /// # Errors
+    /// As for [`ByteTable::get`].
+    pub fn get_with<R>(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, Error> {
+        self.table.get_with(&encode_key::<K>(key)?, read)
+    }
+
     /// The values of many keys, in their order; costs as [`ByteTable::multi_get`].
     ///
     /// # Errors
@@ -98,6 +127,25 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     ) -> Result<bool, Error> {
         self.table
             .put(&encode_key::<K>(key)?, &encode_value::<V>(value)?)
+    }
+
+    /// Writes many keys; how many of them were present. Each by itself: another session may see
+    /// some of them and not the others; of a key that is there twice the last value stays. Costs
+    /// as [`ByteTable::multi_put`]; values that are given by reference and consist of bytes, as
+    /// `&str` does, are not copied.
+    ///
+    /// # Errors
+    /// As for [`ByteTable::multi_put`].
+    pub fn multi_put<'r, Q: AsKey<K> + ?Sized + 'r, W: AsValue<V> + ?Sized + 'r>(
+        &self,
+        records: impl IntoIterator<Item = (&'r Q, &'r W)>,
+    ) -> Result<u64, Error> {
+        let records = records.into_iter().map(|(key, value)| {
+            let record = (encode_key::<K>(key)?, encode_value::<V>(value)?);
+            Ok::<_, Error>(record)
+        });
+        let records: Vec<_> = records.collect::<Result<_, _>>()?;
+        self.table.multi_put(&records)
     }
 
     /// Writes a key if it is absent; the value that it has, if it is present.
@@ -164,6 +212,39 @@ impl<K: Key, V: Value> TypedTable<K, V> {
             scan,
             types: PhantomData,
         })
+    }
+
+    /// Fills an empty table from a sequence that ascends by key, and trains its models. All of it
+    /// appears at once, or nothing. `progress` is told now and then how many records have been
+    /// taken. An empty sequence changes nothing. Costs as [`ByteTable::bulk_load`], and a copy of
+    /// each value: one record at a time is encoded, so the sequence may be larger than memory.
+    ///
+    /// ```
+    /// # use farleaf::{Pool, TableOptions};
+    /// # fn main() -> Result<(), farleaf::Error> {
+    /// # let session = Pool::open("mem:")?.session()?;
+    /// # let options = TableOptions::bytes();
+    /// let squares = session.create_typed_table::<u32, u64>("squares", &options)?;
+    /// squares.bulk_load((0..1_000_u32).map(|root| (root, u64::from(root).pow(2))), |_| {})?;
+    /// assert_eq!(squares.get(&12)?, Some(144));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`ByteTable::bulk_load`].
+    pub fn bulk_load<Q: AsKey<K>, W: AsValue<V>>(
+        &self,
+        records: impl IntoIterator<Item = (Q, W)>,
+        progress: impl FnMut(u64),
+    ) -> Result<ByteLoadSummary, Error> {
+        // Sizes are left to the load, which tells of them with the place in the sequence.
+        let records = records.into_iter().map(|(key, value)| {
+            let mut bytes = Vec::new();
+            key.encode_last(&mut bytes);
+            (bytes, value.value_bytes().into_owned())
+        });
+        self.table.bulk_load(records, progress)
     }
 
     /// Removes all keys of a range; how many there were. See [`ByteTable::delete_range`].

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 
 use farleaf::ByteTable;
+use farleaf::key::KEY_SIZE_BYTES_MAX;
 use flate2::read::MultiGzDecoder;
 
 use crate::bytes::{Map, options, session};
@@ -49,31 +52,30 @@ fn assert_prefixes(table: &ByteTable, map: &Map) {
     let keys = |records: Vec<farleaf::Record>| -> Vec<Vec<u8>> {
         records.into_iter().map(|record| record.key).collect()
     };
-    for key in map.keys().step_by(map.len() / 50 + 1) {
-        for size_bytes in [
-            1,
-            2,
-            3,
-            key.len() / 2,
-            key.len().saturating_sub(1),
-            key.len(),
-        ] {
-            let prefix = &key[..size_bytes.min(key.len())];
-            let with = map.range(prefix.to_vec()..).map(|(key, _)| key);
-            let with: Vec<_> = with.take_while(|key| key.starts_with(prefix)).collect();
-            let found: Result<Vec<_>, _> = table.prefix(prefix).keys_only().collect();
-            let shown = prefix.escape_ascii();
-            assert!(
-                keys(found.expect("a scan")).iter().eq(with.iter().copied()),
-                "{shown}"
-            );
-            let found: Result<Vec<_>, _> = table.prefix(prefix).rev().keys_only().collect();
-            let found = keys(found.expect("a scan"));
-            assert!(
-                found.iter().eq(with.iter().rev().copied()),
-                "{shown}, descending"
-            );
-        }
+    let some_keys = || map.keys().step_by(map.len() / 50 + 1);
+    let prefixes = some_keys().flat_map(|key| {
+        let size = key.len();
+        let sizes = [1, 2, 3, size / 2, size.saturating_sub(1), size];
+        sizes.map(|it| &key[..it.min(size)])
+    });
+    // Each once, as many keys may begin alike.
+    for prefix in prefixes.collect::<BTreeSet<_>>() {
+        let with = map.range(prefix.to_vec()..).map(|(key, _)| key);
+        let with: Vec<_> = with.take_while(|key| key.starts_with(prefix)).collect();
+        let found: Result<Vec<_>, _> = table.prefix(prefix).keys_only().collect();
+        let shown = prefix.escape_ascii();
+        assert!(
+            keys(found.expect("a scan")).iter().eq(with.iter().copied()),
+            "{shown}"
+        );
+        let found: Result<Vec<_>, _> = table.prefix(prefix).rev().keys_only().collect();
+        let found = keys(found.expect("a scan"));
+        assert!(
+            found.iter().eq(with.iter().rev().copied()),
+            "{shown}, descending"
+        );
+    }
+    for key in some_keys() {
         let found = keys(table.scan(key, None, 20).expect("a scan"));
         assert!(
             found
@@ -128,6 +130,35 @@ fn names_of_places_are_told_apart() {
         format!("{country:02}/Region {region}/{name}").into_bytes()
     };
     check(&map_of((0..40_000).map(name)), 1024, 128);
+}
+
+/// Promise: names of files, as this machine has them.
+#[test]
+fn paths_of_this_machine_are_told_apart() {
+    const COUNT_MAX: usize = 20_000;
+    let mut folders = vec![PathBuf::from("/usr")];
+    let mut paths = Vec::new();
+    while let Some(folder) = folders.pop()
+        && paths.len() < COUNT_MAX
+    {
+        // What may not be read is left out.
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+            paths.push(entry.path().into_os_string().into_vec());
+        }
+    }
+    if paths.is_empty() {
+        eprintln!("skipped: there are no files under /usr");
+        return;
+    }
+    paths.retain(|path| path.len() <= KEY_SIZE_BYTES_MAX);
+    paths.truncate(COUNT_MAX);
+    check(&map_of(paths), 1024, 64);
 }
 
 /// Promise: the keys of a file that is named by `FARLEAF_TEST_KEYS`.

@@ -467,6 +467,70 @@ fn a_full_pool_is_told_and_nothing_is_lost() {
     assert_eq!(table.range(b"", None).count(), 3);
 }
 
+/// Promise: so does one whose free chunks are scattered, where the pieces of a list are claimed one
+/// by one until nothing is left for the last: all of them are given back, and a value that there is
+/// room for in pieces is put.
+#[test]
+fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
+    // Two chunks each.
+    const SIZE_BYTES: usize = 100_000;
+    let pool = mapped_pools(48).swap_remove(0);
+    let session = session(&pool);
+    let table = session.create_byte_table("t", &TableOptions::bytes());
+    let table = table.expect("a table");
+    let name = |number: u32| number.to_be_bytes();
+    let value = |number: u32| vec![number as u8; SIZE_BYTES];
+    let fits = |number: &u32| match table.put(&name(*number), &value(*number)) {
+        Ok(_) => true,
+        Err(error) => {
+            let told = error.to_string();
+            assert!(
+                told.contains("no room on node 0 for a value block of 131072"),
+                "{told}"
+            );
+            false
+        }
+    };
+    let count = (0..10_000).take_while(fits).count() as u32;
+    assert!(count > 300, "{count}");
+    for number in (0..count).step_by(2) {
+        assert!(table.delete(&name(number)).expect("removed"));
+    }
+    let free_size_bytes = count as usize / 2 * SIZE_BYTES;
+    let try_too_large = || {
+        let error = table.put(b"large", &vec![1; free_size_bytes * 3 / 2]);
+        let error = error.expect_err("no room").to_string();
+        assert!(
+            error.contains("no room on node 0 for a value block of"),
+            "{error}"
+        );
+        assert_eq!(table.get(b"large").expect("got"), None);
+        table.memory_bytes().expect("measured")
+    };
+    let put_small = || {
+        table.put(b"small", &[2; 100]).expect("a small value");
+        table
+            .put(b"middling", &[3; 3_000])
+            .expect("a value outside");
+    };
+    // The first time chunks of removed values that the session kept are given back, too; and small
+    // values take a chunk, once.
+    try_too_large();
+    put_small();
+    let memory_bytes = table.memory_bytes().expect("measured");
+    for _ in 0..3 {
+        assert_eq!(try_too_large(), memory_bytes);
+        put_small();
+    }
+    let large = vec![4; free_size_bytes];
+    table.put(b"large", &large).expect("what there is room for");
+    assert!(table.get(b"large").expect("got").as_ref() == Some(&large));
+    for number in (1..count).step_by(2) {
+        assert!(table.get(&name(number)).expect("got") == Some(value(number)));
+    }
+    assert_eq!(table.range(b"", None).count(), count as usize / 2 + 3);
+}
+
 /// Promise: who has a table open that another session drops is told so, soon, and its memory is
 /// used again: tables are made, filled and dropped more often than there is room for.
 #[test]
@@ -493,8 +557,8 @@ fn dropped_tables_are_told_and_leave_nothing() {
     }
 }
 
-/// Promise: in a pool that has room for a large value and the next one, it is replaced any number of
-/// times, one put right behind the other; and what there is no room for is refused within a few
+/// Promise: in a pool that has room for a large value and the next one, it is replaced any number
+/// of times, one put right behind the other; and what there is no room for is refused within a few
 /// seconds, whatever has been unlinked.
 #[test]
 fn large_values_are_replaced_where_there_is_room_for_two() {
@@ -610,51 +674,5 @@ fn value_blocks_are_used_again() {
         table.put(&[(round % 5) as u8], &value).expect("room");
         let found = table.get(&[(round % 5) as u8]).expect("got");
         assert!(found.as_ref() == Some(&value), "round {round}");
-    }
-}
-
-/// Promise: typed keys come in the order of their type, and are looked up by what they borrow as.
-#[test]
-fn typed_tables_are_maps_of_their_types() {
-    for pool in mapped_pools(64) {
-        let session = session(&pool);
-        let options = TableOptions::bytes();
-        let table = session.create_typed_table::<(i64, String), f64>("t", &options);
-        let table = table.expect("a table");
-        let mut map = BTreeMap::new();
-        for number in (-300_i64..300).rev() {
-            let key = (number / 3, format!("{:x}", number.unsigned_abs()));
-            table
-                .put(&(key.0, key.1.as_str()), &(number as f64 / 7.0))
-                .expect("put");
-            map.insert(key, number as f64 / 7.0);
-        }
-        let all: Vec<_> = table
-            .range(..)
-            .expect("a range")
-            .map(|it| it.expect("got"))
-            .collect();
-        let expected: Vec<_> = map.clone().into_iter().collect();
-        assert_eq!(all, expected);
-        let reversed = table.range_reverse(..).expect("a range");
-        assert!(
-            reversed
-                .map(|it| it.expect("got"))
-                .eq(expected.into_iter().rev())
-        );
-        assert_eq!(table.get(&(-1, "3")).expect("got"), Some(-3.0 / 7.0));
-        assert_eq!(table.delete(&(-1, "3")).expect("removed"), Some(-3.0 / 7.0));
-        assert_eq!(table.get(&(-1, "3")).expect("got"), None);
-        let words = session.open_typed_table::<u64, f64>("t").expect("open");
-        let error = words
-            .range(..)
-            .expect("a range")
-            .next()
-            .expect("one")
-            .expect_err("no u64");
-        assert!(
-            matches!(error.kind(), ErrorKind::Decode { what: "key", .. }),
-            "{error}"
-        );
     }
 }

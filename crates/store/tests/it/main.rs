@@ -12,6 +12,7 @@ mod bytes_rf_tree;
 mod bytes_scans;
 mod bytes_split;
 mod bytes_text;
+mod bytes_typed;
 mod bytes_untrained;
 mod calls;
 mod compaction;
