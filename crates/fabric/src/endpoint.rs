@@ -78,9 +78,9 @@ pub trait Endpoint {
         let _ = (leaf_count, record_count);
     }
 
-    /// BV2: a string in a value block was not the one that the page refers to which was read before,
-    /// within one operation. Within the grace period (BV4) that does not happen, so a simulated
-    /// endpoint tells the judge. Costs nothing where it is not overridden.
+    /// What something that was read referred to was not there when it was read next, within one
+    /// operation. Where nothing is written anew before all have passed that does not happen, so a
+    /// simulated endpoint tells the judge. Costs nothing where it is not overridden.
     #[inline]
     fn note_stale_string(&self) {}
 

@@ -173,7 +173,10 @@ impl BlockSweeper {
     /// The number that blocks wait for at the end of so many sweeps in a row, or more: some session
     /// does not publish it.
     pub fn waits_long_for(&self, sweep_count: u32) -> Option<SequenceNumber> {
-        let (sequence, _) = self.oldest.get().filter(|(_, count)| *count >= sweep_count)?;
+        let (sequence, _) = self
+            .oldest
+            .get()
+            .filter(|(_, count)| *count >= sweep_count)?;
         Some(sequence)
     }
 

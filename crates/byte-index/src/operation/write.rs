@@ -78,8 +78,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// BV4: makes use of what the session has unlinked and everybody has passed. Nothing if it has
-    /// unlinked nothing, else one round trip, and 65,472 bytes; what it costs to free large blocks is
-    /// at [`BlockStore::recycle`](farleaf_block::BlockStore::recycle).
+    /// unlinked nothing, else one round trip, and 65,472 bytes; what it costs to free large blocks
+    /// is at [`BlockStore::recycle`](farleaf_block::BlockStore::recycle).
     ///
     /// # Errors
     /// The fabric failed; the session is then broken.

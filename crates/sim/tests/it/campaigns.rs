@@ -113,6 +113,7 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (995_002_349, Profile::Bytes),
     // A listing that was dropped with its table was found all the same, without a root.
     (997_016_678, Profile::Bytes),
+    (997_000_183, Profile::Bytes),
     // Rings were freed again by an agent whose predecessor had died right after freeing them.
     (7850, Profile::Calls),
 ];

@@ -325,8 +325,8 @@ impl<H: Host> AsyncByteTable<H> {
     }
 
     /// Bytes that this session holds to find pages: models, residuals, tables and synonyms; what
-    /// sessions of a process share is counted whole. Under a metadata budget not more than that, but
-    /// for what operations under way have in hand.
+    /// sessions of a process share is counted whole. Under a metadata budget not more than that,
+    /// but for what operations under way have in hand.
     pub fn metadata_bytes(&self) -> u64 {
         self.state.index.metadata_bytes()
     }

@@ -17,8 +17,8 @@ use crate::host::Host;
 /// waits at a time: about a fifth of a second in all, if nothing else of the thread is in flight.
 pub(super) const WAIT_COUNT_MAX: u32 = 64;
 const REST_COUNT: u32 = 32;
-/// So often it tries again when some of that was free: all that was unlinked before gets one number,
-/// so there is more of it once or twice.
+/// So often it tries again when some of that was free: all that was unlinked before gets one
+/// number, so there is more of it once or twice.
 const TRY_COUNT_MAX: u32 = 4;
 
 /// How an operation has waited for room.

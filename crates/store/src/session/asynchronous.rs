@@ -87,10 +87,21 @@ impl<H: Host> AsyncSession<H> {
     /// As for [`open_table`](Self::open_table); or its keys are of another kind
     /// ([`ErrorKind::TableOfOtherKind`]).
     pub async fn open_byte_table(&self, name: &str) -> Result<AsyncByteTable<H>, Error> {
-        let begun = self.0.begin().await?;
-        let entry = self.0.find_table(name).await?;
-        self.0.check_whole(&entry.record)?;
-        self.0.open_bytes(entry, &begun).await
+        let mut last = None;
+        loop {
+            let begun = self.0.begin().await?;
+            let entry = self.0.find_table(name).await?;
+            self.0.check_whole(&entry.record)?;
+            let id = entry.record.id;
+            match self.0.open_bytes(entry, &begun).await {
+                // It was dropped meanwhile, with what lists its pages: by now there is no table of
+                // this name, or another one.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::TableDropped { .. })
+                        && last.replace(id) != Some(id) => {}
+                opened => return opened,
+            }
+        }
     }
 
     /// [`create_table`](Self::create_table), of a part of a table over several pools (O1).

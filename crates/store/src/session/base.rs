@@ -41,6 +41,8 @@ pub(crate) struct SessionCore<H: Host> {
     pub(super) tables: RefCell<BTreeMap<TableId, Rc<TableState>>>,
     /// Those of byte strings.
     pub(crate) byte_tables: RefCell<BTreeMap<TableId, Rc<ByteTableState>>>,
+    /// What is to list the pages of tables that are just being made.
+    pub(super) made_listings: RefCell<Vec<CatalogEntry>>,
     /// How many tables were ever opened: whether `tables` has changed.
     pub(crate) opened_count: Cell<u64>,
     #[expect(
@@ -120,6 +122,7 @@ impl<H: Host> SessionCore<H> {
             last_cost: Cell::default(),
             tables: RefCell::default(),
             byte_tables: RefCell::default(),
+            made_listings: RefCell::default(),
             opened_count: Cell::new(0),
             batches: RefCell::default(),
             dropped_tables: RefCell::default(),

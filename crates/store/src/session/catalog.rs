@@ -15,7 +15,7 @@ use farleaf_region::{PoolLayout, RegionError};
 use farleaf_types::{OwnerWord, RemoteAddr, SequenceNumber, TableId};
 
 use super::base::SessionCore;
-use super::listings::is_listing;
+use super::listings::{is_listing, lists};
 use crate::begin::Begun;
 use crate::host::Host;
 use crate::options::{PageOptions, TableInfo, TableKind, TableOptions, check_name};
@@ -219,6 +219,10 @@ impl<H: Host> SessionCore<H> {
             };
             self.write_listing(listing, id).await?;
             let written = self.write_entry((index, id), name, (options, part)).await;
+            if written.is_err() {
+                let is_other = |made: &CatalogEntry| !lists(made, id);
+                self.made_listings.borrow_mut().retain(is_other);
+            }
             if matches!(&written, Err(error) if !error.is_of_fabric()) {
                 self.drop_orphans(&self.entries().await?).await?;
             }

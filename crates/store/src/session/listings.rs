@@ -15,7 +15,19 @@ const LISTING_MARK: char = '\u{1}';
 
 impl<H: Host> SessionCore<H> {
     /// BT5: what lists the pages of a table.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TableDropped`]: it is dropped, as its table is; never of a table that this
+    /// session has just made.
     pub(crate) async fn find_listing(&self, table: &CatalogEntry) -> Result<CatalogEntry, Error> {
+        let made = {
+            let mut made = self.made_listings.borrow_mut();
+            let place = made.iter().position(|entry| lists(entry, table.record.id));
+            place.map(|place| made.swap_remove(place))
+        };
+        if let Some(made) = made {
+            return Ok(made);
+        }
         let entries = self.entries().await?.into_iter();
         // One that is dropped has no root any more, as soon as nobody has to know it (G3).
         let mut live = entries.filter(|entry| entry.state == EntryState::Live);
@@ -31,9 +43,11 @@ impl<H: Host> SessionCore<H> {
     pub(super) async fn write_listing(&self, index: u64, table: TableId) -> Result<(), Error> {
         let options = TableOptions::bytes();
         let place = (index, listing_of(table));
-        self.write_entry(place, &listing_name(table), (&options, None))
-            .await
-            .map(drop)
+        let name = listing_name(table);
+        let entry = self.write_entry(place, &name, (&options, None)).await?;
+        // Whoever opens the table that it has made has it in hand, whoever drops that meanwhile.
+        self.made_listings.borrow_mut().push(entry);
+        Ok(())
     }
 
     /// BT5: drops what lists the pages of tables that are not there (any more); whether there was
@@ -71,7 +85,7 @@ pub(super) fn is_listing(entry: &CatalogEntry) -> bool {
     entry.record.name.starts_with(LISTING_MARK)
 }
 
-fn lists(entry: &CatalogEntry, table: TableId) -> bool {
+pub(super) fn lists(entry: &CatalogEntry, table: TableId) -> bool {
     is_listing(entry) && entry.record.id == listing_of(table)
 }
 
