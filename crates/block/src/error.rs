@@ -75,6 +75,20 @@ impl BlockError {
         }
     }
 
+    /// The same, if there was no room, as what another claim was told of the room that there is.
+    pub(crate) fn with_figures_of(self, full: RegionError) -> Self {
+        match self {
+            Self::Full {
+                node, asked_bytes, ..
+            } => Self::Full {
+                node,
+                asked_bytes,
+                source: Box::new(full),
+            },
+            other => other,
+        }
+    }
+
     /// What claiming chunks has ended with, as an answer to who asked for so many bytes.
     pub(crate) fn of_claim(error: RegionError, node: NodeId, asked_bytes: u64) -> Self {
         match error {

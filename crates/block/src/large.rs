@@ -96,8 +96,10 @@ impl BlockStore {
         }
         match claimed {
             Ok(range) => access.fill(batch, range, content).await,
-            Err(RegionError::Full { .. }) => {
-                self.write_list(access, batch, (node, count), content).await
+            Err(full @ RegionError::Full { .. }) => {
+                let written = self.write_list(access, batch, (node, count), content).await;
+                // What was claimed in part is not free at the moment at which the rest is missed.
+                written.map_err(|error| error.with_figures_of(full))
             }
             Err(error) => Err(error.into()),
         }

@@ -117,7 +117,8 @@ fn string_pool_size_bytes(
     let loaded = config.records as f64 * (record_bytes / fill + block_bytes);
     let inserted = insert_count as f64 * (record_bytes * 2.5 + block_bytes);
     // Blocks that updates leave, of some hundredths of a second.
-    let in_limbo = config.threads as f64 * block_bytes.min(1024.0 * 1024.0) * 20_000.0;
+    let updates = (config.threads as f64 * 20_000.0).min(config.operations as f64);
+    let in_limbo = updates * block_bytes.min(1024.0 * 1024.0);
     saturating((loaded + inserted) * 1.25 + in_limbo).saturating_add(4 * SPARE_SIZE_BYTES)
 }
 
