@@ -114,7 +114,9 @@ fn read_line(
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "; it is cut off, or something is behind its end: get it again",
+        io::ErrorKind::UnexpectedEof => {
+            "; it is cut off, or something is behind its end: get it again"
+        }
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "; it is damaged, get it again",
         _ => "",
     }
