@@ -1,0 +1,19 @@
+//! The LSM engine of persistent tables: values in a log, heads of keys in B+-trees.
+//!
+//! The rules VL (value log), LT (trees), LC (levels and what becomes free) and MF (manifest) are in
+//! `docs/lsm.md`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`storage`] | files: real ones, ones that fail, ones that lose power |
+//! | [`place`] | segments, positions, blocks |
+//! | [`head`] | keys as far as trees have them |
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod head;
+pub mod place;
+pub mod storage;
+
+pub use error::LsmError;
