@@ -11,22 +11,23 @@ use crate::tree::leaf::Leaf;
 use crate::tree::merge::EntrySource;
 use crate::tree::{Entry, References, Tree};
 
-/// How a cursor reads leaves behind the first one.
+/// How a cursor reads leaves behind the first one, when it goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAhead {
-    /// So many blocks at a time, when it goes forward from leaf to leaf.
+    /// So many blocks at a time at the most: it begins with one and doubles, so that a short scan
+    /// reads little that it does not need.
     pub block_count_max: u32,
     /// Leaves are kept in the cache.
     pub fills_cache: bool,
 }
 
 impl ReadAhead {
-    /// For scans: 32 KiB at a time, and what was read is kept.
+    /// For scans: up to 32 KiB at a time, and what was read is kept.
     pub const SCAN: Self = Self {
         block_count_max: 8,
         fills_cache: true,
     };
-    /// For merges, which read all of a tree that is about to go: 256 KiB at a time, and nothing is
+    /// For merges, which read all of a tree that is about to go: up to 256 KiB at a time, and nothing is
     /// kept.
     pub const MERGE: Self = Self {
         block_count_max: 64,
@@ -64,6 +65,8 @@ struct OpenLeaf {
 struct Ahead {
     first: BlockNumber,
     bytes: Vec<u8>,
+    /// How many to read the next time.
+    next_count: u32,
 }
 
 impl Ahead {
@@ -85,6 +88,7 @@ impl TreeCursor {
             ahead: Ahead {
                 first: BlockNumber(0),
                 bytes: Vec::new(),
+                next_count: 1,
             },
             key: Vec::new(),
         }
@@ -122,7 +126,7 @@ impl TreeCursor {
     /// [`LsmError::DamagedTree`], and those of the source.
     pub fn seek_last(&mut self) -> Result<(), LsmError> {
         self.descend(|inner| Ok(inner.count() - 1))?;
-        self.settle(usize::MAX);
+        self.settle_last();
         Ok(())
     }
 
@@ -194,15 +198,10 @@ impl TreeCursor {
         Ok(found)
     }
 
-    /// Goes to an entry of the open leaf (the last one for `usize::MAX`), if it has it.
+    /// Goes to an entry of the open leaf, if it has it.
     fn settle(&mut self, index: usize) -> bool {
         let open = self.leaf.as_mut().expect("a leaf is open");
         let leaf = Leaf::of(&open.block);
-        let index = if index == usize::MAX {
-            leaf.count() - 1
-        } else {
-            index
-        };
         if index >= leaf.count() {
             return false;
         }
@@ -213,6 +212,13 @@ impl TreeCursor {
         true
     }
 
+    /// Goes to the last entry of the open leaf.
+    fn settle_last(&mut self) {
+        let open = self.leaf.as_ref().expect("a leaf is open");
+        let index = Leaf::of(&open.block).count() - 1;
+        self.settle(index);
+    }
+
     /// Opens a leaf from the root on; which child it takes, it is told.
     fn descend(
         &mut self,
@@ -220,6 +226,7 @@ impl TreeCursor {
     ) -> Result<(), LsmError> {
         self.leaf = None;
         self.path.clear();
+        self.ahead.next_count = 1;
         let shape = self.tree.shape();
         let mut number = shape.root;
         for height in (1..=shape.height).rev() {
@@ -265,7 +272,7 @@ impl TreeCursor {
                 block,
                 index: 0,
             });
-            self.settle(usize::MAX);
+            self.settle_last();
         }
         Ok(())
     }
@@ -327,12 +334,12 @@ impl TreeCursor {
     fn read_from(&mut self, number: BlockNumber) -> Result<(), LsmError> {
         let in_segment = SEGMENT_SIZE_BLOCKS - number.0 % SEGMENT_SIZE_BLOCKS;
         let in_tree = self.tree.shape().block_count.saturating_sub(number.0);
-        let count = self
-            .read_ahead
-            .block_count_max
-            .max(1)
-            .min(in_segment)
-            .min(in_tree);
+        let wanted = self
+            .ahead
+            .next_count
+            .min(self.read_ahead.block_count_max.max(1));
+        self.ahead.next_count = wanted.saturating_mul(2);
+        let count = wanted.min(in_segment).min(in_tree);
         self.ahead.first = number;
         self.ahead
             .bytes

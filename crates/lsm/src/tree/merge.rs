@@ -60,9 +60,11 @@ impl Input<'_> {
     }
 
     fn learn(&mut self, keys: &dyn KeySource) -> Result<(), LsmError> {
-        match self.entry() {
-            Some(entry) if entry.key.goes_on => self.whole = Some(whole_key(entry, keys)?),
-            _ => {}
+        if let Some(entry) = self.entry()
+            && entry.key.goes_on
+        {
+            let whole = whole_key(entry.key, entry.position, keys)?;
+            self.whole = Some(whole);
         }
         Ok(())
     }

@@ -117,11 +117,15 @@ pub struct Entry<'k> {
 }
 
 /// Reads a key from the log if all of it is not known.
-fn whole_key(entry: Entry<'_>, keys: &dyn KeySource) -> Result<Vec<u8>, LsmError> {
-    if !entry.key.goes_on {
-        return Ok(entry.key.bytes.to_vec());
+fn whole_key(
+    key: KnownKey<'_>,
+    position: LogPosition,
+    keys: &dyn KeySource,
+) -> Result<Vec<u8>, LsmError> {
+    if !key.goes_on {
+        return Ok(key.bytes.to_vec());
     }
     let mut whole = Vec::new();
-    keys.append_key(entry.position, &mut whole)?;
+    keys.append_key(position, &mut whole)?;
     Ok(whole)
 }

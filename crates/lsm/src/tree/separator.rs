@@ -6,6 +6,7 @@ use crate::error::LsmError;
 use crate::head::{KeySource, KnownKey};
 use crate::place::LogPosition;
 use crate::tree::leaf_builder::shared_size_bytes;
+use crate::tree::whole_key;
 
 /// So much of a separator is in the inner block.
 pub(super) const SEPARATOR_SIZE_BYTES_MAX: usize = 256;
@@ -26,17 +27,6 @@ pub(super) struct Neighbour<'k> {
     pub(super) position: LogPosition,
 }
 
-impl Neighbour<'_> {
-    fn whole(self, keys: &dyn KeySource) -> Result<Vec<u8>, LsmError> {
-        if !self.key.goes_on {
-            return Ok(self.key.bytes.to_vec());
-        }
-        let mut whole = Vec::new();
-        keys.append_key(self.position, &mut whole)?;
-        Ok(whole)
-    }
-}
-
 /// The shortest separator of two neighbours, or `None` if they are not ascending. Keys are read
 /// from the log only if what is known of them, or their first 256 bytes, are the same.
 pub(super) fn between(
@@ -54,7 +44,8 @@ pub(super) fn between(
         Some(Ordering::Less) => Ok(Some(cut(right.key.bytes, shared, right.position))),
         Some(_) => Ok(None),
         None => {
-            let (left, right_key) = (left.whole(keys)?, right.whole(keys)?);
+            let left = whole_key(left.key, left.position, keys)?;
+            let right_key = whole_key(right.key, right.position, keys)?;
             if left >= right_key {
                 return Ok(None);
             }

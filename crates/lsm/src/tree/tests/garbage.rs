@@ -9,7 +9,10 @@ use super::{MemoryBlocks, MemoryLog, model_of, written};
 use crate::cache::BlockCache;
 use crate::error::LsmError;
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
-use crate::tree::format::stamp;
+use crate::tree::format::{seal, stamp};
+use crate::tree::inner::InnerBuilder;
+use crate::tree::leaf_builder::LeafBuilder;
+use crate::tree::separator::Separator;
 use crate::tree::{
     BlockRange, EntrySource, ReadAhead, Tree, TreeBuilder, TreeCursor, TreeEntries, TreeShape,
     key_hash,
@@ -88,6 +91,71 @@ fn whole(log: &MemoryLog) -> (Vec<u8>, TreeShape) {
 
 /// So many entries and segments no damage of that tree can make.
 const STEP_COUNT_MAX: u64 = 200_000;
+
+/// Promise: a tree whose inner blocks lead to the same leaves again is found out by who walks it, in
+/// either direction.
+#[test]
+fn a_walk_does_not_come_back() {
+    let log = MemoryLog::default();
+    let model = model_of(keys_with_prefix(0, 10), &log);
+    let mut leaf = LeafBuilder::default();
+    let mut bytes = Vec::new();
+    let mut push = |block: &mut [u8; BLOCK_SIZE_BYTES], header| {
+        let number = bytes.len() / BLOCK_SIZE_BYTES;
+        seal(block, header, TREE, BlockNumber(number as u32));
+        bytes.extend_from_slice(block);
+    };
+    for _ in 0..2 {
+        let mut entries = super::ModelEntries::new(&model);
+        while let Some(entry) = entries.entry() {
+            leaf.add(entry);
+            entries.advance().unwrap();
+        }
+        let mut block = [0; BLOCK_SIZE_BYTES];
+        let header = leaf.write(&mut block);
+        push(&mut block, header);
+    }
+    for (height, first) in [(1, 0), (1, 0), (2, 2)] {
+        let mut inner = InnerBuilder::default();
+        inner.add(BlockNumber(first), Separator::default());
+        inner.add(BlockNumber(first + 1), Separator::default());
+        let mut block = [0; BLOCK_SIZE_BYTES];
+        let (header, _) = inner.write(&mut block, height);
+        push(&mut block, header);
+    }
+    let shape = TreeShape {
+        root: BlockNumber(4),
+        height: 2,
+        entry_count: 40,
+        block_count: 5,
+        filter: BlockRange {
+            first: BlockNumber(0),
+            count: 0,
+        },
+        references: BlockRange {
+            first: BlockNumber(0),
+            count: 0,
+        },
+    };
+    let mut cursor = TreeCursor::new(tree(bytes, shape), ReadAhead::SCAN);
+    cursor.seek_first().unwrap();
+    let advanced = (0..20)
+        .map(|_| cursor.advance())
+        .collect::<Result<Vec<()>, _>>();
+    assert!(matches!(
+        advanced,
+        Err(LsmError::DamagedTree { block: 0, .. })
+    ));
+    assert_eq!(cursor.entry(), None);
+    cursor.seek_last().unwrap();
+    let retreated = (0..20)
+        .map(|_| cursor.retreat())
+        .collect::<Result<Vec<()>, _>>();
+    assert!(matches!(
+        retreated,
+        Err(LsmError::DamagedTree { block: 1, .. })
+    ));
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]

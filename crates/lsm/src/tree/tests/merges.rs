@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::keys::{equal_heads, kinds, random_numbers, user_keys};
-use super::{MemoryLog, Model, ModelEntries, tree_of};
+use super::model::assert_is;
+use super::{MemoryLog, Model, ModelEntries, rebuilt, tree_of, written};
 use crate::tree::{Deletes, EntrySource, Merge, Tree, TreeEntries, key_hash};
 
 /// Models of which the first is the newest: each has some of the keys.
@@ -119,4 +122,47 @@ fn keys_are_read_only_where_heads_do_not_tell() {
         1_000,
         "each key of each tree once"
     );
+}
+
+/// Keys that are often one a prefix of the other, and often equal for longer than heads are.
+fn any_key() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        Just(b"a".to_vec()),
+        Just(b"\0".to_vec()),
+        Just(vec![b'm'; 13]),
+        Just(vec![0xff; 150]),
+        prop::collection::vec(any::<u8>(), 0..3),
+    ];
+    prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Promise: whatever was written, a tree of all of it, made of trees that were made of trees,
+    /// is what a map is.
+    #[test]
+    fn a_tree_of_trees_is_what_a_map_is(
+        layers in prop::collection::vec(
+            prop::collection::btree_map(any_key(), any::<bool>(), 1..400), 1..5),
+    ) {
+        let log = MemoryLog::default();
+        let put = |(key, is_delete): (Vec<u8>, bool)| (key.clone(), (log.put(&key), is_delete));
+        let layers: Vec<Model> =
+            layers.into_iter().map(|it| it.into_iter().map(put).collect()).collect();
+        let trees = layers.iter().map(|it| rebuilt(2, &tree_of(1, it, &log), &log));
+        let trees: Vec<_> = trees.collect();
+        for deletes in [Deletes::Stay, Deletes::Go] {
+            let model = expected(&layers, deletes);
+            let merge = Merge::new(sources(&trees), deletes, &log).unwrap();
+            match written(3, model.len() as u64, merge, &log).unwrap() {
+                Some(tree) => assert_is("merged", &tree, &model, &log),
+                None => prop_assert!(model.is_empty()),
+            }
+        }
+    }
 }

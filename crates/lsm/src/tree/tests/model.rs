@@ -2,14 +2,18 @@
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::keys::{kinds, user_keys};
-use super::{MemoryLog, Model, model_of, rebuilt, tree_of, written};
+use super::{MemoryBlocks, MemoryLog, Model, ModelEntries, model_of, rebuilt, tree_of, written};
+use crate::cache::BlockCache;
 use crate::error::LsmError;
 use crate::head::KnownKey;
-use crate::place::{BLOCK_SIZE_BYTES, LogPosition, TreeId};
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogPosition, TreeId};
+use crate::tree::format::damaged;
 use crate::tree::{
-    Entry, ReadAhead, Tree, TreeBuilder, TreeCursor, TreeEntries, TreeShape, key_hash,
+    BlockSink, BlockSource, Entry, EntrySource, ReadAhead, Tree, TreeBuilder, TreeCursor,
+    TreeEntries, TreeShape, key_hash,
 };
 
 /// The keys, and strings right beside them.
@@ -116,7 +120,7 @@ fn assert_walks(name: &str, tree: &Arc<Tree>, model: &Model) {
     }
 }
 
-fn assert_is(name: &str, tree: &Arc<Tree>, model: &Model, log: &MemoryLog) {
+pub(super) fn assert_is(name: &str, tree: &Arc<Tree>, model: &Model, log: &MemoryLog) {
     assert_eq!(tree.shape().entry_count, model.len() as u64);
     assert_walks(name, tree, model);
     assert_gets_and_seeks(name, tree, model, log);
@@ -162,6 +166,133 @@ fn keys_of_ycsb_are_not_read_from_the_log() {
     assert_eq!(log.read_count(), 0);
 }
 
+/// Promise: a get costs as many blocks as it says, and no key; a seek to a key that is there reads
+/// one key at the most, if heads tell the others apart.
+#[test]
+fn a_get_costs_what_it_says() {
+    let log = MemoryLog::default();
+    let model = model_of(user_keys(1, 45_000), &log);
+    let tree = rebuilt(2, &tree_of(1, &model, &log), &log);
+    let height = u64::from(tree.shape().height);
+    let visited = || {
+        let counts = tree.cache().counts();
+        counts.hit_count + counts.miss_count
+    };
+    for key in model.keys().take(2_000) {
+        let before = visited();
+        let candidate = tree.get(key, key_hash(key), &log).unwrap().unwrap();
+        assert_eq!((candidate.position, candidate.is_delete), model[key]);
+        assert_eq!(visited() - before, height + 2);
+    }
+    let before = visited();
+    for key in user_keys(2, 10_000) {
+        assert_eq!(found(&tree, &key, &log), None);
+    }
+    let per_get = (visited() - before) as f64 / 10_000.0;
+    assert!(
+        (1.0..1.05).contains(&per_get),
+        "{per_get} blocks for a key that is not there"
+    );
+    assert_eq!(log.read_count(), 0);
+    let mut cursor = TreeCursor::new(Arc::clone(&tree), ReadAhead::SCAN);
+    for key in model.keys().take(2_000) {
+        cursor.seek(key, &log).unwrap();
+    }
+    assert!(log.read_count() <= 2_000, "{}", log.read_count());
+}
+
+/// Promise: what the source cannot read is an error, after which a cursor is nowhere, and can seek
+/// again; what the sink cannot write is one, too.
+#[test]
+fn failures_are_handed_on() {
+    let log = MemoryLog::default();
+    let model = model_of(user_keys(1, 5_000), &log);
+    let shape = tree_of(1, &model, &log).shape();
+    let whole = MemoryBlocks::default();
+    let mut builder = TreeBuilder::new(TreeId(1), 5_000, &whole);
+    add_all(&mut builder, &model, &log).unwrap();
+    assert_eq!(builder.finish().unwrap(), Some(shape));
+
+    let failing = Arc::new(Failing {
+        blocks: whole,
+        reads_left: AtomicI64::new(i64::MAX),
+    });
+    // A cache of nothing: each visit is a read.
+    let cache = Arc::new(BlockCache::new(0));
+    let source = Arc::clone(&failing) as Arc<dyn BlockSource>;
+    let tree = Arc::new(Tree::new(TreeId(1), shape, source, cache));
+    let key = model.keys().next_back().unwrap();
+    for reads_left in 0..3 {
+        failing.reads_left.store(reads_left, Ordering::Relaxed);
+        assert!(tree.get(key, key_hash(key), &log).is_err());
+    }
+    let mut cursor = TreeCursor::new(Arc::clone(&tree), ReadAhead::MERGE);
+    for reads_left in 2..5 {
+        failing.reads_left.store(reads_left, Ordering::Relaxed);
+        cursor.seek_first().unwrap();
+        let advanced = (0..5_000).try_for_each(|_| cursor.advance());
+        assert!(matches!(advanced, Err(LsmError::DamagedTree { .. })));
+        assert_eq!(cursor.entry(), None);
+    }
+    failing.reads_left.store(i64::MAX, Ordering::Relaxed);
+    assert_walks("after failures", &tree, &model);
+
+    let mut builder = TreeBuilder::new(TreeId(1), 5_000, Nowhere);
+    assert!(
+        add_all(&mut builder, &model, &log).is_ok(),
+        "less than a segment waits"
+    );
+    assert!(builder.finish().is_err());
+}
+
+fn add_all<S: BlockSink>(
+    builder: &mut TreeBuilder<S>,
+    model: &Model,
+    log: &MemoryLog,
+) -> Result<(), LsmError> {
+    let mut entries = ModelEntries::new(model);
+    while let Some(entry) = entries.entry() {
+        builder.add(entry, entries.record_size_bytes(), log)?;
+        entries.advance()?;
+    }
+    Ok(())
+}
+
+fn failure() -> LsmError {
+    damaged(TreeId(1), BlockNumber(0), "on purpose")
+}
+
+struct Failing {
+    blocks: MemoryBlocks,
+    reads_left: AtomicI64,
+}
+
+impl BlockSource for Failing {
+    fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), LsmError> {
+        if self.reads_left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            return Err(failure());
+        }
+        self.blocks.read(first, buffer)
+    }
+}
+
+struct Nowhere;
+
+impl BlockSink for Nowhere {
+    fn append(&mut self, _: &[u8]) -> Result<(), LsmError> {
+        Err(failure())
+    }
+}
+
+/// Promise: threads can share trees, and take cursors with them.
+#[test]
+fn trees_are_shared() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Tree>();
+    is_shared::<TreeCursor>();
+    is_shared::<TreeEntries>();
+}
+
 /// Promise: trees are as small as they can be: leaves full, inner blocks not wider than needed.
 #[test]
 fn trees_are_small() {
@@ -178,7 +309,7 @@ fn trees_are_small() {
 #[test]
 fn no_entries_make_no_tree() {
     let log = MemoryLog::default();
-    let none = written(1, 0, super::ModelEntries::new(&Model::new()), &log);
+    let none = written(1, 0, ModelEntries::new(&Model::new()), &log);
     assert!(none.unwrap().is_none());
 }
 
@@ -204,14 +335,6 @@ fn entries_that_do_not_ascend_are_refused() {
     assert!(matches!(refused, Some(LsmError::DamagedTree { .. })));
 }
 
-struct Nowhere;
-
-impl crate::tree::BlockSink for Nowhere {
-    fn append(&mut self, _: &[u8]) -> Result<(), LsmError> {
-        Ok(())
-    }
-}
-
 /// Promise: the same entries make the same bytes, which are these; and the shape that goes into the
 /// manifest is read as it was written.
 #[test]
@@ -219,17 +342,9 @@ fn a_tree_has_these_bytes() {
     let sum = || {
         let log = MemoryLog::default();
         let model = model_of(user_keys(1, 1_000), &log);
-        let blocks = super::MemoryBlocks::default();
+        let blocks = MemoryBlocks::default();
         let mut builder = TreeBuilder::new(TreeId(9), 1_000, &blocks);
-        for (key, (position, is_delete)) in &model {
-            let entry = Entry {
-                key: KnownKey::whole(key),
-                hash: key_hash(key),
-                position: *position,
-                is_delete: *is_delete,
-            };
-            builder.add(entry, 136, &log).unwrap();
-        }
+        add_all(&mut builder, &model, &log).unwrap();
         let shape = builder.finish().unwrap().unwrap();
         let bytes = blocks.0.lock().unwrap();
         assert_eq!(bytes.len(), shape.block_count as usize * BLOCK_SIZE_BYTES);
