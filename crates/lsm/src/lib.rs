@@ -8,12 +8,16 @@
 //! | [`storage`] | files: real ones, ones that fail, ones that lose power |
 //! | [`place`] | segments, positions, blocks |
 //! | [`head`] | keys as far as trees have them |
+//! | [`tree`] | B+-trees: written once, read, merged |
+//! | [`cache`] | their blocks in memory, under a budget |
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod error;
 pub mod head;
 pub mod place;
 pub mod storage;
+pub mod tree;
 
 pub use error::LsmError;
