@@ -144,6 +144,21 @@ fn what_was_never_durable_is_anything() {
     assert_eq!(found, all);
 }
 
+/// Promise: what did not survive behind the end does not come back when the file is longer again.
+#[test]
+fn nothing_is_left_behind_the_end() {
+    let (storage, file) = with_durable("a", &[1; 100], 1);
+    file.write_at(&[2; 1500], 100).expect("written");
+    for _ in 0..OUTCOME_COUNT {
+        let left = storage.lose_power(PowerLoss::Any);
+        let file = left.open("a").expect("there");
+        let size_bytes = file.size().expect("its size") as usize;
+        file.set_size(2000).expect("longer");
+        let content = content(&left, "a").expect("there");
+        assert!(content[size_bytes..].iter().all(|byte| *byte == 0));
+    }
+}
+
 /// Promise: what was cut off reads as zeros when the file is longer again, and what was discarded
 /// is as it was or zeros, in each sector.
 #[test]
@@ -226,6 +241,7 @@ fn a_file_with_two_names_is_one_file() {
     let (storage, _) = with_durable("one", b"1", 1);
     storage.rename("one", "two").expect("renamed");
     let left = std::iter::repeat_with(|| storage.lose_power(PowerLoss::Any))
+        .take(OUTCOME_COUNT)
         .find(|left| left.list().expect("names").len() == 2)
         .expect("it occurs");
     let one = left.open("one").expect("there");
