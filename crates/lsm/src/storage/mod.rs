@@ -3,24 +3,36 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `directory` | a directory of the operating system |
-//! | `faulty` | another storage, with faults |
-//! | `crash` | a directory in memory, with a power switch |
+//! | `directory` | [`DirectoryStorage`]: a directory of the operating system |
+//! | `faulty` | [`FaultyStorage`]: another storage, with faults |
+//! | `crash` | [`CrashStorage`]: a directory in memory, with a power switch |
 //!
 //! The promises, of which `crash` keeps no more than these:
 //!
 //! - What was written before a [`sync`](StorageFile::sync) that succeeded is there after a loss of
-//!   power. Of what was written since, each sector of 512 bytes is the old or the new one, whatever
-//!   the order was.
+//!   power. Of what was written since, each sector of 512 bytes is the old one, the new one or one
+//!   between, whatever the order was. Behind the old end, one that did not survive is anything.
 //! - A size that was set, or that a write behind the end made, counts as written.
 //! - A name that was made, replaced or removed is there, or not there, for good after
-//!   [`sync_names`](Storage::sync_names); before, it is as it was or as it is.
+//!   [`sync_names`](Storage::sync_names); before, each change of a name is done or not. Of a
+//!   [`rename`](Storage::rename) that was not synced, the file may have both names.
 //! - A failed `sync` promises nothing, neither for what was written before it nor for the next one.
 //!   The engine stops writing then.
+
+mod crash;
+mod directory;
+mod faulty;
+
+#[cfg(test)]
+mod conformance;
 
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
+
+pub use self::crash::{CrashStorage, PowerLoss};
+pub use self::directory::DirectoryStorage;
+pub use self::faulty::{Counters, Fault, FaultId, FaultyStorage, Operation};
 
 /// A directory of files.
 pub trait Storage: Debug + Send + Sync {
