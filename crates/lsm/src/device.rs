@@ -82,15 +82,13 @@ impl Device {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(
-        &self,
-        segment: SegmentId,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<(), LsmError> {
+    pub fn read(&self, segment: SegmentId, offset: u64, buffer: &mut [u8]) -> Result<(), LsmError> {
         assert!(offset + buffer.len() as u64 <= SEGMENT_SIZE_BYTES);
         let start = segment.offset() + offset;
-        let size_bytes = self.file.size().map_err(|error| self.error("measure", error))?;
+        let size_bytes = self
+            .file
+            .size()
+            .map_err(|error| self.error("measure", error))?;
         let there = size_bytes.saturating_sub(start).min(buffer.len() as u64) as usize;
         buffer[there..].fill(0);
         let read = self.file.read_at(&mut buffer[..there], start);

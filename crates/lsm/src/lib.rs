@@ -14,8 +14,11 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod device;
 pub mod error;
 pub mod head;
+pub mod log;
+pub mod manifest;
 pub mod place;
 pub mod storage;
 pub mod tree;

@@ -131,7 +131,9 @@ impl ValueLog {
         if size_bytes > PAYLOAD_SIZE_BYTES {
             return self.append_large(tail, (header, sum), body);
         }
-        let room = tail.open.map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
+        let room = tail
+            .open
+            .map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
         if size_bytes > room {
             self.end_segment(tail)?;
             self.begin_segment(tail)?;
@@ -207,7 +209,10 @@ impl ValueLog {
             written: 0,
         });
         tail.push(&encode_segment_header(self.segments.engine, number));
-        debug_assert_eq!(tail.open.map(|it| it.filled), Some(SEGMENT_HEADER_SIZE_BYTES));
+        debug_assert_eq!(
+            tail.open.map(|it| it.filled),
+            Some(SEGMENT_HEADER_SIZE_BYTES)
+        );
         self.tail_number.store(number.0, Ordering::Release);
         Ok(())
     }

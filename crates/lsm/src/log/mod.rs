@@ -27,7 +27,11 @@ pub use segments::LogSegments;
 
 use self::append::Tail;
 use self::sync::SyncState;
+use crate::device::Device;
 use crate::manifest::Manifest;
+
+/// What records take before any was written.
+const RECORD_SIZE_BYTES_EXPECTED: u64 = 1024;
 
 /// The log of an engine.
 #[derive(Debug)]
@@ -41,4 +45,27 @@ pub struct ValueLog {
     has_synced: Condvar,
     /// What records take, on the average of late.
     record_size_bytes: AtomicU64,
+}
+
+impl ValueLog {
+    /// The log of a manifest's directory, to which records are appended in segments that were never
+    /// used: whatever is in others was read again, or counts for nothing.
+    pub fn new(device: Device, manifest: Arc<Manifest>) -> Self {
+        let state = manifest.state();
+        let next = state.next_log;
+        Self {
+            segments: LogSegments::new((device, state.engine), &state.log, next),
+            manifest,
+            tail: Mutex::new(Tail::new()),
+            tail_number: AtomicU64::new(next.0),
+            synced: Mutex::new(SyncState::new(next.start())),
+            has_synced: Condvar::new(),
+            record_size_bytes: AtomicU64::new(RECORD_SIZE_BYTES_EXPECTED),
+        }
+    }
+
+    /// Its segments.
+    pub const fn segments(&self) -> &LogSegments {
+        &self.segments
+    }
 }

@@ -35,7 +35,8 @@ impl Record {
 
     /// Its value, without copying it elsewhere.
     pub fn into_value(mut self) -> Vec<u8> {
-        self.bytes.drain(..RECORD_HEADER_SIZE_BYTES + self.key_size_bytes);
+        self.bytes
+            .drain(..RECORD_HEADER_SIZE_BYTES + self.key_size_bytes);
         self.bytes
     }
 

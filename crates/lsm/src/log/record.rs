@@ -175,9 +175,7 @@ impl Mark {
 
     /// Of a mark's value.
     pub fn decode(bytes: [u8; MARK_SIZE_BYTES]) -> Self {
-        let word = |at: usize| {
-            u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]))
-        };
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         Self {
             synced_to: LogPosition(word(0)),
             edit_count: word(8),
@@ -278,7 +276,10 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(RecordView::decode(&flipped, ENGINE, at), None, "bit {bit}");
         }
-        assert_eq!(RecordView::decode(&bytes[..bytes.len() - 1], ENGINE, at), None);
+        assert_eq!(
+            RecordView::decode(&bytes[..bytes.len() - 1], ENGINE, at),
+            None
+        );
     }
 
     proptest! {

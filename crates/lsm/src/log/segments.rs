@@ -61,11 +61,12 @@ impl LogSegments {
     pub fn begin_next(&self, manifest: &Manifest) -> Result<(LogNumber, SegmentId), LsmError> {
         let mut reserved = self.reserved();
         if reserved.segments.is_empty() {
-            let segments: Vec<SegmentId> =
-                (0..RESERVED_COUNT).map(|_| self.device.allocate()).collect();
+            let segments: Vec<SegmentId> = (0..RESERVED_COUNT)
+                .map(|_| self.device.allocate())
+                .collect();
             let first = reserved.next;
             // If that fails nobody knows whether they are named: they stay unused.
-            manifest.commit(vec![Change::ReserveLog {
+            manifest.commit(&[Change::ReserveLog {
                 first,
                 segments: segments.clone(),
             }])?;

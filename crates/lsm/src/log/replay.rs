@@ -1,0 +1,274 @@
+//! Reading the log again when the directory is opened (VL6).
+
+use crate::device::Device;
+use crate::error::LsmError;
+use crate::manifest::ManifestState;
+use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
+
+use super::read::damaged;
+use super::record::{
+    EngineId, Mark, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind,
+    RecordView, SEGMENT_HEADER_SIZE_BYTES, encode_segment_header,
+};
+
+/// What was found when the log was read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// The last segment that counts, and where the log ends in it; `None`: there is none.
+    pub last: Option<(LogNumber, u32)>,
+    /// Records that were handed out.
+    pub record_count: u64,
+    /// The most edits of the manifest that a mark tells of.
+    pub edit_count: u64,
+}
+
+/// A put or a delete of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayedRecord<'b> {
+    /// Where it begins.
+    pub position: LogPosition,
+    /// Its key.
+    pub key: &'b [u8],
+    /// It deletes the key.
+    pub is_delete: bool,
+    /// Its size in the log.
+    pub size_bytes: u64,
+}
+
+/// Reads the log from where it has to be read, and hands out puts and deletes in their order.
+/// Reads each segment once; memory of two, and of one record larger than a segment.
+///
+/// # Errors
+/// [`LsmError::DamagedLog`]: what had been on the device is not right. Or it cannot be read.
+pub fn replay(
+    device: &Device,
+    state: &ManifestState,
+    take: &mut dyn FnMut(ReplayedRecord<'_>),
+) -> Result<Replayed, LsmError> {
+    let numbers = state.log.range(state.read_from.number()..);
+    let mut replay = Replay {
+        device,
+        engine: state.engine,
+        segments: numbers.map(|(number, it)| (*number, *it)).collect(),
+        index: 0,
+        buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
+        found: Replayed {
+            last: None,
+            record_count: 0,
+            edit_count: 0,
+        },
+    };
+    let end = replay.read_all(state.read_from, take)?;
+    replay.check_nothing_was_behind(end)?;
+    // Segments before the first one that is read count, too: trees lead into them.
+    if replay.found.last.is_none() {
+        let before = state.log.range(..state.read_from.number()).next_back();
+        replay.found.last =
+            before.map(|(number, entry)| (*number, entry.end.unwrap_or(SEGMENT_SIZE_BYTES as u32)));
+    }
+    Ok(replay.found)
+}
+
+struct Replay<'a> {
+    device: &'a Device,
+    engine: EngineId,
+    segments: Vec<(LogNumber, crate::manifest::LogEntry)>,
+    index: usize,
+    buffer: Vec<u8>,
+    found: Replayed,
+}
+
+/// What comes next in a segment.
+enum Next {
+    /// The record that ended there is followed by this offset.
+    At(usize),
+    /// Nothing more is in this segment.
+    Segment,
+    /// No record is whole there.
+    Broken,
+}
+
+impl Replay<'_> {
+    /// Hands out all records; the place at which the first one is not whole.
+    fn read_all(
+        &mut self,
+        from: LogPosition,
+        take: &mut dyn FnMut(ReplayedRecord<'_>),
+    ) -> Result<LogPosition, LsmError> {
+        while let Some((number, entry)) = self.segments.get(self.index).copied() {
+            self.load(number, entry.segment)?;
+            let header = encode_segment_header(self.engine, number);
+            if self.buffer[..SEGMENT_HEADER_SIZE_BYTES] != header {
+                return Ok(number.start());
+            }
+            let is_first = number == from.number();
+            let mut at = if is_first { from.offset() } else { 0 }.max(SEGMENT_HEADER_SIZE_BYTES);
+            self.found.last = Some((number, at as u32));
+            let end = entry
+                .end
+                .map_or(SEGMENT_SIZE_BYTES as usize, |end| end as usize);
+            loop {
+                if at + RECORD_HEADER_SIZE_BYTES > end {
+                    break;
+                }
+                match self.take_record(number, at, take)? {
+                    Next::At(next) => at = next,
+                    Next::Segment => break,
+                    Next::Broken => return Ok(number.start().plus(at as u64)),
+                }
+                self.note_end(at);
+            }
+            self.index += 1;
+        }
+        let end = self
+            .found
+            .last
+            .map_or(from, |(number, _)| number.next().start());
+        Ok(end)
+    }
+
+    /// What was read last counts.
+    fn note_end(&mut self, at: usize) {
+        let (number, _) = self.segments[self.index];
+        self.found.last = Some((number, at as u32));
+    }
+
+    fn load(&mut self, number: LogNumber, segment: SegmentId) -> Result<(), LsmError> {
+        debug_assert!(self.segments.iter().any(|(other, _)| *other == number));
+        self.device.read(segment, 0, &mut self.buffer)
+    }
+
+    fn take_record(
+        &mut self,
+        number: LogNumber,
+        at: usize,
+        take: &mut dyn FnMut(ReplayedRecord<'_>),
+    ) -> Result<Next, LsmError> {
+        let position = number.start().plus(at as u64);
+        let bytes = &self.buffer[at..];
+        let Some((_, header)) = bytes.first_chunk().and_then(RecordHeader::decode) else {
+            return Ok(Next::Broken);
+        };
+        if header.record_size_bytes() > PAYLOAD_SIZE_BYTES {
+            return self.take_large(position, header, take);
+        }
+        let Some(view) = RecordView::decode(bytes, self.engine, position) else {
+            return Ok(Next::Broken);
+        };
+        match view.kind {
+            RecordKind::Put | RecordKind::Delete => {
+                self.found.record_count += 1;
+                take(ReplayedRecord {
+                    position,
+                    key: view.key,
+                    is_delete: view.kind == RecordKind::Delete,
+                    size_bytes: view.size_bytes() as u64,
+                });
+            }
+            RecordKind::Mark => {
+                if let Some(mark) = mark_of(&view) {
+                    self.found.edit_count = self.found.edit_count.max(mark.edit_count);
+                }
+            }
+            RecordKind::Moved => {}
+            RecordKind::End => return Ok(Next::Segment),
+        }
+        Ok(Next::At(at + view.size_bytes()))
+    }
+
+    /// VL3: a record that goes on in the next segments, which it fills but for the last.
+    fn take_large(
+        &mut self,
+        position: LogPosition,
+        header: RecordHeader,
+        take: &mut dyn FnMut(ReplayedRecord<'_>),
+    ) -> Result<Next, LsmError> {
+        let size_bytes = header.record_size_bytes();
+        let mut bytes = self.buffer[position.offset()..].to_vec();
+        let mut index = self.index;
+        let mut part = vec![0; SEGMENT_SIZE_BYTES as usize];
+        while bytes.len() < size_bytes {
+            index += 1;
+            let expected = LogNumber(position.number().0 + (index - self.index) as u64);
+            let Some((_, entry)) = self.segments.get(index).filter(|it| it.0 == expected) else {
+                return Ok(Next::Broken);
+            };
+            self.device.read(entry.segment, 0, &mut part)?;
+            let (first, rest) = part.split_at(SEGMENT_HEADER_SIZE_BYTES);
+            if first != encode_segment_header(self.engine, expected) {
+                return Ok(Next::Broken);
+            }
+            let left = size_bytes - bytes.len();
+            bytes.extend_from_slice(&rest[..left.min(rest.len())]);
+        }
+        bytes.truncate(size_bytes);
+        let Some(view) = RecordView::decode(&bytes, self.engine, position) else {
+            return Ok(Next::Broken);
+        };
+        if view.kind == RecordKind::Put {
+            self.found.record_count += 1;
+            take(ReplayedRecord {
+                position,
+                key: view.key,
+                is_delete: false,
+                size_bytes: size_bytes as u64,
+            });
+        }
+        self.index = index;
+        let in_segments = size_bytes - (SEGMENT_SIZE_BYTES as usize - position.offset());
+        let in_last = match in_segments % PAYLOAD_SIZE_BYTES {
+            0 => PAYLOAD_SIZE_BYTES,
+            part => part,
+        };
+        self.note_end(SEGMENT_HEADER_SIZE_BYTES + in_last);
+        // What follows begins a segment.
+        Ok(Next::Segment)
+    }
+
+    /// VL6: no mark behind the log's end says that what is there was on the device.
+    fn check_nothing_was_behind(&mut self, end: LogPosition) -> Result<(), LsmError> {
+        for index in 0..self.segments.len() {
+            let (number, entry) = self.segments[index];
+            if number < end.number() {
+                continue;
+            }
+            self.load(number, entry.segment)?;
+            let from = if number == end.number() {
+                end.offset()
+            } else {
+                0
+            };
+            let limit = entry
+                .end
+                .map_or(SEGMENT_SIZE_BYTES as usize, |end| end as usize);
+            for at in from..limit.saturating_sub(RECORD_HEADER_SIZE_BYTES) {
+                let position = number.start().plus(at as u64);
+                let Some(mark) = self.mark_at(position) else {
+                    continue;
+                };
+                if mark.synced_to > end {
+                    let how = format!(
+                        "no record is whole there, and the log was on the device up to {}: restore \
+                         the directory from a copy, or a replica",
+                        mark.synced_to
+                    );
+                    return Err(damaged(end, how));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mark_at(&self, position: LogPosition) -> Option<Mark> {
+        let bytes = &self.buffer[position.offset()..];
+        let (_, header) = RecordHeader::decode(bytes.first_chunk()?)?;
+        if header.kind != RecordKind::Mark {
+            return None;
+        }
+        mark_of(&RecordView::decode(bytes, self.engine, position)?)
+    }
+}
+
+fn mark_of(view: &RecordView<'_>) -> Option<Mark> {
+    Some(Mark::decode(*view.value.first_chunk()?))
+}
