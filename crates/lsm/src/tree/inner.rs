@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_key_is_under_one_child() {
         let log = MemoryLog::default();
-        let block = Block::open(&bytes(&log), TREE, NUMBER).unwrap();
+        let block = Block::open_copy(&bytes(&log), TREE, NUMBER).unwrap();
         let under = |key: &[u8]| Inner::of(&block).search(key, &log).unwrap();
         assert_eq!(
             [under(b""), under(b"lz"), under(b"m"), under(b"n")],
