@@ -27,8 +27,8 @@ impl ReadAhead {
         block_count_max: 8,
         fills_cache: true,
     };
-    /// For merges, which read all of a tree that is about to go: up to 256 KiB at a time, and nothing is
-    /// kept.
+    /// For merges, which read all of a tree that is about to go: up to 256 KiB at a time, and
+    /// nothing is kept.
     pub const MERGE: Self = Self {
         block_count_max: 64,
         fills_cache: false,
