@@ -32,6 +32,8 @@ pub struct TreeBuilder<S> {
     filter: FilterBuilder,
     references: References,
     entry_count: u64,
+    /// An entry was not taken whole.
+    has_failed: bool,
 }
 
 impl<S> fmt::Debug for TreeBuilder<S> {
@@ -57,6 +59,7 @@ impl<S: BlockSink> TreeBuilder<S> {
             filter: FilterBuilder::new(entry_count_max),
             references: References::default(),
             entry_count: 0,
+            has_failed: false,
         }
     }
 
@@ -66,13 +69,15 @@ impl<S: BlockSink> TreeBuilder<S> {
     ///
     /// # Errors
     /// [`LsmError::DamagedTree`], of this tree, if it does not ascend: then what it came from does
-    /// not. Those of the sink and the log. The tree cannot be finished after any of them.
+    /// not. Those of the sink and the log. Nothing else may be done with it after any of them.
     pub fn add(
         &mut self,
         entry: Entry<'_>,
         record_size_bytes: u64,
         keys: &dyn KeySource,
     ) -> Result<(), LsmError> {
+        // Until the end is reached.
+        self.has_failed = true;
         if let Some((last, position)) = self.leaf.last() {
             if matches!(
                 last.compare(entry.key),
@@ -100,6 +105,7 @@ impl<S: BlockSink> TreeBuilder<S> {
         self.filter.add(entry.hash);
         self.references.add(entry.position, record_size_bytes);
         self.entry_count += 1;
+        self.has_failed = false;
         Ok(())
     }
 
@@ -109,6 +115,7 @@ impl<S: BlockSink> TreeBuilder<S> {
     /// # Errors
     /// Those of the sink.
     pub fn finish(mut self) -> Result<Option<TreeShape>, LsmError> {
+        assert!(!self.has_failed, "a tree that lacks an entry is none");
         if self.leaf.is_empty() {
             return Ok(None);
         }

@@ -27,8 +27,8 @@ impl ReadAhead {
         block_count_max: 8,
         fills_cache: true,
     };
-    /// For merges, which read all of a tree that is about to go: up to 256 KiB at a time, and nothing is
-    /// kept.
+    /// For merges, which read all of a tree that is about to go: up to 256 KiB at a time, and
+    /// nothing is kept.
     pub const MERGE: Self = Self {
         block_count_max: 64,
         fills_cache: false,
@@ -323,7 +323,7 @@ impl TreeCursor {
         }
         let bytes = self.ahead.block(number);
         let bytes = bytes.ok_or_else(|| damaged(tree.id(), number, "the tree does not have it"))?;
-        let block = Arc::new(Block::open(bytes, tree.id(), number)?);
+        let block = Arc::new(Block::open_copy(bytes, tree.id(), number)?);
         tree.expect_node(&block, number, 0)?;
         if self.read_ahead.fills_cache {
             tree.cache().insert(tree.id(), number, &block);

@@ -63,7 +63,7 @@ pub(super) struct Header {
 /// A block of a tree that is as it was written: it has the right checksum, and whatever its entries
 /// say of places in it is in it. So who reads it needs no more checks.
 pub struct Block {
-    bytes: [u8; BLOCK_SIZE_BYTES],
+    bytes: Box<[u8; BLOCK_SIZE_BYTES]>,
     header: Header,
 }
 
@@ -79,15 +79,21 @@ impl Block {
     /// # Errors
     /// [`LsmError::DamagedTree`] if they are not what was written there.
     pub(super) fn open(
+        bytes: Box<[u8; BLOCK_SIZE_BYTES]>,
+        tree: TreeId,
+        number: BlockNumber,
+    ) -> Result<Self, LsmError> {
+        let header = check(&bytes, tree, number).map_err(|how| damaged(tree, number, how))?;
+        Ok(Self { bytes, header })
+    }
+
+    /// As [`Self::open`], of bytes that are elsewhere.
+    pub(super) fn open_copy(
         bytes: &[u8; BLOCK_SIZE_BYTES],
         tree: TreeId,
         number: BlockNumber,
     ) -> Result<Self, LsmError> {
-        let header = check(bytes, tree, number).map_err(|how| damaged(tree, number, how))?;
-        Ok(Self {
-            bytes: *bytes,
-            header,
-        })
+        Self::open(Box::new(*bytes), tree, number)
     }
 
     /// All of it.
@@ -230,9 +236,9 @@ mod tests {
     #[test]
     fn what_was_not_written_there_is_refused() {
         let bytes = sealed();
-        assert!(Block::open(&bytes, TREE, NUMBER).is_ok());
-        assert!(Block::open(&bytes, TREE, BlockNumber(4)).is_err());
-        let elsewhere = Block::open(&bytes, TreeId(8), NUMBER).unwrap_err();
+        assert!(Block::open_copy(&bytes, TREE, NUMBER).is_ok());
+        assert!(Block::open_copy(&bytes, TREE, BlockNumber(4)).is_err());
+        let elsewhere = Block::open_copy(&bytes, TreeId(8), NUMBER).unwrap_err();
         assert!(
             elsewhere
                 .to_string()
@@ -241,7 +247,7 @@ mod tests {
         for at in 0..BLOCK_SIZE_BYTES {
             let mut other = bytes;
             other[at] ^= 1 << (at % 8);
-            assert!(Block::open(&other, TREE, NUMBER).is_err(), "byte {at}");
+            assert!(Block::open_copy(&other, TREE, NUMBER).is_err(), "byte {at}");
         }
     }
 }

@@ -230,7 +230,7 @@ impl InnerBuilder {
 mod tests {
     use super::*;
     use crate::place::TreeId;
-    use crate::tree::format::seal;
+    use crate::tree::format::{seal, stamp};
     use crate::tree::tests::MemoryLog;
 
     const TREE: TreeId = TreeId(1);
@@ -270,12 +270,61 @@ mod tests {
         assert_eq!(u32_at(&bytes, 0), 0x7438_8a88);
     }
 
+    /// Promise: what leads out of the block, or not further down, is refused.
+    #[test]
+    fn what_leads_elsewhere_is_refused() {
+        let refused = |at: usize, byte| {
+            let mut bytes = bytes(&MemoryLog::default());
+            bytes[at] = byte;
+            stamp(&mut bytes, TREE, NUMBER);
+            Block::open_copy(&bytes, TREE, NUMBER).is_err()
+        };
+        let damages = [
+            ("more children than fit", 7, 2),
+            ("no children", 6, 0),
+            ("separators that begin elsewhere", 8, 57),
+            ("a child twice", 40, 3),
+            ("the block itself", 48, 99),
+            ("one behind it", 48, 100),
+            ("a separator that leaves a gap", 44, 57),
+            ("one that overlaps the next", 46, 2),
+            ("one of more than 256 bytes", 54, 1),
+        ];
+        for (what, at, byte) in damages {
+            assert!(refused(at, byte), "{what}");
+        }
+        assert!(
+            !refused(46, 1) && !refused(48, 98),
+            "as it was, or as it could be"
+        );
+
+        let mut bytes = [0; BLOCK_SIZE_BYTES];
+        let mut builder = InnerBuilder::default();
+        for child in 0..90 {
+            let separator = Separator {
+                bytes: vec![child as u8; 36],
+                record: None,
+            };
+            assert!(builder.has_room_for(&separator));
+            builder.add(BlockNumber(child), separator);
+        }
+        let (header, _) = builder.write(&mut bytes, 1);
+        seal(&mut bytes, header, TREE, NUMBER);
+        assert!(Block::open_copy(&bytes, TREE, NUMBER).is_ok());
+        bytes[HEADER_SIZE_BYTES + 89 * SLOT_SIZE_BYTES + 6] = 255;
+        seal(&mut bytes, header, TREE, NUMBER);
+        assert!(
+            Block::open_copy(&bytes, TREE, NUMBER).is_err(),
+            "the last one leads out"
+        );
+    }
+
     /// Promise: a key is under the last child whose separator is not greater; the log is read only
     /// for a key that begins as a longer separator does.
     #[test]
     fn a_key_is_under_one_child() {
         let log = MemoryLog::default();
-        let block = Block::open(&bytes(&log), TREE, NUMBER).unwrap();
+        let block = Block::open_copy(&bytes(&log), TREE, NUMBER).unwrap();
         let under = |key: &[u8]| Inner::of(&block).search(key, &log).unwrap();
         assert_eq!(
             [under(b""), under(b"lz"), under(b"m"), under(b"n")],

@@ -286,7 +286,7 @@ mod tests {
     /// Promise: matches are found by hash and head, and say whether they are certain.
     #[test]
     fn matches_are_as_certain_as_heads_are() {
-        let block = Block::open(&bytes(), TREE, NUMBER).unwrap();
+        let block = Block::open_copy(&bytes(), TREE, NUMBER).unwrap();
         let matches = |key: &[u8], hash| -> Vec<(u64, bool)> {
             let them = Leaf::of(&block).matches(key, hash);
             them.map(|it| (it.pointer.position.0, it.is_certain))

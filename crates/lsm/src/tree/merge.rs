@@ -34,8 +34,8 @@ pub enum Deletes {
 /// Merges sources, of which each is newer than all behind it: of equal keys the newest stays.
 ///
 /// Keys are read from the log only where what is known of two of them does not tell which is less:
-/// such a key is read once, and from then on, also for whoever takes the entry, known whole. Memory:
-/// one entry of each source.
+/// such a key is read once, and from then on, also for whoever takes the entry, known whole. It has
+/// one entry of each source in memory.
 pub struct Merge<'k> {
     sources: Vec<Input<'k>>,
     /// Those that have an entry, by its key; of equal ones the newer first.

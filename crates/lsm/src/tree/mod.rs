@@ -69,8 +69,8 @@ impl<S: BlockSink + ?Sized> BlockSink for &mut S {
 
 /// Where the blocks of a tree are read.
 pub trait BlockSource: Send + Sync {
-    /// Fills a buffer with as many blocks as it is long, from this one on. Trees ask only for blocks
-    /// that they have, and never for blocks of two segments at a time.
+    /// Fills a buffer with as many blocks as it is long, from this one on. Trees ask only for
+    /// blocks that they have, and never for blocks of two segments at a time.
     ///
     /// # Errors
     /// They cannot be read.

@@ -163,9 +163,9 @@ impl Tree {
     }
 
     fn read(&self, number: BlockNumber) -> Result<Block, LsmError> {
-        let mut bytes = [0; BLOCK_SIZE_BYTES];
-        self.read_many(number, &mut bytes)?;
-        Block::open(&bytes, self.id, number)
+        let mut bytes = Box::new([0; BLOCK_SIZE_BYTES]);
+        self.read_many(number, bytes.as_mut_slice())?;
+        Block::open(bytes, self.id, number)
     }
 
     /// Fills a buffer with blocks of one segment, past the cache and unchecked.

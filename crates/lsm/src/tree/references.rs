@@ -165,7 +165,7 @@ mod tests {
         let mut number = 5..;
         let mut read = References::default();
         let to = |block: &[u8; BLOCK_SIZE_BYTES]| {
-            let block = Block::open(block, TREE, BlockNumber(number.next().unwrap()))?;
+            let block = Block::open_copy(block, TREE, BlockNumber(number.next().unwrap()))?;
             read.read(&block).unwrap();
             Ok(())
         };
@@ -236,7 +236,7 @@ mod tests {
             let mut other = bytes;
             other[at] = byte;
             seal(&mut other, header, TREE, BlockNumber(5));
-            let block = Block::open(&other, TREE, BlockNumber(5)).unwrap();
+            let block = Block::open_copy(&other, TREE, BlockNumber(5)).unwrap();
             let is_read = References::default().read(&block).is_ok();
             assert_eq!(
                 is_read,

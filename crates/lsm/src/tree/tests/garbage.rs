@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 use super::keys::{binary_keys, equal_heads, keys_with_prefix};
 use super::{MemoryBlocks, MemoryLog, model_of, written};
@@ -92,8 +93,8 @@ fn whole(log: &MemoryLog) -> (Vec<u8>, TreeShape) {
 /// So many entries and segments no damage of that tree can make.
 const STEP_COUNT_MAX: u64 = 200_000;
 
-/// Promise: a tree whose inner blocks lead to the same leaves again is found out by who walks it, in
-/// either direction.
+/// Promise: a tree whose inner blocks lead to the same leaves again is found out by who walks it,
+/// in either direction.
 #[test]
 fn a_walk_does_not_come_back() {
     let log = MemoryLog::default();
@@ -158,14 +159,18 @@ fn a_walk_does_not_come_back() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     /// Promise: a tree in which some bytes are others, checksums aside, answers or says that it is
     /// damaged, in time.
     #[test]
     fn damaged_trees_are_no_danger(
-        damages in prop::collection::vec((any::<prop::sample::Index>(), 0..96_usize, any::<u8>()), 1..12),
-        deep in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        damages in prop::collection::vec((any::<Index>(), 0..96_usize, any::<u8>()), 1..12),
+        deep in prop::collection::vec((any::<Index>(), any::<u8>()), 0..4),
     ) {
         let log = MemoryLog::default();
         let (mut bytes, shape) = whole(&log);

@@ -108,7 +108,7 @@ pub(crate) fn block_for_tests(tree: TreeId, number: BlockNumber) -> Block {
         place: 0,
     };
     seal(&mut bytes, header, tree, number);
-    Block::open(&bytes, tree, number).unwrap()
+    Block::open_copy(&bytes, tree, number).unwrap()
 }
 
 /// What a table is: for each key where its record is, and whether that deletes it.

@@ -4,16 +4,16 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::keys::{kinds, user_keys};
+use super::keys::{equal_heads, kinds, user_keys};
 use super::{MemoryBlocks, MemoryLog, Model, ModelEntries, model_of, rebuilt, tree_of, written};
 use crate::cache::BlockCache;
 use crate::error::LsmError;
 use crate::head::KnownKey;
-use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogPosition, TreeId};
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogPosition, SEGMENT_SIZE_BLOCKS, TreeId};
 use crate::tree::format::damaged;
 use crate::tree::{
-    BlockSink, BlockSource, Entry, EntrySource, ReadAhead, Tree, TreeBuilder, TreeCursor,
-    TreeEntries, TreeShape, key_hash,
+    BlockSink, BlockSource, Candidate, Entry, EntrySource, ReadAhead, Tree, TreeBuilder,
+    TreeCursor, TreeEntries, TreeShape, key_hash,
 };
 
 /// The keys, and strings right beside them.
@@ -93,7 +93,12 @@ fn assert_gets_and_seeks(name: &str, tree: &Arc<Tree>, model: &Model, log: &Memo
 }
 
 fn assert_walks(name: &str, tree: &Arc<Tree>, model: &Model) {
-    for read_ahead in [ReadAhead::SCAN, ReadAhead::MERGE] {
+    // Powers of two would meet the ends of segments anyway.
+    let odd = ReadAhead {
+        block_count_max: 7,
+        fills_cache: false,
+    };
+    for read_ahead in [ReadAhead::SCAN, ReadAhead::MERGE, odd] {
         let mut cursor = TreeCursor::new(Arc::clone(tree), read_ahead);
         assert_eq!(cursor.entry(), None);
         cursor.seek_first().unwrap();
@@ -199,6 +204,48 @@ fn a_get_costs_what_it_says() {
         cursor.seek(key, &log).unwrap();
     }
     assert!(log.read_count() <= 2_000, "{}", log.read_count());
+}
+
+/// Promise: of keys that have hash and head in common, the one that was asked for is found, and
+/// none for one that is not there.
+#[test]
+fn keys_of_one_hash_are_told_apart() {
+    let log = MemoryLog::default();
+    let keys = equal_heads(100);
+    let blocks = Arc::new(MemoryBlocks::default());
+    let mut builder = TreeBuilder::new(TreeId(1), 100, &*blocks);
+    let model = model_of(keys, &log);
+    let mut entries = ModelEntries::new(&model);
+    while let Some(mut entry) = entries.entry() {
+        entry.hash = 77;
+        builder.add(entry, 100, &log).unwrap();
+        entries.advance().unwrap();
+    }
+    let shape = builder.finish().unwrap().unwrap();
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let tree = Tree::new(TreeId(1), shape, blocks, cache);
+    for (key, (position, is_delete)) in &model {
+        let candidate = Candidate {
+            position: *position,
+            is_delete: *is_delete,
+            is_certain: true,
+        };
+        assert_eq!(tree.get(key, 77, &log).unwrap(), Some(candidate));
+    }
+    let other = format!("003{}99999", "-".repeat(30));
+    assert_eq!(tree.get(other.as_bytes(), 77, &log).unwrap(), None);
+}
+
+/// Promise: a tree of several segments is walked as others are; the sink and the source that it
+/// uses accept no blocks of two segments at a time.
+#[test]
+fn segments_are_not_crossed() {
+    let log = MemoryLog::default();
+    let model = model_of(user_keys(1, 168 * 1_100), &log);
+    let tree = tree_of(1, &model, &log);
+    assert_eq!(tree.shape().block_count.div_ceil(SEGMENT_SIZE_BLOCKS), 3);
+    assert_walks("three segments", &tree, &model);
+    assert_eq!(rebuilt(1, &tree, &log).shape(), tree.shape());
 }
 
 /// Promise: what the source cannot read is an error, after which a cursor is nowhere, and can seek
