@@ -21,6 +21,8 @@ const SIZE_BYTES_MAX: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Manifest {
     storage: Arc<dyn Storage>,
+    /// Files that are smaller are not written anew.
+    rewritten_size_bytes_min: u64,
     inner: Mutex<Inner>,
 }
 
@@ -55,6 +57,7 @@ impl Manifest {
         let inner = write_anew(&*storage, 1, state)?;
         Ok(Self {
             storage,
+            rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
             inner: Mutex::new(inner),
         })
     }
@@ -89,9 +92,13 @@ impl Manifest {
         let file = file.map_err(|source| error(&*storage, "open", &name, source))?;
         let is_cut = read.size_bytes < bytes.len() as u64;
         if is_cut {
-            let cut = file.set_size(read.size_bytes).and_then(|()| file.sync());
+            let cut = file.set_size(read.size_bytes);
             cut.map_err(|source| error(&*storage, "cut", &name, source))?;
         }
+        // A process that ended between a write and its sync leaves an edit, or a name, that can be
+        // read and is not durable: it must be, before anything is done because of it.
+        let synced = file.sync().and_then(|()| storage.sync_names());
+        synced.map_err(|source| error(&*storage, "sync", &name, source))?;
         let manifest = Self {
             inner: Mutex::new(Inner {
                 file,
@@ -102,10 +109,18 @@ impl Manifest {
                 state: read.state,
                 failed: None,
             }),
+            rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
             storage,
         };
         manifest.remove_others(number);
         Ok((manifest, is_cut))
+    }
+
+    /// A manifest whose files are written anew when they are smaller than those of others.
+    #[cfg(test)]
+    pub(super) fn rewritten_from(mut self, size_bytes: u64) -> Self {
+        self.rewritten_size_bytes_min = size_bytes;
+        self
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -144,7 +159,7 @@ impl Manifest {
         let applied = state.apply(changes);
         applied.unwrap_or_else(|how| panic!("the engine makes no such edit: {how}"));
         let grown = inner.first_size_bytes * REWRITTEN_GROWTH;
-        if inner.size_bytes >= grown.max(REWRITTEN_SIZE_BYTES_MIN) {
+        if inner.size_bytes >= grown.max(self.rewritten_size_bytes_min) {
             let before = inner.number;
             *inner = write_anew(&*self.storage, before + 1, state)?;
             self.remove_others(inner.number);

@@ -43,17 +43,18 @@ pub(super) fn first(bytes: &[u8], before: u32) -> Line<'_> {
 }
 
 /// Whether a line that is whole by itself begins anywhere: it was written only after all that is
-/// before it was in force.
+/// before it was in force. Not only behind ends of lines are they looked for, since an end can be
+/// what is damaged.
 pub(super) fn has_whole_line(bytes: &[u8]) -> bool {
-    let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    starts
-        .map(|(at, _)| &bytes[at + 1..])
-        .any(|rest| any(rest).is_some())
+    (0..bytes.len()).any(|at| any(&bytes[at..]).is_some())
 }
 
 /// The JSON of a line that is whole by itself, its sum, and that of the line that it follows.
 fn any(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
     let prefix = bytes.get(..PREFIX_SIZE_BYTES)?;
+    if prefix[8] != b' ' || prefix[17] != b' ' {
+        return None;
+    }
     let follows = str::from_utf8(prefix.get(9..17)?).ok()?;
     let follows = u32::from_str_radix(follows, 16).ok()?;
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
@@ -77,15 +78,18 @@ mod tests {
         let json = br#"[{"read_from":5}]"#;
         assert_eq!(
             line,
-            format!("{own:08x} [{{\"read_from\":5}}]\n").as_bytes()
+            format!("{own:08x} 00000007 [{{\"read_from\":5}}]\n").as_bytes()
         );
         let mut file = line.clone();
         file.extend(b"more");
         assert_eq!(first(&file, 7), Line::Whole(json, own, line.len()));
         assert_eq!(first(&file, 8), Line::Broken);
         assert_eq!(first(&line[..line.len() - 1], 7), Line::Broken);
-        assert!(!has_whole_line(&line), "it is the first one");
+        assert!(!has_whole_line(&line[1..]));
         assert!(has_whole_line(&[b"\x00garbage\n", &line[..]].concat()));
+        assert!(has_whole_line(
+            &[b"an end that is none", &line[..]].concat()
+        ));
         for at in 0..line.len() {
             let mut flipped = line.clone();
             flipped[at] ^= 1;
