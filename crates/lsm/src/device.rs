@@ -77,6 +77,17 @@ impl Device {
         free.next - free.segments.len() as u32
     }
 
+    /// How many segments the file is long, the last one perhaps in part: those behind were never
+    /// written.
+    ///
+    /// # Errors
+    /// The file cannot be measured.
+    pub fn written_count(&self) -> Result<u32, LsmError> {
+        let size_bytes = self.file.size();
+        let size_bytes = size_bytes.map_err(|error| self.error("measure", error))?;
+        Ok(size_bytes.div_ceil(SEGMENT_SIZE_BYTES) as u32)
+    }
+
     /// Fills a buffer from an offset within a segment on. What lies behind the file's end was never
     /// written, and reads as zeros.
     ///

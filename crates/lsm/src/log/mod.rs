@@ -8,15 +8,19 @@
 //! | `append` | writing: the segment that is being filled, and records larger than one |
 //! | `sync` | making it durable, for all who wait at once |
 //! | `read` | reading a record |
-//! | [`replay`] | reading the log again when the directory is opened |
+//! | [`replay`] | reading the log again |
+//! | `recover` | opening the log of a directory |
 
 pub mod record;
 pub mod replay;
 
 mod append;
 mod read;
+mod recover;
 mod segments;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex};
@@ -30,6 +34,8 @@ use self::sync::SyncState;
 use crate::device::Device;
 use crate::manifest::Manifest;
 
+/// The name of the log's file.
+pub const FILE: &str = "log";
 /// What records take before any was written.
 const RECORD_SIZE_BYTES_EXPECTED: u64 = 1024;
 
@@ -50,7 +56,7 @@ pub struct ValueLog {
 impl ValueLog {
     /// The log of a manifest's directory, to which records are appended in segments that were never
     /// used: whatever is in others was read again, or counts for nothing.
-    pub fn new(device: Device, manifest: Arc<Manifest>) -> Self {
+    fn new(device: Device, manifest: Arc<Manifest>) -> Self {
         let state = manifest.state();
         let next = state.next_log;
         Self {

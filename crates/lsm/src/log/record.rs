@@ -10,6 +10,8 @@ use crate::place::{
 pub const SEGMENT_HEADER_SIZE_BYTES: usize = 32;
 /// Size of what a record begins with (VL2).
 pub const RECORD_HEADER_SIZE_BYTES: usize = 12;
+/// Size of the sum that a record's header begins with.
+pub const SUM_SIZE_BYTES: usize = 4;
 /// Bytes of a segment behind its header.
 pub const PAYLOAD_SIZE_BYTES: usize = SEGMENT_SIZE_BYTES as usize - SEGMENT_HEADER_SIZE_BYTES;
 /// Size of a mark's value (VL5).
@@ -153,6 +155,15 @@ pub fn encode_segment_header(
     let sum = crc32_iscsi(&bytes[..28]);
     bytes[28..].copy_from_slice(&sum.to_le_bytes());
     bytes
+}
+
+/// The number of the segment that begins with these bytes, if it is one of this engine's log.
+pub fn segment_number(
+    header: &[u8; SEGMENT_HEADER_SIZE_BYTES],
+    engine: EngineId,
+) -> Option<LogNumber> {
+    let number = LogNumber(u64::from_le_bytes(*header[16..].first_chunk()?));
+    (*header == encode_segment_header(engine, number)).then_some(number)
 }
 
 /// A mark (VL5): what was on the device before it was written.

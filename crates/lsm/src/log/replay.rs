@@ -7,8 +7,9 @@ use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
 
 use super::read::damaged;
 use super::record::{
-    EngineId, Mark, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind,
-    RecordView, SEGMENT_HEADER_SIZE_BYTES, encode_segment_header,
+    EngineId, MARK_SIZE_BYTES, Mark, PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader,
+    RecordKind, RecordView, SEGMENT_HEADER_SIZE_BYTES, SUM_SIZE_BYTES, encode_record_header,
+    encode_segment_header, segment_number,
 };
 
 /// What was found when the log was read again.
@@ -59,7 +60,9 @@ pub fn replay(
         },
     };
     let end = replay.read_all(state.read_from, take)?;
+    replay.check_what_was_synced(state.read_from, end)?;
     replay.check_nothing_was_behind(end)?;
+    check_all_are_named(device, state)?;
     // Segments before the first one that is read count, too: trees lead into them.
     if replay.found.last.is_none() {
         let before = state.log.range(..state.read_from.number()).next_back();
@@ -108,7 +111,7 @@ impl Replay<'_> {
                 .end
                 .map_or(SEGMENT_SIZE_BYTES as usize, |end| end as usize);
             loop {
-                if at + RECORD_HEADER_SIZE_BYTES > end {
+                if at >= end || at + RECORD_HEADER_SIZE_BYTES > SEGMENT_SIZE_BYTES as usize {
                     break;
                 }
                 match self.take_record(number, at, take)? {
@@ -225,11 +228,29 @@ impl Replay<'_> {
         Ok(Next::Segment)
     }
 
+    /// VL6: what a manifest says that the log had on the device is there: up to where it is read
+    /// from, and up to where it ended when it was read before.
+    fn check_what_was_synced(
+        &self,
+        read_from: LogPosition,
+        end: LogPosition,
+    ) -> Result<(), LsmError> {
+        let mut ends = self.segments.iter().rev();
+        let known =
+            ends.find_map(|(number, entry)| Some(number.start().plus(u64::from(entry.end?))));
+        let known = known.unwrap_or(read_from).max(read_from);
+        if end < known {
+            return Err(lacks(end, known));
+        }
+        Ok(())
+    }
+
     /// VL6: no mark behind the log's end says that what is there was on the device.
     fn check_nothing_was_behind(&mut self, end: LogPosition) -> Result<(), LsmError> {
+        let written_count = self.device.written_count()?;
         for index in 0..self.segments.len() {
             let (number, entry) = self.segments[index];
-            if number < end.number() {
+            if number < end.number() || entry.segment.0 >= written_count {
                 continue;
             }
             self.load(number, entry.segment)?;
@@ -241,19 +262,16 @@ impl Replay<'_> {
             let limit = entry
                 .end
                 .map_or(SEGMENT_SIZE_BYTES as usize, |end| end as usize);
-            for at in from..limit.saturating_sub(RECORD_HEADER_SIZE_BYTES) {
-                let position = number.start().plus(at as u64);
-                let Some(mark) = self.mark_at(position) else {
-                    continue;
-                };
-                if mark.synced_to > end {
-                    let how = format!(
-                        "no record is whole there, and the log was on the device up to {}: restore \
-                         the directory from a copy, or a replica",
-                        mark.synced_to
-                    );
-                    return Err(damaged(end, how));
+            let mut at = from;
+            while let Some(found) = find_mark(&self.buffer[at..limit]) {
+                at += found;
+                let mark = self.mark_at(number.start().plus(at as u64));
+                if let Some(mark) = mark
+                    && mark.synced_to > end
+                {
+                    return Err(lacks(end, mark.synced_to));
                 }
+                at += 1;
             }
         }
         Ok(())
@@ -267,6 +285,55 @@ impl Replay<'_> {
         }
         mark_of(&RecordView::decode(bytes, self.engine, position)?)
     }
+}
+
+/// Where in some bytes a mark may begin: what its header has behind the sum is always the same.
+fn find_mark(bytes: &[u8]) -> Option<usize> {
+    let header = RecordHeader {
+        kind: RecordKind::Mark,
+        key_size_bytes: 0,
+        value_size_bytes: MARK_SIZE_BYTES,
+    };
+    let header = encode_record_header(header, 0);
+    let (sum, same) = header.split_at(SUM_SIZE_BYTES);
+    let mut at = sum.len();
+    // Most bytes are ruled out by one comparison.
+    while let Some(found) = bytes.get(at + 1..)?.iter().position(|it| *it == same[1]) {
+        at += found;
+        if bytes[at..].starts_with(same) {
+            return Some(at - sum.len());
+        }
+        at += 1;
+    }
+    None
+}
+
+/// MF2: no segment that the manifest does not name has a number that it never gave away: one has
+/// it only after the edit that named it was in force.
+fn check_all_are_named(device: &Device, state: &ManifestState) -> Result<(), LsmError> {
+    let named = state.log_segments();
+    let mut header = [0; SEGMENT_HEADER_SIZE_BYTES];
+    for segment in (0..device.written_count()?).map(SegmentId) {
+        if named.contains(&segment) {
+            continue;
+        }
+        device.read(segment, 0, &mut header)?;
+        let number = segment_number(&header, state.engine);
+        if let Some(number) = number.filter(|number| *number >= state.next_log) {
+            let how = "the segment was written, and no edit of the manifest names it: the manifest \
+                       is damaged; restore the directory from a copy, or a replica";
+            return Err(damaged(number.start(), how));
+        }
+    }
+    Ok(())
+}
+
+fn lacks(end: LogPosition, synced_to: LogPosition) -> LsmError {
+    let how = format!(
+        "no record is whole there, and the log was on the device up to {synced_to}: restore the \
+         directory from a copy, or a replica"
+    );
+    damaged(end, how)
 }
 
 fn mark_of(view: &RecordView<'_>) -> Option<Mark> {

@@ -127,6 +127,12 @@ impl Manifest {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// That it lacks what it must have had.
+    pub fn damaged(&self, how: impl Into<String>) -> LsmError {
+        let name = name_of(self.inner().number);
+        damaged(&*self.storage, &name, how)
+    }
+
     /// How many edits there were (VL5).
     pub fn edit_count(&self) -> u64 {
         self.inner().state.edit_count

@@ -49,7 +49,7 @@ pub use merge::{Deletes, EntrySource, Merge};
 pub use reader::{Candidate, Tree};
 pub use references::{Reference, References};
 #[cfg(test)]
-pub(crate) use tests::block_for_tests;
+pub(crate) use tests::{block_for_tests, random_numbers};
 
 /// Where the blocks of a tree are written, one behind the other.
 pub trait BlockSink {

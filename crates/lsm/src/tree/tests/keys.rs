@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::tree::mix;
 
 /// Numbers without a pattern, the same each time.
-pub(in crate::tree) fn random_numbers(seed: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn random_numbers(seed: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |it| mix(mix(!seed).wrapping_add(mix(it))))
 }
 

@@ -5,6 +5,8 @@ mod keys;
 mod merges;
 mod model;
 
+pub(crate) use keys::random_numbers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
