@@ -5,8 +5,40 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::LsmError;
+use crate::manifest::Manifest;
 use crate::place::{SEGMENT_SIZE_BYTES, SegmentId};
-use crate::storage::StorageFile;
+use crate::storage::{Storage, StorageFile};
+
+/// Opens the file of a device, or makes it if no manifest names anything in it.
+///
+/// # Errors
+/// [`LsmError::DamagedManifest`]: one does, and there is no file. Or it cannot be opened or made.
+pub fn open_file(
+    storage: &dyn Storage,
+    name: &str,
+    named_by: Option<&Arc<Manifest>>,
+) -> Result<Arc<dyn StorageFile>, LsmError> {
+    let failed = |action| {
+        move |source| LsmError::Storage {
+            action,
+            file: name.to_owned(),
+            directory: storage.name(),
+            source,
+        }
+    };
+    let names = storage.list().map_err(failed("look for"))?;
+    if names.iter().any(|it| it == name) {
+        return storage.open(name).map_err(failed("open"));
+    }
+    if let Some(manifest) = named_by {
+        let how = format!("it names segments of the file {name}, which is not there");
+        return Err(manifest.damaged(how));
+    }
+    let file = storage.create(name).map_err(failed("create"))?;
+    // Before anything in it counts, it must have its name for good.
+    storage.sync_names().map_err(failed("create"))?;
+    Ok(file)
+}
 
 /// A file of segments, and which of them are free. Which are not, the manifest says.
 #[derive(Debug)]

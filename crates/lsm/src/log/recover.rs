@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use super::read::damaged;
 use super::replay::{ReplayedRecord, replay};
 use super::{FILE, ValueLog};
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::error::LsmError;
 use crate::manifest::{Change, Manifest};
-use crate::place::LogPosition;
-use crate::storage::{Storage, StorageFile};
+use crate::storage::Storage;
 
 impl ValueLog {
     /// Opens the log of a manifest's directory, and hands out puts and deletes from where the
@@ -28,7 +26,8 @@ impl ValueLog {
         take: &mut dyn FnMut(ReplayedRecord<'_>),
     ) -> Result<Self, LsmError> {
         let state = manifest.state();
-        let file = open_file(storage, !state.log.is_empty())?;
+        let names_any = !state.log.is_empty();
+        let file = device::open_file(storage, FILE, names_any.then_some(&manifest))?;
         let place = || (FILE, storage.name());
         let before = Device::new(Arc::clone(&file), place(), &state.log_segments());
         let found = replay(&before, &state, take)?;
@@ -38,7 +37,7 @@ impl ValueLog {
                 state.edit_count, found.edit_count
             )));
         }
-        if !state.log.is_empty() {
+        if names_any {
             // A process that ended leaves records that can be read and are not durable: they must
             // be, before the manifest says that they are.
             before.sync()?;
@@ -47,27 +46,4 @@ impl ValueLog {
         let used = manifest.state().log_segments();
         Ok(Self::new(Device::new(file, place(), &used), manifest))
     }
-}
-
-fn open_file(storage: &dyn Storage, is_expected: bool) -> Result<Arc<dyn StorageFile>, LsmError> {
-    let failed = |action| {
-        move |source| LsmError::Storage {
-            action,
-            file: FILE.to_owned(),
-            directory: storage.name(),
-            source,
-        }
-    };
-    let names = storage.list().map_err(failed("look for"))?;
-    if names.iter().any(|name| name == FILE) {
-        return storage.open(FILE).map_err(failed("open"));
-    }
-    if is_expected {
-        let how = "the manifest names its segments, and there is no such file";
-        return Err(damaged(LogPosition::default(), how));
-    }
-    let file = storage.create(FILE).map_err(failed("create"))?;
-    // Before anything in it counts, it must have its name for good.
-    storage.sync_names().map_err(failed("create"))?;
-    Ok(file)
 }

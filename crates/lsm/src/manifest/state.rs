@@ -200,7 +200,9 @@ impl ManifestState {
 
     fn add_tree(&mut self, level: usize, tree: &TreeEntry) -> Result<(), String> {
         let in_use = self.tree_segments();
-        if level == 0 || tree.id < self.next_tree {
+        // Those that are written at the same time are not done in their order.
+        let is_there = self.levels.iter().flatten().any(|it| it.id == tree.id);
+        if level == 0 || is_there {
             return Err(format!(
                 "tree {} cannot be added to level {level}",
                 tree.id.0
@@ -214,7 +216,7 @@ impl ManifestState {
         if needed != tree.segments.len() as u64 {
             return Err(format!("tree {} has segments for other blocks", tree.id.0));
         }
-        self.next_tree = TreeId(tree.id.0 + 1);
+        self.next_tree = self.next_tree.max(TreeId(tree.id.0 + 1));
         if self.levels.len() < level {
             self.levels.resize_with(level, Vec::new);
         }

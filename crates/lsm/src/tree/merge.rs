@@ -41,6 +41,8 @@ pub struct Merge<'k> {
     /// Those that have an entry, by its key; of equal ones the newer first.
     order: Vec<usize>,
     deletes: Deletes,
+    /// The greatest key comes first.
+    is_descending: bool,
     keys: &'k dyn KeySource,
 }
 
@@ -91,6 +93,26 @@ impl<'k> Merge<'k> {
         deletes: Deletes,
         keys: &'k dyn KeySource,
     ) -> Result<Self, LsmError> {
+        Self::in_order(sources, deletes, (keys, false))
+    }
+
+    /// Of sources that descend: so does the merge.
+    ///
+    /// # Errors
+    /// Those of the sources and the log.
+    pub fn descending(
+        sources: Vec<Box<dyn EntrySource + 'k>>,
+        deletes: Deletes,
+        keys: &'k dyn KeySource,
+    ) -> Result<Self, LsmError> {
+        Self::in_order(sources, deletes, (keys, true))
+    }
+
+    fn in_order(
+        sources: Vec<Box<dyn EntrySource + 'k>>,
+        deletes: Deletes,
+        (keys, is_descending): (&'k dyn KeySource, bool),
+    ) -> Result<Self, LsmError> {
         let inputs = sources.into_iter().map(|entries| Input {
             entries,
             whole: None,
@@ -99,6 +121,7 @@ impl<'k> Merge<'k> {
             sources: inputs.collect(),
             order: Vec::new(),
             deletes,
+            is_descending,
             keys,
         };
         for source in 0..merge.sources.len() {
@@ -117,7 +140,11 @@ impl<'k> Merge<'k> {
         while low < high {
             let middle = low.midpoint(high);
             let other = self.order[middle];
-            match self.compare(other, source)?.then(other.cmp(&source)) {
+            let mut by_key = self.compare(other, source)?;
+            if self.is_descending {
+                by_key = by_key.reverse();
+            }
+            match by_key.then(other.cmp(&source)) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal | Ordering::Greater => high = middle,
             }
