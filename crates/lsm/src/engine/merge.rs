@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::collect::Collect;
 use crate::error::LsmError;
 use crate::manifest::Change;
 use crate::place::TreeId;
@@ -51,9 +52,13 @@ impl Core {
             entry_count_max += live.tree().shape().entry_count;
             sources.push(Box::new(TreeEntries::new(Arc::clone(live.tree()))?));
         }
-        let mut merge = Merge::new(sources, deletes, &self.log)?;
-        let tree = self.write_tree(&mut merge, entry_count_max)?;
         let ids: Vec<TreeId> = taken.iter().map(|it| it.entry().id).collect();
+        let merge = Merge::new(sources, deletes, &self.log)?;
+        let mut entries = Collect::new(self, merge, self.mostly_dead(version, &ids))?;
+        let tree = self.write_tree(&mut entries, entry_count_max)?;
+        if let Some(end) = entries.end() {
+            self.log.sync_to(end)?;
+        }
         let mut changes = vec![Change::RemoveTrees { ids: ids.clone() }];
         changes.extend(tree.iter().map(|tree| Change::AddTree {
             level: level + 1,

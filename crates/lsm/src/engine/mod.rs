@@ -20,9 +20,11 @@
 //! | `scan` | many keys in their order, in both directions |
 //! | `flush` | a frozen L0 becomes a tree; writing any tree |
 //! | `merge` | trees of two levels become one |
+//! | `collect` | a merge moves what lives in log segments that are mostly dead |
 //! | `reclaim` | trees and log segments that nobody needs become free |
 //! | `maintain` | which of these is next; a thread that does it |
 
+mod collect;
 mod flush;
 mod maintain;
 mod merge;
@@ -68,6 +70,9 @@ pub struct EngineOptions {
     pub level_1_tree_count_max: usize,
     /// Level i is merged when it has more than L0's entries times this to the i.
     pub growth_factor: u64,
+    /// LC5: merges move what lives in log segments of which less than so much lives. 0: nothing is
+    /// moved, and a segment is free when nothing lives in it.
+    pub live_percent_min: u64,
     /// For blocks of trees.
     pub cache_size_bytes: usize,
     /// LC6: what a write waits if background work is one step behind; four times as long if it is
@@ -76,8 +81,8 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, 64 MiB of
-    /// cache, 20 µs of delay.
+    /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log segments
+    /// half full, 64 MiB of cache, 20 µs of delay.
     pub const fn new(id: EngineId) -> Self {
         Self {
             id,
@@ -85,6 +90,7 @@ impl EngineOptions {
             l0_entry_count_max: 512 << 10,
             level_1_tree_count_max: 4,
             growth_factor: 8,
+            live_percent_min: 50,
             cache_size_bytes: 64 << 20,
             delay: Duration::from_micros(20),
         }

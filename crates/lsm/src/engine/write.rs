@@ -8,7 +8,7 @@ use super::{Core, Engine};
 use crate::error::LsmError;
 use crate::log::record::{RECORD_HEADER_SIZE_BYTES, RecordKind};
 use crate::memtable::Memtable;
-use crate::place::{KEY_SIZE_BYTES_MAX, LogNumber, LogPosition, VALUE_SIZE_BYTES_MAX};
+use crate::place::{KEY_SIZE_BYTES_MAX, LogNumber, VALUE_SIZE_BYTES_MAX};
 use crate::version::Version;
 
 /// No write waits longer for background work.
@@ -51,9 +51,6 @@ impl Engine {
     /// The log cannot be written: later ones may be there or not.
     pub fn sync(&self) -> Result<(), LsmError> {
         let end = self.core.log.between_records(|end| end);
-        if end == LogPosition(0) {
-            return Ok(());
-        }
         self.core.log.sync_to(end)
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::line::{self, Line};
 use super::state::{Change, FORMAT_VERSION, ManifestState};
 use crate::error::LsmError;
+use crate::place::LogPosition;
 use crate::storage::{Storage, StorageFile};
 
 const CURRENT: &str = "CURRENT";
@@ -136,6 +137,11 @@ impl Manifest {
     /// How many edits there were (VL5).
     pub fn edit_count(&self) -> u64 {
         self.inner().state.edit_count
+    }
+
+    /// From where the log is read again.
+    pub fn read_from(&self) -> LogPosition {
+        self.inner().state.read_from
     }
 
     /// What it says.

@@ -70,6 +70,55 @@ fn a_snapshot_keeps_what_it_needs() {
     assert!(without.tree_segment_count < with.tree_segment_count);
 }
 
+/// Writes 30 keys that stay, each between values of 700 KB that are written over.
+fn write_among(live_percent_min: u64) -> (CrashStorage, Engine) {
+    let storage = CrashStorage::new(6);
+    let options = EngineOptions {
+        live_percent_min,
+        ..tiny()
+    };
+    let shared: std::sync::Arc<dyn Storage> = std::sync::Arc::new(storage.clone());
+    let engine = Engine::open(&shared, options).expect("made");
+    for round in 0..30_u64 {
+        let stays = round.to_be_bytes();
+        let value = value_of(round, 9_000);
+        engine.put(&stays, &value, Durability::Memory).expect("put");
+        for hot in 0..3_u8 {
+            let value = value_of(round * 100 + u64::from(hot), 700_000);
+            engine.put(&[hot], &value, Durability::Memory).expect("put");
+        }
+        if round % 5 == 4 {
+            engine.freeze();
+            maintain_all(&engine);
+        }
+    }
+    engine.merge_all().expect("merged");
+    (storage, engine)
+}
+
+/// Promise (LC5): what lives in segments that are mostly dead is moved, and they become free; what
+/// was moved is there, also when the directory is opened again, and after more merges.
+#[test]
+fn mostly_dead_segments_are_collected() {
+    let without = write_among(0).1.counts().log_segment_count;
+    let (storage, engine) = write_among(50);
+    let with = engine.counts().log_segment_count;
+    assert!(without > 30 && with <= 22, "{without} without, {with} with");
+    let assert_is_there = |engine: &Engine| {
+        for round in 0..30_u64 {
+            let found = engine.get(&round.to_be_bytes()).expect("read");
+            assert!(found == Some(value_of(round, 9_000)), "{round}");
+        }
+    };
+    assert_is_there(&engine);
+    drop(engine);
+    let again = open(&storage.lose_power(crate::storage::PowerLoss::Nothing)).expect("whole");
+    assert_is_there(&again);
+    write_over(&again, 0..5);
+    again.merge_all().expect("merged");
+    assert_is_there(&again);
+}
+
 /// Promise: a segment is free or somebody's after any history: what is in use when a directory is
 /// opened again is what was in use before, but for reserved segments.
 #[test]
