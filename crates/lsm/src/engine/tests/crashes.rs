@@ -1,9 +1,9 @@
 //! What an engine promises when the power goes.
 
-use super::{Engine, Model, assert_is, key_of, maintain_all, open, value_of};
+use super::{Engine, Model, any_options, assert_is, key_of, maintain_all, open, open_as, value_of};
 use crate::engine::Durability;
 use crate::storage::{CrashStorage, PowerLoss, Storage};
-use crate::tree::random_numbers;
+use crate::tree::{mix, random_numbers};
 
 const KEY_COUNT: u64 = 60;
 
@@ -33,7 +33,7 @@ fn found(engine: &Engine, context: &str) -> Model {
 /// Writes, flushes, merges, until it is over or the power goes.
 fn live(storage: &CrashStorage, seed: u64, context: &str) -> History {
     let mut history = History::default();
-    let Ok(engine) = open(storage) else {
+    let Ok(engine) = open_as(storage, any_options(mix(seed))) else {
         return history;
     };
     // What fails without harm may have been what turned the power off.
@@ -52,8 +52,8 @@ fn live(storage: &CrashStorage, seed: u64, context: &str) -> History {
         let done = match number % 32 {
             0..=19 => {
                 let size_bytes = match number >> 8 & 31 {
-                    0 => 700_000,
-                    1..=3 => 9_000,
+                    0 | 1 => 700_000,
+                    2..=4 => 9_000,
                     small => small as usize * 4,
                 };
                 let value = value_of(number, size_bytes);

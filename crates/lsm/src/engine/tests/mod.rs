@@ -32,8 +32,26 @@ pub(super) fn tiny() -> EngineOptions {
 }
 
 pub(super) fn open(storage: &CrashStorage) -> Result<Engine, LsmError> {
+    open_as(storage, tiny())
+}
+
+pub(super) fn open_as(storage: &CrashStorage, options: EngineOptions) -> Result<Engine, LsmError> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-    Engine::open(&storage, tiny())
+    Engine::open(&storage, options)
+}
+
+/// One of many ways to work, under which a history must come to the same.
+pub(super) fn any_options(number: u64) -> EngineOptions {
+    let one_of = |at: u32, values: [u64; 3]| values[(number >> at) as usize % 3];
+    EngineOptions {
+        l0_entry_count_max: one_of(0, [6, 24, 90]) as usize,
+        l0_size_bytes_max: one_of(8, [1_000, 10_000, 1 << 20]) as usize,
+        level_1_tree_count_max: one_of(16, [1, 2, 5]) as usize,
+        growth_factor: one_of(24, [2, 3, 8]),
+        live_percent_min: one_of(32, [0, 50, 100]),
+        cache_size_bytes: one_of(40, [0, 1 << 16, 1 << 24]) as usize,
+        ..tiny()
+    }
 }
 
 /// One of so many keys: some short, some that are told apart only far behind what trees know.

@@ -51,14 +51,19 @@ fn a_snapshot_keeps_what_it_needs() {
     let storage = CrashStorage::new(2);
     let engine = open(&storage).expect("made");
     let mut model = write_over(&engine, 0..1);
-    engine
-        .put(b"in L0", b"old", Durability::Memory)
-        .expect("put");
+    // So large that what follows it begins a segment, in which nothing else is.
+    let large = value_of(1, 3 << 20);
+    let put = |key: &[u8], value: &[u8]| {
+        let put = engine.put(key, value, Durability::Memory);
+        put.expect("no fault is set");
+    };
+    put(b"large", &large);
+    put(b"in L0", b"old");
+    model.insert(b"large".to_vec(), large.clone());
     model.insert(b"in L0".to_vec(), b"old".to_vec());
     let snapshot = engine.snapshot();
-    engine
-        .put(b"in L0", b"new", Durability::Memory)
-        .expect("put");
+    put(b"large", &large);
+    put(b"in L0", b"new");
     write_over(&engine, 1..12);
     engine.merge_all().expect("merged");
     assert_is(&snapshot, &model, "long after");
