@@ -1,5 +1,6 @@
 //! What the tests of the engine share: engines whose levels are tiny, and keys of many kinds.
 
+mod collecting;
 mod crashes;
 mod model;
 mod opening;

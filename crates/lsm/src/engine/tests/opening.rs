@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::{Engine, open, tiny};
 use crate::engine::Durability;
 use crate::error::LsmError;
-use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage};
+use crate::storage::{
+    CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage,
+};
 
 /// A directory with something in the log and in a tree.
 fn filled(seed: u64) -> CrashStorage {
@@ -36,6 +38,36 @@ fn one_engine_has_a_directory() {
     assert!(open(&storage).is_err(), "a snapshot has it");
     drop(snapshot);
     open(&storage).expect("nobody has it");
+}
+
+/// Promise: a directory of the operating system is one, too: made, locked, and read again.
+#[test]
+fn a_real_directory_is_opened_again() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let opened = || {
+        let storage = DirectoryStorage::open(directory.path()).expect("it is there");
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        Engine::open(&storage, tiny())
+    };
+    let engine = opened().expect("made");
+    for number in 0..500_u32 {
+        let key = (number % 100).to_be_bytes();
+        let value = number.to_string().repeat(1_000);
+        let put = engine.put(&key, value.as_bytes(), Durability::Memory);
+        put.expect("there is room");
+        if number % 50 == 0 {
+            engine.maintain().expect("there is room");
+        }
+    }
+    assert!(matches!(opened(), Err(LsmError::Locked { .. })));
+    engine.sync().expect("synced");
+    drop(engine);
+    let engine = opened().expect("whole");
+    engine.merge_all().expect("merged");
+    for number in 400..500_u32 {
+        let value = engine.get(&(number % 100).to_be_bytes()).expect("read");
+        assert!(value == Some(number.to_string().repeat(1_000).into_bytes()));
+    }
 }
 
 /// Promise: a directory that has lost a file is damaged, and neither made anew nor taken for one
