@@ -48,6 +48,7 @@ fn what_was_moved_stays_until_a_tree_leads_there() {
     }
 
     // The merge is not done yet, and the log goes on.
+    drop(version);
     put(b"large", &value_of(3, 3 << 20));
     put(b"more", b"");
     engine.freeze();
