@@ -30,6 +30,7 @@ pub const LAYERS: &[Layer] = &[
     layer("executor", &[]),
     layer("model", &[]),
     layer("key", &[]),
+    layer("lsm", &[]),
     layer("tidy", &[]),
     layer("chart", &[]),
     layer("fabric", &["types", "executor"]),

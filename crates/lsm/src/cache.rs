@@ -1,0 +1,327 @@
+//! Blocks of trees in memory, under a budget.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
+use crate::tree::{Block, mix};
+
+/// Threads that want different blocks seldom wait for each other with so many.
+const SHARD_COUNT_MAX: usize = 16;
+/// A shard of fewer blocks would have no choice which to give up.
+const SHARD_SIZE_BLOCKS_MIN: usize = 64;
+
+/// Keeps blocks of trees that were read and checked.
+///
+/// It has never more bytes of blocks than its budget. Who is given up when another one comes is
+/// decided by CLOCK, a hand that passes over blocks that were asked for since it came by, once, and
+/// takes the first other one. Blocks that were never asked for again, as those of a scan, go first.
+///
+/// Whoever has an `Arc` of a block keeps it, given up or not.
+pub struct BlockCache {
+    shards: Vec<Shard>,
+}
+
+/// How a cache is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Blocks that were there when they were asked for.
+    pub hit_count: u64,
+    /// Blocks that were not.
+    pub miss_count: u64,
+    /// Bytes of the blocks that are there now.
+    pub size_bytes: u64,
+}
+
+impl BlockCache {
+    /// An empty one. A budget of less than a block keeps nothing.
+    pub fn new(budget_bytes: usize) -> Self {
+        let block_count = budget_bytes / BLOCK_SIZE_BYTES;
+        let shard_count = (block_count / SHARD_SIZE_BLOCKS_MIN).clamp(1, SHARD_COUNT_MAX);
+        let shard = |index: usize| {
+            let rest = usize::from(index < block_count % shard_count);
+            Shard::new(block_count / shard_count + rest)
+        };
+        Self {
+            shards: (0..shard_count).map(shard).collect(),
+        }
+    }
+
+    /// A block, if it is there.
+    pub fn get(&self, tree: TreeId, number: BlockNumber) -> Option<Arc<Block>> {
+        self.shard((tree, number)).get((tree, number))
+    }
+
+    /// Keeps a block, in the place of others if need be. One that is there stays.
+    pub fn insert(&self, tree: TreeId, number: BlockNumber, block: &Arc<Block>) {
+        self.shard((tree, number)).insert((tree, number), block);
+    }
+
+    /// Gives up all blocks of a tree that is gone. Looks at all that there are.
+    pub fn forget(&self, tree: TreeId) {
+        self.shards.iter().for_each(|it| it.forget(tree));
+    }
+
+    /// How it is doing. Taken shard by shard, so not of one moment.
+    pub fn counts(&self) -> CacheCounts {
+        let mut counts = CacheCounts::default();
+        for shard in &self.shards {
+            counts.hit_count += shard.hit_count.load(Ordering::Relaxed);
+            counts.miss_count += shard.miss_count.load(Ordering::Relaxed);
+            counts.size_bytes += (shard.read().slots.len() * BLOCK_SIZE_BYTES) as u64;
+        }
+        counts
+    }
+
+    fn shard(&self, key: Key) -> &Shard {
+        let word = mix(key.0.0 ^ mix(u64::from(key.1.0)));
+        &self.shards[(word >> 32) as usize % self.shards.len()]
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts().fmt(f)
+    }
+}
+
+type Key = (TreeId, BlockNumber);
+
+/// A part of the cache, with a lock of its own.
+struct Shard {
+    block_count_max: usize,
+    clock: RwLock<Clock>,
+    hit_count: AtomicU64,
+    miss_count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Clock {
+    /// Where a block is in the slots.
+    places: HashMap<Key, usize, BuildHasherDefault<KeyHasher>>,
+    slots: Vec<Slot>,
+    hand: usize,
+}
+
+struct Slot {
+    key: Key,
+    block: Arc<Block>,
+    /// It was asked for since the hand came by.
+    is_wanted: AtomicBool,
+}
+
+impl Slot {
+    fn new(key: Key, block: &Arc<Block>) -> Self {
+        Self {
+            key,
+            block: Arc::clone(block),
+            is_wanted: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Shard {
+    fn new(block_count_max: usize) -> Self {
+        Self {
+            block_count_max,
+            clock: RwLock::default(),
+            hit_count: AtomicU64::new(0),
+            miss_count: AtomicU64::new(0),
+        }
+    }
+
+    fn get(&self, key: Key) -> Option<Arc<Block>> {
+        let clock = self.read();
+        let Some(place) = clock.places.get(&key) else {
+            self.miss_count.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        self.hit_count.fetch_add(1, Ordering::Relaxed);
+        let slot = &clock.slots[*place];
+        // Most are wanted already: who only reads leaves the line to the other cores.
+        if !slot.is_wanted.load(Ordering::Relaxed) {
+            slot.is_wanted.store(true, Ordering::Relaxed);
+        }
+        Some(Arc::clone(&slot.block))
+    }
+
+    fn insert(&self, key: Key, block: &Arc<Block>) {
+        if self.block_count_max == 0 {
+            return;
+        }
+        let clock = &mut *self.write();
+        if clock.places.contains_key(&key) {
+            return;
+        }
+        if clock.slots.len() < self.block_count_max {
+            clock.places.insert(key, clock.slots.len());
+            clock.slots.push(Slot::new(key, block));
+            return;
+        }
+        let place = clock.unwanted();
+        let slot = std::mem::replace(&mut clock.slots[place], Slot::new(key, block));
+        clock.places.remove(&slot.key);
+        clock.places.insert(key, place);
+    }
+
+    fn forget(&self, tree: TreeId) {
+        let clock = &mut *self.write();
+        clock.slots.retain(|it| it.key.0 != tree);
+        clock.hand = 0;
+        clock.places.clear();
+        for (place, slot) in clock.slots.iter().enumerate() {
+            clock.places.insert(slot.key, place);
+        }
+    }
+
+    // No step between two changes of a clock panics, so one whose holder did is whole.
+    fn read(&self) -> RwLockReadGuard<'_, Clock> {
+        self.clock.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Clock> {
+        self.clock.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock {
+    /// Moves the hand behind the next slot that was not asked for; twice around at the most.
+    fn unwanted(&mut self) -> usize {
+        loop {
+            let place = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len();
+            if !std::mem::take(self.slots[place].is_wanted.get_mut()) {
+                return place;
+            }
+        }
+    }
+}
+
+/// Two numbers are a key: they need no more than to be mixed.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0 ^ number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::block_for_tests;
+
+    const TREE: TreeId = TreeId(1);
+
+    fn insert(cache: &BlockCache, tree: TreeId, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            let block = Arc::new(block_for_tests(tree, BlockNumber(number)));
+            cache.insert(tree, BlockNumber(number), &block);
+        }
+    }
+
+    fn present(cache: &BlockCache, tree: TreeId, numbers: std::ops::Range<u32>) -> usize {
+        let is_there = |it: &u32| cache.get(tree, BlockNumber(*it)).is_some();
+        numbers.filter(is_there).count()
+    }
+
+    /// Promise: never more bytes than the budget, whatever it is, and nearly all of it is used.
+    #[test]
+    fn the_budget_is_kept() {
+        for budget_blocks in [0, 1, 2, 63, 100, 1_000, 3_001] {
+            let cache = BlockCache::new(budget_blocks * BLOCK_SIZE_BYTES + 4_000);
+            for start in (0..10_000).step_by(500) {
+                insert(&cache, TREE, start..start + 500);
+                let blocks = cache.counts().size_bytes as usize / BLOCK_SIZE_BYTES;
+                assert!(blocks <= budget_blocks);
+            }
+            let blocks = cache.counts().size_bytes as usize / BLOCK_SIZE_BYTES;
+            assert_eq!(blocks, budget_blocks, "10,000 blocks fill each shard");
+            assert_eq!(present(&cache, TREE, 0..10_000), budget_blocks);
+        }
+    }
+
+    /// Promise: blocks that are asked for again and again stay while a scan goes by, and those of
+    /// the scan go.
+    #[test]
+    fn what_is_wanted_stays() {
+        let cache = BlockCache::new(32 * BLOCK_SIZE_BYTES);
+        insert(&cache, TREE, 0..16);
+        for start in (100..1_000).step_by(10) {
+            assert_eq!(present(&cache, TREE, 0..16), 16);
+            insert(&cache, TREE, start..start + 10);
+        }
+        assert_eq!(present(&cache, TREE, 0..16), 16);
+        assert_eq!(present(&cache, TREE, 100..1_000), 16);
+    }
+
+    /// Promise: when all are wanted, one goes nevertheless.
+    #[test]
+    fn all_wanted_is_no_endless_turn() {
+        let cache = BlockCache::new(8 * BLOCK_SIZE_BYTES);
+        insert(&cache, TREE, 0..8);
+        assert_eq!(present(&cache, TREE, 0..8), 8);
+        insert(&cache, TREE, 8..9);
+        assert_eq!(present(&cache, TREE, 0..9), 8);
+    }
+
+    /// Promise: hits and misses are counted, and a tree that is forgotten leaves nothing, and its
+    /// room to others; trees do not take each other's blocks.
+    #[test]
+    fn trees_are_forgotten_and_counted() {
+        let cache = BlockCache::new(2_048 * BLOCK_SIZE_BYTES);
+        insert(&cache, TREE, 0..500);
+        insert(&cache, TreeId(2), 0..300);
+        assert_eq!(present(&cache, TREE, 0..600), 500);
+        cache.forget(TREE);
+        assert_eq!(present(&cache, TREE, 0..600), 0);
+        assert_eq!(present(&cache, TreeId(2), 0..600), 300);
+        let counts = CacheCounts {
+            hit_count: 800,
+            miss_count: 100 + 600 + 300,
+            size_bytes: 300 * BLOCK_SIZE_BYTES as u64,
+        };
+        assert_eq!(cache.counts(), counts);
+        insert(&cache, TREE, 0..9_000);
+        assert!(cache.counts().size_bytes <= 2_048 * BLOCK_SIZE_BYTES as u64);
+    }
+
+    /// Promise: many threads at a time find only right blocks, under the budget.
+    #[test]
+    fn threads_share_it() {
+        let cache = BlockCache::new(100 * BLOCK_SIZE_BYTES);
+        std::thread::scope(|scope| {
+            for tree in 1..=4 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for turn in 0..20 {
+                        insert(cache, TreeId(tree), turn..turn + 50);
+                        assert!(present(cache, TreeId(tree), turn..turn + 50) <= 50);
+                        if turn % 5 == 4 {
+                            cache.forget(TreeId(tree));
+                        }
+                    }
+                });
+            }
+        });
+        assert!(cache.counts().size_bytes <= 100 * BLOCK_SIZE_BYTES as u64);
+    }
+}

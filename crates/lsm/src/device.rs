@@ -1,0 +1,167 @@
+//! A file of segments: those of the log, or those of trees.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::LsmError;
+use crate::manifest::Manifest;
+use crate::place::{SEGMENT_SIZE_BYTES, SegmentId};
+use crate::storage::{Storage, StorageFile};
+
+/// Opens the file of a device, or makes it if no manifest names anything in it.
+///
+/// # Errors
+/// [`LsmError::DamagedManifest`]: one does, and there is no file. Or it cannot be opened or made.
+pub fn open_file(
+    storage: &dyn Storage,
+    name: &str,
+    named_by: Option<&Arc<Manifest>>,
+) -> Result<Arc<dyn StorageFile>, LsmError> {
+    let failed = |action| {
+        move |source| LsmError::Storage {
+            action,
+            file: name.to_owned(),
+            directory: storage.name(),
+            source,
+        }
+    };
+    let names = storage.list().map_err(failed("look for"))?;
+    if names.iter().any(|it| it == name) {
+        return storage.open(name).map_err(failed("open"));
+    }
+    if let Some(manifest) = named_by {
+        let how = format!("it names segments of the file {name}, which is not there");
+        return Err(manifest.damaged(how));
+    }
+    let file = storage.create(name).map_err(failed("create"))?;
+    // Before anything in it counts, it must have its name for good.
+    storage.sync_names().map_err(failed("create"))?;
+    Ok(file)
+}
+
+/// A file of segments, and which of them are free. Which are not, the manifest says.
+#[derive(Debug)]
+pub struct Device {
+    file: Arc<dyn StorageFile>,
+    name: &'static str,
+    directory: String,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Segments from this one on were never used.
+    next: u32,
+    /// Segments before it that are free.
+    segments: BTreeSet<SegmentId>,
+}
+
+impl Device {
+    /// A device in which these segments are in use.
+    pub fn new(
+        file: Arc<dyn StorageFile>,
+        (name, directory): (&'static str, String),
+        used: &BTreeSet<SegmentId>,
+    ) -> Self {
+        let next = used.last().map_or(0, |last| last.0 + 1);
+        let all = (0..next).map(SegmentId);
+        let segments = all.filter(|segment| !used.contains(segment)).collect();
+        Self {
+            file,
+            name,
+            directory,
+            free: Mutex::new(Free { next, segments }),
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a segment that nobody uses: the first one. It may hold anything.
+    pub fn allocate(&self) -> SegmentId {
+        let mut free = self.free();
+        if let Some(segment) = free.segments.pop_first() {
+            return segment;
+        }
+        let segment = SegmentId(free.next);
+        free.next += 1;
+        segment
+    }
+
+    /// Gives segments back. What they hold is gone; their room on the disk, too, if the file system
+    /// can do that.
+    pub fn give_back(&self, segments: impl IntoIterator<Item = SegmentId>) {
+        for segment in segments {
+            // A hint: what cannot be given back to the disk is written anew all the same.
+            if let Err(error) = self.file.discard(segment.offset(), SEGMENT_SIZE_BYTES) {
+                tracing::debug!(%segment, file = self.name, %error, "cannot discard");
+            }
+            let is_new = self.free().segments.insert(segment);
+            assert!(is_new, "{segment} of {} was free already", self.name);
+        }
+    }
+
+    /// Segments in use.
+    pub fn used_count(&self) -> u32 {
+        let free = self.free();
+        free.next - free.segments.len() as u32
+    }
+
+    /// How many segments the file is long, the last one perhaps in part: those behind were never
+    /// written.
+    ///
+    /// # Errors
+    /// The file cannot be measured.
+    pub fn written_count(&self) -> Result<u32, LsmError> {
+        let size_bytes = self.file.size();
+        let size_bytes = size_bytes.map_err(|error| self.error("measure", error))?;
+        Ok(size_bytes.div_ceil(SEGMENT_SIZE_BYTES) as u32)
+    }
+
+    /// Fills a buffer from an offset within a segment on. What lies behind the file's end was never
+    /// written, and reads as zeros.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self, segment: SegmentId, offset: u64, buffer: &mut [u8]) -> Result<(), LsmError> {
+        assert!(offset + buffer.len() as u64 <= SEGMENT_SIZE_BYTES);
+        let start = segment.offset() + offset;
+        let size_bytes = self
+            .file
+            .size()
+            .map_err(|error| self.error("measure", error))?;
+        let there = size_bytes.saturating_sub(start).min(buffer.len() as u64) as usize;
+        buffer[there..].fill(0);
+        let read = self.file.read_at(&mut buffer[..there], start);
+        read.map_err(|error| self.error("read", error))
+    }
+
+    /// Writes from an offset within a segment on.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the disk is full.
+    pub fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), LsmError> {
+        assert!(offset + bytes.len() as u64 <= SEGMENT_SIZE_BYTES);
+        let written = self.file.write_at(bytes, segment.offset() + offset);
+        written.map_err(|error| self.error("write", error))
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// The file cannot be synced: what was written since the last time may be there or not.
+    pub fn sync(&self) -> Result<(), LsmError> {
+        self.file.sync().map_err(|error| self.error("sync", error))
+    }
+
+    fn error(&self, action: &'static str, source: io::Error) -> LsmError {
+        LsmError::Storage {
+            action,
+            file: self.name.to_owned(),
+            directory: self.directory.clone(),
+            source,
+        }
+    }
+}

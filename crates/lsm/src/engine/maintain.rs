@@ -1,0 +1,168 @@
+//! Background work: which step is next, and a thread that does them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::Engine;
+use crate::error::LsmError;
+
+/// A worker looks so often whether anything became free; what is frozen wakes it.
+const IDLE: Duration = Duration::from_millis(200);
+/// After a failure, such as a full disk, it waits so long.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What a step of background work did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worked {
+    /// There is nothing to do, or others do it.
+    Nothing,
+    /// A frozen L0 became a tree.
+    Flushed,
+    /// This level was merged into the one below.
+    Merged(usize),
+    /// Trees or log segments became free.
+    Freed,
+}
+
+impl Engine {
+    /// Does the step of background work that is next: flushes what is frozen, or merges a level that
+    /// is due, or frees what nobody needs. Any thread may call it; a flush and a merge may go on at
+    /// the same time. As long as one does something, there may be more to do.
+    ///
+    /// A flush writes one tree, a merge one of the size of two levels; both one sync of the trees
+    /// and one edit of the manifest.
+    ///
+    /// # Errors
+    /// Those of the storage, the log and the trees. Either nothing was changed, and it can be tried
+    /// again; or the engine has stopped writing.
+    pub fn maintain(&self) -> Result<Worked, LsmError> {
+        let core = &self.core;
+        core.check()?;
+        if let Some(_guard) = try_lock(&core.flushing)
+            && core.flush()?
+        {
+            return Ok(Worked::Flushed);
+        }
+        if let Some(_guard) = try_lock(&core.merging)
+            && let Some(level) = core.merge()?
+        {
+            return Ok(Worked::Merged(level));
+        }
+        if let Some(_guard) = try_lock(&core.freeing)
+            && core.reclaim()?
+        {
+            return Ok(Worked::Freed);
+        }
+        Ok(Worked::Nothing)
+    }
+
+    /// Merges all levels into the last one, L0 included: then each key is there once, and deletes
+    /// are not. Reads and writes all trees.
+    ///
+    /// # Errors
+    /// As those of [`Self::maintain`].
+    pub fn merge_all(&self) -> Result<(), LsmError> {
+        self.freeze();
+        while self.maintain()? != Worked::Nothing {}
+        let core = &self.core;
+        let merging = core.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let version = core.version();
+            let mut levels = (1..).zip(&version.levels).filter(|(_, it)| !it.is_empty());
+            match (levels.next(), levels.next()) {
+                (Some((level, trees)), other) if other.is_some() || trees.len() > 1 => {
+                    core.merge_level(&version, level)?;
+                }
+                _ => break,
+            }
+        }
+        drop(merging);
+        while self.maintain()? != Worked::Nothing {}
+        Ok(())
+    }
+
+    /// Starts a thread that does the background work until the worker is dropped.
+    pub fn start_worker(&self) -> Worker {
+        let engine = self.clone();
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&is_stopped);
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                match engine.maintain() {
+                    Ok(Worked::Nothing) => engine.core.wakes.wait(IDLE),
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "background work failed");
+                        engine.core.wakes.wait(RETRY);
+                    }
+                }
+            }
+        });
+        Worker {
+            engine: self.clone(),
+            is_stopped,
+            thread: Some(thread),
+        }
+    }
+}
+
+/// A thread that does the background work. Dropping it waits for the step that it is at.
+#[derive(Debug)]
+pub struct Worker {
+    engine: Engine,
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.engine.core.wakes.wake();
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked, that was told where it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn try_lock(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Wakes workers that wait.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    wake_count: Mutex<u64>,
+    has_changed: Condvar,
+}
+
+impl Wakes {
+    pub(super) fn wake(&self) {
+        let mut count = self
+            .wake_count
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *count += 1;
+        drop(count);
+        self.has_changed.notify_all();
+    }
+
+    /// Waits for the next wake, or so long.
+    fn wait(&self, at_most: Duration) {
+        let count = self
+            .wake_count
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = *count;
+        let waited = self
+            .has_changed
+            .wait_timeout_while(count, at_most, |count| *count == before);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}

@@ -1,0 +1,204 @@
+//! The engine: an ordered map in a directory (LC1 to LC6).
+//!
+//! A write is a record of the log and an entry of L0, both under the log's lock (VL4), so there is
+//! one order of all writes, that of their places in the log. A full L0 is frozen; everything after
+//! that is done by [`Engine::maintain`], a step at a time, by whoever calls it:
+//!
+//! ```text
+//! put ──> log ──────────────────────────────┐ values stay here
+//!     └─> L0 ──freeze──> frozen ──flush──> level 1 ──merge──> level 2 ──merge──> ...
+//! ```
+//!
+//! A reader takes the current [`Version`], which never changes, and asks L0, what is frozen, and the
+//! trees, newest first. What the version has stays as long as somebody has it; then it becomes free.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `open` | makes a directory, or reads one again |
+//! | `write` | put and delete; freezes L0 |
+//! | `read` | get, snapshots |
+//! | `scan` | many keys in their order, in both directions |
+//! | `flush` | a frozen L0 becomes a tree; writing any tree |
+//! | `merge` | trees of two levels become one |
+//! | `collect` | a merge moves what lives in log segments that are mostly dead |
+//! | `reclaim` | trees and log segments that nobody needs become free |
+//! | `maintain` | which of these is next; a thread that does it |
+
+mod collect;
+mod flush;
+mod maintain;
+mod merge;
+mod open;
+mod read;
+mod reclaim;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+pub use maintain::{Worked, Worker};
+pub use read::Snapshot;
+pub use scan::{Direction, KeyRange, Pair, Scan};
+pub use write::Durability;
+
+use crate::cache::BlockCache;
+use crate::device::Device;
+use crate::error::LsmError;
+use crate::log::ValueLog;
+use crate::log::record::EngineId;
+use crate::manifest::{Change, Manifest};
+use crate::storage::StorageLock;
+use crate::version::{Garbage, LogPins, Version};
+
+/// How an engine works. Another run may have others: nothing of this is in the directory, but for
+/// the id.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Of a directory that is made: drawn at random, so that nothing of another engine passes for
+    /// its own. One that is there has its own.
+    pub id: EngineId,
+    /// L0 is frozen when it has so many bytes,
+    pub l0_size_bytes_max: usize,
+    /// or so many entries.
+    pub l0_entry_count_max: usize,
+    /// Level 1 is merged when it has more trees.
+    pub level_1_tree_count_max: usize,
+    /// Level i is merged when it has more than L0's entries times this to the i.
+    pub growth_factor: u64,
+    /// LC5: merges move what lives in log segments of which less than so much lives. 0: nothing is
+    /// moved, and a segment is free when nothing lives in it.
+    pub live_percent_min: u64,
+    /// For blocks of trees.
+    pub cache_size_bytes: usize,
+    /// LC6: what a write waits if background work is one step behind; four times as long if it is
+    /// two, and so on.
+    pub delay: Duration,
+}
+
+impl EngineOptions {
+    /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log segments
+    /// half full, 64 MiB of cache, 20 µs of delay.
+    pub const fn new(id: EngineId) -> Self {
+        Self {
+            id,
+            l0_size_bytes_max: 64 << 20,
+            l0_entry_count_max: 512 << 10,
+            level_1_tree_count_max: 4,
+            growth_factor: 8,
+            live_percent_min: 50,
+            cache_size_bytes: 64 << 20,
+            delay: Duration::from_micros(20),
+        }
+    }
+}
+
+/// An ordered map from byte strings to byte strings, in a directory. Clones are the same one.
+///
+/// Any number of threads may use it. The directory stays locked until the last clone, snapshot and
+/// worker is dropped. Dropping loses nothing that was acknowledged as [`Durability::Sync`], and may
+/// lose later writes.
+///
+/// After a write of the log or the manifest that failed, whoever writes gets [`LsmError::Stopped`],
+/// and reads go on.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+}
+
+/// How an engine is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Memtables that are not flushed yet.
+    pub frozen_count: usize,
+    /// Trees of each level, from level 1 on.
+    pub tree_counts: Vec<usize>,
+    /// Entries of each level, versions that newer levels hide among them.
+    pub entry_counts: Vec<u64>,
+    /// Log segments in use, reserved ones among them.
+    pub log_segment_count: u32,
+    /// Segments of trees.
+    pub tree_segment_count: u32,
+}
+
+struct Core {
+    options: EngineOptions,
+    manifest: Arc<Manifest>,
+    log: ValueLog,
+    trees: Arc<Device>,
+    cache: Arc<BlockCache>,
+    /// Replaced under the log's lock when L0 is, so that a write goes into the L0 of its place.
+    version: RwLock<Arc<Version>>,
+    pins: Arc<LogPins>,
+    garbage: Arc<Garbage>,
+    next_tree: AtomicU64,
+    /// Each kind of background work is done by one at a time.
+    flushing: Mutex<()>,
+    merging: Mutex<()>,
+    freeing: Mutex<()>,
+    wakes: maintain::Wakes,
+    /// The first edit that failed: nothing is written any more.
+    failed: OnceLock<String>,
+    /// Dropped last.
+    _lock: Box<dyn StorageLock>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Engine").field(&self.counts()).finish()
+    }
+}
+
+impl Engine {
+    /// How it is doing.
+    pub fn counts(&self) -> Counts {
+        let version = self.core.version();
+        let levels = 1..=version.levels.len();
+        Counts {
+            frozen_count: version.frozen.len(),
+            tree_counts: version.levels.iter().map(Vec::len).collect(),
+            entry_counts: levels.map(|it| version.level_entry_count(it)).collect(),
+            log_segment_count: self.core.log.segments().device.used_count(),
+            tree_segment_count: self.core.trees.used_count(),
+        }
+    }
+}
+
+impl Core {
+    /// The current version.
+    fn version(&self) -> Arc<Version> {
+        let version = self.version.read();
+        Arc::clone(&version.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the current version by one that is changed.
+    fn change_version(&self, change: impl FnOnce(&mut Version)) {
+        let mut current = self.version.write().unwrap_or_else(PoisonError::into_inner);
+        let mut version = Version::clone(&current);
+        change(&mut version);
+        *current = Arc::new(version);
+    }
+
+    /// Makes an edit of the manifest. After one that failed nobody knows what is in force.
+    fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
+        let committed = self.manifest.commit(changes);
+        if let Err(error) = &committed {
+            self.failed.get_or_init(|| error.to_string());
+        }
+        committed
+    }
+
+    /// That no edit has failed.
+    fn check(&self) -> Result<(), LsmError> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(first) => Err(LsmError::Stopped {
+                first: first.clone(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Making a directory, and reading one again.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use super::flush::TreePlace;
+use super::{Core, Engine, EngineOptions, maintain};
+use crate::cache::BlockCache;
+use crate::device::{self, Device};
+use crate::error::LsmError;
+use crate::log::{self, ValueLog};
+use crate::manifest::{Manifest, ManifestState};
+use crate::memtable::Memtable;
+use crate::storage::{Storage, StorageLock};
+use crate::version::{Garbage, LogPins, Version};
+
+const LOCK: &str = "LOCK";
+/// The name of the file that trees are in.
+const TREES: &str = "trees";
+
+impl Engine {
+    /// Opens a directory, or makes one in a directory that has none. What was acknowledged as
+    /// [`Durability::Sync`](super::Durability::Sync) is there; of what was written later, what comes
+    /// before some place in the order of writes.
+    ///
+    /// Reads the log from the end of the last flush on, the references of all trees, and 32 bytes of
+    /// each free segment of the log.
+    ///
+    /// # Errors
+    /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::DamagedManifest`],
+    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: nothing was changed but for the lock's
+    /// file. Or files cannot be read or written.
+    pub fn open(storage: &Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
+        let lock = lock(&**storage)?;
+        let manifest = if Manifest::is_there(&**storage)? {
+            Manifest::open(Arc::clone(storage))?.0
+        } else {
+            check_is_new(&**storage)?;
+            Manifest::create(Arc::clone(storage), ManifestState::new(options.id))?
+        };
+        let manifest = Arc::new(manifest);
+        let core = recover(&**storage, (manifest, options), lock)?;
+        Ok(Self {
+            core: Arc::new(core),
+        })
+    }
+}
+
+fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, LsmError> {
+    let lock = storage.lock(LOCK).map_err(|source| LsmError::Storage {
+        action: "lock",
+        file: LOCK.to_owned(),
+        directory: storage.name(),
+        source,
+    })?;
+    lock.ok_or_else(|| LsmError::Locked {
+        directory: storage.name(),
+    })
+}
+
+/// A directory without `CURRENT` has nothing that is made after it: it was never whole.
+fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
+    let names = storage.list().map_err(|source| LsmError::Storage {
+        action: "list",
+        file: ".".to_owned(),
+        directory: storage.name(),
+        source,
+    })?;
+    let is_later = |name: &&String| {
+        [log::FILE, TREES].contains(&name.as_str())
+            || name.starts_with("MANIFEST-") && *name != "MANIFEST-1"
+    };
+    let Some(name) = names.iter().find(is_later) else {
+        return Ok(());
+    };
+    Err(LsmError::DamagedManifest {
+        file: "CURRENT".to_owned(),
+        directory: storage.name(),
+        how: format!("there is none, and there is {name}, which is made later"),
+    })
+}
+
+fn recover(
+    storage: &dyn Storage,
+    (manifest, options): (Arc<Manifest>, EngineOptions),
+    lock: Box<dyn StorageLock>,
+) -> Result<Core, LsmError> {
+    let state = manifest.state();
+    let pins = Arc::new(LogPins::default());
+    let garbage = Arc::new(Garbage::default());
+    let cache = Arc::new(BlockCache::new(options.cache_size_bytes));
+    let used = state.tree_segments();
+    let file = device::open_file(storage, TREES, (!used.is_empty()).then_some(&manifest))?;
+    let trees = Arc::new(Device::new(file, (TREES, storage.name()), &used));
+    let place = TreePlace {
+        device: &trees,
+        cache: &cache,
+        garbage: &garbage,
+        pins: &pins,
+    };
+    let mut levels = Vec::new();
+    for entries in &state.levels {
+        let opened = entries.iter().map(|entry| place.open(entry.clone()));
+        levels.push(opened.collect::<Result<Vec<_>, _>>()?);
+    }
+    for tree in levels.iter().flatten() {
+        let is_lost = |it: &_| !state.log.contains_key(it);
+        if let Some(lost) = tree.references().needed().find(is_lost) {
+            let how = format!(
+                "it does not name log segment {}, into which tree {} leads",
+                lost.0,
+                tree.entry().id.0
+            );
+            return Err(manifest.damaged(how));
+        }
+    }
+    let active = Arc::new(Memtable::new(state.read_from));
+    let log = ValueLog::recover(storage, Arc::clone(&manifest), &mut |record| {
+        let place = (record.position, record.size_bytes);
+        active.insert(record.key, place, record.is_delete);
+    })?;
+    pins.note_change();
+    Ok(Core {
+        options,
+        log,
+        trees,
+        cache,
+        version: RwLock::new(Arc::new(Version {
+            active,
+            frozen: Vec::new(),
+            levels,
+        })),
+        pins,
+        garbage,
+        next_tree: AtomicU64::new(state.next_tree.0),
+        manifest,
+        flushing: Mutex::new(()),
+        merging: Mutex::new(()),
+        freeing: Mutex::new(()),
+        wakes: maintain::Wakes::default(),
+        failed: OnceLock::new(),
+        _lock: lock,
+    })
+}

@@ -1,0 +1,40 @@
+//! What nobody needs any more becomes free (LC3, LC5).
+
+use super::Core;
+use crate::error::LsmError;
+use crate::manifest::Change;
+use crate::place::LogNumber;
+
+impl Core {
+    /// Frees trees and log segments; false: there was nothing to free.
+    ///
+    /// # Errors
+    /// The manifest cannot be written: the engine has stopped.
+    pub(super) fn reclaim(&self) -> Result<bool, LsmError> {
+        let trees = self.garbage.take();
+        let has_trees = !trees.is_empty();
+        for (id, segments) in trees {
+            self.cache.forget(id);
+            self.trees.give_back(segments);
+        }
+        let has_log = self.pins.take_change() && self.reclaim_log()?;
+        Ok(has_trees || has_log)
+    }
+
+    /// LC5: no tree or snapshot leads into these segments, and none will: what is written anew leads
+    /// where something else leads that somebody has, or behind the place from which the log is read.
+    fn reclaim_log(&self) -> Result<bool, LsmError> {
+        let state = self.manifest.state();
+        let before = state.log.keys().copied();
+        let before = before.take_while(|number| *number < state.read_from.number());
+        let numbers: Vec<LogNumber> = self.pins.unpinned(before);
+        if numbers.is_empty() {
+            return Ok(false);
+        }
+        self.commit(&[Change::FreeLog {
+            numbers: numbers.clone(),
+        }])?;
+        self.log.segments().give_back(&numbers);
+        Ok(true)
+    }
+}

@@ -1,0 +1,67 @@
+//! What a merge moves, while the log goes on behind it.
+
+use std::sync::Arc;
+
+use super::{maintain_all, open, value_of};
+use crate::engine::Durability;
+use crate::engine::collect::Collect;
+use crate::log::Record;
+use crate::storage::CrashStorage;
+use crate::tree::{Deletes, EntrySource, Merge, TreeEntries};
+
+/// Promise (LC5): what a merge has moved stays until its tree is there, also when a flush lets the
+/// log be read again only from behind it; and not longer.
+#[test]
+fn what_was_moved_stays_until_a_tree_leads_there() {
+    let engine = open(&CrashStorage::new(1)).expect("made");
+    let put = |key: &[u8], value: &[u8]| {
+        let put = engine.put(key, value, Durability::Memory);
+        put.expect("no fault is set");
+    };
+    put(b"cold", &value_of(1, 9_000));
+    put(b"large", &value_of(2, 3 << 20));
+    engine.freeze();
+    maintain_all(&engine);
+
+    let core = &engine.core;
+    let version = core.version();
+    let trees: Vec<_> = version.trees().collect();
+    let ids = [trees[0].entry().id];
+    let dead = core.mostly_dead(&version, &ids);
+    assert_eq!(
+        dead.len(),
+        1,
+        "that of the cold one; the large ones fill theirs"
+    );
+    assert!(
+        core.mostly_dead(&version, &[]).is_empty(),
+        "a tree leads there"
+    );
+    let entries = TreeEntries::new(Arc::clone(trees[0].tree())).expect("read");
+    let merge = Merge::new(vec![Box::new(entries)], Deletes::Go, &core.log).expect("read");
+    let mut collect = Collect::new(core, merge, dead).expect("moved");
+    let moved = collect.entry().expect("the first one").position;
+    assert_eq!(collect.record_size_bytes(), 12 + 4 + 9_000);
+    assert!(collect.end() > Some(moved));
+    while collect.entry().is_some() {
+        collect.advance().expect("moved");
+    }
+
+    // The merge is not done yet, and the log goes on.
+    drop(version);
+    put(b"large", &value_of(3, 3 << 20));
+    put(b"more", b"");
+    engine.freeze();
+    maintain_all(&engine);
+    assert!(core.manifest.read_from().number() > moved.number());
+    let mut record = Record::default();
+    core.log.read(moved, &mut record).expect("it is kept");
+    assert_eq!(record.key(), b"cold");
+    assert!(record.value() == value_of(1, 9_000));
+    drop(collect);
+    maintain_all(&engine);
+    assert!(
+        core.log.read(moved, &mut record).is_err(),
+        "nobody keeps it"
+    );
+}

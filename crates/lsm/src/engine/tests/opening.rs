@@ -1,0 +1,173 @@
+//! Which directories are opened, and which are refused.
+
+use std::sync::Arc;
+
+use super::{Engine, open, tiny};
+use crate::engine::Durability;
+use crate::error::LsmError;
+use crate::storage::{
+    CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage,
+};
+
+/// A directory with something in the log and in a tree.
+fn filled(seed: u64) -> CrashStorage {
+    let storage = CrashStorage::new(seed);
+    let engine = open(&storage).expect("made");
+    engine.put(b"key", b"value", Durability::Sync).expect("put");
+    engine.freeze();
+    engine.maintain().expect("flushed");
+    engine
+        .put(b"late", b"value", Durability::Sync)
+        .expect("put");
+    drop(engine);
+    storage
+}
+
+/// Promise: a directory that is open is refused, until all who have it are gone.
+#[test]
+fn one_engine_has_a_directory() {
+    let storage = CrashStorage::new(1);
+    let engine = open(&storage).expect("made");
+    let snapshot = engine.snapshot();
+    let refused = open(&storage);
+    assert!(
+        matches!(refused, Err(LsmError::Locked { .. })),
+        "{refused:?}"
+    );
+    drop(engine);
+    assert!(open(&storage).is_err(), "a snapshot has it");
+    drop(snapshot);
+    open(&storage).expect("nobody has it");
+}
+
+/// Promise: a directory of the operating system is one, too: made, locked, and read again.
+#[test]
+fn a_real_directory_is_opened_again() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let opened = || {
+        let storage = DirectoryStorage::open(directory.path()).expect("it is there");
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        Engine::open(&storage, tiny())
+    };
+    let engine = opened().expect("made");
+    for number in 0..500_u32 {
+        let key = (number % 100).to_be_bytes();
+        let value = number.to_string().repeat(1_000);
+        let put = engine.put(&key, value.as_bytes(), Durability::Memory);
+        put.expect("there is room");
+        if number % 50 == 0 {
+            engine.maintain().expect("there is room");
+        }
+    }
+    assert!(matches!(opened(), Err(LsmError::Locked { .. })));
+    engine.sync().expect("synced");
+    drop(engine);
+    let engine = opened().expect("whole");
+    engine.merge_all().expect("merged");
+    for number in 400..500_u32 {
+        let value = engine.get(&(number % 100).to_be_bytes()).expect("read");
+        assert!(value == Some(number.to_string().repeat(1_000).into_bytes()));
+    }
+}
+
+/// Promise: a directory that has lost a file is damaged, and neither made anew nor taken for one
+/// with less in it.
+#[test]
+fn a_file_that_is_gone_is_damage() {
+    for file in ["CURRENT", "log", "trees", "MANIFEST-1"] {
+        let storage = filled(2);
+        storage.remove(file).expect("removed");
+        let names = storage.list().expect("listed").len();
+        let refused = open(&storage);
+        match (file, &refused) {
+            ("MANIFEST-1", Err(LsmError::Storage { .. }))
+            | (_, Err(LsmError::DamagedManifest { .. })) => {}
+            _ => panic!("{file}: {refused:?}"),
+        }
+        assert_eq!(storage.list().expect("listed").len(), names, "{file}");
+    }
+}
+
+/// Promise: a tree, or the record of a tree or of the log, with another byte in it is an error, and
+/// no other value.
+#[test]
+fn damage_is_told() {
+    for (file, offset) in [("trees", 40), ("trees", 4096), ("log", 33), ("log", 45)] {
+        let storage = filled(3);
+        let opened = storage.open(file).expect("there");
+        let mut byte = [0];
+        opened.read_at(&mut byte, offset).expect("read");
+        opened.write_at(&[byte[0] ^ 1], offset).expect("written");
+        let got = open(&storage).and_then(|engine| engine.get(b"key"));
+        assert!(
+            matches!(
+                got,
+                Err(LsmError::DamagedTree { .. } | LsmError::DamagedLog { .. })
+            ),
+            "{file} {offset}: {got:?}"
+        );
+    }
+}
+
+/// Promise: after an edit that failed nothing is written, and reads go on; opened again, everything
+/// is there.
+#[test]
+fn a_failure_stops_the_writes() {
+    let storage = CrashStorage::new(4);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let engine = Engine::open(&shared, tiny()).expect("made");
+    engine.put(b"key", b"value", Durability::Sync).expect("put");
+    engine.freeze();
+    faulty.set(Fault::Fail {
+        operations: &[Operation::Sync],
+        file: Some("MANIFEST-1".to_owned()),
+        nth: 1,
+        times: 1,
+    });
+    assert!(engine.maintain().is_err());
+    let stopped = engine.put(b"more", b"value", Durability::Memory);
+    assert!(
+        matches!(stopped, Err(LsmError::Stopped { .. })),
+        "{stopped:?}"
+    );
+    let stopped = engine.maintain();
+    assert!(
+        matches!(stopped, Err(LsmError::Stopped { .. })),
+        "{stopped:?}"
+    );
+    assert_eq!(engine.get(b"key").expect("read"), Some(b"value".to_vec()));
+    drop(engine);
+    let left = storage.lose_power(PowerLoss::Any);
+    let again = open(&left).expect("whole");
+    assert_eq!(again.get(b"key").expect("read"), Some(b"value".to_vec()));
+}
+
+/// Promise: a tree that cannot be written, since the disk is full, changes nothing; when there is
+/// room, background work goes on.
+#[test]
+fn a_full_disk_can_be_waited_for() {
+    let storage = CrashStorage::new(5);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
+    let engine = Engine::open(&shared, tiny()).expect("made");
+    engine.put(b"key", b"value", Durability::Sync).expect("put");
+    engine.freeze();
+    for operation in [Operation::Write, Operation::Sync, Operation::Read] {
+        faulty.set(Fault::Fail {
+            operations: match operation {
+                Operation::Write => &[Operation::Write],
+                Operation::Sync => &[Operation::Sync],
+                _ => &[Operation::Read],
+            },
+            file: Some("trees".to_owned()),
+            nth: 1,
+            times: 1,
+        });
+        assert!(engine.maintain().is_err(), "{operation:?}");
+        assert_eq!(engine.counts().tree_segment_count, 0);
+        assert_eq!(engine.get(b"key").expect("read"), Some(b"value".to_vec()));
+    }
+    engine.maintain().expect("nothing is set any more");
+    assert_eq!(engine.counts().tree_counts, [1]);
+}

@@ -1,0 +1,169 @@
+//! What nobody needs becomes free, and what somebody needs does not.
+
+use std::time::Duration;
+
+use super::{Engine, Model, assert_is, maintain_all, open, tiny, value_of};
+use crate::engine::{Durability, EngineOptions};
+use crate::storage::{CrashStorage, Storage};
+
+/// Writes ten keys of 700 KB so many times over, with all background work.
+fn write_over(engine: &Engine, rounds: std::ops::Range<u64>) -> Model {
+    let mut model = Model::new();
+    for round in rounds {
+        for key in 0..10_u8 {
+            let value = value_of(round * 100 + u64::from(key), 700_000);
+            engine.put(&[key], &value, Durability::Memory).expect("put");
+            model.insert(vec![key], value);
+        }
+        engine.freeze();
+        maintain_all(engine);
+    }
+    model
+}
+
+/// Promise (LC3, LC5): what was written over is given back, of the log and of the trees; also in
+/// a directory that is opened again.
+#[test]
+fn what_was_written_over_is_free() {
+    let storage = CrashStorage::new(1);
+    let engine = open(&storage).expect("made");
+    let model = write_over(&engine, 0..12);
+    engine.merge_all().expect("merged");
+    let counts = engine.counts();
+    assert_eq!(counts.tree_segment_count, 1, "{counts:?}");
+    // Ten values need 4 or 5 segments, 16 may be reserved, and one was begun.
+    assert!(counts.log_segment_count <= 22, "{counts:?}");
+    drop(engine);
+    let again = open(&storage).expect("whole");
+    maintain_all(&again);
+    assert!(
+        again.counts().log_segment_count <= 6,
+        "{:?}",
+        again.counts()
+    );
+    assert_is(&again.snapshot(), &model, "after all");
+}
+
+/// Promise (LC5): as long as a snapshot is there, what it needs is: also what only an L0 led to that
+/// is flushed by now; and not longer.
+#[test]
+fn a_snapshot_keeps_what_it_needs() {
+    let storage = CrashStorage::new(2);
+    let engine = open(&storage).expect("made");
+    let mut model = write_over(&engine, 0..1);
+    // So large that what follows it begins a segment, in which nothing else is.
+    let large = value_of(1, 3 << 20);
+    let put = |key: &[u8], value: &[u8]| {
+        let put = engine.put(key, value, Durability::Memory);
+        put.expect("no fault is set");
+    };
+    put(b"large", &large);
+    put(b"in L0", b"old");
+    model.insert(b"large".to_vec(), large.clone());
+    model.insert(b"in L0".to_vec(), b"old".to_vec());
+    let snapshot = engine.snapshot();
+    put(b"large", &large);
+    put(b"in L0", b"new");
+    write_over(&engine, 1..12);
+    engine.merge_all().expect("merged");
+    assert_is(&snapshot, &model, "long after");
+    let with = engine.counts();
+    drop(snapshot);
+    maintain_all(&engine);
+    let without = engine.counts();
+    assert!(without.log_segment_count + 4 <= with.log_segment_count);
+    assert!(without.tree_segment_count < with.tree_segment_count);
+}
+
+/// Writes 30 keys that stay, each between values of 700 KB that are written over.
+fn write_among(live_percent_min: u64) -> (CrashStorage, Engine) {
+    let storage = CrashStorage::new(6);
+    let options = EngineOptions {
+        live_percent_min,
+        ..tiny()
+    };
+    let shared: std::sync::Arc<dyn Storage> = std::sync::Arc::new(storage.clone());
+    let engine = Engine::open(&shared, options).expect("made");
+    for round in 0..30_u64 {
+        let stays = round.to_be_bytes();
+        let value = value_of(round, 9_000);
+        engine.put(&stays, &value, Durability::Memory).expect("put");
+        for hot in 0..3_u8 {
+            let value = value_of(round * 100 + u64::from(hot), 700_000);
+            engine.put(&[hot], &value, Durability::Memory).expect("put");
+        }
+        if round % 5 == 4 {
+            engine.freeze();
+            maintain_all(&engine);
+        }
+    }
+    engine.merge_all().expect("merged");
+    (storage, engine)
+}
+
+/// Promise (LC5): what lives in segments that are mostly dead is moved, and they become free; what
+/// was moved is there, also when the directory is opened again, and after more merges.
+#[test]
+fn mostly_dead_segments_are_collected() {
+    let without = write_among(0).1.counts().log_segment_count;
+    let (storage, engine) = write_among(50);
+    let with = engine.counts().log_segment_count;
+    assert!(without > 30 && with <= 22, "{without} without, {with} with");
+    let assert_is_there = |engine: &Engine| {
+        for round in 0..30_u64 {
+            let found = engine.get(&round.to_be_bytes()).expect("read");
+            assert!(found == Some(value_of(round, 9_000)), "{round}");
+        }
+    };
+    assert_is_there(&engine);
+    drop(engine);
+    let again = open(&storage.lose_power(crate::storage::PowerLoss::Nothing)).expect("whole");
+    assert_is_there(&again);
+    write_over(&again, 0..5);
+    again.merge_all().expect("merged");
+    assert_is_there(&again);
+}
+
+/// Promise: a segment is free or somebody's after any history: what is in use when a directory is
+/// opened again is what was in use before, but for reserved segments.
+#[test]
+fn no_segment_is_lost() {
+    let storage = CrashStorage::new(3);
+    let engine = open(&storage).expect("made");
+    write_over(&engine, 0..7);
+    maintain_all(&engine);
+    let before = engine.counts();
+    drop(engine);
+    let again = open(&storage).expect("whole");
+    maintain_all(&again);
+    let after = again.counts();
+    assert_eq!(after.tree_segment_count, before.tree_segment_count);
+    assert!(before.log_segment_count - after.log_segment_count <= 16);
+    let size = |name: &str| storage.open(name).expect("there").size().expect("open");
+    let sizes = (size("log"), size("trees"));
+    write_over(&again, 7..14);
+    assert!(size("log") <= 2 * sizes.0, "room is used again");
+    assert!(size("trees") <= 2 * sizes.1);
+}
+
+/// Promise (LC6): writes wait longer the more is left undone, and not at all if nothing is.
+#[test]
+fn writes_wait_for_background_work() {
+    let engine = open(&CrashStorage::new(4)).expect("made");
+    assert_eq!(engine.write_delay(), Duration::ZERO);
+    let options = EngineOptions {
+        delay: Duration::from_micros(1),
+        ..tiny()
+    };
+    let storage: std::sync::Arc<dyn Storage> = std::sync::Arc::new(CrashStorage::new(5));
+    let engine = Engine::open(&storage, options).expect("made");
+    let mut delays = Vec::new();
+    for number in 0..10 {
+        engine.put(&[number], b"", Durability::Memory).expect("put");
+        engine.freeze();
+        delays.push(engine.write_delay().as_micros());
+    }
+    assert_eq!(delays, [0, 1, 4, 9, 16, 25, 36, 49, 64, 81]);
+    maintain_all(&engine);
+    assert_eq!(engine.write_delay(), Duration::ZERO);
+}

@@ -1,0 +1,93 @@
+//! What can go wrong with an engine.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::place::{LogPosition, TreeId};
+
+/// An operating failure of an engine.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LsmError {
+    /// A file could not be read or written.
+    #[error("cannot {action} {file} in {directory}: {source}")]
+    Storage {
+        /// What was tried: "read", "write", "sync"...
+        action: &'static str,
+        /// Of which file.
+        file: String,
+        /// Where.
+        directory: String,
+        /// What the storage said.
+        source: io::Error,
+    },
+    /// A key is longer than keys can be.
+    #[error("the key has {size_bytes} bytes, and a key can have 4096 at the most")]
+    KeyTooLong {
+        /// How long it is.
+        size_bytes: usize,
+    },
+    /// A value is longer than values can be.
+    #[error("the value has {size_bytes} bytes, and a value can have 67108864 (64 MiB) at the most")]
+    ValueTooLong {
+        /// How long it is.
+        size_bytes: usize,
+    },
+    /// What the log has at a place is not what was written there.
+    #[error("the log is damaged at {position}: {how}")]
+    DamagedLog {
+        /// Where.
+        position: LogPosition,
+        /// How.
+        how: String,
+    },
+    /// A block of a tree is not what was written there.
+    #[error("block {block} of tree {} is damaged: {how}", .tree.0)]
+    DamagedTree {
+        /// Of which tree.
+        tree: TreeId,
+        /// Which block.
+        block: u32,
+        /// How.
+        how: String,
+    },
+    /// The manifest is not one that this engine has written.
+    #[error("the manifest {file} in {directory} is damaged: {how}")]
+    DamagedManifest {
+        /// Which file.
+        file: String,
+        /// Where.
+        directory: String,
+        /// How.
+        how: String,
+    },
+    /// The directory was written by a later version.
+    #[error(
+        "{directory} has format version {version}, and this program knows versions up to \
+         {known}: use the program that wrote it, or a newer one; nothing was changed"
+    )]
+    VersionFromTheFuture {
+        /// Where.
+        directory: String,
+        /// Which it has.
+        version: u32,
+        /// The latest that is known here.
+        known: u32,
+    },
+    /// Somebody has the directory open.
+    #[error("{directory} is open in another engine: stop that one first; nothing was changed")]
+    Locked {
+        /// Which.
+        directory: String,
+    },
+    /// An earlier write failed, so nothing is written any more: what was acknowledged is on the
+    /// device, and what was not may be there.
+    #[error(
+        "nothing is written any more since an earlier failure: {first}; open the directory again"
+    )]
+    Stopped {
+        /// The first failure.
+        first: String,
+    },
+}

@@ -1,0 +1,243 @@
+//! Writing into the log (VL3, VL4).
+
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::ValueLog;
+use super::record::{
+    PAYLOAD_SIZE_BYTES, RECORD_HEADER_SIZE_BYTES, RecordHeader, RecordKind, RecordSum,
+    SEGMENT_HEADER_SIZE_BYTES, encode_record_header, encode_segment_header,
+};
+use crate::error::LsmError;
+use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
+
+/// The end of the log, in memory.
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// The segment that is being filled; `None`: the next record begins one.
+    open: Option<Open>,
+    /// The segment's first bytes; as large as a segment.
+    buffer: Vec<u8>,
+    /// The first failure to write: nothing is written any more.
+    failed: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    number: LogNumber,
+    place: SegmentId,
+    /// Bytes of the segment that are filled, and of these, that are written to the device.
+    filled: usize,
+    written: usize,
+}
+
+/// What was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Where the record begins.
+    pub position: LogPosition,
+    /// The first byte behind it.
+    pub end: LogPosition,
+}
+
+impl Tail {
+    pub(super) fn new() -> Self {
+        Self {
+            open: None,
+            buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
+            failed: None,
+        }
+    }
+
+    /// Bytes from a place in the open segment on, up to what is filled; `None`: it is in another.
+    pub(super) fn bytes_from(&self, position: LogPosition) -> Option<&[u8]> {
+        let open = self.open.filter(|open| open.number == position.number())?;
+        self.buffer.get(position.offset()..open.filled)
+    }
+
+    /// The first failure, if there was one.
+    pub(super) fn check(&self) -> Result<(), LsmError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(first) => Err(LsmError::Stopped {
+                first: first.clone(),
+            }),
+        }
+    }
+
+    /// The first byte behind what is filled, if a segment is open.
+    fn end(&self) -> Option<LogPosition> {
+        self.open
+            .map(|open| open.number.start().plus(open.filled as u64))
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let open = self.open.as_mut().expect("a segment is open");
+        let end = open.filled + bytes.len();
+        self.buffer[open.filled..end].copy_from_slice(bytes);
+        open.filled = end;
+    }
+}
+
+impl ValueLog {
+    pub(super) fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a record. `enter` is called with its place before any other record gets one (VL4).
+    /// Nothing is on the device when this returns; [`sync_to`](Self::sync_to) sees to that.
+    ///
+    /// # Errors
+    /// The log or the manifest cannot be written: nothing was appended, and nothing will be.
+    pub fn append(
+        &self,
+        (kind, key, value): (RecordKind, &[u8], &[u8]),
+        enter: impl FnOnce(Appended),
+    ) -> Result<Appended, LsmError> {
+        let header = RecordHeader {
+            kind,
+            key_size_bytes: key.len(),
+            value_size_bytes: value.len(),
+        };
+        let mut sum = RecordSum::begin(header);
+        sum.add(key);
+        sum.add(value);
+        let mut tail = self.tail();
+        tail.check()?;
+        let appended = self.append_locked(&mut tail, (header, sum), [key, value]);
+        match &appended {
+            Ok(appended) => enter(*appended),
+            Err(error) => tail.failed = Some(error.to_string()),
+        }
+        appended
+    }
+
+    /// Calls a function with the position that the next record will not be before, while nothing is
+    /// appended.
+    pub fn between_records<R>(&self, then: impl FnOnce(LogPosition) -> R) -> R {
+        let tail = self.tail();
+        let end = tail.end();
+        then(end.unwrap_or_else(|| self.segments.next_number().start()))
+    }
+
+    pub(super) fn append_locked(
+        &self,
+        tail: &mut Tail,
+        (header, sum): (RecordHeader, RecordSum),
+        body: [&[u8]; 2],
+    ) -> Result<Appended, LsmError> {
+        let size_bytes = header.record_size_bytes();
+        self.note_record_size(size_bytes);
+        if size_bytes > PAYLOAD_SIZE_BYTES {
+            return self.append_large(tail, (header, sum), body);
+        }
+        let room = tail
+            .open
+            .map_or(0, |it| SEGMENT_SIZE_BYTES as usize - it.filled);
+        if size_bytes > room {
+            self.end_segment(tail)?;
+            self.begin_segment(tail)?;
+        }
+        let position = tail.end().expect("a segment is open");
+        let first = encode_record_header(header, sum.at(self.segments.engine, position));
+        for bytes in [&first[..], body[0], body[1]] {
+            tail.push(bytes);
+        }
+        let end = tail.end().expect("a segment is open");
+        Ok(Appended { position, end })
+    }
+
+    /// VL3: a record that no segment is large enough for.
+    fn append_large(
+        &self,
+        tail: &mut Tail,
+        (header, sum): (RecordHeader, RecordSum),
+        body: [&[u8]; 2],
+    ) -> Result<Appended, LsmError> {
+        self.end_segment(tail)?;
+        self.begin_segment(tail)?;
+        let position = tail.end().expect("a segment is open");
+        let first = encode_record_header(header, sum.at(self.segments.engine, position));
+        for mut bytes in [&first[..], body[0], body[1]] {
+            while !bytes.is_empty() {
+                let filled = tail.open.expect("a segment is open").filled;
+                let room = SEGMENT_SIZE_BYTES as usize - filled;
+                if room == 0 {
+                    self.write_out(tail)?;
+                    self.begin_segment(tail)?;
+                    continue;
+                }
+                let (fits, rest) = bytes.split_at(bytes.len().min(room));
+                tail.push(fits);
+                bytes = rest;
+            }
+        }
+        let end = tail.end().expect("a segment is open");
+        self.write_out(tail)?;
+        tail.open = None;
+        self.tail_number
+            .store(self.segments.next_number().0, Ordering::Release);
+        Ok(Appended { position, end })
+    }
+
+    /// Nothing more is written into the open segment.
+    fn end_segment(&self, tail: &mut Tail) -> Result<(), LsmError> {
+        let Some(end) = tail.end() else {
+            return Ok(());
+        };
+        let room = SEGMENT_SIZE_BYTES as usize - tail.open.expect("it has an end").filled;
+        if room >= RECORD_HEADER_SIZE_BYTES {
+            let header = RecordHeader {
+                kind: RecordKind::End,
+                key_size_bytes: 0,
+                value_size_bytes: 0,
+            };
+            let sum = RecordSum::begin(header).at(self.segments.engine, end);
+            tail.push(&encode_record_header(header, sum));
+        }
+        self.write_out(tail)?;
+        tail.open = None;
+        Ok(())
+    }
+
+    fn begin_segment(&self, tail: &mut Tail) -> Result<(), LsmError> {
+        let (number, place) = self.segments.begin_next(&self.manifest)?;
+        tail.open = Some(Open {
+            number,
+            place,
+            filled: 0,
+            written: 0,
+        });
+        tail.push(&encode_segment_header(self.segments.engine, number));
+        debug_assert_eq!(
+            tail.open.map(|it| it.filled),
+            Some(SEGMENT_HEADER_SIZE_BYTES)
+        );
+        self.tail_number.store(number.0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes what is not on the device yet.
+    pub(super) fn write_out(&self, tail: &mut Tail) -> Result<(), LsmError> {
+        if let Some(open) = &mut tail.open
+            && open.written < open.filled
+        {
+            let bytes = &tail.buffer[open.written..open.filled];
+            let device = &self.segments.device;
+            device.write(open.place, open.written as u64, bytes)?;
+            open.written = open.filled;
+        }
+        Ok(())
+    }
+
+    /// What a failure to make the log durable means for those who write later.
+    pub(super) fn stop(tail: &mut Tail, error: &LsmError) {
+        tail.failed.get_or_insert_with(|| error.to_string());
+    }
+
+    fn note_record_size(&self, size_bytes: usize) {
+        let before = self.record_size_bytes.load(Ordering::Relaxed);
+        let after = before - before / 16 + (size_bytes as u64) / 16;
+        self.record_size_bytes.store(after, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,77 @@
+//! The value log (VL1 to VL6): every write, in the order in which they take effect, and where
+//! values stay.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`record`] | the layout |
+//! | `segments` | which log segment is where on the device |
+//! | `append` | writing: the segment that is being filled, and records larger than one |
+//! | `sync` | making it durable, for all who wait at once |
+//! | `read` | reading a record |
+//! | [`replay`] | reading the log again |
+//! | `recover` | opening the log of a directory |
+
+pub mod record;
+pub mod replay;
+
+mod append;
+mod read;
+mod recover;
+mod segments;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex};
+
+pub use append::Appended;
+pub use read::Record;
+pub use segments::LogSegments;
+
+use self::append::Tail;
+use self::sync::SyncState;
+use crate::device::Device;
+use crate::manifest::Manifest;
+
+/// The name of the log's file.
+pub const FILE: &str = "log";
+/// What records take before any was written.
+const RECORD_SIZE_BYTES_EXPECTED: u64 = 1024;
+
+/// The log of an engine.
+#[derive(Debug)]
+pub struct ValueLog {
+    segments: LogSegments,
+    manifest: Arc<Manifest>,
+    tail: Mutex<Tail>,
+    /// The log segment that is being filled: all before it are on the device, if not synced.
+    tail_number: AtomicU64,
+    synced: Mutex<SyncState>,
+    has_synced: Condvar,
+    /// What records take, on the average of late.
+    record_size_bytes: AtomicU64,
+}
+
+impl ValueLog {
+    /// The log of a manifest's directory, to which records are appended in segments that were never
+    /// used: whatever is in others was read again, or counts for nothing.
+    fn new(device: Device, manifest: Arc<Manifest>) -> Self {
+        let state = manifest.state();
+        let next = state.next_log;
+        Self {
+            segments: LogSegments::new((device, state.engine), &state.log, next),
+            manifest,
+            tail: Mutex::new(Tail::new()),
+            tail_number: AtomicU64::new(next.0),
+            synced: Mutex::new(SyncState::new(next.start())),
+            has_synced: Condvar::new(),
+            record_size_bytes: AtomicU64::new(RECORD_SIZE_BYTES_EXPECTED),
+        }
+    }
+
+    /// Its segments.
+    pub const fn segments(&self) -> &LogSegments {
+        &self.segments
+    }
+}

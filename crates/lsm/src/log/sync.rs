@@ -1,0 +1,102 @@
+//! Making the log durable, for all who wait at once (VL5).
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::ValueLog;
+use super::record::{MARK_SIZE_BYTES, Mark, RecordHeader, RecordKind, RecordSum};
+use crate::error::LsmError;
+use crate::place::LogPosition;
+
+/// How far the log is on the device.
+#[derive(Debug)]
+pub(super) struct SyncState {
+    /// Everything before this place is.
+    synced_to: LogPosition,
+    /// Somebody is about to sync.
+    is_busy: bool,
+}
+
+impl SyncState {
+    pub(super) fn new(synced_to: LogPosition) -> Self {
+        Self {
+            synced_to,
+            is_busy: false,
+        }
+    }
+}
+
+impl ValueLog {
+    fn sync_state(&self) -> MutexGuard<'_, SyncState> {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the log is on the device.
+    pub fn synced_to(&self) -> LogPosition {
+        self.sync_state().synced_to
+    }
+
+    /// Makes the log durable up to a place. One write and one sync, by one of those who wait for
+    /// all of them.
+    ///
+    /// # Errors
+    /// It cannot be written or synced: what was appended may be there or not, and nothing is
+    /// appended any more.
+    pub fn sync_to(&self, end: LogPosition) -> Result<(), LsmError> {
+        let mut state = self.sync_state();
+        loop {
+            if state.synced_to >= end {
+                return Ok(());
+            }
+            if !state.is_busy {
+                break;
+            }
+            let waited = self.has_synced.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_busy = true;
+        let before = state.synced_to;
+        drop(state);
+        let synced = self.write_and_sync(before);
+        let mut state = self.sync_state();
+        state.is_busy = false;
+        if let Ok(synced_to) = synced {
+            state.synced_to = state.synced_to.max(synced_to);
+        }
+        drop(state);
+        self.has_synced.notify_all();
+        synced.map(|_| ())
+    }
+
+    /// Up to where the log is durable then.
+    fn write_and_sync(&self, synced_to: LogPosition) -> Result<LogPosition, LsmError> {
+        let mark = Mark {
+            synced_to,
+            edit_count: self.manifest.edit_count(),
+        };
+        let value = mark.encode();
+        let header = RecordHeader {
+            kind: RecordKind::Mark,
+            key_size_bytes: 0,
+            value_size_bytes: MARK_SIZE_BYTES,
+        };
+        let mut sum = RecordSum::begin(header);
+        sum.add(&value);
+        let mut tail = self.tail();
+        tail.check()?;
+        let marked = self.append_locked(&mut tail, (header, sum), [&[], &value]);
+        let marked = marked.and_then(|marked| {
+            self.write_out(&mut tail)?;
+            Ok(marked)
+        });
+        if let Err(error) = &marked {
+            Self::stop(&mut tail, error);
+        }
+        drop(tail);
+        let end = marked?.end;
+        if let Err(error) = self.segments.device.sync() {
+            Self::stop(&mut self.tail(), &error);
+            return Err(error);
+        }
+        Ok(end)
+    }
+}

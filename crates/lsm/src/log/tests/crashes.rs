@@ -1,0 +1,124 @@
+//! What the log promises when the power goes.
+
+use std::sync::Arc;
+
+use super::{Seen, open, seen};
+use crate::place::LogNumber;
+use crate::storage::{CrashStorage, PowerLoss, Storage};
+use crate::tree::random_numbers;
+
+/// A life of a log: what was there when it was opened, and what was appended; how many records of
+/// both were acknowledged.
+#[derive(Default)]
+struct Life {
+    is_open: bool,
+    records: Vec<Seen>,
+    found_count: usize,
+    acknowledged_count: usize,
+}
+
+/// Lives until the power goes, or 40 records are appended.
+fn live(storage: &CrashStorage, seed: u64) -> Life {
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let mut life = Life::default();
+    let Ok(log) = open(&shared) else {
+        return life;
+    };
+    life.is_open = true;
+    life.records.clone_from(&log.replayed);
+    life.found_count = log.replayed.len();
+    life.acknowledged_count = life.found_count;
+    for (index, number) in random_numbers(seed).take(40).enumerate() {
+        let key = format!("{seed}-{index}");
+        let size_bytes = match number % 16 {
+            0..=9 => number as usize >> 8 & 127,
+            10..=12 => number as usize >> 8 & 0xfff,
+            13 | 14 => number as usize >> 8 & 0xf_ffff,
+            _ => number as usize >> 8 & 0x3f_ffff,
+        };
+        let is_delete = (number >> 40).is_multiple_of(8);
+        let appended = if is_delete {
+            log.delete(key.as_bytes())
+        } else {
+            log.put(key.as_bytes(), size_bytes)
+        };
+        let Ok(appended) = appended else {
+            return life;
+        };
+        let value_bytes = if is_delete { 0 } else { size_bytes };
+        let record = seen(appended, key.as_bytes(), is_delete, value_bytes);
+        life.records.push(record);
+        if (number >> 50).is_multiple_of(4) {
+            if log.log.sync_to(appended.end).is_err() {
+                return life;
+            }
+            life.acknowledged_count = life.records.len();
+        }
+    }
+    life
+}
+
+/// Promise (VL5, VL6): whenever the power goes, and whatever survives, what is read again is in
+/// order, nothing but what was appended, and all that was acknowledged; and so again after a second
+/// and a third loss, with numbers that no segment had before.
+#[test]
+fn nothing_that_was_acknowledged_is_lost() {
+    let (mut kept_count, mut lost_count) = (0, 0);
+    for seed in 0..40 {
+        let mut storage = CrashStorage::new(seed);
+        let mut before: Vec<Seen> = Vec::new();
+        let mut acknowledged_count = 0;
+        let mut highest: Option<LogNumber> = None;
+        let mut numbers = random_numbers(!seed);
+        for generation in 0..4 {
+            let cut = numbers.next().expect("endless") % 70 + 1;
+            if generation < 3 {
+                storage.cut_power_at(cut);
+            }
+            let life = live(&storage, seed * 10 + generation);
+            let context = format!("seed {seed}, generation {generation}, cut {cut}");
+            assert!(generation < 3 || life.is_open, "{context}: it opens");
+            if life.is_open {
+                let found = &life.records[..life.found_count];
+                assert!(found.len() >= acknowledged_count, "{context}: some is lost");
+                assert_eq!(found, &before[..found.len()], "{context}");
+                kept_count += found.len() - acknowledged_count;
+                lost_count += before.len() - found.len();
+                let first = life.records.get(life.found_count);
+                let first = first.map(|(position, ..)| position.number());
+                assert!(
+                    first.is_none() || first > highest,
+                    "{context}: a number is used again"
+                );
+                let ends = life.records.iter();
+                let ends = ends.map(|(position, .., size)| position.plus(*size).number());
+                highest = ends.max().max(highest);
+                acknowledged_count = life.acknowledged_count;
+                before = life.records;
+            }
+            storage = storage.lose_power(PowerLoss::Any);
+        }
+    }
+    assert!(
+        kept_count > 30 && lost_count > 30,
+        "{kept_count} kept, {lost_count} lost"
+    );
+}
+
+/// Promise (VL6): a process that ends without a loss of power leaves records that were not synced;
+/// those that are found when the log is read again are there for good.
+#[test]
+fn what_was_found_is_durable() {
+    let storage = CrashStorage::new(9);
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let log = open(&shared).expect("made");
+    // Full segments are written, and not synced.
+    for index in 0..4 {
+        log.put(&[index], 1 << 20).expect("written");
+    }
+    drop(log);
+    let again = open(&shared).expect("it is whole");
+    assert_eq!(again.replayed.len(), 3, "the last one was in memory");
+    let left: Arc<dyn Storage> = Arc::new(storage.lose_power(PowerLoss::Nothing));
+    assert_eq!(open(&left).expect("whole").replayed, again.replayed);
+}

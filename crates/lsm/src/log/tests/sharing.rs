@@ -1,0 +1,116 @@
+//! Who waits for a sync shares it, and nobody writes after one that failed.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::open;
+use crate::error::LsmError;
+use crate::log::FILE;
+use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage};
+
+fn faulty(seed: u64) -> (CrashStorage, FaultyStorage, Arc<dyn Storage>) {
+    let storage = CrashStorage::new(seed);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    let shared = Arc::new(faulty.clone());
+    (storage, faulty, shared)
+}
+
+/// Promise (VL5): whoever comes while a sync is going on waits for the next one, and all who do
+/// share it.
+#[test]
+fn one_sync_is_for_all_who_wait() {
+    let (_, faulty, shared) = faulty(1);
+    let log = open(&shared).expect("made");
+    let first = log.put(b"first", 10).expect("written");
+    faulty.set(Fault::Slow {
+        operations: &[Operation::Sync],
+        each: Duration::from_millis(150),
+    });
+    faulty.clear_counters();
+    let sync_count = || faulty.counters_of(FILE).operation_count(Operation::Sync);
+    thread::scope(|scope| {
+        scope.spawn(|| log.log.sync_to(first.end).expect("synced"));
+        let started = Instant::now();
+        while sync_count() == 0 && started.elapsed() < Duration::from_secs(20) {
+            thread::yield_now();
+        }
+        for index in 0..6 {
+            let log = &log;
+            scope.spawn(move || {
+                let appended = log.put(&[index], 10).expect("written");
+                log.log.sync_to(appended.end).expect("synced");
+                assert!(log.log.synced_to() >= appended.end);
+            });
+        }
+    });
+    // One more if a thread is so late that it comes after the second sync began.
+    let count = sync_count();
+    assert!((2..=3).contains(&count), "{count} syncs for 7 writers");
+    let end = log.log.synced_to();
+    log.log.sync_to(end).expect("it is");
+    assert_eq!(sync_count(), count, "what is synced is not synced again");
+}
+
+/// Promise: after a write or a sync that failed nothing is written, and whoever tries is told why;
+/// what was acknowledged is there, and can be read.
+#[test]
+fn a_failure_stops_the_log() {
+    for operation in [&[Operation::Write], &[Operation::Sync]] {
+        let (storage, faulty, shared) = faulty(2);
+        let log = open(&shared).expect("made");
+        let good = log.put(b"good", 10).expect("written");
+        log.log.sync_to(good.end).expect("synced");
+        faulty.set(Fault::Fail {
+            operations: operation,
+            file: Some(FILE.to_owned()),
+            nth: 1,
+            times: 1,
+        });
+        let bad = log.put(b"bad", 10).expect("in memory");
+        let failed = log.log.sync_to(bad.end);
+        assert!(
+            matches!(failed, Err(LsmError::Storage { .. })),
+            "{failed:?}"
+        );
+        let first = failed.expect_err("it failed").to_string();
+        for stopped in [
+            log.put(b"more", 1).map(|_| ()),
+            log.log.sync_to(bad.end),
+            log.put(b"large", 1 << 23).map(|_| ()),
+        ] {
+            let Err(LsmError::Stopped { first: told }) = stopped else {
+                panic!("{stopped:?}");
+            };
+            assert_eq!(told, first);
+        }
+        log.assert_reads(good.position, b"good", 10);
+        let left: Arc<dyn Storage> = Arc::new(storage.lose_power(PowerLoss::Nothing));
+        let again = open(&left).expect("whole");
+        assert_eq!(again.replayed.len(), 1);
+    }
+}
+
+/// Promise: a segment that cannot be reserved, or written when it is full, stops the log, too.
+#[test]
+fn a_full_disk_stops_the_log() {
+    let (_, faulty, shared) = faulty(3);
+    let log = open(&shared).expect("made");
+    faulty.set(Fault::Full {
+        after_bytes: 3 << 20,
+    });
+    let failed = (0..4).find_map(|index| log.put(&[index], 1 << 20).err());
+    assert!(
+        matches!(
+            failed,
+            Some(LsmError::Storage {
+                action: "write",
+                ..
+            })
+        ),
+        "{failed:?}"
+    );
+    faulty.lift_all();
+    let stopped = log.put(b"more", 1);
+    assert!(matches!(stopped, Err(LsmError::Stopped { .. })));
+}

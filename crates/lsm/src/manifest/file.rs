@@ -1,0 +1,345 @@
+//! The files of a manifest: making, reading, appending, and writing anew (MF1 to MF3).
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::line::{self, Line};
+use super::state::{Change, FORMAT_VERSION, ManifestState};
+use crate::error::LsmError;
+use crate::place::LogPosition;
+use crate::storage::{Storage, StorageFile};
+
+const CURRENT: &str = "CURRENT";
+const NEW_CURRENT: &str = "CURRENT.new";
+const PREFIX: &str = "MANIFEST-";
+/// A file is written anew when it has so many bytes, and eight times as many as it began with.
+const REWRITTEN_SIZE_BYTES_MIN: u64 = 1 << 20;
+const REWRITTEN_GROWTH: u64 = 8;
+/// More than any manifest has that this engine writes.
+const SIZE_BYTES_MAX: u64 = 1 << 32;
+
+/// The manifest of a directory that is open.
+#[derive(Debug)]
+pub struct Manifest {
+    storage: Arc<dyn Storage>,
+    /// Files that are smaller are not written anew.
+    rewritten_size_bytes_min: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    file: Arc<dyn StorageFile>,
+    number: u64,
+    size_bytes: u64,
+    first_size_bytes: u64,
+    sum: u32,
+    state: ManifestState,
+    /// The first failure: nothing is written any more.
+    failed: Option<String>,
+}
+
+impl Manifest {
+    /// Whether a directory has a manifest.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    pub fn is_there(storage: &dyn Storage) -> Result<bool, LsmError> {
+        let names = storage.list();
+        let names = names.map_err(|source| error(storage, "list", ".", source))?;
+        Ok(names.iter().any(|name| name == CURRENT))
+    }
+
+    /// Makes a directory's first manifest. It is there, whole, or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(storage: Arc<dyn Storage>, state: ManifestState) -> Result<Self, LsmError> {
+        let inner = write_anew(&*storage, 1, state)?;
+        Ok(Self {
+            storage,
+            rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
+            inner: Mutex::new(inner),
+        })
+    }
+
+    /// Reads the manifest in force; and says whether a last edit was left out that was not whole
+    /// (MF2).
+    ///
+    /// # Errors
+    /// It is damaged, or of a later version, or it cannot be read.
+    pub fn open(storage: Arc<dyn Storage>) -> Result<(Self, bool), LsmError> {
+        let current = read_all(&*storage, CURRENT)?;
+        let name = str::from_utf8(&current)
+            .ok()
+            .and_then(|text| text.strip_suffix('\n'));
+        let number = name
+            .and_then(|name| name.strip_prefix(PREFIX)?.parse().ok())
+            .filter(|number| current == format!("{PREFIX}{number}\n").as_bytes());
+        let Some(number) = number else {
+            return Err(damaged(&*storage, CURRENT, "it names no manifest"));
+        };
+        let name = name_of(number);
+        let bytes = read_all(&*storage, &name)?;
+        let read = read_edits(&bytes).map_err(|why| match why {
+            Unreadable::Version(version) => LsmError::VersionFromTheFuture {
+                directory: storage.name(),
+                version,
+                known: FORMAT_VERSION,
+            },
+            Unreadable::Damaged(how) => damaged(&*storage, &name, how),
+        })?;
+        let file = storage.open(&name);
+        let file = file.map_err(|source| error(&*storage, "open", &name, source))?;
+        let is_cut = read.size_bytes < bytes.len() as u64;
+        if is_cut {
+            let cut = file.set_size(read.size_bytes);
+            cut.map_err(|source| error(&*storage, "cut", &name, source))?;
+        }
+        // A process that ended between a write and its sync leaves an edit, or a name, that can be
+        // read and is not durable: it must be, before anything is done because of it.
+        let synced = file.sync().and_then(|()| storage.sync_names());
+        synced.map_err(|source| error(&*storage, "sync", &name, source))?;
+        let manifest = Self {
+            inner: Mutex::new(Inner {
+                file,
+                number,
+                size_bytes: read.size_bytes,
+                first_size_bytes: read.first_size_bytes,
+                sum: read.sum,
+                state: read.state,
+                failed: None,
+            }),
+            rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
+            storage,
+        };
+        manifest.remove_others(number);
+        Ok((manifest, is_cut))
+    }
+
+    /// A manifest whose files are written anew when they are smaller than those of others.
+    #[cfg(test)]
+    pub(super) fn rewritten_from(mut self, size_bytes: u64) -> Self {
+        self.rewritten_size_bytes_min = size_bytes;
+        self
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That it lacks what it must have had.
+    pub fn damaged(&self, how: impl Into<String>) -> LsmError {
+        let name = name_of(self.inner().number);
+        damaged(&*self.storage, &name, how)
+    }
+
+    /// How many edits there were (VL5).
+    pub fn edit_count(&self) -> u64 {
+        self.inner().state.edit_count
+    }
+
+    /// From where the log is read again.
+    pub fn read_from(&self) -> LogPosition {
+        self.inner().state.read_from
+    }
+
+    /// What it says.
+    pub fn state(&self) -> ManifestState {
+        self.inner().state.clone()
+    }
+
+    /// Makes an edit: it is in force when this returns. One write and one sync.
+    ///
+    /// # Errors
+    /// It cannot be written: then nobody knows whether it is in force, and no other edit is made.
+    pub fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
+        let mut inner = self.inner();
+        if let Some(first) = &inner.failed {
+            let first = first.clone();
+            return Err(LsmError::Stopped { first });
+        }
+        let committed = self.commit_locked(&mut inner, changes);
+        if let Err(error) = &committed {
+            inner.failed = Some(error.to_string());
+        }
+        committed
+    }
+
+    fn commit_locked(&self, inner: &mut Inner, changes: &[Change]) -> Result<(), LsmError> {
+        let mut state = inner.state.clone();
+        let applied = state.apply(changes);
+        applied.unwrap_or_else(|how| panic!("the engine makes no such edit: {how}"));
+        let grown = inner.first_size_bytes * REWRITTEN_GROWTH;
+        if inner.size_bytes >= grown.max(self.rewritten_size_bytes_min) {
+            let before = inner.number;
+            *inner = write_anew(&*self.storage, before + 1, state)?;
+            self.remove_others(inner.number);
+            return Ok(());
+        }
+        let (line, sum) = line::encode(changes, inner.sum);
+        let written = inner.file.write_at(&line, inner.size_bytes);
+        let written = written.and_then(|()| inner.file.sync());
+        written.map_err(|source| error(&*self.storage, "write", &name_of(inner.number), source))?;
+        inner.size_bytes += line.len() as u64;
+        inner.sum = sum;
+        inner.state = state;
+        Ok(())
+    }
+
+    /// Files of manifests that are in force no more. That they are there does no harm.
+    fn remove_others(&self, in_force: u64) {
+        let names = self.storage.list().unwrap_or_default();
+        for name in names {
+            let number = name.strip_prefix(PREFIX).and_then(|it| it.parse().ok());
+            if number.is_some_and(|number: u64| number != in_force)
+                && let Err(error) = self.storage.remove(&name)
+            {
+                tracing::debug!(name, %error, "cannot remove an old manifest");
+            }
+        }
+    }
+}
+
+fn name_of(number: u64) -> String {
+    format!("{PREFIX}{number}")
+}
+
+/// MF3: a file with one edit, of all; in force when this returns.
+fn write_anew(storage: &dyn Storage, number: u64, state: ManifestState) -> Result<Inner, LsmError> {
+    let name = name_of(number);
+    let (line, sum) = line::encode(&[Change::All(Box::new(state.clone()))], 0);
+    let write = |name: &str, bytes: &[u8]| {
+        let file = storage.create(name)?;
+        file.write_at(bytes, 0)?;
+        file.sync()?;
+        Ok::<_, io::Error>(file)
+    };
+    let failed = |name: &str| {
+        let name = name.to_owned();
+        move |source| error(storage, "write", &name, source)
+    };
+    // A loss of power in the middle of a rename may have left a file with both names: to empty the
+    // one would be to empty the other.
+    let names = storage
+        .list()
+        .map_err(|source| error(storage, "list", ".", source))?;
+    for left in [NEW_CURRENT, &name] {
+        if names.iter().any(|there| there == left) {
+            storage
+                .remove(left)
+                .map_err(|source| error(storage, "remove", left, source))?;
+        }
+    }
+    storage.sync_names().map_err(failed(CURRENT))?;
+    let file = write(&name, &line).map_err(failed(&name))?;
+    // Before `CURRENT` names it, it must have its name for good.
+    storage.sync_names().map_err(failed(&name))?;
+    write(NEW_CURRENT, format!("{name}\n").as_bytes()).map_err(failed(NEW_CURRENT))?;
+    let renamed = storage.rename(NEW_CURRENT, CURRENT);
+    let renamed = renamed.and_then(|()| storage.sync_names());
+    renamed.map_err(failed(CURRENT))?;
+    Ok(Inner {
+        file,
+        number,
+        size_bytes: line.len() as u64,
+        first_size_bytes: line.len() as u64,
+        sum,
+        state,
+        failed: None,
+    })
+}
+
+/// What the edits of a file come to.
+struct Read {
+    state: ManifestState,
+    sum: u32,
+    size_bytes: u64,
+    first_size_bytes: u64,
+}
+
+enum Unreadable {
+    Version(u32),
+    Damaged(String),
+}
+
+fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
+    let damaged = |line: usize, how: &str| Unreadable::Damaged(format!("line {line}: {how}"));
+    let Line::Whole(json, mut sum, first_size_bytes) = line::first(bytes, 0) else {
+        return Err(damaged(
+            1,
+            "it is not whole, and nothing is in force without it",
+        ));
+    };
+    if let Some(version) = later_version(json) {
+        return Err(Unreadable::Version(version));
+    }
+    let changes: Vec<Change> =
+        serde_json::from_slice(json).map_err(|error| damaged(1, &error.to_string()))?;
+    let Ok([Change::All(state)]) = <[Change; 1]>::try_from(changes) else {
+        return Err(damaged(1, "it does not say all"));
+    };
+    let mut state = *state;
+    let (mut at, mut number) = (first_size_bytes, 1);
+    while at < bytes.len() {
+        number += 1;
+        let rest = &bytes[at..];
+        let Line::Whole(json, own, size_bytes) = line::first(rest, sum) else {
+            if line::has_whole_line(rest) {
+                return Err(damaged(
+                    number,
+                    "its checksum does not match, and it is not the last",
+                ));
+            }
+            break;
+        };
+        let changes: Vec<Change> =
+            serde_json::from_slice(json).map_err(|error| damaged(number, &error.to_string()))?;
+        state.apply(&changes).map_err(|how| damaged(number, &how))?;
+        (at, sum) = (at + size_bytes, own);
+    }
+    Ok(Read {
+        state,
+        sum,
+        size_bytes: at as u64,
+        first_size_bytes: first_size_bytes as u64,
+    })
+}
+
+/// The version that a first line gives, if it is none that is known here.
+fn later_version(json: &[u8]) -> Option<u32> {
+    let value: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let version = value.get(0)?.get("all")?.get("version")?.as_u64()?;
+    (version > u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
+}
+
+fn read_all(storage: &dyn Storage, name: &str) -> Result<Vec<u8>, LsmError> {
+    let read = || {
+        let file = storage.open(name)?;
+        let size_bytes = file.size()?;
+        if size_bytes > SIZE_BYTES_MAX {
+            return Err(io::Error::other(format!("it has {size_bytes} bytes")));
+        }
+        let mut bytes = vec![0; size_bytes as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    read().map_err(|source| error(storage, "read", name, source))
+}
+
+fn error(storage: &dyn Storage, action: &'static str, file: &str, source: io::Error) -> LsmError {
+    LsmError::Storage {
+        action,
+        file: file.to_owned(),
+        directory: storage.name(),
+        source,
+    }
+}
+
+fn damaged(storage: &dyn Storage, file: &str, how: impl Into<String>) -> LsmError {
+    LsmError::DamagedManifest {
+        file: file.to_owned(),
+        directory: storage.name(),
+        how: how.into(),
+    }
+}

@@ -1,0 +1,252 @@
+use std::sync::Arc;
+
+use super::{Change, Manifest, ManifestState};
+use crate::error::LsmError;
+use crate::log::record::EngineId;
+use crate::place::{LogNumber, LogPosition, SegmentId};
+use crate::storage::{CrashStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage};
+
+fn made(storage: &CrashStorage) -> Manifest {
+    let storage = Arc::new(storage.clone());
+    Manifest::create(storage, ManifestState::new(EngineId(9))).expect("it can be written")
+}
+
+fn reserve(first: u64, count: u32) -> Change {
+    let segments = (0..count).map(|index| SegmentId(first as u32 + index));
+    Change::ReserveLog {
+        first: LogNumber(first),
+        segments: segments.collect(),
+    }
+}
+
+fn file_of(storage: &dyn Storage, name: &str) -> Vec<u8> {
+    let file = storage.open(name).expect("it is there");
+    let mut bytes = vec![0; file.size().expect("it is open") as usize];
+    file.read_at(&mut bytes, 0).expect("it can be read");
+    bytes
+}
+
+fn overwrite(storage: &dyn Storage, name: &str, bytes: &[u8]) {
+    let file = storage.create(name).expect("a file");
+    file.write_at(bytes, 0).expect("written");
+}
+
+/// Promise (MF1): what was committed is there when the directory is opened again, with all edits
+/// counted.
+#[test]
+fn edits_are_there_again() {
+    let storage = CrashStorage::new(1);
+    let manifest = made(&storage);
+    manifest.commit(&[reserve(0, 3)]).expect("committed");
+    let to = LogNumber(1).start();
+    let free = Change::FreeLog {
+        numbers: vec![LogNumber(0)],
+    };
+    let changes = [Change::ReadFrom(to), free];
+    manifest.commit(&changes).expect("committed");
+    let (again, is_cut) = Manifest::open(Arc::new(storage)).expect("it is whole");
+    assert_eq!((again.state(), is_cut), (manifest.state(), false));
+    assert_eq!((again.edit_count(), again.state().read_from), (2, to));
+    assert_eq!(again.state().log.len(), 2);
+}
+
+/// Promise (MF1 to MF3): wherever the power goes, while edits are made and the manifest is written
+/// anew, all edits that were in force are there afterwards, and at the most one more.
+#[test]
+fn no_edit_is_lost_with_the_power() {
+    let mut last_was_there = [0, 0];
+    let mut written_anew_count = 0;
+    for seed in 0..40 {
+        for cut in 1.. {
+            let storage = CrashStorage::new(seed * 1000 + cut);
+            storage.cut_power_at(cut);
+            let (mut in_force, mut is_over) = (None, false);
+            let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+            if let Ok(manifest) = Manifest::create(shared, ManifestState::new(EngineId(9))) {
+                in_force = Some(0);
+                let manifest = manifest.rewritten_from(1500);
+                // Large enough for the file to be written anew: eight times the first line.
+                let edits = (0..14).map(|index| reserve(index * 20, 20));
+                is_over = edits.into_iter().all(|edit| {
+                    let done = manifest.commit(&[edit]).is_ok();
+                    in_force = Some(manifest.edit_count());
+                    done
+                });
+            }
+            let left = storage.lose_power(PowerLoss::Any);
+            let names = left.list().expect("listed");
+            let was_written_anew = names.iter().any(|name| name == "MANIFEST-2");
+            match (Manifest::is_there(&left).expect("listed"), in_force) {
+                (false, in_force) => assert_eq!(in_force, None, "seed {seed}, cut {cut}"),
+                (true, in_force) => {
+                    let opened = Manifest::open(Arc::new(left));
+                    let (again, _) = opened.unwrap_or_else(|it| panic!("{seed}, {cut}: {it}"));
+                    let (found, least) = (again.edit_count(), in_force.unwrap_or(0));
+                    assert!(
+                        (least..=least + 1).contains(&found),
+                        "{seed}, {cut}: {found}"
+                    );
+                    assert_eq!(again.state().log.len() as u64, found * 20);
+                    last_was_there[usize::from(found > least)] += 1;
+                }
+            }
+            if is_over {
+                written_anew_count += usize::from(was_written_anew);
+                break;
+            }
+        }
+    }
+    assert_eq!(
+        written_anew_count, 40,
+        "of each seed the run in which all was done"
+    );
+    assert!(
+        last_was_there.iter().all(|count| *count > 20),
+        "{last_was_there:?}"
+    );
+}
+
+/// Promise (MF2): a byte that is not what was written is an error that names the line, unless it
+/// makes the last line one that was never whole; the file is as it was then.
+#[test]
+fn damage_is_an_error() {
+    let storage = CrashStorage::new(3);
+    let manifest = made(&storage);
+    for index in 0..3 {
+        manifest
+            .commit(&[reserve(index * 2, 2)])
+            .expect("committed");
+    }
+    drop(manifest);
+    let whole = file_of(&storage, "MANIFEST-1");
+    let last_line = whole[..whole.len() - 1]
+        .iter()
+        .rposition(|byte| *byte == b'\n');
+    let last_line = last_line.expect("there are four lines") + 1;
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 4;
+        overwrite(&storage, "MANIFEST-1", &flipped);
+        match Manifest::open(Arc::new(storage.clone())) {
+            Ok((manifest, is_cut)) => {
+                assert!(is_cut && at >= last_line, "byte {at}");
+                assert_eq!(manifest.edit_count(), 2);
+            }
+            Err(LsmError::DamagedManifest { how, .. }) => {
+                assert!(
+                    at < last_line && how.starts_with("line "),
+                    "byte {at}: {how}"
+                );
+                assert_eq!(file_of(&storage, "MANIFEST-1"), flipped);
+            }
+            Err(other) => panic!("byte {at}: {other}"),
+        }
+    }
+    overwrite(&storage, "CURRENT", b"MANIFEST-01\n");
+    let error = Manifest::open(Arc::new(storage)).expect_err("no such name is written");
+    assert!(
+        error.to_string().contains("it names no manifest"),
+        "{error}"
+    );
+}
+
+/// Promise (MF2): a line that is taken out, the last but one, too, is damage, though all lines that
+/// are left are whole.
+#[test]
+fn a_line_that_is_missing_is_damage() {
+    let storage = CrashStorage::new(6);
+    let manifest = made(&storage);
+    for index in 0..3 {
+        manifest.commit(&[reserve(index, 1)]).expect("committed");
+    }
+    drop(manifest);
+    let whole = file_of(&storage, "MANIFEST-1");
+    let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+    for missing in 0..3 {
+        let mut left = lines.clone();
+        left.remove(missing);
+        overwrite(&storage, "MANIFEST-1", &left.concat());
+        let opened = Manifest::open(Arc::new(storage.clone()));
+        assert!(
+            matches!(opened, Err(LsmError::DamagedManifest { .. })),
+            "line {missing}: {opened:?}"
+        );
+    }
+}
+
+/// Promise: an edit that was written and not synced when its process ended, and that is read when
+/// the directory is opened again, is there from then on, whatever the power does.
+#[test]
+fn what_was_read_is_durable() {
+    let storage = CrashStorage::new(7);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    let state = ManifestState::new(EngineId(9));
+    let manifest = Manifest::create(Arc::new(faulty.clone()), state).expect("made");
+    faulty.set(Fault::Fail {
+        operations: &[Operation::Sync],
+        file: None,
+        nth: 1,
+        times: 1,
+    });
+    manifest
+        .commit(&[reserve(0, 1)])
+        .expect_err("the sync fails");
+    let (again, _) = Manifest::open(Arc::new(storage.clone())).expect("it is whole");
+    assert_eq!(again.edit_count(), 1);
+    let left = storage.lose_power(PowerLoss::Nothing);
+    let (again, _) = Manifest::open(Arc::new(left)).expect("it is whole");
+    assert_eq!(again.edit_count(), 1);
+}
+
+/// Promise: a directory of a later version is refused as such, whatever else its manifest says.
+#[test]
+fn later_versions_are_refused() {
+    let storage = CrashStorage::new(4);
+    drop(made(&storage));
+    let json = br#"[{"all":{"version":2,"news":true}}]"#;
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&[0; 4]);
+    digest.update(json);
+    let mut line = format!("{:08x} 00000000 ", digest.finalize()).into_bytes();
+    line.extend(json);
+    line.push(b'\n');
+    overwrite(&storage, "MANIFEST-1", &line);
+    match Manifest::open(Arc::new(storage)) {
+        Err(LsmError::VersionFromTheFuture { version, known, .. }) => {
+            assert_eq!((version, known), (2, 1));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Promise: after an edit that failed no other one is made, and what was in force is there.
+#[test]
+fn nothing_is_committed_after_a_failure() {
+    let storage = CrashStorage::new(5);
+    let faulty = FaultyStorage::new(Arc::new(storage.clone()));
+    let state = ManifestState::new(EngineId(9));
+    let manifest = Manifest::create(Arc::new(faulty.clone()), state).expect("made");
+    manifest.commit(&[reserve(0, 1)]).expect("committed");
+    faulty.set(Fault::Fail {
+        operations: &[Operation::Sync],
+        file: None,
+        nth: 1,
+        times: 1,
+    });
+    let failed = manifest.commit(&[Change::ReadFrom(LogPosition(1))]);
+    assert!(
+        matches!(
+            failed,
+            Err(LsmError::Storage {
+                action: "write",
+                ..
+            })
+        ),
+        "{failed:?}"
+    );
+    let after = manifest.commit(&[Change::ReadFrom(LogPosition(1))]);
+    assert!(matches!(after, Err(LsmError::Stopped { .. })), "{after:?}");
+    let left = storage.lose_power(PowerLoss::Nothing);
+    let (again, _) = Manifest::open(Arc::new(left)).expect("it is whole");
+    assert_eq!(again.edit_count(), 1);
+}

@@ -1,0 +1,198 @@
+//! One body of tests over all storages: what the engine may rely on with any of them.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{
+    CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, Storage, StorageFile,
+};
+
+fn read(file: &dyn StorageFile, offset: u64, size_bytes: usize) -> Vec<u8> {
+    // Not zeros: a read that leaves bytes alone is seen.
+    let mut buffer = vec![0xee; size_bytes];
+    file.read_at(&mut buffer, offset).expect("within the file");
+    buffer
+}
+
+fn failure<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+fn sorted_names(storage: &dyn Storage) -> Vec<String> {
+    let mut names = storage.list().expect("its names");
+    names.sort();
+    names
+}
+
+/// Promise: what was written is read, zeros are what was never written, and no read goes behind the
+/// end.
+fn files_read_back(storage: &dyn Storage) {
+    let file = storage.create("content").expect("made");
+    assert_eq!(file.size().expect("its size"), 0);
+    file.write_at(b"hello", 3).expect("written");
+    assert_eq!(read(&*file, 0, 8), b"\0\0\0hello");
+    file.write_at(b"far", 5000).expect("written behind the end");
+    assert_eq!(file.size().expect("its size"), 5003);
+    assert_eq!(read(&*file, 8, 4992), vec![0; 4992]);
+    assert_eq!(read(&*file, 4999, 4), b"\0far");
+    file.write_at(b"EL", 4).expect("written over");
+    file.sync().expect("synced");
+
+    let again = storage.open("content").expect("there");
+    assert_eq!(read(&*again, 3, 5), b"hELlo");
+    again.write_at(b"J", 3).expect("written");
+    assert_eq!(read(&*file, 3, 5), b"JELlo", "another handle sees it");
+
+    for (offset, size_bytes) in [(5000, 4), (5003, 1), (9000, 1), (0, 5004)] {
+        let mut buffer = vec![0; size_bytes];
+        let kind = failure(file.read_at(&mut buffer, offset));
+        assert_eq!(kind, Some(io::ErrorKind::UnexpectedEof), "{offset}");
+    }
+    assert_eq!(read(&*file, 9000, 0), b"", "nothing is everywhere");
+    file.write_at(b"", 9000).expect("nothing is written");
+    assert_eq!(file.size().expect("its size"), 5003);
+    assert!(file.write_at(b"x", u64::MAX).is_err());
+    assert!(file.set_size(u64::MAX).is_err());
+}
+
+/// Promise: a file is as long as it was made; what was cut off does not come back.
+fn sizes_are_set(storage: &dyn Storage) {
+    let file = storage.create("sized").expect("made");
+    file.write_at(&[7; 3000], 0).expect("written");
+    file.set_size(1000).expect("cut");
+    assert_eq!(file.size().expect("its size"), 1000);
+    let mut buffer = [0; 2];
+    let kind = failure(file.read_at(&mut buffer, 999));
+    assert_eq!(kind, Some(io::ErrorKind::UnexpectedEof));
+    file.set_size(4000).expect("longer");
+    let content = read(&*file, 0, 4000);
+    assert_eq!(content[..1000], [7; 1000]);
+    assert_eq!(content[1000..], [0; 3000]);
+
+    let file = storage.create("sized").expect("made empty");
+    assert_eq!(file.size().expect("its size"), 0);
+    file.set_size(600).expect("longer");
+    assert_eq!(read(&*file, 0, 600), [0; 600]);
+}
+
+/// Promise: names lead to the file that they were given last.
+fn names_lead_to_files(storage: &dyn Storage) {
+    let one = storage.create("one").expect("made");
+    one.write_at(b"1", 0).expect("written");
+    let two = storage.create("two").expect("made");
+    two.write_at(b"2", 0).expect("written");
+    storage.rename("one", "two").expect("renamed");
+    storage.rename("two", "two").expect("nothing to do");
+    storage.sync_names().expect("synced");
+    assert_eq!(failure(storage.open("one")), Some(io::ErrorKind::NotFound));
+    let found = storage.open("two").expect("there");
+    assert_eq!(read(&*found, 0, 1), b"1");
+    assert_eq!(read(&*two, 0, 1), b"2", "replaced, but open");
+    one.write_at(b"!", 1).expect("written under the new name");
+    assert_eq!(read(&*found, 0, 2), b"1!");
+
+    storage.create("three").expect("made");
+    assert_eq!(sorted_names(storage), ["content", "sized", "three", "two"]);
+    storage.remove("three").expect("removed");
+    storage.remove("two").expect("removed");
+    assert_eq!(sorted_names(storage), ["content", "sized"]);
+    storage.sync_names().expect("synced");
+    found.write_at(b"?", 1).expect("removed, but open");
+    assert_eq!(read(&*one, 0, 2), b"1?");
+    let new = storage.create("two").expect("made");
+    assert_eq!(new.size().expect("its size"), 0, "another file");
+    storage.remove("two").expect("removed");
+
+    let not_found = Some(io::ErrorKind::NotFound);
+    assert_eq!(failure(storage.remove("two")), not_found);
+    assert_eq!(failure(storage.rename("two", "content")), not_found);
+    assert_eq!(sorted_names(storage), ["content", "sized"]);
+}
+
+/// Promise: no name leads out of the directory.
+fn names_are_plain(storage: &dyn Storage) {
+    for name in ["", ".", "..", "a/b", "/a", "../a", "a\0"] {
+        let invalid = Some(io::ErrorKind::InvalidInput);
+        assert_eq!(failure(storage.create(name)), invalid, "{name:?}");
+        assert_eq!(failure(storage.open(name)), invalid, "{name:?}");
+        assert_eq!(failure(storage.remove(name)), invalid, "{name:?}");
+        assert_eq!(failure(storage.lock(name)), invalid, "{name:?}");
+        assert_eq!(failure(storage.rename(name, "b")), invalid, "{name:?}");
+        let renamed = storage.rename("content", name);
+        assert_eq!(failure(renamed), invalid, "{name:?}");
+    }
+    storage.open("content").expect("still there");
+}
+
+/// Promise: one opener has the lock, until it drops it.
+fn locks_exclude(storage: &dyn Storage, other: &dyn Storage) {
+    let lock = storage.lock("LOCK").expect("no failure").expect("free");
+    assert!(storage.lock("LOCK").expect("no failure").is_none());
+    assert!(other.lock("LOCK").expect("no failure").is_none());
+    assert!(other.lock("LOCK2").expect("no failure").is_some());
+    drop(lock);
+    let lock = other.lock("LOCK").expect("no failure").expect("free");
+    assert!(storage.lock("LOCK").expect("no failure").is_none());
+    drop(lock);
+    assert!(storage.list().expect("names").contains(&"LOCK".to_owned()));
+}
+
+/// Promise: discarding zeros bytes of the range or leaves them, and nothing else.
+fn discarding_stays_in_its_range(storage: &dyn Storage) {
+    let file = storage.create("discarded").expect("made");
+    file.write_at(&vec![7; 20_000], 0).expect("written");
+    file.discard(5000, 9000).expect("discarded");
+    file.discard(5000, 0).expect("nothing to discard");
+    file.discard(19_000, 9000).expect("over the end");
+    file.discard(50_000, 9000).expect("behind the end");
+    assert_eq!(file.size().expect("its size"), 20_000);
+    let content = read(&*file, 0, 20_000);
+    assert!(content.iter().all(|byte| matches!(byte, 0 | 7)));
+    assert!(content[..5000].iter().all(|byte| *byte == 7));
+    assert!(content[14_000..19_000].iter().all(|byte| *byte == 7));
+    file.write_at(&[8; 9000], 5000).expect("written again");
+    assert_eq!(read(&*file, 5000, 9000), vec![8; 9000]);
+}
+
+/// Both are the same directory, which is empty.
+fn conforms(storage: &dyn Storage, other: &dyn Storage) {
+    files_read_back(storage);
+    sizes_are_set(storage);
+    names_lead_to_files(storage);
+    names_are_plain(storage);
+    locks_exclude(storage, other);
+    discarding_stays_in_its_range(storage);
+    assert_eq!(sorted_names(storage), sorted_names(other));
+}
+
+#[test]
+fn a_directory_conforms() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let open = || DirectoryStorage::open(folder.path()).expect("there");
+    conforms(&open(), &open());
+}
+
+#[test]
+fn a_directory_in_memory_conforms() {
+    for seed in 0..20 {
+        let storage = CrashStorage::new(seed);
+        conforms(&storage, &storage.clone());
+    }
+}
+
+#[test]
+fn a_storage_with_faults_conforms_without_any() {
+    let storage = FaultyStorage::new(Arc::new(CrashStorage::new(1)));
+    conforms(&storage, &storage.clone());
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let directory = DirectoryStorage::open(folder.path()).expect("there");
+    let storage = FaultyStorage::new(Arc::new(directory));
+    let fault = storage.set(Fault::Fail {
+        operations: Operation::ALL,
+        file: None,
+        nth: 1,
+        times: u64::MAX,
+    });
+    assert!(storage.lift(fault));
+    conforms(&storage, &storage.clone());
+}

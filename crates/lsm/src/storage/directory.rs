@@ -1,0 +1,257 @@
+//! A directory of the operating system.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::{Storage, StorageFile, StorageLock};
+
+/// A directory of the operating system, and its files.
+///
+/// File names are plain names: one with a `/`, an empty one, `.` and `..` are refused with
+/// [`io::ErrorKind::InvalidInput`] by everything that takes a name. What is not a file, or has a
+/// name that is not UTF-8, is nobody's here and not listed.
+///
+/// `sync` is fdatasync, which covers the size as far as reading needs it; `sync_names` is fsync of
+/// the directory; `discard` punches a hole.
+#[derive(Debug)]
+pub struct DirectoryStorage {
+    path: PathBuf,
+    /// Open as long as this is, to be synced.
+    directory: File,
+}
+
+impl DirectoryStorage {
+    /// Opens a directory, and makes it if it is missing, but not what it lies in. Its own name is
+    /// durable then.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if what it lies in is missing,
+    /// [`io::ErrorKind::NotADirectory`] if something else has the name, or the operating system's.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let is_new = match fs::create_dir(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
+        // With no symbolic link in it, and absolute: its parent is where its name stands, and a
+        // later change of the working directory changes nothing.
+        let path = path.canonicalize()?;
+        if !path.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let directory = File::open(&path)?;
+        if let Some(parent) = path.parent() {
+            // Also if it was there: who made it may have ended before it synced. Where the parent
+            // cannot be read, somebody else made it, and that one has to see to it.
+            match File::open(parent) {
+                Err(error) if !is_new && error.kind() == io::ErrorKind::PermissionDenied => {}
+                parent => parent?.sync_all()?,
+            }
+        }
+        Ok(Self { path, directory })
+    }
+
+    /// Where a file is, if the name is a plain one.
+    fn path_of(&self, name: &str) -> io::Result<PathBuf> {
+        check_name(name)?;
+        Ok(self.path.join(name))
+    }
+}
+
+/// Refuses what would lead to another directory, or to none.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`].
+pub(super) fn check_name(name: &str) -> io::Result<()> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+        let message = format!("{name:?} is not the name of a file in a directory");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
+}
+
+impl Storage for DirectoryStorage {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(self.path_of(name)?)?;
+        Ok(Arc::new(DirectoryFile { file }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path_of(name)?)?;
+        Ok(Arc::new(DirectoryFile { file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path_of(from)?, self.path_of(to)?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path_of(name)?)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn lock(&self, name: &str) -> io::Result<Option<Box<dyn StorageLock>>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.path_of(name)?)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(DirectoryLock { _file: file }))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+#[derive(Debug)]
+struct DirectoryFile {
+    file: File,
+}
+
+impl StorageFile for DirectoryFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // fdatasync leaves out times, but not the size and what else reading the data needs.
+        self.file.sync_data()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.file.set_len(size_bytes)
+    }
+
+    fn discard(&self, offset: u64, size_bytes: u64) -> io::Result<()> {
+        // The operating system calls an empty range invalid.
+        if size_bytes == 0 {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, hole, offset, size_bytes) {
+            // A file system without holes, or a system without the call.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The lock belongs to the open file: closing it, or the end of the process, gives it up.
+#[derive(Debug)]
+struct DirectoryLock {
+    _file: File,
+}
+
+impl StorageLock for DirectoryLock {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a missing directory is made, one that is there is opened as it is, and what cannot
+    /// be opened says why.
+    #[test]
+    fn a_directory_is_made_once() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let path = folder.path().join("engine");
+        let first = DirectoryStorage::open(&path).expect("made");
+        first.create("kept").expect("a file");
+        let second = DirectoryStorage::open(&path).expect("there");
+        assert_eq!(second.list().expect("its names"), ["kept"]);
+        assert!(second.name().ends_with("engine"), "{}", second.name());
+
+        let kind = |path: PathBuf| DirectoryStorage::open(path).map_err(|error| error.kind());
+        let missing = kind(folder.path().join("missing").join("engine"));
+        assert_eq!(missing.err(), Some(io::ErrorKind::NotFound));
+        let file = kind(path.join("kept"));
+        assert_eq!(file.err(), Some(io::ErrorKind::NotADirectory));
+    }
+
+    /// Promise: directories and names that are not UTF-8 are not listed, and do no harm.
+    #[test]
+    fn strangers_are_not_listed() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let storage = DirectoryStorage::open(folder.path()).expect("there");
+        fs::create_dir(folder.path().join("directory")).expect("made");
+        fs::write(folder.path().join(OsStr::from_bytes(b"\xff")), b"").expect("made");
+        storage.create("file").expect("made");
+        assert_eq!(storage.list().expect("its names"), ["file"]);
+    }
+
+    /// Promise: room that is discarded goes back to a file system that takes it; the size stays.
+    #[test]
+    fn discarding_makes_a_hole() {
+        use std::os::unix::fs::MetadataExt;
+
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let storage = DirectoryStorage::open(folder.path()).expect("there");
+        let file = storage.create("file").expect("made");
+        let content = vec![7; 1 << 20];
+        file.write_at(&content, 0).expect("written");
+        file.sync().expect("synced");
+        let blocks = || {
+            let metadata = fs::metadata(folder.path().join("file")).expect("there");
+            metadata.blocks()
+        };
+        let before = blocks();
+        file.discard(0, 1 << 19).expect("discarded");
+        file.sync().expect("synced");
+        let mut read = vec![1; 1 << 20];
+        file.read_at(&mut read, 0).expect("all of it");
+        if read == content {
+            eprintln!("skipped: this file system has no holes");
+            return;
+        }
+        assert!(blocks() < before, "{} is not less than {before}", blocks());
+        assert!(read[..1 << 19].iter().all(|byte| *byte == 0));
+        assert!(read[1 << 19..].iter().all(|byte| *byte == 7));
+    }
+}

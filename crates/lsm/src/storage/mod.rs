@@ -1,0 +1,127 @@
+//! What the engine needs of a file system: a directory, and files that are read and written at
+//! offsets.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `directory` | [`DirectoryStorage`]: a directory of the operating system |
+//! | `faulty` | [`FaultyStorage`]: another storage, with faults |
+//! | `crash` | [`CrashStorage`]: a directory in memory, with a power switch |
+//!
+//! The promises, of which `crash` keeps no more than these:
+//!
+//! - What was written before a [`sync`](StorageFile::sync) that succeeded is there after a loss of
+//!   power. Of what was written since, each sector of 512 bytes is the old one, the new one or one
+//!   between, whatever the order was. Behind the old end, one that did not survive is anything.
+//! - A size that was set, or that a write behind the end made, counts as written.
+//! - A name that was made, replaced or removed is there, or not there, for good after
+//!   [`sync_names`](Storage::sync_names); before, each change of a name is done or not. Of a
+//!   [`rename`](Storage::rename) that was not synced, the file may have both names.
+//! - A failed `sync` promises nothing, neither for what was written before it nor for the next one.
+//!   The engine stops writing then.
+
+mod crash;
+mod directory;
+mod faulty;
+
+#[cfg(test)]
+mod conformance;
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+pub use self::crash::{CrashStorage, PowerLoss};
+pub use self::directory::DirectoryStorage;
+pub use self::faulty::{Counters, Fault, FaultId, FaultyStorage, Operation};
+
+/// A directory of files.
+pub trait Storage: Debug + Send + Sync {
+    /// Makes an empty file, or makes one that is there empty.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens a file that is there, to read and write.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`], or the operating system's.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Gives a file another name, in place of a file that has it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file. Who has it open can still read and write it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// The names of all files, in no order.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Makes what was done with names durable.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn sync_names(&self) -> io::Result<()>;
+
+    /// Locks a file, which is made if it is not there, against every other opener of the directory,
+    /// until the guard is dropped or the process ends. `None`: somebody has it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn lock(&self, name: &str) -> io::Result<Option<Box<dyn StorageLock>>>;
+
+    /// What the directory is called in messages.
+    fn name(&self) -> String;
+}
+
+/// A file that is open.
+pub trait StorageFile: Debug + Send + Sync {
+    /// Fills a buffer from this offset on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] behind the end, or the operating system's.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of it from this offset on, behind the end, too: what lies between reads as zeros.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`], or the operating system's: some of it may be there.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes what was written, and the size, durable.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Size in bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Cuts the file, or makes it longer by zeros.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn set_size(&self, size_bytes: u64) -> io::Result<()>;
+
+    /// Gives the room of a range back, which reads as zeros or as it was from then on. A hint: a
+    /// file system that cannot does nothing.
+    ///
+    /// # Errors
+    /// The operating system's, if it should have been able to.
+    fn discard(&self, offset: u64, size_bytes: u64) -> io::Result<()>;
+}
+
+/// Keeps a directory locked until it is dropped.
+pub trait StorageLock: Debug + Send + Sync {}

@@ -1,0 +1,255 @@
+//! Writes a tree from left to right (LT1).
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::error::LsmError;
+use crate::head::KeySource;
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, SEGMENT_SIZE_BYTES, TreeId};
+use crate::tree::filter::FilterBuilder;
+use crate::tree::format::{HEIGHT_MAX, Header, damaged, seal};
+use crate::tree::inner::InnerBuilder;
+use crate::tree::leaf_builder::LeafBuilder;
+use crate::tree::references::References;
+use crate::tree::separator::{self, Neighbour, Separator};
+use crate::tree::{BlockRange, BlockSink, Entry, TreeShape};
+
+/// Writes a tree from entries that come in the order of their keys.
+///
+/// Leaves are written as they are full, each inner block behind the last of its children; at the
+/// end the filter, the references, the last leaf, and the inner blocks that lead to it, the root
+/// last. The same entries make the same bytes.
+///
+/// A builder has a segment of 2 MiB in memory, and 1.25 bytes for each entry that it may get.
+pub struct TreeBuilder<S> {
+    id: TreeId,
+    output: Output<S>,
+    leaf: LeafBuilder,
+    /// What is between the leaf that is being filled and the one before.
+    leaf_separator: Separator,
+    /// From right above the leaves to the root.
+    levels: Vec<InnerBuilder>,
+    filter: FilterBuilder,
+    references: References,
+    entry_count: u64,
+    /// An entry was not taken whole.
+    has_failed: bool,
+}
+
+impl<S> fmt::Debug for TreeBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "builder of tree {} with {} entries",
+            self.id.0, self.entry_count
+        )
+    }
+}
+
+impl<S: BlockSink> TreeBuilder<S> {
+    /// Of a tree with this id. Its filter is made for so many entries; if more come, it lets more
+    /// pass that are not there.
+    pub fn new(id: TreeId, entry_count_max: u64, sink: S) -> Self {
+        Self {
+            id,
+            output: Output::new(id, sink),
+            leaf: LeafBuilder::default(),
+            leaf_separator: Separator::default(),
+            levels: Vec::new(),
+            filter: FilterBuilder::new(entry_count_max),
+            references: References::default(),
+            entry_count: 0,
+            has_failed: false,
+        }
+    }
+
+    /// Takes the next entry, and the size of its record (which must not be more than 128 MiB) for
+    /// the references. Two keys are read from the log if it begins a leaf, and what is known of its
+    /// key and the one before, and less than 256 bytes, is the same.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedTree`], of this tree, if it does not ascend: then what it came from does
+    /// not. Those of the sink and the log. Nothing else may be done with it after any of them.
+    pub fn add(
+        &mut self,
+        entry: Entry<'_>,
+        record_size_bytes: u64,
+        keys: &dyn KeySource,
+    ) -> Result<(), LsmError> {
+        // Until the end is reached.
+        self.has_failed = true;
+        if let Some((last, position)) = self.leaf.last() {
+            if matches!(
+                last.compare(entry.key),
+                Some(Ordering::Equal | Ordering::Greater)
+            ) {
+                return Err(self.not_ascending());
+            }
+            if !self.leaf.has_room_for(entry.key) {
+                let left = Neighbour {
+                    key: last,
+                    position,
+                };
+                let right = Neighbour {
+                    key: entry.key,
+                    position: entry.position,
+                };
+                let between = separator::between(left, right, keys)?;
+                let separator = between.ok_or_else(|| self.not_ascending())?;
+                let leaf = self.close_leaf()?;
+                let before = std::mem::replace(&mut self.leaf_separator, separator);
+                self.add_child(0, leaf, before)?;
+            }
+        }
+        self.leaf.add(entry);
+        self.filter.add(entry.hash);
+        self.references.add(entry.position, record_size_bytes);
+        self.entry_count += 1;
+        self.has_failed = false;
+        Ok(())
+    }
+
+    /// Writes what is left. `None` if no entry came: there is no tree without any, and nothing was
+    /// written.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn finish(mut self) -> Result<Option<TreeShape>, LsmError> {
+        assert!(!self.has_failed, "a tree that lacks an entry is none");
+        if self.leaf.is_empty() {
+            return Ok(None);
+        }
+        let filter = self.write_filter()?;
+        let references = BlockRange {
+            first: self.output.next_number(),
+            count: self.references.block_count(),
+        };
+        let output = &mut self.output;
+        let write = |block: &[u8; BLOCK_SIZE_BYTES]| output.push_sealed(block);
+        self.references.write(self.id, references.first, write)?;
+
+        let mut root = self.close_leaf()?;
+        let mut separator = std::mem::take(&mut self.leaf_separator);
+        let mut height = 0;
+        while height < self.levels.len() {
+            self.add_child(height, root, separator)?;
+            (root, separator) = self.close_inner(height)?;
+            height += 1;
+        }
+        self.output.flush()?;
+        Ok(Some(TreeShape {
+            root,
+            height: height as u8,
+            entry_count: self.entry_count,
+            block_count: self.output.next_number().0,
+            filter,
+            references,
+        }))
+    }
+
+    fn write_filter(&mut self) -> Result<BlockRange, LsmError> {
+        let first = self.output.next_number();
+        let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0));
+        let output = &mut self.output;
+        filter.write(self.id, first, |block| output.push_sealed(block))?;
+        Ok(BlockRange {
+            first,
+            count: self.output.next_number().0 - first.0,
+        })
+    }
+
+    fn close_leaf(&mut self) -> Result<BlockNumber, LsmError> {
+        let mut block = [0; BLOCK_SIZE_BYTES];
+        let header = self.leaf.write(&mut block);
+        self.output.push(&mut block, header)
+    }
+
+    fn close_inner(&mut self, level: usize) -> Result<(BlockNumber, Separator), LsmError> {
+        let mut block = [0; BLOCK_SIZE_BYTES];
+        let (header, first) = self.levels[level].write(&mut block, level as u8 + 1);
+        Ok((self.output.push(&mut block, header)?, first))
+    }
+
+    /// Gives a finished block to the inner block above it, closing those that are full.
+    fn add_child(
+        &mut self,
+        mut level: usize,
+        mut child: BlockNumber,
+        mut separator: Separator,
+    ) -> Result<(), LsmError> {
+        loop {
+            assert!(level < HEIGHT_MAX as usize, "no tree has so many blocks");
+            if level == self.levels.len() {
+                self.levels.push(InnerBuilder::default());
+            }
+            if self.levels[level].has_room_for(&separator) {
+                self.levels[level].add(child, separator);
+                return Ok(());
+            }
+            let closed = self.close_inner(level)?;
+            self.levels[level].add(child, separator);
+            (child, separator) = closed;
+            level += 1;
+        }
+    }
+
+    fn not_ascending(&self) -> LsmError {
+        let how = "the entries that it is made of do not ascend";
+        damaged(self.id, self.output.next_number(), how)
+    }
+}
+
+/// Blocks on their way to the sink, a segment at a time.
+struct Output<S> {
+    id: TreeId,
+    sink: S,
+    waiting: Vec<u8>,
+    /// Of the next block.
+    number: u32,
+}
+
+impl<S: BlockSink> Output<S> {
+    const fn new(id: TreeId, sink: S) -> Self {
+        Self {
+            id,
+            sink,
+            waiting: Vec::new(),
+            number: 0,
+        }
+    }
+
+    const fn next_number(&self) -> BlockNumber {
+        BlockNumber(self.number)
+    }
+
+    fn push(
+        &mut self,
+        block: &mut [u8; BLOCK_SIZE_BYTES],
+        header: Header,
+    ) -> Result<BlockNumber, LsmError> {
+        let number = self.next_number();
+        seal(block, header, self.id, number);
+        self.push_sealed(block)?;
+        Ok(number)
+    }
+
+    fn push_sealed(&mut self, block: &[u8; BLOCK_SIZE_BYTES]) -> Result<(), LsmError> {
+        self.waiting.extend_from_slice(block);
+        self.number = self
+            .number
+            .checked_add(1)
+            .expect("a tree has less than 16 TiB");
+        if self.waiting.len() as u64 == SEGMENT_SIZE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), LsmError> {
+        if !self.waiting.is_empty() {
+            self.sink.append(&self.waiting)?;
+            self.waiting.clear();
+        }
+        Ok(())
+    }
+}

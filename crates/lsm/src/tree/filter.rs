@@ -1,0 +1,159 @@
+//! Filters: which hashes a tree does not have (LT4).
+//!
+//! Each block is a Bloom filter of its own, for as large a range of hashes as the others. A hash
+//! finds its block by its upper bits, and its bits in there by seven numbers drawn from all of it.
+//! A hash that the tree does not have passes with a chance of 0.9 %, and more in large trees, for a
+//! hash has only 32 bits: of n entries, n / 2^32 of all hashes are there (2.3 % at 100 million).
+
+use crate::error::LsmError;
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
+use crate::tree::BlockRange;
+use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kind, seal};
+use crate::tree::hash::mix;
+
+const BITS_PER_ENTRY: usize = 10;
+/// Bits that an entry sets: 10 times the logarithm of 2, rounded, lets the fewest others pass.
+const PROBE_COUNT: u16 = 7;
+/// No filter has more.
+const PROBE_COUNT_MAX: u16 = 32;
+const BIT_COUNT: u64 = BODY_SIZE_BYTES as u64 * 8;
+/// Entries for which one block is made.
+const ENTRY_COUNT_PER_BLOCK: u64 = BIT_COUNT / BITS_PER_ENTRY as u64;
+
+/// Whether a block with this header is a filter that can be read.
+pub(super) fn check(header: Header) -> Result<(), &'static str> {
+    match header.count {
+        1..=PROBE_COUNT_MAX => Ok(()),
+        _ => Err("it is a filter with no or too many probes"),
+    }
+}
+
+/// Which of a filter's blocks a hash is in.
+fn block_index(hash: u32, block_count: u32) -> u32 {
+    (u64::from(hash) * u64::from(block_count) >> 32) as u32
+}
+
+/// The bits of a hash in its block, from the first bit of the body on.
+fn bits(hash: u32, probe_count: u16) -> impl Iterator<Item = usize> {
+    let word = mix(mix(u64::from(hash)));
+    let (first, step) = (word as u32, (word >> 32) as u32 | 1);
+    (0..u32::from(probe_count)).map(move |probe| {
+        let number = first.wrapping_add(probe.wrapping_mul(step));
+        (u64::from(number) * BIT_COUNT >> 32) as usize
+    })
+}
+
+/// The block of a filter that knows about a hash.
+pub(super) fn block_of(hash: u32, filter: BlockRange) -> BlockNumber {
+    let index = block_index(hash, filter.count);
+    BlockNumber(filter.first.0.saturating_add(index))
+}
+
+/// Whether the tree may have a hash; the block is the one of [`block_of`].
+pub(super) fn may_have(block: &Block, hash: u32) -> bool {
+    let header = block.header();
+    assert!(header.kind == Kind::Filter, "who loads it has looked");
+    let body = &block.bytes()[HEADER_SIZE_BYTES..];
+    bits(hash, header.count).all(|bit| body[bit / 8] >> (bit % 8) & 1 == 1)
+}
+
+/// A filter that is being made: 1.25 bytes of memory for each entry that it is made for.
+pub(super) struct FilterBuilder {
+    blocks: Vec<[u8; BLOCK_SIZE_BYTES]>,
+}
+
+impl FilterBuilder {
+    /// Of a tree with no more entries than these; with more, it lets more pass.
+    pub(super) fn new(entry_count_max: u64) -> Self {
+        let block_count = entry_count_max.div_ceil(ENTRY_COUNT_PER_BLOCK).max(1);
+        Self {
+            blocks: vec![[0; BLOCK_SIZE_BYTES]; block_count as usize],
+        }
+    }
+
+    /// The tree has this hash.
+    pub(super) fn add(&mut self, hash: u32) {
+        let index = block_index(hash, self.blocks.len() as u32);
+        let body = &mut self.blocks[index as usize][HEADER_SIZE_BYTES..];
+        for bit in bits(hash, PROBE_COUNT) {
+            body[bit / 8] |= 1 << (bit % 8);
+        }
+    }
+
+    /// Hands out its blocks, sealed, as those from this one on.
+    pub(super) fn write(
+        mut self,
+        tree: TreeId,
+        first: BlockNumber,
+        mut to: impl FnMut(&[u8; BLOCK_SIZE_BYTES]) -> Result<(), LsmError>,
+    ) -> Result<(), LsmError> {
+        let header = Header {
+            kind: Kind::Filter,
+            height: 0,
+            count: PROBE_COUNT,
+            place: 0,
+        };
+        for (number, block) in (first.0..).zip(&mut self.blocks) {
+            seal(block, header, tree, BlockNumber(number));
+            to(block)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::format::u32_at;
+    use crate::tree::key_hash;
+
+    const TREE: TreeId = TreeId(1);
+
+    fn blocks(hashes: &[u32], entry_count_max: u64) -> Vec<[u8; BLOCK_SIZE_BYTES]> {
+        let mut builder = FilterBuilder::new(entry_count_max);
+        for hash in hashes {
+            builder.add(*hash);
+        }
+        let mut blocks = Vec::new();
+        let push = |block: &[u8; BLOCK_SIZE_BYTES]| {
+            blocks.push(*block);
+            Ok(())
+        };
+        builder.write(TREE, BlockNumber(0), push).unwrap();
+        blocks
+    }
+
+    /// Promise: what is in passes, and of what is not 1.2 % at the most, with one block and many.
+    #[test]
+    fn few_pass_that_are_not_there() {
+        for count in [1_000_u64, 3_251, 50_000] {
+            let hash_of = |it: u64| key_hash(format!("user{it:020}").as_bytes());
+            let hashes: Vec<u32> = (0..count).map(hash_of).collect();
+            let blocks = blocks(&hashes, count);
+            let filter = BlockRange {
+                first: BlockNumber(0),
+                count: blocks.len() as u32,
+            };
+            assert_eq!(u64::from(filter.count), count.div_ceil(3_251));
+            let opened: Vec<Block> = (0..)
+                .zip(&blocks)
+                .map(|(number, it)| Block::open_copy(it, TREE, BlockNumber(number)).unwrap())
+                .collect();
+            let passes = |hash| may_have(&opened[block_of(hash, filter).0 as usize], hash);
+            assert!(hashes.iter().all(|it| passes(*it)));
+            let others = (count..count + 100_000).map(hash_of);
+            let passed = others.filter(|it| passes(*it)).count();
+            assert!(passed <= 1_200, "{passed} of 100,000 beside {count}");
+        }
+    }
+
+    /// Promise: a filter has these bits, for ever.
+    #[test]
+    fn a_filter_has_these_bytes() {
+        let blocks = blocks(&[0, 0x1234_5678], 2);
+        assert_eq!(blocks[0][4..10], [3, 0, 7, 0, 0, 0]);
+        let count: u32 = blocks[0][32..].iter().map(|it| it.count_ones()).sum();
+        assert_eq!(count, 14);
+        assert_eq!(u32_at(&blocks[0], 0), 0xe312_66f8);
+    }
+}

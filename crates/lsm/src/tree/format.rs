@@ -1,0 +1,253 @@
+//! Blocks: the header that all have, and the checksum over it, the rest, and where it is (LT1).
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::error::LsmError;
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
+use crate::tree::{filter, inner, leaf, references};
+
+/// Size of what every block begins with.
+pub(super) const HEADER_SIZE_BYTES: usize = 32;
+/// What a block has for its entries.
+pub(super) const BODY_SIZE_BYTES: usize = BLOCK_SIZE_BYTES - HEADER_SIZE_BYTES;
+/// Levels of inner blocks above the leaves: no tree of 2^32 blocks has more, see below.
+pub(super) const HEIGHT_MAX: u8 = 9;
+
+const CHECKSUM_SIZE_BYTES: usize = 4;
+const KIND_OFFSET: usize = CHECKSUM_SIZE_BYTES;
+const HEIGHT_OFFSET: usize = KIND_OFFSET + 1;
+const COUNT_OFFSET: usize = HEIGHT_OFFSET + 1;
+const PLACE_OFFSET: usize = COUNT_OFFSET + 2;
+const ZEROS_OFFSET: usize = PLACE_OFFSET + 2;
+
+const _: () = assert!(ZEROS_OFFSET == 10 && ZEROS_OFFSET < HEADER_SIZE_BYTES);
+// Places in a block, and one behind it, fit 16 bits.
+const _: () = assert!(BLOCK_SIZE_BYTES <= u16::MAX as usize);
+// An inner block is closed when it has no room for another child, so with so many or more.
+const _: () = assert!(inner::CHILD_COUNT_MIN.pow(HEIGHT_MAX as u32) as u64 >= 1 << 32);
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Leaf = 1,
+    Inner = 2,
+    Filter = 3,
+    References = 4,
+}
+
+impl Kind {
+    const fn of(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Leaf),
+            2 => Some(Self::Inner),
+            3 => Some(Self::Filter),
+            4 => Some(Self::References),
+            _ => None,
+        }
+    }
+}
+
+/// What a block's first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    /// Above the leaves.
+    pub(super) height: u8,
+    /// Entries; of a filter, probes.
+    pub(super) count: u16,
+    /// Leaf: size of the prefix; inner: where the separators begin; else 0.
+    pub(super) place: u16,
+}
+
+/// A block of a tree that is as it was written: it has the right checksum, and whatever its entries
+/// say of places in it is in it. So who reads it needs no more checks.
+pub struct Block {
+    bytes: Box<[u8; BLOCK_SIZE_BYTES]>,
+    header: Header,
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.header.fmt(f)
+    }
+}
+
+impl Block {
+    /// Checks bytes that were read as a block of a tree.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedTree`] if they are not what was written there.
+    pub(super) fn open(
+        bytes: Box<[u8; BLOCK_SIZE_BYTES]>,
+        tree: TreeId,
+        number: BlockNumber,
+    ) -> Result<Self, LsmError> {
+        let header = check(&bytes, tree, number).map_err(|how| damaged(tree, number, how))?;
+        Ok(Self { bytes, header })
+    }
+
+    /// As [`Self::open`], of bytes that are elsewhere.
+    pub(super) fn open_copy(
+        bytes: &[u8; BLOCK_SIZE_BYTES],
+        tree: TreeId,
+        number: BlockNumber,
+    ) -> Result<Self, LsmError> {
+        Self::open(Box::new(*bytes), tree, number)
+    }
+
+    /// All of it.
+    pub(super) const fn bytes(&self) -> &[u8; BLOCK_SIZE_BYTES] {
+        &self.bytes
+    }
+
+    /// What its first bytes say.
+    pub(super) const fn header(&self) -> Header {
+        self.header
+    }
+}
+
+/// The error of a block that is not what it should be.
+pub(super) fn damaged(tree: TreeId, number: BlockNumber, how: &str) -> LsmError {
+    LsmError::DamagedTree {
+        tree,
+        block: number.0,
+        how: how.to_owned(),
+    }
+}
+
+/// Writes the header of a block whose body is done, and the checksum.
+pub(super) fn seal(
+    bytes: &mut [u8; BLOCK_SIZE_BYTES],
+    header: Header,
+    tree: TreeId,
+    number: BlockNumber,
+) {
+    bytes[..HEADER_SIZE_BYTES].fill(0);
+    bytes[KIND_OFFSET] = header.kind as u8;
+    bytes[HEIGHT_OFFSET] = header.height;
+    bytes[COUNT_OFFSET..PLACE_OFFSET].copy_from_slice(&header.count.to_le_bytes());
+    bytes[PLACE_OFFSET..ZEROS_OFFSET].copy_from_slice(&header.place.to_le_bytes());
+    stamp(bytes, tree, number);
+}
+
+/// Writes the checksum of a block that has all the rest.
+pub(super) fn stamp(bytes: &mut [u8; BLOCK_SIZE_BYTES], tree: TreeId, number: BlockNumber) {
+    let sum = checksum(bytes, tree, number);
+    bytes[..CHECKSUM_SIZE_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn check(
+    bytes: &[u8; BLOCK_SIZE_BYTES],
+    tree: TreeId,
+    number: BlockNumber,
+) -> Result<Header, &'static str> {
+    if u32_at(bytes, 0) != checksum(bytes, tree, number) {
+        return Err("its checksum is not that of its bytes at this place");
+    }
+    if bytes[ZEROS_OFFSET..HEADER_SIZE_BYTES]
+        .iter()
+        .any(|it| *it != 0)
+    {
+        return Err("its header has bytes that should be zeros");
+    }
+    let header = Header {
+        kind: Kind::of(bytes[KIND_OFFSET]).ok_or("it is of no known kind")?,
+        height: bytes[HEIGHT_OFFSET],
+        count: u16_at(bytes, COUNT_OFFSET),
+        place: u16_at(bytes, PLACE_OFFSET),
+    };
+    if (header.kind == Kind::Inner) != (header.height > 0) || header.height > HEIGHT_MAX {
+        return Err("its height is not one that its kind has");
+    }
+    match header.kind {
+        Kind::Leaf => leaf::check(bytes, header)?,
+        Kind::Inner => inner::check(bytes, header, number)?,
+        Kind::Filter => filter::check(header)?,
+        Kind::References => references::check(header)?,
+    }
+    Ok(header)
+}
+
+fn checksum(bytes: &[u8; BLOCK_SIZE_BYTES], tree: TreeId, number: BlockNumber) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&bytes[CHECKSUM_SIZE_BYTES..]);
+    let mut place = [0; 12];
+    place[..8].copy_from_slice(&tree.0.to_le_bytes());
+    place[8..].copy_from_slice(&number.0.to_le_bytes());
+    digest.update(&place);
+    digest.finalize() as u32
+}
+
+/// The 16 bits at a place that is in the bytes.
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array_at(bytes, at))
+}
+
+/// The 32 bits at a place that is in the bytes.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, at))
+}
+
+/// The 64 bits at a place that is in the bytes.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, at))
+}
+
+fn array_at<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
+    let mut array = [0; SIZE];
+    array.copy_from_slice(&bytes[at..at + SIZE]);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: TreeId = TreeId(7);
+    const NUMBER: BlockNumber = BlockNumber(3);
+
+    fn sealed() -> [u8; BLOCK_SIZE_BYTES] {
+        let mut bytes = [0; BLOCK_SIZE_BYTES];
+        let header = Header {
+            kind: Kind::References,
+            height: 0,
+            count: 1,
+            place: 0,
+        };
+        bytes[HEADER_SIZE_BYTES..HEADER_SIZE_BYTES + 3].copy_from_slice(b"abc");
+        seal(&mut bytes, header, TREE, NUMBER);
+        bytes
+    }
+
+    /// Promise: the header is laid out as LT1 says, byte by byte, and has this very checksum.
+    #[test]
+    fn a_header_has_these_bytes() {
+        let bytes = sealed();
+        assert_eq!(bytes[4..11], [4, 0, 1, 0, 0, 0, 0]);
+        let mut summed = bytes[4..].to_vec();
+        summed.extend([7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(u32_at(&bytes, 0), crc_fast::crc32_iscsi(&summed));
+        assert_eq!(u32_at(&bytes, 0), 0x577a_bd76);
+    }
+
+    /// Promise: a bit that is another one, anywhere, is found, and so is a block that is elsewhere
+    /// or another tree's.
+    #[test]
+    fn what_was_not_written_there_is_refused() {
+        let bytes = sealed();
+        assert!(Block::open_copy(&bytes, TREE, NUMBER).is_ok());
+        assert!(Block::open_copy(&bytes, TREE, BlockNumber(4)).is_err());
+        let elsewhere = Block::open_copy(&bytes, TreeId(8), NUMBER).unwrap_err();
+        assert!(
+            elsewhere
+                .to_string()
+                .starts_with("block 3 of tree 8 is damaged")
+        );
+        for at in 0..BLOCK_SIZE_BYTES {
+            let mut other = bytes;
+            other[at] ^= 1 << (at % 8);
+            assert!(Block::open_copy(&other, TREE, NUMBER).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Leaves: a prefix, heads, hashes, pointers, one array behind the other (LT2).
+
+use std::cmp::Ordering;
+
+use crate::error::LsmError;
+use crate::head::{KeySource, KnownKey};
+use crate::place::BLOCK_SIZE_BYTES;
+use crate::tree::format::{
+    BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kind, u32_at, u64_at,
+};
+use crate::tree::pointer::{POINTER_SIZE_BYTES, Pointer};
+
+/// Size of a head.
+pub(super) const HEAD_SIZE_BYTES: usize = 12;
+/// Longest prefix that a leaf keeps.
+pub(super) const PREFIX_SIZE_BYTES_MAX: usize = 1024;
+/// What a leaf can know of a key.
+pub(super) const KNOWN_SIZE_BYTES_MAX: usize = PREFIX_SIZE_BYTES_MAX + HEAD_SIZE_BYTES;
+/// Size of a hash.
+const HASH_SIZE_BYTES: usize = 4;
+/// What an entry costs.
+pub(super) const ENTRY_SIZE_BYTES: usize = HEAD_SIZE_BYTES + HASH_SIZE_BYTES + POINTER_SIZE_BYTES;
+/// Most entries of a leaf, if its prefix is short.
+pub(super) const ENTRY_COUNT_MAX: usize = BODY_SIZE_BYTES / ENTRY_SIZE_BYTES - 1;
+
+const _: () = assert!(ENTRY_SIZE_BYTES == 24 && ENTRY_COUNT_MAX == 168);
+
+/// Whether so many entries with such a prefix fit a leaf.
+pub(super) const fn fits(prefix_size_bytes: usize, entry_count: usize) -> bool {
+    prefix_size_bytes <= PREFIX_SIZE_BYTES_MAX
+        && entry_count <= ENTRY_COUNT_MAX
+        && prefix_size_bytes + entry_count * ENTRY_SIZE_BYTES <= BODY_SIZE_BYTES
+}
+
+/// Where the arrays of a leaf begin.
+#[derive(Clone, Copy)]
+struct Places {
+    heads: usize,
+    hashes: usize,
+    pointers: usize,
+}
+
+const fn places(prefix_size_bytes: usize, entry_count: usize) -> Places {
+    let heads = HEADER_SIZE_BYTES + prefix_size_bytes;
+    let hashes = heads + entry_count * HEAD_SIZE_BYTES;
+    Places {
+        heads,
+        hashes,
+        pointers: hashes + entry_count * HASH_SIZE_BYTES,
+    }
+}
+
+/// Whether a block with this header is a leaf that can be read.
+pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<(), &'static str> {
+    let (prefix_size_bytes, count) = (header.place as usize, header.count as usize);
+    if count == 0 || !fits(prefix_size_bytes, count) {
+        return Err("its prefix and entries do not fit it");
+    }
+    let start = places(prefix_size_bytes, count).pointers;
+    let pointers = &bytes[start..start + count * POINTER_SIZE_BYTES];
+    let (words, _) = pointers.as_chunks::<POINTER_SIZE_BYTES>();
+    let is_one = |it: &[u8; POINTER_SIZE_BYTES]| Pointer::unpack(u64::from_le_bytes(*it)).is_some();
+    if !words.iter().all(is_one) {
+        return Err("a pointer in it has bits that no pointer has");
+    }
+    Ok(())
+}
+
+/// What an entry is written as: its key's part behind the prefix, hash, pointer.
+pub(super) struct Written<'k> {
+    pub(super) head: &'k [u8],
+    pub(super) hash: u32,
+    pub(super) pointer: Pointer,
+}
+
+/// Writes a leaf's body into a block of zeros, and says how it is headed.
+pub(super) fn write<'k>(
+    block: &mut [u8; BLOCK_SIZE_BYTES],
+    prefix: &[u8],
+    entries: impl ExactSizeIterator<Item = Written<'k>>,
+) -> Header {
+    let count = entries.len();
+    assert!(
+        fits(prefix.len(), count),
+        "the builder has closed it before"
+    );
+    let places = places(prefix.len(), count);
+    block[HEADER_SIZE_BYTES..places.heads].copy_from_slice(prefix);
+    for (index, entry) in entries.enumerate() {
+        let head = places.heads + index * HEAD_SIZE_BYTES;
+        block[head..head + entry.head.len()].copy_from_slice(entry.head);
+        let hash = places.hashes + index * HASH_SIZE_BYTES;
+        block[hash..hash + HASH_SIZE_BYTES].copy_from_slice(&entry.hash.to_le_bytes());
+        let pointer = places.pointers + index * POINTER_SIZE_BYTES;
+        block[pointer..pointer + POINTER_SIZE_BYTES]
+            .copy_from_slice(&entry.pointer.pack().to_le_bytes());
+    }
+    Header {
+        kind: Kind::Leaf,
+        height: 0,
+        count: count as u16,
+        place: prefix.len() as u16,
+    }
+}
+
+/// What an entry with a hash that is looked for says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    pub(super) pointer: Pointer,
+    /// The whole key is known, and it is the one.
+    pub(super) is_certain: bool,
+}
+
+/// A block read as a leaf.
+#[derive(Clone, Copy)]
+pub(super) struct Leaf<'b> {
+    bytes: &'b [u8; BLOCK_SIZE_BYTES],
+    prefix_size_bytes: usize,
+    count: usize,
+    places: Places,
+}
+
+impl<'b> Leaf<'b> {
+    /// Of a block that is one.
+    pub(super) fn of(block: &'b Block) -> Self {
+        let header = block.header();
+        assert!(header.kind == Kind::Leaf, "who loads it has looked");
+        let (prefix_size_bytes, count) = (header.place as usize, header.count as usize);
+        Self {
+            bytes: block.bytes(),
+            prefix_size_bytes,
+            count,
+            places: places(prefix_size_bytes, count),
+        }
+    }
+
+    /// Its entries: one or more.
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What all its keys begin with.
+    pub(super) fn prefix(&self) -> &'b [u8] {
+        &self.bytes[HEADER_SIZE_BYTES..HEADER_SIZE_BYTES + self.prefix_size_bytes]
+    }
+
+    /// What is known of a key behind the prefix.
+    pub(super) fn head(&self, index: usize) -> KnownKey<'b> {
+        let pointer = self.pointer(index);
+        let start = self.places.heads + index * HEAD_SIZE_BYTES;
+        KnownKey {
+            bytes: &self.bytes[start..start + pointer.head_size_bytes],
+            goes_on: pointer.goes_on,
+        }
+    }
+
+    pub(super) fn hash(&self, index: usize) -> u32 {
+        u32_at(self.bytes, self.places.hashes + index * HASH_SIZE_BYTES)
+    }
+
+    pub(super) fn pointer(&self, index: usize) -> Pointer {
+        assert!(index < self.count);
+        let word = u64_at(
+            self.bytes,
+            self.places.pointers + index * POINTER_SIZE_BYTES,
+        );
+        Pointer::unpack(word).expect("the block was checked")
+    }
+
+    /// The entries that can be a key's, by their hashes and what is known of their keys: no order
+    /// is needed for that, so nothing is read from the log.
+    pub(super) fn matches(self, key: &[u8], hash: u32) -> impl Iterator<Item = Match> {
+        let hashes = &self.bytes[self.places.hashes..self.places.pointers];
+        let (hashes, _) = hashes.as_chunks::<HASH_SIZE_BYTES>();
+        let wanted = hash.to_le_bytes();
+        let rest = key.strip_prefix(self.prefix());
+        let places = hashes
+            .iter()
+            .enumerate()
+            .filter(move |(_, it)| **it == wanted);
+        places.filter_map(move |(index, _)| {
+            let order = self.head(index).compare(KnownKey::whole(rest?));
+            let is_certain = match order {
+                Some(Ordering::Equal) => true,
+                None => false,
+                Some(Ordering::Less | Ordering::Greater) => return None,
+            };
+            Some(Match {
+                pointer: self.pointer(index),
+                is_certain,
+            })
+        })
+    }
+
+    /// The first entry whose key is not less than this one, or the count of entries if there is
+    /// none; and whether it is this one. Reads keys from the log where heads do not tell, eight of
+    /// 168 at the most.
+    pub(super) fn lower_bound(
+        &self,
+        key: &[u8],
+        keys: &dyn KeySource,
+    ) -> Result<(usize, bool), LsmError> {
+        let rest = match key.strip_prefix(self.prefix()) {
+            Some(rest) => rest,
+            // All keys are on the same side of one that begins otherwise.
+            None if self.prefix() < key => return Ok((self.count, false)),
+            None => return Ok((0, false)),
+        };
+        let (mut low, mut high) = (0, self.count);
+        let mut whole = Vec::new();
+        while low < high {
+            let middle = low.midpoint(high);
+            let known = self.head(middle).compare(KnownKey::whole(rest));
+            let order = if let Some(order) = known {
+                order
+            } else {
+                whole.clear();
+                keys.append_key(self.pointer(middle).position, &mut whole)?;
+                whole.as_slice().cmp(key)
+            };
+            match order {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok((middle, true)),
+                Ordering::Greater => high = middle,
+            }
+        }
+        Ok((low, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::{BlockNumber, LogPosition, TreeId};
+    use crate::tree::format::seal;
+
+    const TREE: TreeId = TreeId(1);
+    const NUMBER: BlockNumber = BlockNumber(0);
+
+    fn pointer(position: u64, head_size_bytes: usize, goes_on: bool) -> Pointer {
+        Pointer {
+            position: LogPosition(position),
+            is_delete: false,
+            head_size_bytes,
+            goes_on,
+        }
+    }
+
+    fn bytes() -> [u8; BLOCK_SIZE_BYTES] {
+        let mut bytes = [0; BLOCK_SIZE_BYTES];
+        let entries = [
+            (&b""[..], 5, pointer(1, 0, false)),
+            (b"abcdefghijkl", 6, pointer(2, 12, true)),
+            (b"abcdefghijkl", 7, pointer(3, 12, true)),
+            (b"b", 7, pointer(4, 1, false)),
+        ];
+        let entries = entries.map(|(head, hash, pointer)| Written {
+            head,
+            hash,
+            pointer,
+        });
+        let header = write(&mut bytes, b"user", entries.into_iter());
+        seal(&mut bytes, header, TREE, NUMBER);
+        bytes
+    }
+
+    /// Promise: a leaf is laid out as LT1 and LT2 say, byte by byte.
+    #[test]
+    fn a_leaf_has_these_bytes() {
+        let bytes = bytes();
+        assert_eq!(bytes[4..10], [1, 0, 4, 0, 4, 0]);
+        assert_eq!(&bytes[32..36], b"user");
+        assert_eq!(bytes[36..48], [0; 12]);
+        assert_eq!(&bytes[48..60], b"abcdefghijkl");
+        assert_eq!(&bytes[72..75], b"b\0\0");
+        assert_eq!(
+            bytes[84..100],
+            [5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0, 0]
+        );
+        assert_eq!(u64_at(&bytes, 108), 2 | 12 << 55 | 1 << 59);
+        assert_eq!(u64_at(&bytes, 124), 4 | 1 << 55);
+        assert!(bytes[132..].iter().all(|it| *it == 0));
+        assert_eq!(u32_at(&bytes, 0), 0x0543_9355);
+    }
+
+    /// Promise: matches are found by hash and head, and say whether they are certain.
+    #[test]
+    fn matches_are_as_certain_as_heads_are() {
+        let block = Block::open_copy(&bytes(), TREE, NUMBER).unwrap();
+        let matches = |key: &[u8], hash| -> Vec<(u64, bool)> {
+            let them = Leaf::of(&block).matches(key, hash);
+            them.map(|it| (it.pointer.position.0, it.is_certain))
+                .collect()
+        };
+        assert_eq!(matches(b"user", 5), [(1, true)]);
+        assert_eq!(matches(b"userb", 7), [(4, true)]);
+        assert_eq!(matches(b"userabcdefghijklm", 7), [(3, false)]);
+        assert_eq!(matches(b"userabcdefghijkl", 7), []);
+        assert_eq!(matches(b"userabcdefghijklm", 8), []);
+        assert_eq!(matches(b"use", 5), []);
+    }
+}

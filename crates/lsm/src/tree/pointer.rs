@@ -1,0 +1,93 @@
+//! What a leaf has of an entry besides its head and hash, in 8 bytes (LT2).
+
+use crate::place::LogPosition;
+use crate::tree::leaf::HEAD_SIZE_BYTES;
+
+/// Size of a pointer in a leaf.
+pub(super) const POINTER_SIZE_BYTES: usize = 8;
+
+const POSITION_BITS: u32 = 54;
+const DELETE_SHIFT: u32 = POSITION_BITS;
+const HEAD_SIZE_SHIFT: u32 = DELETE_SHIFT + 1;
+const HEAD_SIZE_BITS: u32 = 4;
+const GOES_ON_SHIFT: u32 = HEAD_SIZE_SHIFT + HEAD_SIZE_BITS;
+
+const _: () = assert!(LogPosition::MAX.0 == (1 << POSITION_BITS) - 1);
+const _: () = assert!(HEAD_SIZE_BYTES < 1 << HEAD_SIZE_BITS);
+const _: () = assert!(GOES_ON_SHIFT < 64);
+
+/// Where an entry leads to, and how its head is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pointer {
+    /// Of the record.
+    pub(super) position: LogPosition,
+    /// The record deletes its key.
+    pub(super) is_delete: bool,
+    /// So many bytes of the head are the key's; behind them are zeros.
+    pub(super) head_size_bytes: usize,
+    /// The key goes on behind those.
+    pub(super) goes_on: bool,
+}
+
+impl Pointer {
+    /// As it stands in a leaf.
+    pub(super) const fn pack(self) -> u64 {
+        assert!(self.position.0 <= LogPosition::MAX.0);
+        assert!(self.head_size_bytes <= HEAD_SIZE_BYTES);
+        self.position.0
+            | (self.is_delete as u64) << DELETE_SHIFT
+            | (self.head_size_bytes as u64) << HEAD_SIZE_SHIFT
+            | (self.goes_on as u64) << GOES_ON_SHIFT
+    }
+
+    /// Reads one; `None` if it is not one that [`Self::pack`] makes.
+    pub(super) const fn unpack(word: u64) -> Option<Self> {
+        let head_size_bytes = (word >> HEAD_SIZE_SHIFT) as usize & ((1 << HEAD_SIZE_BITS) - 1);
+        if word >> (GOES_ON_SHIFT + 1) != 0 || head_size_bytes > HEAD_SIZE_BYTES {
+            return None;
+        }
+        Some(Self {
+            position: LogPosition(word & LogPosition::MAX.0),
+            is_delete: word >> DELETE_SHIFT & 1 == 1,
+            head_size_bytes,
+            goes_on: word >> GOES_ON_SHIFT & 1 == 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: what is packed is unpacked, with all bits at their places, and nothing else is.
+    #[test]
+    fn pointers_are_packed_and_unpacked() {
+        for position in [
+            LogPosition(0),
+            LogPosition(0x12_3456_789a),
+            LogPosition::MAX,
+        ] {
+            for bits in 0..4 {
+                for head_size_bytes in 0..=HEAD_SIZE_BYTES {
+                    let pointer = Pointer {
+                        position,
+                        is_delete: bits & 1 == 1,
+                        head_size_bytes,
+                        goes_on: bits & 2 == 2,
+                    };
+                    assert_eq!(Pointer::unpack(pointer.pack()), Some(pointer));
+                }
+            }
+        }
+        let golden = Pointer {
+            position: LogPosition(0x20_0020),
+            is_delete: true,
+            head_size_bytes: 12,
+            goes_on: true,
+        };
+        assert_eq!(golden.pack(), 0x0e40_0000_0020_0020);
+        assert_eq!(Pointer::unpack(13 << 55), None);
+        assert_eq!(Pointer::unpack(1 << 60), None);
+        assert_eq!(Pointer::unpack(1 << 63), None);
+    }
+}

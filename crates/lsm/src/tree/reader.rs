@@ -1,0 +1,221 @@
+//! Reads a tree: one key of it, its references, single blocks through the cache.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cache::BlockCache;
+use crate::error::LsmError;
+use crate::head::KeySource;
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogPosition, TreeId};
+use crate::tree::format::{Block, HEIGHT_MAX, Kind, damaged};
+use crate::tree::inner::Inner;
+use crate::tree::leaf::Leaf;
+use crate::tree::references::References;
+use crate::tree::{BlockSource, TreeShape, filter};
+
+/// What a tree answers to a get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where the record is.
+    pub position: LogPosition,
+    /// It deletes the key.
+    pub is_delete: bool,
+    /// It is known to be the key's. If not, hash and head are the key's, and the record must be
+    /// read to see whether all of the key is: if it is not, the tree does not have the key.
+    pub is_certain: bool,
+}
+
+/// A tree that was written.
+pub struct Tree {
+    id: TreeId,
+    shape: TreeShape,
+    source: Arc<dyn BlockSource>,
+    cache: Arc<BlockCache>,
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tree {} {:?}", self.id.0, self.shape)
+    }
+}
+
+impl Tree {
+    /// Of what its builder has told. Reads nothing.
+    pub fn new(
+        id: TreeId,
+        shape: TreeShape,
+        source: Arc<dyn BlockSource>,
+        cache: Arc<BlockCache>,
+    ) -> Self {
+        Self {
+            id,
+            shape,
+            source,
+            cache,
+        }
+    }
+
+    /// Its number.
+    pub const fn id(&self) -> TreeId {
+        self.id
+    }
+
+    /// What its builder has told.
+    pub const fn shape(&self) -> TreeShape {
+        self.shape
+    }
+
+    /// Finds a key, with its hash ([`key_hash`](crate::tree::key_hash)). Costs one block (of the
+    /// filter) if the tree does not have it, but for one key in a hundred; else the height of the
+    /// tree and two more. The log is read only where a key begins as a separator of more than 256
+    /// bytes, or several entries have its hash and head.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedTree`], and those of the source and the log.
+    pub fn get(
+        &self,
+        key: &[u8],
+        hash: u32,
+        keys: &dyn KeySource,
+    ) -> Result<Option<Candidate>, LsmError> {
+        let number = filter::block_of(hash, self.shape.filter);
+        let block = self.block(number)?;
+        self.expect(&block, number, Kind::Filter, 0)?;
+        if !filter::may_have(&block, hash) {
+            return Ok(None);
+        }
+        let (mut number, mut height) = (self.shape.root, self.shape.height);
+        let mut block = self.node(number, height)?;
+        while height > 0 {
+            let inner = Inner::of(&block);
+            number = inner.child(inner.search(key, keys)?);
+            height -= 1;
+            block = self.node(number, height)?;
+        }
+        find_in(Leaf::of(&block), key, hash, keys)
+    }
+
+    /// Reads which log segments it leads into: as many blocks as the shape says.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedTree`], and those of the source.
+    pub fn references(&self) -> Result<References, LsmError> {
+        let mut references = References::default();
+        let range = self.shape.references;
+        for index in 0..range.count {
+            let number = BlockNumber(range.first.0.saturating_add(index));
+            // Read once, when the tree is opened or merged: not worth a place in the cache.
+            let block = self.read(number)?;
+            self.expect(&block, number, Kind::References, 0)?;
+            let read = references.read(&block);
+            read.map_err(|how| damaged(self.id, number, how))?;
+        }
+        Ok(references)
+    }
+
+    /// An inner block or leaf, which it is by its height, through the cache.
+    pub(super) fn node(&self, number: BlockNumber, height: u8) -> Result<Arc<Block>, LsmError> {
+        let block = self.block(number)?;
+        self.expect_node(&block, number, height)?;
+        Ok(block)
+    }
+
+    /// That a block is what its parent, or the shape, says.
+    pub(super) fn expect_node(
+        &self,
+        block: &Block,
+        number: BlockNumber,
+        height: u8,
+    ) -> Result<(), LsmError> {
+        let kind = match height {
+            0 => Kind::Leaf,
+            1..=HEIGHT_MAX => Kind::Inner,
+            _ => return Err(damaged(self.id, number, "it is higher than trees are")),
+        };
+        self.expect(block, number, kind, height)
+    }
+
+    fn expect(
+        &self,
+        block: &Block,
+        number: BlockNumber,
+        kind: Kind,
+        height: u8,
+    ) -> Result<(), LsmError> {
+        let header = block.header();
+        if header.kind == kind && header.height == height {
+            return Ok(());
+        }
+        Err(damaged(
+            self.id,
+            number,
+            "it is not of the kind that belongs there",
+        ))
+    }
+
+    fn block(&self, number: BlockNumber) -> Result<Arc<Block>, LsmError> {
+        if let Some(block) = self.cache.get(self.id, number) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.read(number)?);
+        self.cache.insert(self.id, number, &block);
+        Ok(block)
+    }
+
+    fn read(&self, number: BlockNumber) -> Result<Block, LsmError> {
+        let mut bytes = Box::new([0; BLOCK_SIZE_BYTES]);
+        self.read_many(number, bytes.as_mut_slice())?;
+        Block::open(bytes, self.id, number)
+    }
+
+    /// Fills a buffer with blocks of one segment, past the cache and unchecked.
+    pub(super) fn read_many(&self, first: BlockNumber, to: &mut [u8]) -> Result<(), LsmError> {
+        let count = (to.len() / BLOCK_SIZE_BYTES) as u64;
+        if u64::from(first.0) + count > u64::from(self.shape.block_count) {
+            return Err(damaged(
+                self.id,
+                first,
+                "the tree does not have so many blocks",
+            ));
+        }
+        self.source.read(first, to)
+    }
+
+    pub(super) fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+}
+
+/// The entry of a key in the leaf where it is if it is anywhere.
+fn find_in(
+    leaf: Leaf<'_>,
+    key: &[u8],
+    hash: u32,
+    keys: &dyn KeySource,
+) -> Result<Option<Candidate>, LsmError> {
+    let mut matches = leaf.matches(key, hash);
+    let Some(first) = matches.next() else {
+        return Ok(None);
+    };
+    let candidate = |pointer: crate::tree::pointer::Pointer, is_certain| Candidate {
+        position: pointer.position,
+        is_delete: pointer.is_delete,
+        is_certain,
+    };
+    let Some(second) = matches.next() else {
+        return Ok(Some(candidate(first.pointer, first.is_certain)));
+    };
+    // The caller could verify one of them, not all.
+    let mut whole = Vec::new();
+    for found in [first, second].into_iter().chain(matches) {
+        if !found.is_certain {
+            whole.clear();
+            keys.append_key(found.pointer.position, &mut whole)?;
+            if whole != key {
+                continue;
+            }
+        }
+        return Ok(Some(candidate(found.pointer, true)));
+    }
+    Ok(None)
+}

@@ -1,0 +1,168 @@
+//! Merges keep the newest, in order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::keys::{equal_heads, kinds, random_numbers, user_keys};
+use super::model::assert_is;
+use super::{MemoryLog, Model, ModelEntries, rebuilt, tree_of, written};
+use crate::tree::{Deletes, EntrySource, Merge, Tree, TreeEntries, key_hash};
+
+/// Models of which the first is the newest: each has some of the keys.
+fn layers(keys: &BTreeSet<Vec<u8>>, count: u64, log: &MemoryLog) -> Vec<Model> {
+    let mut layers: Vec<Model> = (0..count)
+        .map(|layer| {
+            let numbers = random_numbers(layer);
+            let some = keys.iter().zip(numbers).filter(|(_, it)| it % 5 < 2);
+            let entry =
+                |(key, number): (&Vec<u8>, u64)| (key.clone(), (log.put(key), number / 5 % 4 == 0));
+            some.map(entry).collect()
+        })
+        .collect();
+    layers.reverse();
+    layers
+}
+
+fn expected(layers: &[Model], deletes: Deletes) -> Model {
+    let mut all = Model::new();
+    for layer in layers.iter().rev() {
+        all.extend(layer.iter().map(|(key, it)| (key.clone(), *it)));
+    }
+    if deletes == Deletes::Go {
+        all.retain(|_, it| !it.1);
+    }
+    all
+}
+
+fn assert_merges(name: &str, mut merge: Merge<'_>, model: &Model) {
+    for (key, value) in model {
+        let entry = merge.entry().unwrap();
+        assert_eq!((entry.position, entry.is_delete), *value, "{name}: {key:?}");
+        assert!(key.starts_with(entry.key.bytes));
+        assert_eq!(entry.hash, key_hash(key));
+        merge.advance().unwrap();
+    }
+    assert_eq!(merge.entry(), None, "{name}");
+    merge.advance().unwrap();
+    assert_eq!(merge.entry(), None, "{name}");
+}
+
+fn sources<'m>(trees: &[Arc<Tree>]) -> Vec<Box<dyn EntrySource + 'm>> {
+    let source = |it: &Arc<Tree>| {
+        Box::new(TreeEntries::new(Arc::clone(it)).unwrap()) as Box<dyn EntrySource>
+    };
+    trees.iter().map(source).collect()
+}
+
+/// Promise: of any number of sources, trees that know heads or models that know all, a merge has
+/// the newest of each key, in order, with deletes or without.
+#[test]
+fn merges_keep_the_newest() {
+    for (name, keys) in kinds() {
+        let keys: BTreeSet<Vec<u8>> = keys.into_iter().take(4_000).collect();
+        let log = MemoryLog::default();
+        for count in [1, 2, 5] {
+            let layers = layers(&keys, count, &log);
+            for deletes in [Deletes::Stay, Deletes::Go] {
+                let model = expected(&layers, deletes);
+                let whole = layers
+                    .iter()
+                    .map(|it| Box::new(ModelEntries::new(it)) as Box<dyn EntrySource>);
+                let merge = Merge::new(whole.collect(), deletes, &log).unwrap();
+                assert_merges(name, merge, &model);
+                let filled = layers.iter().filter(|it| !it.is_empty());
+                let trees: Vec<_> = (1..)
+                    .zip(filled)
+                    .map(|(id, it)| tree_of(id, it, &log))
+                    .collect();
+                let merge = Merge::new(sources(&trees), deletes, &log).unwrap();
+                assert_merges(name, merge, &model);
+            }
+        }
+    }
+}
+
+/// Promise: trees whose keys are others are merged without reading any key, if heads tell them
+/// apart; and what a merge has read, it hands on whole.
+#[test]
+fn keys_are_read_only_where_heads_do_not_tell() {
+    let log = MemoryLog::default();
+    let layer = |keys: BTreeSet<Vec<u8>>| -> Model {
+        keys.into_iter()
+            .map(|key| (key.clone(), (log.put(&key), false)))
+            .collect()
+    };
+    let trees = [
+        tree_of(1, &layer(user_keys(1, 20_000)), &log),
+        tree_of(2, &layer(user_keys(2, 20_000)), &log),
+        tree_of(3, &layer(user_keys(3, 20_000)), &log),
+    ];
+    let mut merge = Merge::new(sources(&trees), Deletes::Go, &log).unwrap();
+    let mut count = 0;
+    while merge.entry().is_some() {
+        count += 1;
+        merge.advance().unwrap();
+    }
+    assert_eq!((count, log.read_count()), (60_000, 0));
+
+    let trees = [
+        tree_of(4, &layer(equal_heads(500)), &log),
+        tree_of(5, &layer(equal_heads(500)), &log),
+    ];
+    let before = log.read_count();
+    let mut merge = Merge::new(sources(&trees), Deletes::Stay, &log).unwrap();
+    while let Some(entry) = merge.entry() {
+        assert!(!entry.key.goes_on);
+        merge.advance().unwrap();
+    }
+    assert_eq!(
+        log.read_count() - before,
+        1_000,
+        "each key of each tree once"
+    );
+}
+
+/// Keys that are often one a prefix of the other, and often equal for longer than heads are.
+fn any_key() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        Just(b"a".to_vec()),
+        Just(b"\0".to_vec()),
+        Just(vec![b'm'; 13]),
+        Just(vec![0xff; 150]),
+        prop::collection::vec(any::<u8>(), 0..3),
+    ];
+    prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Promise: whatever was written, a tree of all of it, made of trees that were made of trees,
+    /// is what a map is.
+    #[test]
+    fn a_tree_of_trees_is_what_a_map_is(
+        layers in prop::collection::vec(
+            prop::collection::btree_map(any_key(), any::<bool>(), 1..400), 1..5),
+    ) {
+        let log = MemoryLog::default();
+        let put = |(key, is_delete): (Vec<u8>, bool)| (key.clone(), (log.put(&key), is_delete));
+        let layers: Vec<Model> =
+            layers.into_iter().map(|it| it.into_iter().map(put).collect()).collect();
+        let trees = layers.iter().map(|it| rebuilt(2, &tree_of(1, it, &log), &log));
+        let trees: Vec<_> = trees.collect();
+        for deletes in [Deletes::Stay, Deletes::Go] {
+            let model = expected(&layers, deletes);
+            let merge = Merge::new(sources(&trees), deletes, &log).unwrap();
+            match written(3, model.len() as u64, merge, &log).unwrap() {
+                Some(tree) => assert_is("merged", &tree, &model, &log),
+                None => prop_assert!(model.is_empty()),
+            }
+        }
+    }
+}
