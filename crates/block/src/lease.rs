@@ -24,7 +24,8 @@ use crate::store::BlockStore;
 pub const LEASE_PIECE_COUNT: usize = 64;
 /// Pieces of a size that a session keeps at the least; what is beyond goes back.
 pub const KEPT_PIECE_COUNT: usize = 2 * LEASE_PIECE_COUNT;
-/// What pieces of a size that are kept may take, if those are more: 4 MiB, or this part of the pool.
+/// What pieces of a size that are kept may take, if those are more: 4 MiB, or this part of the
+/// pool.
 const KEPT_SIZE_BYTES_MAX: u64 = 4 << 20;
 const KEPT_POOL_PART: u64 = 64;
 /// After a look at the chunk table that has found no room left in chunks of a size, so many chunks
@@ -166,8 +167,8 @@ impl BlockStore {
         Ok((chunk, free))
     }
 
-    /// Gives back extents, and pieces of all sizes but for one, that this session has kept, as there
-    /// is no other room. False: it had none.
+    /// Gives back extents, and pieces of all sizes but for one, that this session has kept, as
+    /// there is no other room. False: it had none.
     pub(crate) async fn free_unneeded<E: Endpoint>(
         &self,
         access: &BlockAccess<'_, E>,

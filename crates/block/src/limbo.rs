@@ -31,7 +31,8 @@ impl BlockStore {
     ///
     /// Nothing if limbo is empty; else one round trip: an atomic, and 65,472 bytes read. Besides,
     /// for each extent beyond 4 MiB, what zeroing it takes (A4); for each list two round trips
-    /// more, and one for its parts; two for each chunk that pieces go back to which are more than the session keeps.
+    /// more, and one for its parts; two for each chunk that pieces go back to which are more than
+    /// the session keeps.
     ///
     /// # Errors
     /// The fabric failed: then the session may hold blocks, or a chunk, that it does not know of,

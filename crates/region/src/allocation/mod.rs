@@ -327,9 +327,9 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
         result
     }
 
-    /// Leases a chunk that nobody has been handed yet, all of whose pieces are free; `None`: there is
-    /// none, or used ones come first. Unlike [`lease_pieces`](Self::lease_pieces) it does not read
-    /// the chunk table, which is the larger the larger the pool is.
+    /// Leases a chunk that nobody has been handed yet, all of whose pieces are free; `None`: there
+    /// is none, or used ones come first. Unlike [`lease_pieces`](Self::lease_pieces) it does not
+    /// read the chunk table, which is the larger the larger the pool is.
     ///
     /// # Errors
     /// The fabric failed.
