@@ -128,10 +128,12 @@ impl Device {
     pub fn read(&self, segment: SegmentId, offset: u64, buffer: &mut [u8]) -> Result<(), LsmError> {
         assert!(offset + buffer.len() as u64 <= SEGMENT_SIZE_BYTES);
         let start = segment.offset() + offset;
-        let size_bytes = self
-            .file
-            .size()
-            .map_err(|error| self.error("measure", error))?;
+        match self.file.read_at(buffer, start) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            read => return read.map_err(|error| self.error("read", error)),
+        }
+        let size_bytes = self.file.size();
+        let size_bytes = size_bytes.map_err(|error| self.error("measure", error))?;
         let there = size_bytes.saturating_sub(start).min(buffer.len() as u64) as usize;
         buffer[there..].fill(0);
         let read = self.file.read_at(&mut buffer[..there], start);

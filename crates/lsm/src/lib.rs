@@ -1,5 +1,27 @@
 //! The LSM engine of persistent tables: values in a log, heads of keys in B+-trees.
 //!
+//! An ordered map from byte strings to byte strings in a directory, for one process at a time. What
+//! it is not: it has no transactions (a write is one key), no compression, and no thread of its own
+//! unless it is asked for one.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use farleaf_lsm::log::record::EngineId;
+//! use farleaf_lsm::storage::DirectoryStorage;
+//! use farleaf_lsm::{Durability, Engine, EngineOptions};
+//!
+//! let directory = tempfile::tempdir()?;
+//! let storage = Arc::new(DirectoryStorage::open(directory.path())?);
+//! // Of a real engine, a random number.
+//! let options = EngineOptions::new(EngineId(1));
+//! let engine = Engine::open(&(storage as _), options)?;
+//! let _worker = engine.start_worker();
+//! engine.put(b"key", b"value", Durability::Sync)?;
+//! assert_eq!(engine.get(b"key")?, Some(b"value".to_vec()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The rules VL (value log), LT (trees), LC (levels and what becomes free) and MF (manifest) are in
 //! `docs/lsm.md`.
 //!
