@@ -178,3 +178,26 @@ fn a_part_that_outlives_its_list_is_freed() {
     assert_eq!(world.sweep_out().freed_count, 1);
     account(&world);
 }
+
+/// Promise (S4): the sweep says for which number its blocks wait when a session has kept it from
+/// being reached for so many sweeps in a row, and no longer once that has passed.
+#[test]
+fn who_is_waited_for_long_is_told() {
+    let mut world = World::new(3);
+    let silent = world.client();
+    let dead = world.client();
+    dead.put(&world, 0, &string(0, 100)).expect("there is room");
+    dead.delete(&world, 0).expect("it is there");
+    world.fence(dead.owner);
+    let sweeper = BlockSweeper::new();
+    for sweep_count in 1..=4 {
+        let report = world.sweep(&sweeper);
+        assert!(report.waiting_count > 0);
+        let told = [sweep_count, sweep_count + 1].map(|it| sweeper.waits_long_for(it));
+        assert!(told[0].is_some() && told[1].is_none(), "{told:?}");
+    }
+    world.publish(silent.owner);
+    world.publish(world.node);
+    assert_eq!(world.sweep(&sweeper).waiting_count, 0);
+    assert_eq!(sweeper.waits_long_for(1), None);
+}

@@ -201,3 +201,50 @@ fn a_pool_that_becomes_full_in_the_middle_of_a_list_gets_all_back() {
     }
     assert_eq!(table.range(b"", None).count(), count as usize / 2 + 3);
 }
+
+/// Promise: where there is room for a large value and the next one, each session that replaces it
+/// and closes has freed the old one by then: the next session finds room at once.
+#[test]
+fn a_session_that_closes_has_freed_the_large_value_that_it_replaced() {
+    let pool = mapped_pools(16).swap_remove(0);
+    session(&pool)
+        .create_byte_table("t", &TableOptions::bytes())
+        .expect("a table");
+    for round in 0..12_u8 {
+        let session = session(&pool);
+        let table = session.open_byte_table("t").expect("it is there");
+        let value = vec![round; 5 << 20];
+        let put = table.put(b"large", &value);
+        put.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        session.close().expect("it closes");
+    }
+}
+
+/// Promise: what updates of values outside of pages cost does not grow with the pool: pieces are
+/// kept for what is unlinked, so the chunk table is not read again and again.
+#[test]
+fn updates_do_not_read_the_chunk_table() {
+    let read_bytes = [16, 256].map(|size_mib| {
+        let pool = mapped_pools(size_mib).swap_remove(0);
+        let session = session(&pool);
+        let table = session
+            .create_byte_table("t", &TableOptions::bytes())
+            .expect("a table");
+        let key = |number: u32| format!("key {number:05}").into_bytes();
+        for number in 0..2_000 {
+            table.put(&key(number), &[1; 700]).expect("put");
+        }
+        let before = session.counters(OperationKind::Control).cost;
+        for number in 0..20_000 {
+            table.put(&key(number % 2_000), &[2; 700]).expect("put");
+        }
+        let after = session.counters(OperationKind::Control).cost;
+        (after.bytes_read - before.bytes_read) / 20_000
+    });
+    // A look at the limbo reads 65,472 bytes, once for some hundred updates; a chunk table has 64
+    // bytes for each chunk, 262,144 of 256 MiB.
+    assert!(
+        read_bytes[1] < read_bytes[0] + 500,
+        "{read_bytes:?} bytes an update"
+    );
+}
