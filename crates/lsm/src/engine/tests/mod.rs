@@ -67,8 +67,9 @@ pub(super) fn key_of(number: u64, count: u64) -> Vec<u8> {
 }
 
 pub(super) fn value_of(number: u64, size_bytes: usize) -> Vec<u8> {
-    let start = number.to_le_bytes();
-    start.into_iter().cycle().take(size_bytes).collect()
+    let mut value = number.to_le_bytes().repeat(size_bytes / 8 + 1);
+    value.truncate(size_bytes);
+    value
 }
 
 pub(super) fn maintain_all(engine: &Engine) {
