@@ -83,7 +83,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts a thread that does the background work until the worker is dropped.
+    /// Starts a thread that does the background work until the worker is dropped, or the engine has
+    /// stopped.
     pub fn start_worker(&self) -> Worker {
         let engine = self.clone();
         let is_stopped = Arc::new(AtomicBool::new(false));
@@ -93,6 +94,10 @@ impl Engine {
                 match engine.maintain() {
                     Ok(Worked::Nothing) => engine.core.wakes.wait(IDLE),
                     Ok(_) => {}
+                    Err(error @ LsmError::Stopped { .. }) => {
+                        tracing::warn!(%error, "background work ends");
+                        return;
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "background work failed");
                         engine.core.wakes.wait(RETRY);

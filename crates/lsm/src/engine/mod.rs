@@ -103,7 +103,7 @@ impl EngineOptions {
 /// worker is dropped. Dropping loses nothing that was acknowledged as [`Durability::Sync`], and may
 /// lose later writes.
 ///
-/// After a write of the log or the manifest that failed, whoever writes gets [`LsmError::Stopped`],
+/// After a write of the log or the manifest that failed, or a sync, whoever writes gets [`LsmError::Stopped`],
 /// and reads go on.
 #[derive(Clone)]
 pub struct Engine {
@@ -141,7 +141,7 @@ struct Core {
     merging: Mutex<()>,
     freeing: Mutex<()>,
     wakes: maintain::Wakes,
-    /// The first edit that failed: nothing is written any more.
+    /// The first edit, or sync of trees, that failed: nothing is written any more.
     failed: OnceLock<String>,
     /// Dropped last.
     _lock: Box<dyn StorageLock>,
@@ -186,13 +186,15 @@ impl Core {
     /// Makes an edit of the manifest. After one that failed nobody knows what is in force.
     fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let committed = self.manifest.commit(changes);
-        if let Err(error) = &committed {
-            self.failed.get_or_init(|| error.to_string());
-        }
-        committed
+        committed.inspect_err(|error| self.stop(error))
     }
 
-    /// That no edit has failed.
+    /// Nothing is written any more.
+    fn stop(&self, first: &LsmError) {
+        self.failed.get_or_init(|| first.to_string());
+    }
+
+    /// That nothing has stopped it.
     fn check(&self) -> Result<(), LsmError> {
         match self.failed.get() {
             None => Ok(()),
