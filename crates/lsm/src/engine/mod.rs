@@ -52,7 +52,7 @@ use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::{Change, Manifest};
-use crate::storage::StorageLock;
+use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
 /// How an engine works. Another run may have others: nothing of this is in the directory, but for
@@ -126,6 +126,7 @@ pub struct Counts {
 }
 
 struct Core {
+    storage: Arc<dyn Storage>,
     options: EngineOptions,
     manifest: Arc<Manifest>,
     log: ValueLog,
@@ -149,7 +150,12 @@ struct Core {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Engine").field(&self.counts()).finish()
+        write!(
+            f,
+            "engine in {}, {:?}",
+            self.core.storage.name(),
+            self.counts()
+        )
     }
 }
 

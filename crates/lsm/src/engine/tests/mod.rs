@@ -38,7 +38,7 @@ pub(super) fn open(storage: &CrashStorage) -> Result<Engine, LsmError> {
 
 pub(super) fn open_as(storage: &CrashStorage, options: EngineOptions) -> Result<Engine, LsmError> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-    Engine::open(&storage, options)
+    Engine::open(storage, options)
 }
 
 /// One of many ways to work, under which a history must come to the same.

@@ -47,7 +47,7 @@ fn a_real_directory_is_opened_again() {
     let opened = || {
         let storage = DirectoryStorage::open(directory.path()).expect("it is there");
         let storage: Arc<dyn Storage> = Arc::new(storage);
-        Engine::open(&storage, tiny())
+        Engine::open(storage, tiny())
     };
     let engine = opened().expect("made");
     for number in 0..500_u32 {
@@ -116,7 +116,7 @@ fn a_failure_stops_the_writes() {
     let storage = CrashStorage::new(4);
     let faulty = FaultyStorage::new(Arc::new(storage.clone()));
     let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
-    let engine = Engine::open(&shared, tiny()).expect("made");
+    let engine = Engine::open(shared, tiny()).expect("made");
     engine.put(b"key", b"value", Durability::Sync).expect("put");
     engine.freeze();
     faulty.set(Fault::Fail {
@@ -150,7 +150,7 @@ fn a_full_disk_can_be_waited_for() {
     let storage = CrashStorage::new(5);
     let faulty = FaultyStorage::new(Arc::new(storage.clone()));
     let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
-    let engine = Engine::open(&shared, tiny()).expect("made");
+    let engine = Engine::open(shared, tiny()).expect("made");
     engine.put(b"key", b"value", Durability::Sync).expect("put");
     engine.freeze();
     let fail = |operations| {

@@ -83,7 +83,7 @@ fn write_among(live_percent_min: u64) -> (CrashStorage, Engine) {
         ..tiny()
     };
     let shared: std::sync::Arc<dyn Storage> = std::sync::Arc::new(storage.clone());
-    let engine = Engine::open(&shared, options).expect("made");
+    let engine = Engine::open(shared, options).expect("made");
     for round in 0..30_u64 {
         let stays = round.to_be_bytes();
         let value = value_of(round, 9_000);
@@ -156,7 +156,7 @@ fn writes_wait_for_background_work() {
         ..tiny()
     };
     let storage: std::sync::Arc<dyn Storage> = std::sync::Arc::new(CrashStorage::new(5));
-    let engine = Engine::open(&storage, options).expect("made");
+    let engine = Engine::open(storage, options).expect("made");
     let mut delays = Vec::new();
     for number in 0..10 {
         engine.put(&[number], b"", Durability::Memory).expect("put");
