@@ -1,6 +1,7 @@
 //! The files of a manifest: making, reading, appending, and writing anew (MF1 to MF3).
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::line::{self, Line};
@@ -24,6 +25,8 @@ pub struct Manifest {
     storage: Arc<dyn Storage>,
     /// Files that are smaller are not written anew.
     rewritten_size_bytes_min: u64,
+    /// That of the edits in force, for those who cannot wait for one that is being made.
+    edit_count: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -59,6 +62,7 @@ impl Manifest {
         Ok(Self {
             storage,
             rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
+            edit_count: AtomicU64::new(inner.state.edit_count),
             inner: Mutex::new(inner),
         })
     }
@@ -101,6 +105,7 @@ impl Manifest {
         let synced = file.sync().and_then(|()| storage.sync_names());
         synced.map_err(|source| error(&*storage, "sync", &name, source))?;
         let manifest = Self {
+            edit_count: AtomicU64::new(read.state.edit_count),
             inner: Mutex::new(Inner {
                 file,
                 number,
@@ -134,9 +139,9 @@ impl Manifest {
         damaged(&*self.storage, &name, how)
     }
 
-    /// How many edits there were (VL5).
+    /// How many edits there were (VL5). Does not wait for one that is being made.
     pub fn edit_count(&self) -> u64 {
-        self.inner().state.edit_count
+        self.edit_count.load(Ordering::Acquire)
     }
 
     /// From where the log is read again.
@@ -160,8 +165,12 @@ impl Manifest {
             return Err(LsmError::Stopped { first });
         }
         let committed = self.commit_locked(&mut inner, changes);
-        if let Err(error) = &committed {
-            inner.failed = Some(error.to_string());
+        match &committed {
+            Ok(()) => {
+                let count = inner.state.edit_count;
+                self.edit_count.store(count, Ordering::Release);
+            }
+            Err(error) => inner.failed = Some(error.to_string()),
         }
         committed
     }
