@@ -30,8 +30,9 @@ pub enum Worked {
 
 impl Engine {
     /// Does the step of background work that is next: reserves segments of the log, or flushes what
-    /// is frozen, or merges a level that is due, or frees what nobody needs. Any thread may call it; a flush and a merge may go on at
-    /// the same time. As long as one does something, there may be more to do.
+    /// is frozen, or merges a level that is due, or frees what nobody needs. Any thread may call
+    /// it; a flush and a merge may go on at the same time. As long as one does something, there may
+    /// be more to do.
     ///
     /// A flush writes one tree, a merge one of the size of two levels; both one sync of the trees
     /// and one edit of the manifest.

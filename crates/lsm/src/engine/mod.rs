@@ -9,8 +9,9 @@
 //!     └─> L0 ──freeze──> frozen ──flush──> level 1 ──merge──> level 2 ──merge──> ...
 //! ```
 //!
-//! A reader takes the current [`Version`], which never changes, and asks L0, what is frozen, and the
-//! trees, newest first. What the version has stays as long as somebody has it; then it becomes free.
+//! A reader takes the current [`Version`], which never changes, and asks L0, what is frozen, and
+//! the trees, newest first. What the version has stays as long as somebody has it; then it becomes
+//! free.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -81,8 +82,8 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log segments
-    /// half full, 64 MiB of cache, 20 µs of delay.
+    /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log
+    /// segments half full, 64 MiB of cache, 20 µs of delay.
     pub const fn new(id: EngineId) -> Self {
         Self {
             id,
@@ -103,8 +104,8 @@ impl EngineOptions {
 /// worker is dropped. Dropping loses nothing that was acknowledged as [`Durability::Sync`], and may
 /// lose later writes.
 ///
-/// After a write of the log or the manifest that failed, or a sync, whoever writes gets [`LsmError::Stopped`],
-/// and reads go on.
+/// After a write of the log or the manifest that failed, or a sync, whoever writes gets
+/// [`LsmError::Stopped`], and reads go on.
 #[derive(Clone)]
 pub struct Engine {
     core: Arc<Core>,

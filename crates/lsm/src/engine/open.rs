@@ -20,11 +20,11 @@ const TREES: &str = "trees";
 
 impl Engine {
     /// Opens a directory, or makes one in a directory that has none. What was acknowledged as
-    /// [`Durability::Sync`](super::Durability::Sync) is there; of what was written later, what comes
-    /// before some place in the order of writes.
+    /// [`Durability::Sync`](super::Durability::Sync) is there; of what was written later, what
+    /// comes before some place in the order of writes.
     ///
-    /// Reads the log from the end of the last flush on, the references of all trees, and 32 bytes of
-    /// each free segment of the log.
+    /// Reads the log from the end of the last flush on, the references of all trees, and 32 bytes
+    /// of each free segment of the log.
     ///
     /// # Errors
     /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::DamagedManifest`],

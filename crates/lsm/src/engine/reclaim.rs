@@ -21,8 +21,9 @@ impl Core {
         Ok(has_trees || has_log)
     }
 
-    /// LC5: no tree or snapshot leads into these segments, and none will: what is written anew leads
-    /// where something else leads that somebody has, or behind the place from which the log is read.
+    /// LC5: no tree or snapshot leads into these segments, and none will: what is written anew
+    /// leads where something else leads that somebody has, or behind the place from which the log
+    /// is read.
     fn reclaim_log(&self) -> Result<bool, LsmError> {
         let state = self.manifest.state();
         let before = state.log.keys().copied();

@@ -31,8 +31,9 @@ impl Engine {
     /// not durable yet.
     ///
     /// # Errors
-    /// [`LsmError::KeyTooLong`], [`LsmError::ValueTooLong`]: nothing was done. [`LsmError::Stopped`]
-    /// after an earlier failure: the same. Those of the storage: it may be there or not.
+    /// [`LsmError::KeyTooLong`], [`LsmError::ValueTooLong`]: nothing was done.
+    /// [`LsmError::Stopped`] after an earlier failure: the same. Those of the storage: it may be
+    /// there or not.
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<(), LsmError> {
         self.core.write((RecordKind::Put, key, value), durability)
     }

@@ -18,8 +18,8 @@ impl ValueLog {
     /// Reads each segment once; memory of two, and of one record larger than a segment.
     ///
     /// # Errors
-    /// [`LsmError::DamagedLog`] or [`LsmError::DamagedManifest`]: what had been on the device is not
-    /// right, and nothing was changed. Or files cannot be read or written.
+    /// [`LsmError::DamagedLog`] or [`LsmError::DamagedManifest`]: what had been on the device is
+    /// not right, and nothing was changed. Or files cannot be read or written.
     pub fn recover(
         storage: &dyn Storage,
         manifest: Arc<Manifest>,

@@ -77,8 +77,8 @@ impl LogSegments {
         }
     }
 
-    /// Reserves segments if few are left, and so many are used up that more will be: then who writes
-    /// does not have to wait for that. False: there are enough.
+    /// Reserves segments if few are left, and so many are used up that more will be: then who
+    /// writes does not have to wait for that. False: there are enough.
     ///
     /// # Errors
     /// The manifest cannot be written.

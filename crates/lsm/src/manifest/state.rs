@@ -48,8 +48,8 @@ pub enum Change {
         /// Where they are.
         segments: Vec<SegmentId>,
     },
-    /// The log was read again: it ends at an offset in a segment, and those behind are free. It goes
-    /// on with numbers that were never used.
+    /// The log was read again: it ends at an offset in a segment, and those behind are free. It
+    /// goes on with numbers that were never used.
     EndLog {
         /// The last segment that counts; `None`: none does.
         last: Option<(LogNumber, u32)>,

@@ -87,7 +87,8 @@ fn live(storage: &Arc<dyn Storage>, seed: u64, context: &str) -> History {
     history
 }
 
-/// Whether a model is one of those that a history came through, from the last acknowledged write on.
+/// Whether a model is one of those that a history came through, from the last acknowledged write
+/// on.
 fn is_of(model: &Model, history: &History) -> bool {
     let mut state = history.start.clone().unwrap_or_default();
     let writes = history.writes.iter().enumerate();
@@ -167,9 +168,9 @@ const CHANGES: &[Operation] = &[
     Operation::Discard,
 ];
 
-/// Promise: whichever change of a file fails, once or from then on, everything that was acknowledged
-/// is there when the directory is opened again, and what is there is what the writes up to some
-/// later one made of it; also if the power goes then.
+/// Promise: whichever change of a file fails, once or from then on, everything that was
+/// acknowledged is there when the directory is opened again, and what is there is what the writes
+/// up to some later one made of it; also if the power goes then.
 #[test]
 fn an_engine_survives_failures() {
     let mut failed_count = 0;

@@ -59,8 +59,9 @@ fn assert_gets(engine: &Engine, model: &Model) {
     }
 }
 
-/// Promise (LC1, LC2): whatever the options are, and whatever is written, flushed, merged, freed and opened again, gets and scans
-/// are those of a map; and those of a snapshot are the ones of the map as it was.
+/// Promise (LC1, LC2): whatever the options are, and whatever is written, flushed, merged, freed
+/// and opened again, gets and scans are those of a map; and those of a snapshot are the ones of the
+/// map as it was.
 #[test]
 fn it_is_what_a_map_is() {
     let mut deepest = 0;

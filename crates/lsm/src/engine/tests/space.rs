@@ -44,8 +44,8 @@ fn what_was_written_over_is_free() {
     assert_is(&again.snapshot(), &model, "after all");
 }
 
-/// Promise (LC5): as long as a snapshot is there, what it needs is: also what only an L0 led to that
-/// is flushed by now; and not longer.
+/// Promise (LC5): as long as a snapshot is there, what it needs is: also what only an L0 led to
+/// that is flushed by now; and not longer.
 #[test]
 fn a_snapshot_keeps_what_it_needs() {
     let storage = CrashStorage::new(2);

@@ -1,5 +1,5 @@
-//! What is not as it was written is an error, where it was durable, and the end of the log, where it
-//! was not.
+//! What is not as it was written is an error, where it was durable, and the end of the log, where
+//! it was not.
 
 use std::sync::Arc;
 
