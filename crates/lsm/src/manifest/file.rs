@@ -38,6 +38,9 @@ struct Inner {
     first_size_bytes: u64,
     sum: u32,
     state: ManifestState,
+    /// Something that is not whole is behind the last edit: it is cut off before the next one is
+    /// written, and not earlier, since it may turn out that it was in force (MF2).
+    is_cut: bool,
     /// The first failure: nothing is written any more.
     failed: Option<String>,
 }
@@ -96,10 +99,6 @@ impl Manifest {
         let file = storage.open(&name);
         let file = file.map_err(|source| error(&*storage, "open", &name, source))?;
         let is_cut = read.size_bytes < bytes.len() as u64;
-        if is_cut {
-            let cut = file.set_size(read.size_bytes);
-            cut.map_err(|source| error(&*storage, "cut", &name, source))?;
-        }
         // A process that ended between a write and its sync leaves an edit, or a name, that can be
         // read and is not durable: it must be, before anything is done because of it.
         let synced = file.sync().and_then(|()| storage.sync_names());
@@ -113,6 +112,7 @@ impl Manifest {
                 first_size_bytes: read.first_size_bytes,
                 sum: read.sum,
                 state: read.state,
+                is_cut,
                 failed: None,
             }),
             rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
@@ -186,6 +186,12 @@ impl Manifest {
             self.remove_others(inner.number);
             return Ok(());
         }
+        if inner.is_cut {
+            let cut = inner.file.set_size(inner.size_bytes);
+            let cut = cut.and_then(|()| inner.file.sync());
+            cut.map_err(|source| error(&*self.storage, "cut", &name_of(inner.number), source))?;
+            inner.is_cut = false;
+        }
         let (line, sum) = line::encode(changes, inner.sum);
         let written = inner.file.write_at(&line, inner.size_bytes);
         let written = written.and_then(|()| inner.file.sync());
@@ -255,6 +261,7 @@ fn write_anew(storage: &dyn Storage, number: u64, state: ManifestState) -> Resul
         first_size_bytes: line.len() as u64,
         sum,
         state,
+        is_cut: false,
         failed: None,
     })
 }
