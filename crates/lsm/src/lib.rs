@@ -15,7 +15,7 @@
 //! let storage = Arc::new(DirectoryStorage::open(directory.path())?);
 //! // Of a real engine, a random number.
 //! let options = EngineOptions::new(EngineId(1));
-//! let engine = Engine::open(&(storage as _), options)?;
+//! let engine = Engine::open(storage, options)?;
 //! let _worker = engine.start_worker();
 //! engine.put(b"key", b"value", Durability::Sync)?;
 //! assert_eq!(engine.get(b"key")?, Some(b"value".to_vec()));

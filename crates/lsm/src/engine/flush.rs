@@ -77,7 +77,8 @@ impl Core {
         let Some(shape) = builder.finish()? else {
             return Ok(None);
         };
-        self.trees.sync()?;
+        // Another tree may be on its way at the same time, and no later sync makes it durable.
+        self.trees.sync().inspect_err(|error| self.stop(error))?;
         let place = TreePlace {
             device: &self.trees,
             cache: &self.cache,

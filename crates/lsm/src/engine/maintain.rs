@@ -24,12 +24,15 @@ pub enum Worked {
     Merged(usize),
     /// Trees or log segments became free.
     Freed,
+    /// Log segments were reserved for writes to come.
+    Reserved,
 }
 
 impl Engine {
-    /// Does the step of background work that is next: flushes what is frozen, or merges a level
-    /// that is due, or frees what nobody needs. Any thread may call it; a flush and a merge may go
-    /// on at the same time. As long as one does something, there may be more to do.
+    /// Does the step of background work that is next: reserves segments of the log, or flushes what
+    /// is frozen, or merges a level that is due, or frees what nobody needs. Any thread may call
+    /// it; a flush and a merge may go on at the same time. As long as one does something, there may
+    /// be more to do.
     ///
     /// A flush writes one tree, a merge one of the size of two levels; both one sync of the trees
     /// and one edit of the manifest.
@@ -40,6 +43,10 @@ impl Engine {
     pub fn maintain(&self) -> Result<Worked, LsmError> {
         let core = &self.core;
         core.check()?;
+        let reserved = core.log.reserve_ahead();
+        if reserved.inspect_err(|error| core.stop(error))? {
+            return Ok(Worked::Reserved);
+        }
         if let Some(_guard) = try_lock(&core.flushing)
             && core.flush()?
         {
@@ -83,7 +90,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts a thread that does the background work until the worker is dropped.
+    /// Starts a thread that does the background work until the worker is dropped, or the engine has
+    /// stopped.
     pub fn start_worker(&self) -> Worker {
         let engine = self.clone();
         let is_stopped = Arc::new(AtomicBool::new(false));
@@ -93,6 +101,10 @@ impl Engine {
                 match engine.maintain() {
                     Ok(Worked::Nothing) => engine.core.wakes.wait(IDLE),
                     Ok(_) => {}
+                    Err(error @ LsmError::Stopped { .. }) => {
+                        tracing::warn!(%error, "background work ends");
+                        return;
+                    }
                     Err(error) => {
                         tracing::warn!(%error, "background work failed");
                         engine.core.wakes.wait(RETRY);

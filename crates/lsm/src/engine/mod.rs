@@ -53,7 +53,7 @@ use crate::error::LsmError;
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::{Change, Manifest};
-use crate::storage::StorageLock;
+use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
 /// How an engine works. Another run may have others: nothing of this is in the directory, but for
@@ -104,8 +104,8 @@ impl EngineOptions {
 /// worker is dropped. Dropping loses nothing that was acknowledged as [`Durability::Sync`], and may
 /// lose later writes.
 ///
-/// After a write of the log or the manifest that failed, whoever writes gets [`LsmError::Stopped`],
-/// and reads go on.
+/// After a write of the log or the manifest that failed, or a sync, whoever writes gets
+/// [`LsmError::Stopped`], and reads go on.
 #[derive(Clone)]
 pub struct Engine {
     core: Arc<Core>,
@@ -127,6 +127,7 @@ pub struct Counts {
 }
 
 struct Core {
+    storage: Arc<dyn Storage>,
     options: EngineOptions,
     manifest: Arc<Manifest>,
     log: ValueLog,
@@ -142,7 +143,7 @@ struct Core {
     merging: Mutex<()>,
     freeing: Mutex<()>,
     wakes: maintain::Wakes,
-    /// The first edit that failed: nothing is written any more.
+    /// The first edit, or sync of trees, that failed: nothing is written any more.
     failed: OnceLock<String>,
     /// Dropped last.
     _lock: Box<dyn StorageLock>,
@@ -150,7 +151,12 @@ struct Core {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Engine").field(&self.counts()).finish()
+        write!(
+            f,
+            "engine in {}, {:?}",
+            self.core.storage.name(),
+            self.counts()
+        )
     }
 }
 
@@ -187,13 +193,15 @@ impl Core {
     /// Makes an edit of the manifest. After one that failed nobody knows what is in force.
     fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let committed = self.manifest.commit(changes);
-        if let Err(error) = &committed {
-            self.failed.get_or_init(|| error.to_string());
-        }
-        committed
+        committed.inspect_err(|error| self.stop(error))
     }
 
-    /// That no edit has failed.
+    /// Nothing is written any more.
+    fn stop(&self, first: &LsmError) {
+        self.failed.get_or_init(|| first.to_string());
+    }
+
+    /// That nothing has stopped it.
     fn check(&self) -> Result<(), LsmError> {
         match self.failed.get() {
             None => Ok(()),

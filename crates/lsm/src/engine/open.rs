@@ -30,16 +30,16 @@ impl Engine {
     /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::DamagedManifest`],
     /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: nothing was changed but for the lock's
     /// file. Or files cannot be read or written.
-    pub fn open(storage: &Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
-        let lock = lock(&**storage)?;
-        let manifest = if Manifest::is_there(&**storage)? {
-            Manifest::open(Arc::clone(storage))?.0
+    pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
+        let lock = lock(&*storage)?;
+        let manifest = if Manifest::is_there(&*storage)? {
+            Manifest::open(Arc::clone(&storage))?.0
         } else {
-            check_is_new(&**storage)?;
-            Manifest::create(Arc::clone(storage), ManifestState::new(options.id))?
+            check_is_new(&*storage)?;
+            Manifest::create(Arc::clone(&storage), ManifestState::new(options.id))?
         };
         let manifest = Arc::new(manifest);
-        let core = recover(&**storage, (manifest, options), lock)?;
+        let core = recover(storage, (manifest, options), lock)?;
         Ok(Self {
             core: Arc::new(core),
         })
@@ -81,7 +81,7 @@ fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
 }
 
 fn recover(
-    storage: &dyn Storage,
+    storage: Arc<dyn Storage>,
     (manifest, options): (Arc<Manifest>, EngineOptions),
     lock: Box<dyn StorageLock>,
 ) -> Result<Core, LsmError> {
@@ -90,7 +90,7 @@ fn recover(
     let garbage = Arc::new(Garbage::default());
     let cache = Arc::new(BlockCache::new(options.cache_size_bytes));
     let used = state.tree_segments();
-    let file = device::open_file(storage, TREES, (!used.is_empty()).then_some(&manifest))?;
+    let file = device::open_file(&*storage, TREES, (!used.is_empty()).then_some(&manifest))?;
     let trees = Arc::new(Device::new(file, (TREES, storage.name()), &used));
     let place = TreePlace {
         device: &trees,
@@ -115,12 +115,13 @@ fn recover(
         }
     }
     let active = Arc::new(Memtable::new(state.read_from));
-    let log = ValueLog::recover(storage, Arc::clone(&manifest), &mut |record| {
+    let log = ValueLog::recover(&*storage, Arc::clone(&manifest), &mut |record| {
         let place = (record.position, record.size_bytes);
         active.insert(record.key, place, record.is_delete);
     })?;
     pins.note_change();
     Ok(Core {
+        storage,
         options,
         log,
         trees,

@@ -112,9 +112,13 @@ impl Core {
         if record.key() == key {
             return Ok(());
         }
-        Err(LsmError::DamagedLog {
-            position,
-            how: "the record there is not of the key that leads to it".to_owned(),
-        })
+        Err(not_of_the_key(position))
+    }
+}
+
+pub(super) fn not_of_the_key(position: LogPosition) -> LsmError {
+    LsmError::DamagedLog {
+        position,
+        how: "the record there is not of the key that leads to it".to_owned(),
     }
 }

@@ -1,10 +1,12 @@
 //! Many keys in their order, in both directions.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Snapshot;
+use super::read::not_of_the_key;
 use crate::error::LsmError;
 use crate::head::KnownKey;
 use crate::log::Record;
@@ -170,9 +172,9 @@ impl Scan<'_> {
         };
         let order = key.compare(KnownKey::whole(end));
         order.is_some_and(|order| match order {
-            std::cmp::Ordering::Equal => is_excluded,
-            std::cmp::Ordering::Greater => is_ascending,
-            std::cmp::Ordering::Less => !is_ascending,
+            Ordering::Equal => is_excluded,
+            Ordering::Greater => is_ascending,
+            Ordering::Less => !is_ascending,
         })
     }
 
@@ -193,10 +195,13 @@ impl Scan<'_> {
             if self.is_behind(entry.key) {
                 return Ok(None);
             }
-            self.snapshot
-                .core
-                .log
-                .read(entry.position, &mut self.record)?;
+            let position = entry.position;
+            self.snapshot.core.log.read(position, &mut self.record)?;
+            let order = entry.key.compare(KnownKey::whole(self.record.key()));
+            // Not told: the key begins with what is known, and goes on.
+            if order.is_some_and(Ordering::is_ne) {
+                return Err(not_of_the_key(position));
+            }
             if let Some(merge) = &mut self.merge {
                 merge.advance()?;
             }

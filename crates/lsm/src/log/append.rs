@@ -88,7 +88,9 @@ impl ValueLog {
     /// Nothing is on the device when this returns; [`sync_to`](Self::sync_to) sees to that.
     ///
     /// # Errors
-    /// The log or the manifest cannot be written: nothing was appended, and nothing will be.
+    /// [`LsmError::Stopped`]: nothing was appended. The log or the manifest cannot be written: the
+    /// record may be there when the log is read again (one larger than a segment) or not, nothing
+    /// leads to it now, and nothing more will be appended.
     pub fn append(
         &self,
         (kind, key, value): (RecordKind, &[u8], &[u8]),

@@ -32,6 +32,7 @@ pub use segments::LogSegments;
 use self::append::Tail;
 use self::sync::SyncState;
 use crate::device::Device;
+use crate::error::LsmError;
 use crate::manifest::Manifest;
 
 /// The name of the log's file.
@@ -68,6 +69,15 @@ impl ValueLog {
             has_synced: Condvar::new(),
             record_size_bytes: AtomicU64::new(RECORD_SIZE_BYTES_EXPECTED),
         }
+    }
+
+    /// Reserves segments for what will be written, if few are left: with one edit of the manifest.
+    /// False: there are enough. Who writes reserves some, too, if there are none, and waits.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn reserve_ahead(&self) -> Result<bool, LsmError> {
+        self.segments.reserve_ahead(&self.manifest)
     }
 
     /// Its segments.

@@ -21,6 +21,8 @@ pub struct LogSegments {
     pub engine: EngineId,
     places: RwLock<BTreeMap<LogNumber, SegmentId>>,
     reserved: Mutex<Reserved>,
+    /// Held by who reserves, while others take what is reserved.
+    reserving: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -29,6 +31,8 @@ struct Reserved {
     segments: VecDeque<(LogNumber, SegmentId)>,
     /// The number of the first one that it does not name.
     next: LogNumber,
+    /// Some was taken: more will be.
+    is_begun: bool,
 }
 
 impl LogSegments {
@@ -46,7 +50,9 @@ impl LogSegments {
             reserved: Mutex::new(Reserved {
                 segments: VecDeque::new(),
                 next,
+                is_begun: false,
             }),
+            reserving: Mutex::new(()),
         }
     }
 
@@ -54,31 +60,63 @@ impl LogSegments {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number and place of the next segment, which the manifest names.
+    /// The number and place of the next segment, which the manifest names. Makes an edit if none is
+    /// reserved.
     ///
     /// # Errors
     /// The manifest cannot be written.
     pub fn begin_next(&self, manifest: &Manifest) -> Result<(LogNumber, SegmentId), LsmError> {
-        let mut reserved = self.reserved();
-        if reserved.segments.is_empty() {
-            let segments: Vec<SegmentId> = (0..RESERVED_COUNT)
-                .map(|_| self.device.allocate())
-                .collect();
-            let first = reserved.next;
-            // If that fails nobody knows whether they are named: they stay unused.
-            manifest.commit(&[Change::ReserveLog {
-                first,
-                segments: segments.clone(),
-            }])?;
-            for segment in segments {
-                let number = reserved.next;
-                reserved.next = number.next();
-                reserved.segments.push_back((number, segment));
-                self.places().insert(number, segment);
+        loop {
+            let mut reserved = self.reserved();
+            reserved.is_begun = true;
+            if let Some(next) = reserved.segments.pop_front() {
+                return Ok(next);
             }
+            drop(reserved);
+            self.reserve(manifest)?;
         }
-        let next = reserved.segments.pop_front();
-        Ok(next.expect("some were reserved if there were none"))
+    }
+
+    /// Reserves segments if few are left, and so many are used up that more will be: then who
+    /// writes does not have to wait for that. False: there are enough.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn reserve_ahead(&self, manifest: &Manifest) -> Result<bool, LsmError> {
+        let reserved = self.reserved();
+        if !reserved.is_begun || reserved.segments.len() > RESERVED_COUNT / 4 {
+            return Ok(false);
+        }
+        drop(reserved);
+        self.reserve(manifest).map(|()| true)
+    }
+
+    /// One edit, if not another thread makes it now.
+    fn reserve(&self, manifest: &Manifest) -> Result<(), LsmError> {
+        let guard = self.reserving.lock();
+        let guard = guard.unwrap_or_else(PoisonError::into_inner);
+        let reserved = self.reserved();
+        if reserved.segments.len() > RESERVED_COUNT / 4 {
+            return Ok(());
+        }
+        let first = reserved.next;
+        drop(reserved);
+        let segments: Vec<SegmentId> = (0..RESERVED_COUNT)
+            .map(|_| self.device.allocate())
+            .collect();
+        // If that fails nobody knows whether they are named: they stay unused.
+        manifest.commit(&[Change::ReserveLog {
+            first,
+            segments: segments.clone(),
+        }])?;
+        let numbers = (first.0..).map(LogNumber);
+        let named: Vec<(LogNumber, SegmentId)> = numbers.zip(segments).collect();
+        self.places().extend(named.iter().copied());
+        let mut reserved = self.reserved();
+        reserved.next = LogNumber(first.0 + RESERVED_COUNT as u64);
+        reserved.segments.extend(named);
+        drop(guard);
+        Ok(())
     }
 
     /// The number of the segment that comes next.

@@ -1,6 +1,7 @@
 //! The files of a manifest: making, reading, appending, and writing anew (MF1 to MF3).
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::line::{self, Line};
@@ -24,6 +25,8 @@ pub struct Manifest {
     storage: Arc<dyn Storage>,
     /// Files that are smaller are not written anew.
     rewritten_size_bytes_min: u64,
+    /// That of the edits in force, for those who cannot wait for one that is being made.
+    edit_count: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -35,6 +38,9 @@ struct Inner {
     first_size_bytes: u64,
     sum: u32,
     state: ManifestState,
+    /// Something that is not whole is behind the last edit: it is cut off before the next one is
+    /// written, and not earlier, since it may turn out that it was in force (MF2).
+    is_cut: bool,
     /// The first failure: nothing is written any more.
     failed: Option<String>,
 }
@@ -59,6 +65,7 @@ impl Manifest {
         Ok(Self {
             storage,
             rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
+            edit_count: AtomicU64::new(inner.state.edit_count),
             inner: Mutex::new(inner),
         })
     }
@@ -92,15 +99,12 @@ impl Manifest {
         let file = storage.open(&name);
         let file = file.map_err(|source| error(&*storage, "open", &name, source))?;
         let is_cut = read.size_bytes < bytes.len() as u64;
-        if is_cut {
-            let cut = file.set_size(read.size_bytes);
-            cut.map_err(|source| error(&*storage, "cut", &name, source))?;
-        }
         // A process that ended between a write and its sync leaves an edit, or a name, that can be
         // read and is not durable: it must be, before anything is done because of it.
         let synced = file.sync().and_then(|()| storage.sync_names());
         synced.map_err(|source| error(&*storage, "sync", &name, source))?;
         let manifest = Self {
+            edit_count: AtomicU64::new(read.state.edit_count),
             inner: Mutex::new(Inner {
                 file,
                 number,
@@ -108,6 +112,7 @@ impl Manifest {
                 first_size_bytes: read.first_size_bytes,
                 sum: read.sum,
                 state: read.state,
+                is_cut,
                 failed: None,
             }),
             rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
@@ -134,9 +139,9 @@ impl Manifest {
         damaged(&*self.storage, &name, how)
     }
 
-    /// How many edits there were (VL5).
+    /// How many edits there were (VL5). Does not wait for one that is being made.
     pub fn edit_count(&self) -> u64 {
-        self.inner().state.edit_count
+        self.edit_count.load(Ordering::Acquire)
     }
 
     /// From where the log is read again.
@@ -160,8 +165,12 @@ impl Manifest {
             return Err(LsmError::Stopped { first });
         }
         let committed = self.commit_locked(&mut inner, changes);
-        if let Err(error) = &committed {
-            inner.failed = Some(error.to_string());
+        match &committed {
+            Ok(()) => {
+                let count = inner.state.edit_count;
+                self.edit_count.store(count, Ordering::Release);
+            }
+            Err(error) => inner.failed = Some(error.to_string()),
         }
         committed
     }
@@ -176,6 +185,12 @@ impl Manifest {
             *inner = write_anew(&*self.storage, before + 1, state)?;
             self.remove_others(inner.number);
             return Ok(());
+        }
+        if inner.is_cut {
+            let cut = inner.file.set_size(inner.size_bytes);
+            let cut = cut.and_then(|()| inner.file.sync());
+            cut.map_err(|source| error(&*self.storage, "cut", &name_of(inner.number), source))?;
+            inner.is_cut = false;
         }
         let (line, sum) = line::encode(changes, inner.sum);
         let written = inner.file.write_at(&line, inner.size_bytes);
@@ -246,6 +261,7 @@ fn write_anew(storage: &dyn Storage, number: u64, state: ManifestState) -> Resul
         first_size_bytes: line.len() as u64,
         sum,
         state,
+        is_cut: false,
         failed: None,
     })
 }

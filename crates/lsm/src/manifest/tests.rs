@@ -198,6 +198,25 @@ fn what_was_read_is_durable() {
     assert_eq!(again.edit_count(), 1);
 }
 
+/// Promise (MF2): what was left out is gone when the next edit is made, however long it was.
+#[test]
+fn what_is_left_out_is_cut_off() {
+    let storage = CrashStorage::new(8);
+    let manifest = made(&storage);
+    manifest.commit(&[reserve(0, 200)]).expect("committed");
+    drop(manifest);
+    let mut bytes = file_of(&storage, "MANIFEST-1");
+    let last = bytes.len() - 1;
+    bytes[last] = b' ';
+    overwrite(&storage, "MANIFEST-1", &bytes);
+    let (again, is_cut) = Manifest::open(Arc::new(storage.clone())).expect("read");
+    assert_eq!((again.edit_count(), is_cut), (0, true));
+    assert_eq!(file_of(&storage, "MANIFEST-1"), bytes, "not yet");
+    again.commit(&[reserve(0, 1)]).expect("committed");
+    let (last, is_cut) = Manifest::open(Arc::new(storage)).expect("whole");
+    assert_eq!((last.state(), is_cut), (again.state(), false));
+}
+
 /// Promise: a directory of a later version is refused as such, whatever else its manifest says.
 #[test]
 fn later_versions_are_refused() {

@@ -35,7 +35,7 @@ fn found(engine: &Engine, context: &str) -> Model {
 /// Writes, flushes, merges, until it is over or the power goes.
 fn live(storage: &Arc<dyn Storage>, seed: u64, context: &str) -> History {
     let mut history = History::default();
-    let Ok(engine) = Engine::open(storage, any_options(mix(seed))) else {
+    let Ok(engine) = Engine::open(Arc::clone(storage), any_options(mix(seed))) else {
         return history;
     };
     // What fails without harm may have been what turned the power off.

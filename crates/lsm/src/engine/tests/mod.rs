@@ -38,7 +38,7 @@ pub(super) fn open(storage: &CrashStorage) -> Result<Engine, LsmError> {
 
 pub(super) fn open_as(storage: &CrashStorage, options: EngineOptions) -> Result<Engine, LsmError> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-    Engine::open(&storage, options)
+    Engine::open(storage, options)
 }
 
 /// One of many ways to work, under which a history must come to the same.
@@ -67,8 +67,9 @@ pub(super) fn key_of(number: u64, count: u64) -> Vec<u8> {
 }
 
 pub(super) fn value_of(number: u64, size_bytes: usize) -> Vec<u8> {
-    let start = number.to_le_bytes();
-    start.into_iter().cycle().take(size_bytes).collect()
+    let mut value = number.to_le_bytes().repeat(size_bytes / 8 + 1);
+    value.truncate(size_bytes);
+    value
 }
 
 pub(super) fn maintain_all(engine: &Engine) {

@@ -47,7 +47,7 @@ fn a_real_directory_is_opened_again() {
     let opened = || {
         let storage = DirectoryStorage::open(directory.path()).expect("it is there");
         let storage: Arc<dyn Storage> = Arc::new(storage);
-        Engine::open(&storage, tiny())
+        Engine::open(storage, tiny())
     };
     let engine = opened().expect("made");
     for number in 0..500_u32 {
@@ -116,7 +116,7 @@ fn a_failure_stops_the_writes() {
     let storage = CrashStorage::new(4);
     let faulty = FaultyStorage::new(Arc::new(storage.clone()));
     let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
-    let engine = Engine::open(&shared, tiny()).expect("made");
+    let engine = Engine::open(shared, tiny()).expect("made");
     engine.put(b"key", b"value", Durability::Sync).expect("put");
     engine.freeze();
     faulty.set(Fault::Fail {
@@ -144,30 +144,48 @@ fn a_failure_stops_the_writes() {
 }
 
 /// Promise: a tree that cannot be written, since the disk is full, changes nothing; when there is
-/// room, background work goes on.
+/// room, background work goes on; one that cannot be synced stops the engine.
 #[test]
 fn a_full_disk_can_be_waited_for() {
     let storage = CrashStorage::new(5);
     let faulty = FaultyStorage::new(Arc::new(storage.clone()));
     let shared: Arc<dyn Storage> = Arc::new(faulty.clone());
-    let engine = Engine::open(&shared, tiny()).expect("made");
+    let engine = Engine::open(shared, tiny()).expect("made");
     engine.put(b"key", b"value", Durability::Sync).expect("put");
     engine.freeze();
-    for operation in [Operation::Write, Operation::Sync, Operation::Read] {
+    let fail = |operations| {
         faulty.set(Fault::Fail {
-            operations: match operation {
-                Operation::Write => &[Operation::Write],
-                Operation::Sync => &[Operation::Sync],
-                _ => &[Operation::Read],
-            },
+            operations,
             file: Some("trees".to_owned()),
             nth: 1,
             times: 1,
         });
-        assert!(engine.maintain().is_err(), "{operation:?}");
+        assert!(engine.maintain().is_err(), "{operations:?}");
         assert_eq!(engine.counts().tree_segment_count, 0);
         assert_eq!(engine.get(b"key").expect("read"), Some(b"value".to_vec()));
-    }
+    };
+    fail(&[Operation::Write]);
+    fail(&[Operation::Read]);
     engine.maintain().expect("nothing is set any more");
     assert_eq!(engine.counts().tree_counts, [1]);
+
+    // After a sync that failed nobody knows what the next one promises.
+    engine.put(b"more", b"", Durability::Memory).expect("put");
+    engine.freeze();
+    fail_sync(&faulty);
+    assert!(engine.maintain().is_err());
+    let stopped = engine.maintain();
+    assert!(
+        matches!(stopped, Err(LsmError::Stopped { .. })),
+        "{stopped:?}"
+    );
+}
+
+fn fail_sync(faulty: &FaultyStorage) {
+    faulty.set(Fault::Fail {
+        operations: &[Operation::Sync],
+        file: Some("trees".to_owned()),
+        nth: 1,
+        times: 1,
+    });
 }

@@ -31,8 +31,8 @@ fn what_was_written_over_is_free() {
     engine.merge_all().expect("merged");
     let counts = engine.counts();
     assert_eq!(counts.tree_segment_count, 1, "{counts:?}");
-    // Ten values need 4 or 5 segments, 16 may be reserved, and one was begun.
-    assert!(counts.log_segment_count <= 22, "{counts:?}");
+    // Ten values need 4 or 5 segments, 20 may be reserved, and one was begun.
+    assert!(counts.log_segment_count <= 26, "{counts:?}");
     drop(engine);
     let again = open(&storage).expect("whole");
     maintain_all(&again);
@@ -83,7 +83,7 @@ fn write_among(live_percent_min: u64) -> (CrashStorage, Engine) {
         ..tiny()
     };
     let shared: std::sync::Arc<dyn Storage> = std::sync::Arc::new(storage.clone());
-    let engine = Engine::open(&shared, options).expect("made");
+    let engine = Engine::open(shared, options).expect("made");
     for round in 0..30_u64 {
         let stays = round.to_be_bytes();
         let value = value_of(round, 9_000);
@@ -108,7 +108,7 @@ fn mostly_dead_segments_are_collected() {
     let without = write_among(0).1.counts().log_segment_count;
     let (storage, engine) = write_among(50);
     let with = engine.counts().log_segment_count;
-    assert!(without > 30 && with <= 22, "{without} without, {with} with");
+    assert!(without > 30 && with <= 26, "{without} without, {with} with");
     let assert_is_there = |engine: &Engine| {
         for round in 0..30_u64 {
             let found = engine.get(&round.to_be_bytes()).expect("read");
@@ -138,7 +138,7 @@ fn no_segment_is_lost() {
     maintain_all(&again);
     let after = again.counts();
     assert_eq!(after.tree_segment_count, before.tree_segment_count);
-    assert!(before.log_segment_count - after.log_segment_count <= 16);
+    assert!(before.log_segment_count - after.log_segment_count <= 20);
     let size = |name: &str| storage.open(name).expect("there").size().expect("open");
     let sizes = (size("log"), size("trees"));
     write_over(&again, 7..14);
@@ -156,7 +156,7 @@ fn writes_wait_for_background_work() {
         ..tiny()
     };
     let storage: std::sync::Arc<dyn Storage> = std::sync::Arc::new(CrashStorage::new(5));
-    let engine = Engine::open(&storage, options).expect("made");
+    let engine = Engine::open(storage, options).expect("made");
     let mut delays = Vec::new();
     for number in 0..10 {
         engine.put(&[number], b"", Durability::Memory).expect("put");

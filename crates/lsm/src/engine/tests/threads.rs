@@ -85,7 +85,7 @@ fn assert_reads(engine: &Engine, reader: u8) {
 #[test]
 fn a_worker_works() {
     let storage: Arc<dyn Storage> = Arc::new(CrashStorage::new(2));
-    let engine = Engine::open(&storage, tiny()).expect("made");
+    let engine = Engine::open(Arc::clone(&storage), tiny()).expect("made");
     let worker = engine.start_worker();
     engine
         .put(b"key", b"value", Durability::Memory)
@@ -102,5 +102,5 @@ fn a_worker_works() {
     drop(worker);
     engine.freeze();
     drop(engine);
-    Engine::open(&storage, tiny()).expect("nobody has it");
+    Engine::open(storage, tiny()).expect("nobody has it");
 }

@@ -127,10 +127,17 @@ fn a_lost_edit_is_damage() {
     let (storage, log) = made();
     log.manifest.commit(&edit).expect("committed");
     put_synced(&log, b"second", 30);
-    let opened = open(&without_the_last_edit(&storage));
+    let storage = without_the_last_edit(&storage);
+    let size_bytes = || {
+        let file = storage.open("MANIFEST-1").expect("there");
+        file.size().expect("open")
+    };
+    let before = size_bytes();
+    let opened = open(&storage);
     let Err(LsmError::DamagedManifest { how, .. }) = opened.map(|it| it.replayed) else {
         panic!("a mark tells of it");
     };
+    assert_eq!(size_bytes(), before, "what may have been in force is there");
     assert!(how.contains("1 edits") && how.contains("2 once"), "{how}");
 
     // A record that begins in segments of one edit and goes on in those of the next.
