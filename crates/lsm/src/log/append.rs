@@ -96,14 +96,7 @@ impl ValueLog {
         (kind, key, value): (RecordKind, &[u8], &[u8]),
         enter: impl FnOnce(Appended),
     ) -> Result<Appended, LsmError> {
-        let header = RecordHeader {
-            kind,
-            key_size_bytes: key.len(),
-            value_size_bytes: value.len(),
-        };
-        let mut sum = RecordSum::begin(header);
-        sum.add(key);
-        sum.add(value);
+        let (header, sum) = RecordSum::of(kind, key, value);
         let mut tail = self.tail();
         tail.check()?;
         let appended = self.append_locked(&mut tail, (header, sum), [key, value]);
@@ -189,13 +182,11 @@ impl ValueLog {
         };
         let room = SEGMENT_SIZE_BYTES as usize - tail.open.expect("it has an end").filled;
         if room >= RECORD_HEADER_SIZE_BYTES {
-            let header = RecordHeader {
-                kind: RecordKind::End,
-                key_size_bytes: 0,
-                value_size_bytes: 0,
-            };
-            let sum = RecordSum::begin(header).at(self.segments.engine, end);
-            tail.push(&encode_record_header(header, sum));
+            let (header, sum) = RecordSum::of(RecordKind::End, b"", b"");
+            tail.push(&encode_record_header(
+                header,
+                sum.at(self.segments.engine, end),
+            ));
         }
         self.write_out(tail)?;
         tail.open = None;

@@ -114,15 +114,28 @@ impl RecordHeader {
 pub struct RecordSum(Digest);
 
 impl RecordSum {
+    /// What a record of this kind begins with, and its sum but for the place.
+    pub fn of(kind: RecordKind, key: &[u8], value: &[u8]) -> (RecordHeader, Self) {
+        let header = RecordHeader {
+            kind,
+            key_size_bytes: key.len(),
+            value_size_bytes: value.len(),
+        };
+        let mut sum = Self::begin(header);
+        sum.add(key);
+        sum.add(value);
+        (header, sum)
+    }
+
     /// Begins with bytes 4 to 11.
-    pub fn begin(header: RecordHeader) -> Self {
+    fn begin(header: RecordHeader) -> Self {
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         digest.update(&header.encode());
         Self(digest)
     }
 
     /// Goes on with the key, or the value, or a part of it.
-    pub fn add(&mut self, bytes: &[u8]) {
+    fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
@@ -212,9 +225,8 @@ impl<'b> RecordView<'b> {
         let rest = &bytes[RECORD_HEADER_SIZE_BYTES..];
         let size_bytes = header.key_size_bytes + header.value_size_bytes;
         let body = rest.get(..size_bytes)?;
-        let mut right = RecordSum::begin(header);
-        right.add(body);
         let (key, value) = body.split_at(header.key_size_bytes);
+        let (_, right) = RecordSum::of(header.kind, key, value);
         (right.at(engine, position) == sum).then_some(Self {
             kind: header.kind,
             key,
@@ -237,14 +249,7 @@ mod tests {
     const ENGINE: EngineId = EngineId(7);
 
     pub(super) fn record(kind: RecordKind, key: &[u8], value: &[u8], at: LogPosition) -> Vec<u8> {
-        let header = RecordHeader {
-            kind,
-            key_size_bytes: key.len(),
-            value_size_bytes: value.len(),
-        };
-        let mut sum = RecordSum::begin(header);
-        sum.add(key);
-        sum.add(value);
+        let (header, sum) = RecordSum::of(kind, key, value);
         let mut bytes = encode_record_header(header, sum.at(ENGINE, at)).to_vec();
         bytes.extend(key);
         bytes.extend(value);

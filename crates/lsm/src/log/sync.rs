@@ -3,7 +3,7 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use super::ValueLog;
-use super::record::{MARK_SIZE_BYTES, Mark, RecordHeader, RecordKind, RecordSum};
+use super::record::{Mark, RecordKind, RecordSum};
 use crate::error::LsmError;
 use crate::place::LogPosition;
 
@@ -74,13 +74,7 @@ impl ValueLog {
             edit_count: self.manifest.edit_count(),
         };
         let value = mark.encode();
-        let header = RecordHeader {
-            kind: RecordKind::Mark,
-            key_size_bytes: 0,
-            value_size_bytes: MARK_SIZE_BYTES,
-        };
-        let mut sum = RecordSum::begin(header);
-        sum.add(&value);
+        let (header, sum) = RecordSum::of(RecordKind::Mark, b"", &value);
         let mut tail = self.tail();
         tail.check()?;
         let marked = self.append_locked(&mut tail, (header, sum), [&[], &value]);
