@@ -46,6 +46,13 @@ impl<L> Default for Course<L> {
     }
 }
 
+impl<L> Course<L> {
+    /// Whether a leaf was met that begins before the key and ends before it.
+    pub const fn has_gone_right(&self) -> bool {
+        self.went_right
+    }
+}
+
 impl<L: Ord> Course<L> {
     /// Goes on from a leaf that does not cover the key, as its look (neither [`Look::Here`] nor
     /// [`Look::Torn`]) says. `low` is its lower fence, if known; `parent` the number of the trained

@@ -22,9 +22,20 @@ pub struct LeafLeases {
     stand_ins: RefCell<Vec<(NodeId, NodeId)>>,
     /// Pieces taken that nothing links to yet.
     unlinked_count: Cell<u32>,
+    /// Whether they come from what is kept for retraining, where nothing else will do (A6).
+    takes_reserve: bool,
 }
 
 impl LeafLeases {
+    /// Leases of who makes room in the end, and may take what is kept for that (A6).
+    #[must_use]
+    pub fn taking_reserve(self) -> Self {
+        Self {
+            takes_reserve: true,
+            ..self
+        }
+    }
+
     /// A leased leaf on this node.
     fn take(&self, node: NodeId) -> Option<RemoteAddr> {
         let mut leases = self.leases.borrow_mut();
@@ -84,7 +95,10 @@ impl LeafLeases {
         shape: LeaseShape,
         node: NodeId,
     ) -> Result<(), RegionError> {
-        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        if self.takes_reserve {
+            allocator = allocator.taking_reserve();
+        }
         let LeaseShape {
             purpose,
             piece_count,

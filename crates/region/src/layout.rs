@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::{catalog, members, queue, session, tally};
 
 /// Version of everything that lies in a region. Grows with every change of a layout.
-pub const FORMAT_VERSION: u64 = 6;
+pub const FORMAT_VERSION: u64 = 7;
 /// "FARLEAF" and a zero, in the order in which the bytes lie in memory.
 const MAGIC: u64 = u64::from_le_bytes(*b"FARLEAF\0");
 /// Size of the unit that sessions lease and tables own, in bytes.

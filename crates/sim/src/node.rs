@@ -58,7 +58,8 @@ pub struct Node {
     hired: RefCell<Vec<ClientId>>,
     desk: Arc<Desk>,
     server: Arc<TableServer>,
-    /// Sessions, but for agents', that have ended and not said that they hold nothing.
+    /// Sessions that have ended and not said that they hold nothing; of agents, those for which a
+    /// sweep was due.
     holding_count: Cell<u64>,
     /// Whether sessions can make calls.
     takes_calls: Cell<bool>,
@@ -393,6 +394,10 @@ impl Node {
                 }
                 is_due = retrainer.take_wanted_sweep();
             }
+        }
+        if is_due {
+            // It may hold what it would have swept.
+            self.holding_count.update(|count| count + 1);
         }
         self.fence(keeper.endpoint.client(), owner);
         failed

@@ -23,11 +23,14 @@
 //! | `scan_page` | a page of which something lies outside |
 //! | `reverse` | and in descending order |
 //! | `survey` | a whole table; what the memory node wants to know of a page |
+//! | `walked` | pages as a retraining sees them, and links past those that are retired |
+//! | `merge` | neighbours that become one page |
 
 mod announced;
 mod blocks;
 mod change;
 mod cursor;
+mod merge;
 mod place;
 mod provide;
 mod read;
@@ -40,15 +43,19 @@ mod scan_run;
 mod state;
 mod strings;
 mod survey;
+mod walked;
 mod write;
 
 pub use change::{Change, Changed, Condition};
 pub use cursor::ScanCursor;
+pub(crate) use merge::Merged;
 pub use place::InHand;
 pub use records::{Record, RecordBuffer};
 pub use reverse::ReverseCursor;
 pub use state::ByteIndexState;
-pub use survey::{PageReport, PageSurvey, SurveyedPage};
+pub use survey::{PageReport, PageSurvey};
+pub(crate) use walked::Walked;
+pub use walked::WalkedPage;
 
 use core::future::Future;
 use core::pin::Pin;
@@ -168,7 +175,12 @@ impl<'a, E: Endpoint> ByteIndex<'a, E> {
     #[inline]
     fn look_intact(&self, image: PageImage<'_>, key: &[u8], outside: &Outside) -> Sight {
         if image.is_retired() && !self.leaves_out(ProtocolCheck::LeafIsNotRetired) {
-            return Sight::Look(Look::Retired(image.link().place()));
+            // BR6: what has taken over a page and its left neighbour covers keys which that may
+            // still have, where its retirement is to be finished (D8). Strings of it may be gone.
+            return Sight::Look(match image.placement(key, outside) {
+                Placement::Left => Look::Left,
+                _ => Look::Retired(image.link().place()),
+            });
         }
         Sight::Look(match image.placement(key, outside) {
             Placement::Here => Look::Here,

@@ -231,6 +231,24 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         Ok(())
     }
 
+    /// Leases value blocks for the strings of a new page: on its node, or elsewhere if there is no
+    /// room.
+    pub(super) async fn lease_for_page(
+        &self,
+        node: NodeId,
+        lacking: Lacking,
+        is_elsewhere: &mut bool,
+    ) -> Result<(), ByteIndexError> {
+        match self.lease_on(node, lacking).await {
+            Err(error) if error.is_full() => {
+                self.lease_elsewhere(node, lacking, error).await?;
+                *is_elsewhere = true;
+                Ok(())
+            }
+            leased => leased,
+        }
+    }
+
     /// Sees to it that so many pieces of a size are there.
     async fn lease_on(&self, node: NodeId, lacking: Lacking) -> Result<(), ByteIndexError> {
         let Lacking { class, count, .. } = lacking;

@@ -287,7 +287,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                         outside,
                     });
                 }
-                (Look::Right(_) | Look::Left, Some(low)) => self.learn(low, hint),
+                (Look::Right(_) | Look::Left, Some(low)) if !page.image().is_retired() => {
+                    self.learn(low, hint);
+                }
                 _ => {}
             }
             sight = Sight::Look(look);

@@ -27,25 +27,31 @@ struct Made {
 
 /// Pages that a change has taken and that nothing links to yet. Where it fails (they are lost, or
 /// the session is broken, or the page is damaged) nobody waits for them any more.
-struct Unlinked<'a> {
+pub(super) struct Unlinked<'a> {
     leases: &'a LeafLeases,
     count: Cell<u32>,
 }
 
-impl Unlinked<'_> {
+impl<'a> Unlinked<'a> {
+    /// One was taken.
+    pub(super) fn one(leases: &'a LeafLeases) -> Self {
+        let count = Cell::new(1);
+        Self { leases, count }
+    }
+
     /// Another one was taken.
     fn note_taken(&self) {
         self.count.update(|count| count + 1);
     }
 
     /// One is linked to.
-    fn note_linked(&self) {
+    pub(super) fn note_linked(&self) {
         self.count.update(|count| count - 1);
         self.leases.note_linked();
     }
 
     /// One comes back.
-    fn put_back<E: Endpoint>(&self, access: &PageAccess<'_, E>, page: RemoteAddr) {
+    pub(super) fn put_back<E: Endpoint>(&self, access: &PageAccess<'_, E>, page: RemoteAddr) {
         self.count.update(|count| count - 1);
         self.leases.put_back(access, page);
     }
@@ -61,14 +67,14 @@ impl Drop for Unlinked<'_> {
 
 /// Strings of new pages that must be outside, and the blocks taken for them, which go back unless
 /// pages that somebody may reach refer to them.
-struct Given<'s> {
+pub(super) struct Given<'s> {
     taken: Vec<(Role, Vec<u8>, Vec<u8>, Taken)>,
     state: &'s ByteIndexState,
 }
 
 impl Given<'_> {
     /// The batch that links to the new pages is about to be executed.
-    fn commit(mut self) {
+    pub(super) fn commit(mut self) {
         self.taken.clear();
     }
 }
@@ -97,10 +103,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             self.give_lock_back(batch, hint).await?;
             return Ok(Some(Step::LeasePages));
         };
-        let pages = Unlinked {
-            leases: &self.state.leases,
-            count: Cell::new(1),
-        };
+        let pages = Unlinked::one(&self.state.leases);
         let made = self.split(
             batch,
             (hint, page),
@@ -251,7 +254,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     /// Takes blocks for the strings that new pages want outside; or what has to be leased before,
     /// and nothing was taken.
-    fn give_all<'d, 'p: 'd>(
+    pub(super) fn give_all<'d, 'p: 'd>(
         &self,
         drafts: [Option<(RemoteAddr, &'d mut PageDraft<'p>)>; 2],
         is_elsewhere: bool,
@@ -308,7 +311,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 
     /// BV1: posts the WRITEs of strings that lie on the page's node; those elsewhere are written at
     /// once, and awaited.
-    async fn post_given(
+    pub(super) async fn post_given(
         &self,
         batch: &mut Batch,
         node: NodeId,

@@ -103,6 +103,15 @@ impl ByteIndexState {
         }
     }
 
+    /// State of who makes room in the end, and may take what is kept for that (A6).
+    #[must_use]
+    pub fn taking_reserve(self) -> Self {
+        Self {
+            leases: self.leases.taking_reserve(),
+            ..self
+        }
+    }
+
     /// State of a table whose pages are listed (`rf_tree`), and whose directory is a cache of that:
     /// a newer one is wanted when one lookup has followed more than `link_count_max` links.
     #[must_use]

@@ -38,6 +38,10 @@ pub struct PageReport {
 #[derive(Clone, Debug, Default)]
 pub struct PageSurvey {
     next: Option<Hint>,
+    /// Where the last page ended, if it linked to a retired one: what that leads to may have taken
+    /// over both, and is looked at from there on.
+    passed: Option<Fence>,
+    last_high: Option<Fence>,
     stale_count: u32,
     is_over: bool,
 }
@@ -149,11 +153,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let lock = batch.words(lock)[0];
         let link = page.image().link();
         if link.is_retired() {
-            // A retraining, or a split out of place: its successor begins where it does.
-            survey.next = Some(Hint {
-                addr: link.place(),
-                ..hint
-            });
+            // A retraining, or a split out of place: its successor begins where it does, or before.
+            let addr = link.place();
+            survey.pass_retired(Hint { addr, ..hint });
             return Box::pin(self.survey_next(batch, survey)).await;
         }
         let mut outside = Outside::new();
@@ -162,8 +164,12 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 let image = page.image();
                 let slots = image.sorted_slots(outside)?;
                 let keys = slots.into_iter().map(|slot| image.whole_key(slot, outside));
-                let keys = keys.collect::<Result<Vec<_>, _>>()?;
-                let low = image.whole_fence(image.low(), outside)?;
+                let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
+                let mut low = image.whole_fence(image.low(), outside)?;
+                if let Some(passed) = survey.passed.as_ref().filter(|passed| low < **passed) {
+                    keys.retain(|key| !passed.is_behind(key));
+                    low.clone_from(passed);
+                }
                 let high = image.whole_fence(image.high(), outside)?;
                 Ok::<_, PageError>((keys, low, high))
             })
@@ -189,104 +195,29 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             link: link.place(),
             parent: hint.parent,
         };
-        survey.is_over = report.link.is_null();
-        let next = layer.next_trained(report.parent);
-        survey.next = Some(match next {
+        survey.pass(&report, layer.next_trained(report.parent));
+        Ok(Some(report))
+    }
+}
+
+impl PageSurvey {
+    /// Goes on from a page to what it links to.
+    fn pass(&mut self, report: &PageReport, next_trained: Option<Hint>) {
+        self.is_over = report.link.is_null();
+        (self.passed, self.last_high) = (None, Some(report.high.clone()));
+        self.next = Some(match next_trained {
             Some(next) if next.addr == report.link => next,
             _ => Hint {
                 addr: report.link,
                 parent: report.parent,
             },
         });
-        Ok(Some(report))
     }
-}
 
-/// A page as a retraining sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SurveyedPage {
-    /// Where it is.
-    pub addr: RemoteAddr,
-    /// What models are trained on: the least key that it can have; of the table's first page its
-    /// first key, if it has one.
-    pub fence: Vec<u8>,
-    /// Its first key.
-    pub first: Option<Vec<u8>>,
-    /// The last key of the page before.
-    pub last_before: Option<Vec<u8>>,
-    /// How many records it has.
-    pub record_count: u64,
-}
-
-impl<E: Endpoint> ByteIndex<'_, E> {
-    /// BR2: the pages from the one that covers `from` on to where `end` begins, or to the last one.
-    /// A round trip for each, and one for each string of it that lies outside.
-    ///
-    /// # Errors
-    /// Pages are damaged, or the fabric failed.
-    pub(crate) async fn pages_between(
-        &self,
-        batch: &mut Batch,
-        from: &[u8],
-        end: Option<&[u8]>,
-    ) -> Result<Vec<SurveyedPage>, ByteIndexError> {
-        let place = self.place(batch, from).await?;
-        let begin = (place.page, Sight::Look(Look::Here));
-        let mut next = self.walk(batch, from, begin).await?.hint;
-        let (mut pages, mut last_before, mut stale_count) = (Vec::new(), None, 0);
-        loop {
-            let broken = &self.state.broken;
-            let page = self.access.read_intact(batch, next.addr, broken).await?;
-            let link = page.image().link();
-            if link.is_retired() {
-                next.addr = link.place();
-                self.note_stale(next.addr, &mut stale_count)?;
-                continue;
-            }
-            let mut outside = Outside::new();
-            let read = self
-                .with_strings(batch, next.addr, &mut outside, |outside| {
-                    let image = page.image();
-                    let slots = image.sorted_slots(outside)?;
-                    let key = |slot: Option<&usize>| {
-                        let key = slot.map(|slot| image.whole_key(*slot, outside));
-                        key.transpose()
-                    };
-                    let ends = (key(slots.first())?, key(slots.last())?);
-                    let low = image.whole_fence(image.low(), outside)?;
-                    Ok::<_, PageError>((ends, low, slots.len()))
-                })
-                .await?;
-            let Some(((first, last), low, record_count)) = read else {
-                self.note_stale(next.addr, &mut stale_count)?;
-                continue;
-            };
-            stale_count = 0;
-            let least = low.least_key().unwrap_or_default();
-            if !pages.is_empty() && end.is_some_and(|end| *end <= *least) {
-                return Ok(pages);
-            }
-            let fence = if low.is_start() {
-                first.clone().unwrap_or(least)
-            } else {
-                least
-            };
-            pages.push(SurveyedPage {
-                addr: next.addr,
-                fence,
-                first,
-                last_before: last_before.take(),
-                record_count: record_count as u64,
-            });
-            last_before = last;
-            if link.is_null() {
-                return Ok(pages);
-            }
-            next = Hint {
-                addr: link.place(),
-                ..next
-            };
-        }
+    /// Goes on from a retired page to what has taken it over.
+    fn pass_retired(&mut self, hint: Hint) {
+        self.next = Some(hint);
+        self.passed.clone_from(&self.last_high);
     }
 }
 

@@ -5,7 +5,7 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
 use farleaf_leaf::{Course, Critical, Look};
 use farleaf_page::{Outside, PageBuffer, Reference, Room};
-use farleaf_types::NodeId;
+use farleaf_types::{NodeId, WordAddr};
 
 use super::change::{Change, Changed};
 use super::provide::{Lacking, Lock, Provided, Provision, record_of};
@@ -207,13 +207,14 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let at = (hint.addr, &*page);
         let look = self.look_surely(batch, at, key, &mut outside).await?;
         let low = low_of(page.image());
+        let look = surely_covered(look, low.is_some(), course);
         let is_checked = !self.leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
         if look != Look::Here && is_checked {
             if look == Look::Torn {
                 // Under the lock a page refers to what is there.
                 return Err(self.damaged(hint.addr));
             }
-            if let Some(low) = low.as_deref().filter(|_| !matches!(look, Look::Retired(_))) {
+            if let Some(low) = low.as_deref().filter(|_| !page.image().is_retired()) {
                 self.learn(low, hint);
             }
             let next = self.go_on(batch, course, key, (hint, low), look)?;
@@ -222,7 +223,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if let Some(low) = low {
             self.learn(&low, hint);
         }
-        let at = (hint.addr, &*page);
         let slot = match self.find_surely(batch, at, key, &mut outside).await? {
             Answer::Record(slot) => Some(slot),
             Answer::Absent => None,
@@ -283,10 +283,26 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     ) -> Result<(), ByteIndexError> {
         batch.clear();
         let unlinked = self.post_unlinks(batch, (hint.addr, released)).await?;
+        let before_bytes = page.image().used_size_bytes();
         self.change(hint.addr).delete(batch, page, slot);
+        let after_bytes = page.image().used_size_bytes();
+        let is_underfull = self.becomes_underfull(before_bytes, after_bytes);
+        let announcement = self.announcement(hint.parent).filter(|_| is_underfull);
+        let counter = announcement.map(|it| it.underfull());
+        // U4: where the counter lies on another node, that may be lost while this changes the page.
+        let is_here = |counter: &WordAddr| counter.node() == hint.addr.node();
+        if let Some(counter) = counter.filter(is_here) {
+            batch.fetch_add(counter, 1);
+        }
         provision.lock = Lock::Committing;
         self.access.endpoint.execute(batch).await?;
+        provision.lock = Lock::Released;
         self.retire_blocks(unlinked);
+        if let Some(counter) = counter.filter(|counter| !is_here(counter)) {
+            batch.clear();
+            batch.fetch_add(counter, 1);
+            self.access.endpoint.execute(batch).await?;
+        }
         Ok(())
     }
 
@@ -350,7 +366,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// Leases pages for splits on a node.
-    async fn lease_pages(&self, node: NodeId) -> Result<(), ByteIndexError> {
+    pub(super) async fn lease_pages(&self, node: NodeId) -> Result<(), ByteIndexError> {
         let critical = Critical::enter(&self.state.broken);
         let shape = crate::load::page_shape(self.access.geometry);
         let leased = self.state.leases.lease_more(&self.access, shape, node);
@@ -371,5 +387,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         if is_known {
             critical.passed();
         }
+    }
+}
+
+/// BR6: where it cannot be told that a key is not to the left of a retired page, it may be in one
+/// that is still to be retired in favour of the same page, which is not to be changed before. Who
+/// came by a link from further left has been there.
+fn surely_covered(look: Look, is_low_known: bool, course: &Course<Vec<u8>>) -> Look {
+    match look {
+        Look::Retired(_) if !is_low_known && !course.has_gone_right() => Look::Left,
+        look => look,
     }
 }

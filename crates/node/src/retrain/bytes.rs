@@ -1,26 +1,39 @@
-//! Tables of byte strings: models trained anew over pages where they are (BR1 to BR5 of
-//! `farleaf_byte_index::retrain`).
+//! Tables of byte strings: models trained anew over pages where they are, and pages that deletes
+//! have emptied made fewer (BR1 to BR8 of `farleaf_byte_index::retrain`).
 
 use core::cell::Cell;
 use core::mem::take;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use farleaf_byte_index::ByteIndexError;
-use farleaf_byte_index::retrain::{LateCounter, Retrained, count_late, retrain};
-use farleaf_fabric::Endpoint;
+use farleaf_byte_index::retrain::{Due, Looked, Retrained, Stretches, count_late};
+use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
-use farleaf_page::PageGeometry;
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_page::PageImage;
+use farleaf_page::format::PageAccess;
+use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
 use farleaf_region::catalog::CatalogEntry;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
-use farleaf_types::TableId;
+use farleaf_region::members::MemberState;
+use farleaf_types::{RemoteAddr, TableId};
 
 use super::Retrainer;
 use super::garbage::Late;
-use super::policy::Counted;
+use super::policy::{Counted, Shape};
 use crate::patience::Patience;
 use crate::sweep::Keeper;
+
+/// A neighbour comes along when a model loses pages that has so few.
+const SMALL_PAGE_COUNT: u32 = 8;
+
+/// A retired page that another retrainer has left, and the least key that it could have (BR8).
+#[derive(Clone, Debug)]
+pub(super) struct StalePage {
+    addr: RemoteAddr,
+    low: Vec<u8>,
+}
 
 impl Retrainer {
     /// Retrains what is due of a table of byte strings; whether more may be due already.
@@ -29,94 +42,355 @@ impl Retrainer {
         keeper: &Keeper<E>,
         entry: &CatalogEntry,
         patience: &Patience<'_>,
+        looks: (bool, bool),
     ) -> Result<bool, IndexError> {
         let id = entry.record.id;
         let Some(access) = keeper.page_access(entry) else {
             return Ok(false);
         };
-        let broken = Rc::new(Cell::new(false));
-        let is_due = |page_count: u32, splits: u64| {
-            let counted = Counted {
-                splits,
-                underfull: 0,
-            };
-            self.policy.is_due(page_count.into(), counted, false)
-        };
-        let late = self.take_late_of_bytes(id);
-        if !late.is_empty() {
-            let counted = count_late(&access, entry, &broken, &late);
-            match patience.wait(Box::pin(counted)).await {
-                Some(Ok(count)) => self.count(|tally| tally.late_count += count),
-                Some(Err(ByteIndexError::Index(error))) => return Err(error),
-                // Links lead to what they have counted.
-                Some(Err(error)) => {
-                    tracing::warn!(table = %id, %error, "late splits are not counted");
-                }
-                None => {}
-            }
-        }
-        let retrained = retrain(&access, entry, &broken, is_due);
-        match patience.wait(Box::pin(retrained)).await {
-            Some(Ok(None)) => Ok(false),
-            Some(Ok(Some(mut retrained))) => {
-                self.count(|tally| {
-                    tally.retraining_count += 1;
-                    tally.model_count += retrained.model_count;
-                });
-                let late = take(&mut retrained.late);
-                self.collect_snapshots(keeper, (id, access.geometry), (&retrained, late))
-                    .await?;
-                Ok(false)
-            }
-            // It waits for somebody (W6).
-            None => {
-                self.rest_table(id);
-                Ok(false)
-            }
-            Some(Err(ByteIndexError::Index(error))) if error.is_full() => {
+        let looked = Box::pin(self.retrain_bytes(keeper, (entry, access), patience, looks));
+        match looked.await {
+            Ok(is_more_due) => Ok(is_more_due),
+            Err(ByteIndexError::Index(error)) if error.is_full() => {
                 self.rest_until_room(id, &error);
                 Ok(false)
             }
-            Some(Err(ByteIndexError::Index(error))) => Err(error),
-            Some(Err(error)) => {
+            Err(ByteIndexError::Index(error)) => {
+                self.is_scan_due.set(true);
+                Err(error)
+            }
+            Err(error) => {
                 tracing::error!(table = %id, %error, "cannot retrain a table");
+                self.is_scan_due.set(true);
                 self.rest_table(id);
                 Ok(false)
             }
         }
     }
 
-    /// BR4: snapshots that the root does not name any more are garbage. Runs are not: links of
-    /// pages may lead through retired ones in them.
-    async fn collect_snapshots<E: Endpoint>(
+    async fn retrain_bytes<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        (table, geometry): (TableId, PageGeometry),
-        (retrained, late): (&Retrained, Vec<LateCounter>),
-    ) -> Result<(), IndexError> {
-        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
-        let chunks = allocator.entries().await?;
-        let known = self.known(table);
-        let contents = &retrained.contents;
-        let named = contents.named_chunks(&keeper.layout, geometry, retrained.root);
-        let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
-            let is_snapshot = matches!(chunk.purpose, Some(ChunkPurpose::Snapshot { .. }));
-            let is_own = chunk.table == table && chunk.owner.is_free();
-            is_own && is_snapshot && !named.contains(index) && !known.contains(index)
+        (entry, access): (&CatalogEntry, PageAccess<'_, E>),
+        patience: &Patience<'_>,
+        (is_scan_due, is_own_look): (bool, bool),
+    ) -> Result<bool, ByteIndexError> {
+        let id = entry.record.id;
+        let broken = Rc::new(Cell::new(false));
+        self.count_late_of_bytes(&access, entry, &broken, patience)
+            .await?;
+        // T2: the chunks first, then the root.
+        let chunks = self.chunks(keeper).await?;
+        let looked = Looked::look(access, entry, &broken);
+        let Some(looked) = patience.wait(Box::pin(looked)).await else {
+            // It waits for somebody (W6).
+            self.is_scan_due.set(is_scan_due || self.is_scan_due.get());
+            self.rest_table(id);
+            return Ok(false);
         };
-        let chunks = chunks.iter();
-        let garbage = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
+        let Some(table) = looked? else {
+            return Ok(false);
+        };
+        if is_scan_due {
+            let stale = self.find_stale_pages(keeper, (&access, entry), &chunks);
+            let stale = stale.await?;
+            self.stale_pages.borrow_mut().insert(id, stale);
+            self.collect_pages(
+                keeper,
+                (&table, &access),
+                &chunks,
+                (Vec::new(), Late::default()),
+            )
+            .await?;
+        }
+        let due = self.due_of_bytes(id, &table, is_own_look);
+        let Some(stretches) = table.stretches(&due, &broken)? else {
+            return Ok(false);
+        };
+        let begun = (self.clock)();
+        let retrained = self.retrain_stretches(&access, &table, &stretches, patience);
+        let Some(retrained) = retrained.await? else {
+            return Ok(false);
+        };
+        self.note_bytes(id, &retrained, (self.clock)().saturating_sub(begun));
+        let is_more_due = retrained.made_count > 0;
+        self.collect_retired(keeper, (entry, access), retrained, patience)
+            .await?;
+        Ok(is_more_due)
+    }
+
+    /// `None`: it was cut off while it waited for somebody, or a load was faster.
+    async fn retrain_stretches<E: Endpoint>(
+        &self,
+        access: &PageAccess<'_, E>,
+        table: &Looked<'_, E>,
+        stretches: &Stretches,
+        patience: &Patience<'_>,
+    ) -> Result<Option<Retrained>, ByteIndexError> {
+        let may_go_on = || !patience.is_over();
+        let retrained = patience.wait(Box::pin(table.retrain(stretches, may_go_on)));
+        let retrained = retrained.await;
+        // Cut off, it was resting: it held nothing but what is leased.
+        let given_back = stretches.give_back(access).await;
+        if !matches!(given_back, Ok(false)) {
+            self.wants_sweep.set(true);
+        }
+        let Some(retrained) = retrained else {
+            self.is_scan_due.set(true);
+            self.rest_table(access.table);
+            return Ok(None);
+        };
+        let retrained = retrained?;
+        given_back?;
+        let Some(mut retrained) = retrained else {
+            self.is_scan_due.set(true);
+            return Ok(None);
+        };
+        if let Some(error) = retrained.no_room.take_if(|_| retrained.made_count == 0) {
+            let ByteIndexError::Index(error) = error else {
+                return Ok(Some(retrained));
+            };
+            self.rest_until_room(access.table, &error);
+        }
+        Ok(Some(retrained))
+    }
+
+    /// BR5.
+    async fn count_late_of_bytes<E: Endpoint>(
+        &self,
+        access: &PageAccess<'_, E>,
+        entry: &CatalogEntry,
+        broken: &Rc<Cell<bool>>,
+        patience: &Patience<'_>,
+    ) -> Result<(), ByteIndexError> {
+        let id = entry.record.id;
+        let late = self.take_late_of_bytes(id);
+        if late.is_empty() {
+            return Ok(());
+        }
+        let counted = count_late(access, entry, broken, &late);
+        match patience.wait(Box::pin(counted)).await {
+            Some(Ok(count)) => self.count(|tally| tally.late_count += count),
+            Some(Err(error @ ByteIndexError::Index(_))) => return Err(error),
+            // Links lead to what they have counted.
+            Some(Err(error)) => {
+                tracing::warn!(table = %id, %error, "late splits are not counted");
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// BR1, BR8: what is to be done with each model.
+    fn due_of_bytes<E: Endpoint>(
+        &self,
+        id: TableId,
+        table: &Looked<'_, E>,
+        is_own_look: bool,
+    ) -> Vec<Due> {
+        let counted = table.counted.iter();
+        let shapes = counted.map(|model| Shape {
+            name: model.synonym_table,
+            leaf_count: model.page_count.into(),
+        });
+        let shapes: Vec<Shape> = shapes.collect();
+        let counted = table.counted.iter().map(|model| Counted {
+            splits: model.splits,
+            underfull: model.underfull,
+        });
+        let mut counted: Vec<Counted> = counted.collect();
+        for stale in self.stale_pages.borrow().get(&id).into_iter().flatten() {
+            counted[table.model_of(&stale.low)].splits += 1;
+        }
+        let mut seen = self.seen.borrow_mut();
+        let quiet = seen.quiet(id, (&shapes, &counted), is_own_look, &self.policy);
+        let due = shapes.iter().zip(&counted).zip(quiet);
+        let due = due.map(|((shape, counted), is_quiet)| {
+            let shrinks = Counted {
+                splits: 0,
+                ..*counted
+            };
+            if shape.name.is_null() {
+                Due::No
+            } else if self.policy.is_due(shape.leaf_count, shrinks, false) {
+                Due::Merging
+            } else if self.policy.is_due(shape.leaf_count, *counted, is_quiet) {
+                Due::Training
+            } else {
+                Due::No
+            }
+        });
+        let mut due: Vec<Due> = due.collect();
+        let is_small = |model: usize| table.counted[model].page_count <= SMALL_PAGE_COUNT;
+        // Small ones between others that lose pages become one with them.
+        for model in 1..due.len() {
+            if due[model - 1] == Due::Merging && is_small(model) {
+                due[model] = Due::Merging;
+            }
+        }
+        for model in (1..due.len()).rev() {
+            if due[model] == Due::Merging && is_small(model - 1) {
+                due[model - 1] = Due::Merging;
+            }
+        }
+        due
+    }
+
+    async fn chunks<E: Endpoint>(&self, keeper: &Keeper<E>) -> Result<ChunkTable, IndexError> {
+        let allocator = ChunkAllocator::new(&keeper.endpoint, &keeper.layout, keeper.owner);
+        Ok(allocator.entries().await?)
+    }
+
+    fn note_bytes(&self, id: TableId, retrained: &Retrained, time_ns: u64) {
+        if self.rests.borrow_mut().has_room(id) {
+            tracing::info!(table = %id, "room to retrain again");
+        }
+        self.count(|tally| {
+            tally.retraining_count += 1;
+            tally.model_count += retrained.model_count;
+            tally.found_count += retrained.late.len() as u64;
+            tally.moved_count += 2 * retrained.made_count;
+            tally.made_count += retrained.made_count;
+            tally.record_count += retrained.record_count;
+            tally.time_ns += time_ns;
+            tally.time_ns_max = tally.time_ns_max.max(time_ns);
+        });
+        tracing::debug!(
+            table = %id,
+            pages = retrained.page_count,
+            models = retrained.model_count,
+            made = retrained.made_count,
+            time_ns,
+            "retrained"
+        );
+    }
+
+    /// BR7, BR8: what nothing leads to any more after a retraining.
+    async fn collect_retired<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        (entry, access): (&CatalogEntry, PageAccess<'_, E>),
+        mut retrained: Retrained,
+        patience: &Patience<'_>,
+    ) -> Result<(), ByteIndexError> {
+        let mut retired: BTreeSet<RemoteAddr> = take(&mut retrained.retired).into_iter().collect();
+        if let Some(stale) = self.stale_pages.borrow_mut().get_mut(&entry.record.id) {
+            let is_covered = |page: &mut StalePage| {
+                retrained.ranges.iter().any(|(from, end)| {
+                    *from <= page.low && end.as_ref().is_none_or(|end| page.low < *end)
+                })
+            };
+            retired.extend(stale.extract_if(.., is_covered).map(|page| page.addr));
+        }
+        let late = Late {
+            bytes: take(&mut retrained.late),
+            ..Late::default()
+        };
+        // T2: as chunks are now, then the root.
+        let chunks = self.chunks(keeper).await?;
+        let broken = Rc::new(Cell::new(false));
+        let looked = Looked::look(access, entry, &broken);
+        let looked = patience.wait(Box::pin(looked)).await.transpose()?;
+        let Some(table) = looked.flatten() else {
+            self.is_scan_due.set(true);
+            return Ok(());
+        };
+        retired.retain(|page| is_shared(&access, &chunks, *page));
+        let found = (retired.into_iter().collect(), late);
+        self.collect_pages(keeper, (&table, &access), &chunks, found)
+            .await
+    }
+
+    /// T2, T3, BR4, BR7: these pages, and chunks of runs and snapshots that the root does not name,
+    /// are garbage.
+    async fn collect_pages<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        (table, access): (&Looked<'_, E>, &PageAccess<'_, E>),
+        chunks: &ChunkTable,
+        (pages, late): (Vec<RemoteAddr>, Late),
+    ) -> Result<(), ByteIndexError> {
+        let (id, geometry) = (access.table, access.geometry);
+        let known = self.known(id);
+        let contents = &table.contents;
+        let named = contents.named_chunks(&keeper.layout, geometry, table.root);
+        let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
+            let is_whole = matches!(
+                chunk.purpose,
+                Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
+            );
+            let is_own = chunk.table == id && chunk.owner.is_free();
+            is_own && is_whole && !named.contains(index) && !known.contains(index)
+        };
+        let garbage = chunks.iter();
+        let garbage = garbage.filter(|(index, chunk)| is_garbage(index, chunk));
         let garbage = garbage.map(|(index, _)| index).collect();
         let page_size_bytes = geometry.page_size_bytes() as u64;
-        self.discard(
-            keeper,
-            (table, page_size_bytes),
-            (Vec::new(), garbage),
-            Late {
-                bytes: late,
-                ..Late::default()
-            },
-        )
-        .await
+        let group = (id, page_size_bytes);
+        let discarded = self.discard(keeper, group, (pages, garbage), late);
+        Ok(discarded.await?)
     }
+
+    /// BR8: retired pages of shared chunks that nobody leases, and that are in no group.
+    async fn find_stale_pages<E: Endpoint>(
+        &self,
+        keeper: &Keeper<E>,
+        (access, entry): (&PageAccess<'_, E>, &CatalogEntry),
+        chunks: &ChunkTable,
+    ) -> Result<Vec<StalePage>, IndexError> {
+        let geometry = access.geometry;
+        let first = entry.record.first_leaf.place();
+        let mut known: BTreeSet<RemoteAddr> = BTreeSet::from([first]);
+        for group in &*self.garbage.borrow() {
+            known.extend(group.leaves());
+        }
+        let mut stale = Vec::new();
+        let mut batch = CountedBatch::new(&keeper.endpoint, OperationKind::Control);
+        let members = keeper.layout.members();
+        for (index, chunk) in chunks.iter() {
+            let is_leaves = matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }));
+            let is_own = chunk.table == access.table && chunk.owner.is_free();
+            let is_there = members
+                .state(index.node())
+                .is_some_and(MemberState::is_reachable);
+            if !is_leaves || !is_own || !is_there {
+                continue;
+            }
+            let places = keeper.page_places(access, index).enumerate();
+            let places = places.filter(|(number, place)| {
+                !chunk.free.contains(*number as u64) && !known.contains(place)
+            });
+            batch.clear();
+            let words = geometry.image_size_words();
+            let reads = places.map(|(_, page)| (page, batch.read(geometry.state(page), words)));
+            let reads: Vec<_> = reads.collect();
+            if reads.is_empty() {
+                continue;
+            }
+            keeper.endpoint.execute(&mut batch).await?;
+            for (addr, read) in reads {
+                let image = PageImage::new(geometry, batch.words(read));
+                let was_moved = image.is_retired() && !image.link().place().is_null();
+                if !was_moved || !access.is_intact(image.words(), addr) {
+                    continue;
+                }
+                if let Some(low) = image.low_in_page() {
+                    let low = low.least_key().unwrap_or_default();
+                    stale.push(StalePage { addr, low });
+                }
+            }
+        }
+        Ok(stale)
+    }
+}
+
+/// Whether a page lies in a chunk of pages that splits made.
+fn is_shared<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    chunks: &ChunkTable,
+    page: RemoteAddr,
+) -> bool {
+    let chunk = access.layout.chunk_of(page);
+    let chunk = chunk.and_then(|chunk| chunks.get(chunk));
+    chunk.is_some_and(|chunk| matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. })))
 }

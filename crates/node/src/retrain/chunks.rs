@@ -4,8 +4,8 @@ use farleaf_fabric::Endpoint;
 use farleaf_region::RegionError;
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
-use farleaf_region::layout::ChunkIndex;
-use farleaf_types::{RemoteAddr, TableId};
+use farleaf_region::layout::{CHUNK_SIZE_BLOCKS, ChunkIndex};
+use farleaf_types::{BLOCK_SIZE_BYTES, RemoteAddr, TableId};
 
 use crate::sweep::Keeper;
 
@@ -46,12 +46,12 @@ impl<E: Endpoint> Keeper<E> {
         Ok(batch.words(owner)[0] == self.owner.word())
     }
 
-    /// Marks leaves of a shared chunk as free; if all of them are, the chunk is. False: it is
-    /// leased.
+    /// Marks leaves, or pages, of a shared chunk as free; if all of them are, the chunk is. False:
+    /// it is leased.
     pub(super) async fn free_leaves(
         &self,
         chunk: ChunkIndex,
-        table: TableId,
+        (table, leaf_size_bytes): (TableId, u64),
         leaves: &[RemoteAddr],
     ) -> Result<bool, RegionError> {
         let start = self.layout.chunk_start(chunk).block();
@@ -59,15 +59,14 @@ impl<E: Endpoint> Keeper<E> {
             |entry: &ChunkEntry| matches!(entry.purpose, Some(ChunkPurpose::Leaves { .. }));
         let change = |entry: &ChunkEntry| {
             let mut free = entry.free;
-            let Some(purpose @ ChunkPurpose::Leaves { slots }) = entry.purpose else {
+            let Some(purpose @ ChunkPurpose::Leaves { .. }) = entry.purpose else {
                 unreachable!("only a chunk of leaves is changed")
             };
-            let geometry = farleaf_leaf::LeafGeometry::new(slots.into());
-            let geometry = geometry.expect("a table's leaves have a known shape");
+            let stride_blocks = leaf_size_bytes / BLOCK_SIZE_BYTES;
             for leaf in leaves {
-                free.insert((leaf.block() - start) / geometry.stride_blocks());
+                free.insert((leaf.block() - start) / stride_blocks);
             }
-            if free.count() == geometry.chunk_leaf_count() {
+            if free.count() == CHUNK_SIZE_BLOCKS / stride_blocks {
                 (ChunkPurpose::Free, FreeLeaves::default())
             } else {
                 (purpose, free)

@@ -9,7 +9,7 @@ use farleaf_leaf::LeafImage;
 use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
 use farleaf_region::layout::ChunkIndex;
 use farleaf_region::members::MemberState;
-use farleaf_types::NodeId;
+use farleaf_types::{BLOCK_SIZE_BYTES, NodeId};
 
 use super::Retrainer;
 use super::look::Looked;
@@ -101,7 +101,9 @@ impl Retrainer {
                 .collect();
             if free.len() as u64 == access.geometry.chunk_leaf_count() {
                 // Somebody leased it and used none of it, or what was used is free again.
-                keeper.free_leaves(index, access.table, &[]).await?;
+                let leaf_size_bytes = access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
+                let of = (access.table, leaf_size_bytes);
+                keeper.free_leaves(index, of, &[]).await?;
                 continue;
             }
             let places = (0..).zip(keeper.chunk_places(access, index));

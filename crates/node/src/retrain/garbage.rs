@@ -44,6 +44,13 @@ pub(super) struct Late {
     pub(super) bytes: Vec<LateCounter>,
 }
 
+impl Garbage {
+    /// The leaves, or pages, of the group.
+    pub(super) fn leaves(&self) -> &[RemoteAddr] {
+        &self.leaves
+    }
+}
+
 impl Late {
     fn is_empty(&self) -> bool {
         self.words.is_empty() && self.bytes.is_empty()
@@ -304,7 +311,8 @@ impl Retrainer {
             }
         }
         for (chunk, leaves) in by_chunk {
-            if keeper.free_leaves(chunk, group.table, &leaves).await? {
+            let of = (group.table, group.leaf_size_bytes);
+            if keeper.free_leaves(chunk, of, &leaves).await? {
                 reclaimed_bytes += leaves.len() as u64 * group.leaf_size_bytes;
             } else if !keeper.has_chunk(chunk).await? {
                 group.leaves.extend(leaves);

@@ -72,9 +72,10 @@ use farleaf_types::{RemoteAddr, TableId};
 use crate::patience::Patience;
 use crate::redirected::Redirected;
 use crate::sweep::Keeper;
+use bytes::StalePage;
 use garbage::Garbage;
 use look::{Looked, Looks};
-use policy::{Counted, Seen};
+use policy::{Counted, Seen, Shape};
 use rests::Rests;
 use turns::Turns;
 
@@ -103,6 +104,8 @@ pub struct Retrainer {
     fruitless: RefCell<BTreeMap<TableId, (RemoteAddr, u64)>>,
     /// Chunks that no sweep could sort, and that it was tried with once more.
     unsorted: RefCell<BTreeSet<ChunkIndex>>,
+    /// Retired pages that another retrainer has left (BR8).
+    stale_pages: RefCell<BTreeMap<TableId, Vec<StalePage>>>,
     /// Whether a sweep of its own has given something up (W6).
     wants_sweep: Cell<bool>,
     /// When ticks were last counted, by the clock.
@@ -144,6 +147,7 @@ impl Retrainer {
             rests: RefCell::default(),
             fruitless: RefCell::default(),
             unsorted: RefCell::default(),
+            stale_pages: RefCell::default(),
             wants_sweep: Cell::new(false),
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
@@ -303,6 +307,7 @@ impl Retrainer {
         self.redirected.retain(is_there);
         self.rests.borrow_mut().keep(is_there);
         self.fruitless.borrow_mut().retain(|id, _| is_there(*id));
+        self.stale_pages.borrow_mut().retain(|id, _| is_there(*id));
         self.turns.borrow_mut().keep(is_there);
         let is_live = |entry: &CatalogEntry| {
             let is_known = LayerKind::from_number(entry.record.search_layer)
@@ -354,7 +359,8 @@ impl Retrainer {
             return if has_tree {
                 Ok(false)
             } else {
-                self.look_at_bytes(keeper, &entry, patience).await
+                let looks = (is_scan_due, is_own_look);
+                self.look_at_bytes(keeper, &entry, patience, looks).await
             };
         }
         if has_tree {
@@ -496,7 +502,8 @@ impl Retrainer {
     ) -> Option<Stretch> {
         let mut seen = self.seen.borrow_mut();
         let (models, id) = (&table.contents.models, table.access.table);
-        let quiet = seen.quiet(id, (models, counted), is_own_look, &self.policy);
+        let shapes: Vec<Shape> = models.iter().map(Shape::of).collect();
+        let quiet = seen.quiet(id, (&shapes, counted), is_own_look, &self.policy);
         // U4: what is lost is not retrained, and nothing together with it.
         let members = table.access.layout.members();
         let is_open: Vec<bool> = models

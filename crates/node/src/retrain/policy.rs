@@ -163,6 +163,23 @@ impl RetrainPolicy {
     }
 }
 
+/// A model, as far as it matters when it was counted in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Its synonym leaf table.
+    pub(super) name: RemoteAddr,
+    pub(super) leaf_count: u64,
+}
+
+impl Shape {
+    pub(super) fn of(model: &Model) -> Self {
+        Self {
+            name: table_of(model),
+            leaf_count: model.leaf_count.into(),
+        }
+    }
+}
+
 /// What was counted when the node last looked by itself.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
@@ -197,16 +214,16 @@ impl Seen {
     pub(super) fn quiet(
         &mut self,
         table: TableId,
-        (models, counted): (&[Model], &[Counted]),
+        (models, counted): (&[Shape], &[Counted]),
         is_own_look: bool,
         policy: &RetrainPolicy,
     ) -> Vec<bool> {
         let seen = self.tables.entry(table).or_default();
-        let both = || models.iter().map(table_of).zip(counted);
+        let both = || models.iter().map(|model| model.name).zip(counted);
         if is_own_look {
             *seen = seen.looked(both());
         }
-        let leaf_count: u64 = models.iter().map(|model| u64::from(model.leaf_count)).sum();
+        let leaf_count: u64 = models.iter().map(|model| model.leaf_count).sum();
         let is_at_rest = seen.change_count <= leaf_count / policy.rest_leaves_per_change;
         let is_quiet = |(model, counted): (RemoteAddr, &Counted)| {
             let seen = seen.models.get(&model);
@@ -376,7 +393,8 @@ mod tests {
                 underfull: 0,
             };
             let policy = RetrainPolicy::default();
-            seen.quiet(TableId(1), (&[model(8)], &[counted]), is_own, &policy)[0]
+            let shape = Shape::of(&model(8));
+            seen.quiet(TableId(1), (&[shape], &[counted]), is_own, &policy)[0]
         };
         assert!(!look(1, true));
         assert!(!look(1, false), "not by itself");
@@ -401,7 +419,8 @@ mod tests {
                 underfull: 0,
             });
             let policy = RetrainPolicy::default();
-            seen.quiet(TableId(1), (&models, &counted), true, &policy)
+            let shapes = models.each_ref().map(Shape::of);
+            seen.quiet(TableId(1), (&shapes, &counted), true, &policy)
         };
         look([5, 5, 5]);
         assert_eq!(look([5, 5, 7]), [false, false, false]);

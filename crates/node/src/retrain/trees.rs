@@ -345,7 +345,9 @@ async fn free_unused<E: Endpoint>(
     for chunk in chunks {
         let entry = table.chunks.get(*chunk);
         if entry.is_some_and(|entry| entry.free.count() == leaf_count) {
-            keeper.free_leaves(*chunk, table.access.table, &[]).await?;
+            let leaf_size_bytes = table.access.geometry.stride_blocks() * BLOCK_SIZE_BYTES;
+            let of = (table.access.table, leaf_size_bytes);
+            keeper.free_leaves(*chunk, of, &[]).await?;
         }
     }
     Ok(())

@@ -169,7 +169,8 @@ impl<E: Endpoint> Keeper<E> {
             .await
     }
 
-    fn page_places<'a>(
+    /// The places for pages in a chunk that splits take from, in order.
+    pub(crate) fn page_places<'a>(
         &'a self,
         access: &PageAccess<'a, E>,
         chunk: ChunkIndex,

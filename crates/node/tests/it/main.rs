@@ -30,6 +30,7 @@
 //! | `compacting` | tables with a tree, compacted while sessions delete |
 //! | `hindered` | such compactions, when somebody is in the way |
 //! | `pages` | what is left of pages of byte strings |
+//! | `emptied` | pages that become fewer |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
@@ -40,6 +41,7 @@ mod contradictions;
 mod crash;
 mod cutting;
 mod dropped;
+mod emptied;
 mod findings;
 mod hindered;
 mod keeper;

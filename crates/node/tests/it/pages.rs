@@ -16,7 +16,7 @@ use farleaf_types::{OwnerWord, RemoteAddr, TableId};
 use crate::audit::chunks;
 use crate::pool::Pool;
 
-const TABLE: TableId = TableId(1);
+pub(crate) const TABLE: TableId = TableId(1);
 const PAGE_SIZE_BLOCKS: u8 = 8;
 
 /// A region with an empty table, of which a session has leased a chunk of pages and died.
@@ -30,7 +30,7 @@ struct Left {
     page: RemoteAddr,
 }
 
-fn geometry() -> PageGeometry {
+pub(crate) fn geometry() -> PageGeometry {
     PageGeometry::new(u64::from(PAGE_SIZE_BLOCKS) * 64).expect("a size of pages")
 }
 
@@ -90,7 +90,7 @@ impl Left {
 }
 
 /// C2, with nobody else there; where its first page is.
-fn make_table(pool: &Pool, owner: OwnerWord) -> RemoteAddr {
+pub(crate) fn make_table(pool: &Pool, owner: OwnerWord) -> RemoteAddr {
     let access = PageAccess {
         endpoint: &pool.plain,
         layout: &pool.layout,

@@ -287,11 +287,15 @@ fn retrain_to_the_end(
     loop {
         now.set(now.get() + policy.tick_ns);
         let is_busy = block_on(retrainer.tick(keeper, &stop), || 0)? || retrainer.has_garbage();
+        if retrainer.take_wanted_sweep() {
+            sweep_to_the_end(stage, keeper)?;
+        }
         block_on(draining.tick(keeper), || 0)?;
         stage.node.stop_left();
         let is_draining = stage.node.is_draining() && step_count < drain_step_count_max;
         if !is_busy && !is_draining {
-            return Ok(());
+            // Strings that it has written are its own as long as it lives, as far as sweeps know.
+            return sweep_to_the_end(stage, keeper).map(drop);
         }
         step_count += 1;
         if step_count > RETRAIN_STEP_COUNT_MAX + drain_step_count_max {

@@ -6,6 +6,7 @@ mod byte_keys;
 mod byte_stats;
 mod bytes;
 mod bytes_budget;
+mod bytes_emptied;
 mod bytes_full;
 mod bytes_listing_lost;
 mod bytes_remote;

@@ -1,0 +1,237 @@
+//! Pages as a retraining sees them (BR2), and links past those that are retired (BR7).
+
+use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
+use farleaf_leaf::{Critical, LeafError};
+use farleaf_page::{Fence, Outside, PageError};
+use farleaf_types::RemoteAddr;
+
+use super::ByteIndex;
+use crate::error::ByteIndexError;
+
+/// A page as a retraining sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalkedPage {
+    /// Where it is.
+    pub addr: RemoteAddr,
+    /// What models are trained on: the least key that it can have; of the table's first page its
+    /// first key, if it has one.
+    pub fence: Vec<u8>,
+    /// Its first key.
+    pub first: Option<Vec<u8>>,
+    /// The last key of the page before.
+    pub last_before: Option<Vec<u8>>,
+    /// How many records it has.
+    pub record_count: u64,
+    /// Bytes of it that are used.
+    pub used_size_bytes: usize,
+    /// Retired pages through which the page before links to it, in order.
+    pub(crate) retired: Vec<RemoteAddr>,
+    /// Whether another one with its neighbour would have no room.
+    pub(crate) is_too_full: bool,
+    begins_table: bool,
+}
+
+/// Pages side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct Walked {
+    /// The page to the left of the first one; `None`: there is none, or it is not known.
+    pub(crate) left: Option<RemoteAddr>,
+    pub(crate) pages: Vec<WalkedPage>,
+    /// What the last one links to.
+    pub(crate) after: RemoteAddr,
+}
+
+impl WalkedPage {
+    /// Whether it is the table's first one.
+    pub(crate) const fn begins_table(&self) -> bool {
+        self.begins_table
+    }
+
+    /// What takes the place of this page and of the one to the right of it, as far as that is
+    /// known.
+    pub(super) fn merged_with(&self, right: &Self, made: (RemoteAddr, usize)) -> Self {
+        let (addr, used_size_bytes) = made;
+        let first = self.first.clone().or_else(|| right.first.clone());
+        let fence = match &first {
+            Some(first) if self.begins_table => first.clone(),
+            _ => self.fence.clone(),
+        };
+        Self {
+            addr,
+            fence,
+            first,
+            last_before: self.last_before.clone(),
+            record_count: self.record_count + right.record_count,
+            used_size_bytes,
+            retired: Vec::new(),
+            is_too_full: false,
+            begins_table: self.begins_table,
+        }
+    }
+}
+
+impl<E: Endpoint> ByteIndex<'_, E> {
+    /// BR2: the pages from the one that covers `from` on to where `end` begins, or to the last one,
+    /// along the links from a page that is not to the right of the first one. A round trip for
+    /// each, and one for each string of it that lies outside.
+    ///
+    /// # Errors
+    /// Pages are damaged, or the fabric failed.
+    pub(crate) async fn pages_between(
+        &self,
+        batch: &mut Batch,
+        start: RemoteAddr,
+        (from, end): (&[u8], Option<&[u8]>),
+    ) -> Result<Walked, ByteIndexError> {
+        let mut walked = Walked {
+            left: None,
+            pages: Vec::new(),
+            after: RemoteAddr::NULL,
+        };
+        let (mut addr, mut retired, mut stale_count) = (start, Vec::new(), 0);
+        let mut last_before = None;
+        loop {
+            let broken = &self.state.broken;
+            let page = self.access.read_intact(batch, addr, broken).await?;
+            let link = page.image().link();
+            if link.is_retired() {
+                if link.place().is_null() {
+                    let table = self.access.table;
+                    return Err(LeafError::TableDropped { table }.into());
+                }
+                retired.push(addr);
+                addr = link.place();
+                self.note_stale(addr, &mut stale_count)?;
+                continue;
+            }
+            let mut outside = Outside::new();
+            let read = self
+                .with_strings(batch, addr, &mut outside, |outside| {
+                    let image = page.image();
+                    let slots = image.sorted_slots(outside)?;
+                    let key = |slot: Option<&usize>| {
+                        let key = slot.map(|slot| image.whole_key(*slot, outside));
+                        key.transpose()
+                    };
+                    let ends = (key(slots.first())?, key(slots.last())?);
+                    let low = image.whole_fence(image.low(), outside)?;
+                    Ok::<_, PageError>((ends, low, slots.len()))
+                })
+                .await?;
+            let Some(((first, last), low, record_count)) = read else {
+                self.note_stale(addr, &mut stale_count)?;
+                continue;
+            };
+            stale_count = 0;
+            let least = low.least_key().unwrap_or_default();
+            if end.is_some_and(|end| *end <= *least) && !walked.pages.is_empty() {
+                return Ok(walked);
+            }
+            if *least <= *from {
+                // The page before is not among those that are meant.
+                walked.left = walked.pages.pop().map(|page| page.addr);
+            }
+            walked.pages.push(WalkedPage {
+                addr,
+                fence: fence_of(&low, first.as_ref(), least),
+                first,
+                last_before: last_before.take(),
+                record_count: record_count as u64,
+                used_size_bytes: page.image().used_size_bytes(),
+                retired: core::mem::take(&mut retired),
+                is_too_full: false,
+                begins_table: low.is_start(),
+            });
+            last_before = last;
+            walked.after = link;
+            if link.is_null() {
+                return Ok(walked);
+            }
+            addr = link.place();
+        }
+    }
+
+    /// BR7: links what linked to a retired page to where that leads, under its lock: `left`, or
+    /// what it has been split into since. Two round trips.
+    ///
+    /// # Errors
+    /// Pages are damaged, or the fabric failed.
+    pub(crate) async fn relink(
+        &self,
+        batch: &mut Batch,
+        left: RemoteAddr,
+        (retired, to): (RemoteAddr, RemoteAddr),
+    ) -> Result<(), ByteIndexError> {
+        if self.leaves_out(ProtocolCheck::LinksAreRedirected) {
+            return Ok(());
+        }
+        let (mut addr, mut hop_count) = (left, 0);
+        while addr != to && !addr.is_null() {
+            let broken = &*self.state.broken;
+            let mut page = self.access.blank();
+            let lock = self.access.lock(batch, addr, None, &mut page, broken);
+            lock.await?;
+            let critical = Critical::enter(broken);
+            let link = page.image().link();
+            let is_it = !link.is_retired() && link == retired;
+            batch.clear();
+            if is_it {
+                self.change(addr).relink(batch, &mut page, to);
+            } else {
+                self.access.post_unlock(batch, addr);
+            }
+            let executed = self.access.endpoint.execute(batch).await;
+            let executed = executed.map_err(ByteIndexError::from);
+            if executed.is_ok()
+                || executed
+                    .as_ref()
+                    .err()
+                    .and_then(ByteIndexError::lost_node)
+                    .is_some()
+            {
+                critical.passed();
+            }
+            executed?;
+            if is_it {
+                return Ok(());
+            }
+            addr = link.place();
+            self.note_stale(addr, &mut hop_count)?;
+        }
+        Ok(())
+    }
+
+    /// BR7: the table's first page keeps its address for ever; once retired, it leads to the page
+    /// at the low end.
+    ///
+    /// # Errors
+    /// As for [`relink`](Self::relink).
+    pub(crate) async fn relink_first(
+        &self,
+        batch: &mut Batch,
+        first: RemoteAddr,
+        to: RemoteAddr,
+    ) -> Result<(), ByteIndexError> {
+        let broken = &*self.state.broken;
+        let mut page = self.access.blank();
+        let lock = self.access.lock(batch, first, None, &mut page, broken);
+        lock.await?;
+        let critical = Critical::enter(broken);
+        batch.clear();
+        if page.image().is_retired() && page.image().link().place() != to {
+            self.change(first).relink(batch, &mut page, to);
+        } else {
+            self.access.post_unlock(batch, first);
+        }
+        self.access.endpoint.execute(batch).await?;
+        critical.passed();
+        Ok(())
+    }
+}
+
+fn fence_of(low: &Fence, first: Option<&Vec<u8>>, least: Vec<u8>) -> Vec<u8> {
+    match first {
+        Some(first) if low.is_start() => first.clone(),
+        _ => least,
+    }
+}

@@ -1,0 +1,365 @@
+//! Retraining of tables of byte strings: models are trained anew over pages where they are, and
+//! pages that deletes have emptied become fewer.
+//!
+//! - **BR1.** The memory node alone retrains, one table at a time. A model is due when so many
+//!   splits of its pages have been counted as its policy says (T1), or so many of its pages that
+//!   deletes have made underfull; with fewer splits once the table is at rest.
+//! - **BR2.** Pages are walked along their links, from the last page that the model before the
+//!   first due one was trained on, to where the next model begins. Lower fences never change, so
+//!   what is trained on them stays true; what splits meanwhile is found by links, as ever. Where
+//!   only splits were counted nothing is moved. What kind of models the new ones are is chosen
+//!   anew.
+//! - **BR3.** New models list their pages one by one, 8 bytes each; those that are not due keep
+//!   their runs, residuals and synonym leaf tables.
+//! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
+//!   one is reused when every session has followed (D7). What it names beside itself is named by
+//!   the new one, too, but for synonym leaf tables of models that are gone.
+//! - **BR5.** Sessions that have not followed yet count splits in the synonym leaf tables of models
+//!   that are gone. When all have followed, and before these are reused, what came since they were
+//!   read for BR1 is added to the counters of the models in whose place it is: late splits, for
+//!   which these may be due again. So a table that grows faster than sessions follow is trained
+//!   whole in the end. Where a counter cannot be read, links lead to what it has counted.
+//! - **BR6.** Where underfull pages were counted, two neighbours of those walked whose records fit
+//!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right to
+//!   left, once each; so of many empty pages a retraining leaves half, and counts the pairs that
+//!   are left, for which the models are due again. The new page's place is leased like a split's.
+//!   It waits for the right one's lock while it holds none, and for the left one's not at all; what
+//!   links to the left one is linked to the new one before the next step (BR7). Before the table's
+//!   first page is retired the pending root is zeroed (R1).
+//! - **BR7.** Where the walk has come to a page through retired ones (BP6, BR6, or a retrainer that
+//!   died), the page to the left is linked to it, under its lock, before the root is swapped. So
+//!   when a root is in force, no page that is alive links to a retired one in the range of its new
+//!   models, and none lies in a run that it does not name: such runs, and retired pages of shared
+//!   chunks that were met, are reused when every session has followed (D7, T3). The table's first
+//!   page keeps its place for ever.
+//! - **BR8.** Of a retrainer that dies nobody knows what it has retired. The next one reads the
+//!   links of all pages in shared chunks (T4). A retired one whose lower fence lies in it counts
+//!   like a split of the model in whose range it is, and is reused like what was met (BR7) once
+//!   that has been retrained. One whose lower fence lies outside of it goes with its table.
+
+mod late;
+mod merging;
+mod splice;
+
+pub use late::{LateCounter, count_late};
+
+use core::cell::Cell;
+use core::ops::Range;
+use std::rc::Rc;
+
+use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
+use farleaf_index::load::{draw_generation, finish_root};
+use farleaf_index::retrain::swap_root;
+use farleaf_index::{IndexError, SnapshotDamage};
+use farleaf_page::format::{PageAccess, block_access};
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_types::RemoteAddr;
+
+use crate::error::ByteIndexError;
+use crate::operation::{ByteIndex, ByteIndexState};
+use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot};
+use splice::Spliced;
+
+/// A table, as it is looked at once.
+#[derive(Debug)]
+pub struct Looked<'a, E> {
+    access: PageAccess<'a, E>,
+    entry: &'a CatalogEntry,
+    /// The root.
+    pub root: RemoteAddr,
+    /// What it names.
+    pub contents: Contents,
+    /// What was counted in each model.
+    pub counted: Vec<CountedModel>,
+}
+
+/// What was counted in a model since it was trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedModel {
+    /// Its synonym leaf table; null: it has none, and nothing was counted.
+    pub synonym_table: RemoteAddr,
+    /// Pages that it was trained on.
+    pub page_count: u32,
+    /// Pages that splits have added.
+    pub splits: u64,
+    /// Pages that deletes have made underfull.
+    pub underfull: u64,
+}
+
+/// What is to be done with a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    No,
+    /// It is trained anew.
+    Training,
+    /// And pages of it become fewer.
+    Merging,
+}
+
+/// Models that are retrained, and what is held meanwhile: it outlives a retraining that is cut off
+/// while it waits for somebody.
+#[derive(Debug)]
+pub struct Stretches {
+    /// Models side by side, and whether pages of theirs become fewer.
+    ranges: Vec<(Range<usize>, bool)>,
+    state: ByteIndexState,
+}
+
+/// What a retraining has made.
+#[derive(Debug, Default)]
+pub struct Retrained {
+    /// Pages that were trained on.
+    pub page_count: u64,
+    /// Models that were made.
+    pub model_count: u64,
+    /// Records in the pages, about.
+    pub record_count: u64,
+    /// Pages that took the place of two.
+    pub made_count: u64,
+    /// Pages that were retired, by this retraining or before, and that nothing leads to any more
+    /// but sessions that have not followed yet (BR7).
+    pub retired: Vec<RemoteAddr>,
+    /// Where the models begin that were retrained, and where the next ones do; `None`: at the end.
+    pub ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The counters of models that are gone (BR5).
+    pub late: Vec<LateCounter>,
+    /// Why pages did not become fewer: there was no room for what takes their place.
+    pub no_room: Option<ByteIndexError>,
+}
+
+impl<'a, E: Endpoint> Looked<'a, E> {
+    /// Looks at a table: its root, what that names, and what was counted since. `None`: it was
+    /// dropped. Three round trips, and those of reading the snapshot.
+    ///
+    /// # Errors
+    /// The snapshot is damaged, or the fabric failed.
+    pub async fn look(
+        access: PageAccess<'a, E>,
+        entry: &'a CatalogEntry,
+        broken: &Rc<Cell<bool>>,
+    ) -> Result<Option<Self>, ByteIndexError> {
+        let root = finish_root(&access, entry, broken).await?;
+        if root.is_null() {
+            return Ok(None);
+        }
+        let (layout, table) = (access.layout, access.table);
+        let contents = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
+        let mut batch = CountedBatch::new(access.endpoint, OperationKind::Control);
+        let reads: Vec<_> = contents
+            .runs
+            .iter()
+            .map(|run| {
+                let table = run.synonym_table;
+                (
+                    run,
+                    (!table.is_null()).then(|| batch.read(table.word_at(0), 2)),
+                )
+            })
+            .collect();
+        if !batch.is_empty() {
+            access.endpoint.execute(&mut batch).await?;
+        }
+        let counted = reads.into_iter().map(|(run, read)| {
+            let words = read.map_or(&[0, 0][..], |read| batch.words(read));
+            CountedModel {
+                synonym_table: run.synonym_table,
+                page_count: run.page_count,
+                // Whatever is there, sums of it stay numbers.
+                splits: words[0].min(u32::MAX.into()),
+                underfull: words[1].min(u32::MAX.into()),
+            }
+        });
+        let counted = counted.collect();
+        Ok(Some(Self {
+            access,
+            entry,
+            root,
+            contents,
+            counted,
+        }))
+    }
+
+    /// The model that covers a key.
+    pub fn model_of(&self, key: &[u8]) -> usize {
+        let segments = &self.contents.segments;
+        let begun = segments.partition_point(|segment| segment.first_fence() <= key);
+        // The first model covers what is below its first fence, too.
+        begun.saturating_sub(1)
+    }
+
+    /// The models to be retrained; `None`: none is due.
+    ///
+    /// # Errors
+    /// The snapshot contradicts itself.
+    pub fn stretches(
+        &self,
+        due: &[Due],
+        broken: &Rc<Cell<bool>>,
+    ) -> Result<Option<Stretches>, ByteIndexError> {
+        let mut ranges = Vec::<(Range<usize>, bool)>::new();
+        for (model, due) in due.iter().enumerate() {
+            let merges = *due == Due::Merging;
+            match ranges.last_mut() {
+                _ if *due == Due::No => {}
+                Some((last, has_merges)) if last.end == model => {
+                    last.end += 1;
+                    *has_merges |= merges;
+                }
+                _ => ranges.push((model..model + 1, merges)),
+            }
+        }
+        if ranges.is_empty() {
+            return Ok(None);
+        }
+        let directory = self.contents.clone().into_directory(self.access.geometry);
+        let directory = directory.map_err(|what| self.damage(what))?;
+        let state = ByteIndexState::new(directory.into(), 0, Rc::clone(broken));
+        let state = state.taking_reserve();
+        state.follow_retired();
+        Ok(Some(Stretches { ranges, state }))
+    }
+
+    /// Retrains models of a table. `may_go_on` is asked before each step that merges pages. `None`:
+    /// the table was loaded meanwhile, and the load's root is in force. A round trip for each page,
+    /// those of the steps, and of writing the snapshot.
+    ///
+    /// # Errors
+    /// Pages are damaged, the pool is full, or the fabric failed: the root is as it was, and what
+    /// was retired is found again (BR8).
+    pub async fn retrain(
+        &self,
+        stretches: &Stretches,
+        may_go_on: impl Fn() -> bool,
+    ) -> Result<Option<Retrained>, ByteIndexError> {
+        let index = ByteIndex::new(self.access, &stretches.state);
+        let mut batch = CountedBatch::new(self.access.endpoint, OperationKind::Control);
+        let (mut spliced, mut retrained) = (Spliced::new(&self.contents), Retrained::default());
+        for (range, merges) in &stretches.ranges {
+            let mut walked = self.walk(&index, &mut batch, range).await?;
+            self.relink(&index, &mut batch, &mut walked, &mut retrained)
+                .await?;
+            if *merges {
+                self.merge(
+                    &index,
+                    &mut batch,
+                    (&mut walked, &may_go_on),
+                    &mut retrained,
+                )
+                .await?;
+            }
+            spliced.keep_until(range.start);
+            let is_pair = |left: &_, right: &_| index.is_pair(left, right);
+            spliced.train(&walked.pages, (&self.access, range.clone()), is_pair)?;
+            let covered = self.covered(range);
+            retrained.ranges.push(covered);
+            let gone = range
+                .clone()
+                .filter(|model| !self.counted[*model].synonym_table.is_null());
+            let late = gone
+                .map(|model| LateCounter::of(&self.contents, model, self.counted[model].splits));
+            retrained.late.extend(late);
+        }
+        spliced.keep_until(self.contents.segments.len());
+        (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
+        retrained.record_count = spliced.record_count();
+        let is_installed = self.install(&mut batch, spliced).await?;
+        Ok(is_installed.then_some(retrained))
+    }
+
+    /// The keys that models side by side cover.
+    fn covered(&self, range: &Range<usize>) -> (Vec<u8>, Option<Vec<u8>>) {
+        let segments = &self.contents.segments;
+        let first_fence = |model: usize| segments[model].first_fence().to_vec();
+        // The first model covers what is below its first fence, too.
+        let from = if range.start == 0 {
+            Vec::new()
+        } else {
+            first_fence(range.start)
+        };
+        let end = (range.end < segments.len()).then(|| first_fence(range.end));
+        (from, end)
+    }
+
+    /// BR4: writes the snapshot, and swaps the root. False: a load was faster, and has trained its
+    /// own.
+    async fn install(
+        &self,
+        batch: &mut Batch,
+        spliced: Spliced<'_>,
+    ) -> Result<bool, ByteIndexError> {
+        let access = &self.access;
+        let generation = draw_generation(access, batch).await?;
+        let contents = Contents {
+            table: access.table,
+            generation,
+            record_count: spliced.record_count(),
+            segments: spliced.segments,
+            runs: spliced.runs,
+            residuals: spliced.residuals,
+        };
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let allocator = allocator.taking_reserve();
+        let (root, range) = write_snapshot(access, &allocator, contents).await?;
+        let is_swapped = swap_root(access, batch, self.entry, (self.root, root)).await?;
+        give_back_snapshot(&allocator, range, (access.table, generation), is_swapped).await?;
+        if is_swapped && !spliced.pairs.is_empty() {
+            self.count_pairs(batch, root, &spliced.pairs).await?;
+        }
+        Ok(is_swapped)
+    }
+
+    /// BR6: tells new models of the pairs that are left in them. If this never happens, deletes do.
+    async fn count_pairs(
+        &self,
+        batch: &mut Batch,
+        root: RemoteAddr,
+        pairs: &[(usize, u64)],
+    ) -> Result<(), ByteIndexError> {
+        let access = &self.access;
+        let (layout, table) = (access.layout, access.table);
+        let contents = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
+        batch.clear();
+        for (run, count) in pairs {
+            let table = contents.runs[*run].synonym_table;
+            if !table.is_null() {
+                batch.fetch_add(table.word_at(1), *count);
+            }
+        }
+        if !batch.is_empty() {
+            access.endpoint.execute(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// That the snapshot behind the root contradicts itself.
+    fn damage(&self, what: String) -> ByteIndexError {
+        let (addr, table) = (self.root.place(), self.access.table);
+        IndexError::SnapshotDamaged(Box::new(SnapshotDamage { addr, table, what })).into()
+    }
+}
+
+impl Stretches {
+    /// Gives back what was leased for new pages. What is left of value blocks, as others may still
+    /// read them, is for the next sweep (W5): whether there is any.
+    ///
+    /// # Errors
+    /// The fabric failed: then the leases are, too.
+    pub async fn give_back<E: Endpoint>(
+        &self,
+        access: &PageAccess<'_, E>,
+    ) -> Result<bool, ByteIndexError> {
+        for mut lease in self.state.leases().take_all() {
+            let given_back = lease.give_back(access).await.map_err(ByteIndexError::from);
+            match given_back {
+                // What is on a lost node is gone (U4).
+                Err(error) if error.lost_node().is_some() => {}
+                given_back => given_back?,
+            }
+        }
+        let blocks = self.state.block_store();
+        blocks.give_back(&block_access(access)).await?;
+        Ok(!blocks.is_empty())
+    }
+}

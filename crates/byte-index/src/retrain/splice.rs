@@ -1,0 +1,153 @@
+//! New models in the place of old ones (BR3).
+
+use core::ops::Range;
+
+use farleaf_fabric::Endpoint;
+use farleaf_leaf::Contradiction;
+use farleaf_model::strings::{
+    Boundary, PackedBlock, Residuals, StringSegment, StringSegmentBuilder,
+};
+use farleaf_page::format::PageAccess;
+
+use crate::directory::Run;
+use crate::error::ByteIndexError;
+use crate::load::synonym_capacity;
+use crate::operation::WalkedPage;
+use crate::snapshot::Contents;
+
+/// Most pages of a model: what is retrained together when one place of it grows.
+const PAGE_COUNT_MAX: u32 = 1 << 12;
+/// What residuals of a byte can hold, in units of positions.
+const RESIDUAL_ROOM: f64 = 126.0;
+
+/// Old models and new ones, in order.
+pub(super) struct Spliced<'a> {
+    old: &'a Contents,
+    /// Old models taken or replaced so far, and their residuals or blocks.
+    passed: (usize, usize),
+    pub(super) segments: Vec<StringSegment>,
+    pub(super) runs: Vec<Run>,
+    pub(super) residuals: Residuals,
+    pub(super) page_count: u64,
+    record_count: u64,
+    pub(super) model_count: u64,
+    /// New models in which there are pairs of pages that could be one, and how many.
+    pub(super) pairs: Vec<(usize, u64)>,
+}
+
+impl<'a> Spliced<'a> {
+    pub(super) fn new(old: &'a Contents) -> Self {
+        Self {
+            old,
+            passed: (0, 0),
+            segments: Vec::new(),
+            runs: Vec::new(),
+            residuals: old.residuals.emptied(),
+            page_count: 0,
+            record_count: 0,
+            model_count: 0,
+            pairs: Vec::new(),
+        }
+    }
+
+    /// Passes old models up to one; those that are kept are taken over.
+    fn pass(&mut self, until: usize, is_kept: bool) {
+        let (model, residual) = self.passed;
+        let (segments, runs) = (
+            &self.old.segments[model..until],
+            &self.old.runs[model..until],
+        );
+        let counts = segments.iter().map(|it| self.residuals.count_of(it));
+        let residual_end = residual + counts.sum::<usize>();
+        if is_kept {
+            self.segments.extend_from_slice(segments);
+            self.runs.extend_from_slice(runs);
+            let kept = residual..residual_end;
+            self.residuals.extend_from(&self.old.residuals, kept);
+        }
+        self.passed = (until, residual_end);
+    }
+
+    pub(super) fn keep_until(&mut self, model: usize) {
+        self.pass(model, true);
+    }
+
+    /// Trains models over pages, in the place of old ones.
+    pub(super) fn train<E: Endpoint>(
+        &mut self,
+        pages: &[WalkedPage],
+        (access, range): (&PageAccess<'_, E>, Range<usize>),
+        is_pair: impl Fn(&WalkedPage, &WalkedPage) -> bool,
+    ) -> Result<(), ByteIndexError> {
+        let is_ascending = pages.is_sorted_by(|one, next| one.fence < next.fence);
+        assert!(!pages.is_empty(), "a walk begins with a page");
+        if !is_ascending {
+            let what = Contradiction::LinkToTheLeft;
+            return Err(access.contradiction(pages[0].addr, what).into());
+        }
+        let epsilon = match &self.residuals {
+            Residuals::Bytes { shift, .. } => RESIDUAL_ROOM / f64::from(1 << shift),
+            Residuals::Packed { .. } | Residuals::None => PackedBlock::EPSILON_MAX,
+        };
+        let mut builder = StringSegmentBuilder::new(epsilon, PAGE_COUNT_MAX);
+        let mut segments = Vec::new();
+        for page in pages {
+            segments.extend(builder.push(&page.fence));
+        }
+        segments.extend(builder.finish());
+        let mut rest = pages;
+        for segment in segments {
+            let (own, after) = rest.split_at(segment.leaf_count() as usize);
+            let pair_count = pair_count(own, &is_pair);
+            if pair_count > 0 {
+                self.pairs.push((self.runs.len(), pair_count));
+            }
+            self.add(segment, own);
+            rest = after;
+        }
+        self.pass(range.end, false);
+        Ok(())
+    }
+
+    fn add(&mut self, segment: StringSegment, pages: &[WalkedPage]) {
+        let boundaries = pages.iter().map(|page| Boundary {
+            last: page.last_before.as_deref(),
+            fence: &page.fence,
+            first: page.first.as_deref().unwrap_or(&page.fence),
+        });
+        self.residuals.push(&segment, boundaries);
+        let page_count = pages.len() as u32;
+        self.page_count += u64::from(page_count);
+        self.record_count += pages.iter().map(|page| page.record_count).sum::<u64>();
+        self.model_count += 1;
+        self.segments.push(segment);
+        self.runs.push(Run::listed(
+            pages.iter().map(|page| page.addr).collect(),
+            synonym_capacity(page_count),
+        ));
+    }
+}
+
+/// Pairs of neighbours, no page in two of them.
+fn pair_count(pages: &[WalkedPage], is_pair: impl Fn(&WalkedPage, &WalkedPage) -> bool) -> u64 {
+    let (mut count, mut right) = (0, 1);
+    while right < pages.len() {
+        if is_pair(&pages[right - 1], &pages[right]) {
+            count += 1;
+            right += 1;
+        }
+        right += 1;
+    }
+    count
+}
+
+impl Spliced<'_> {
+    /// About how many records there are: in pages that no walk has seen as many as ever.
+    pub(super) fn record_count(&self) -> u64 {
+        let pages =
+            |runs: &[Run]| -> u64 { runs.iter().map(|run| u64::from(run.page_count)).sum() };
+        let kept = pages(&self.runs) - self.page_count;
+        let mean = self.old.record_count as f64 / pages(&self.old.runs) as f64;
+        self.record_count + (mean * kept as f64) as u64
+    }
+}

@@ -1,0 +1,294 @@
+//! Tables of byte strings whose pages become fewer (BR6 to BR8), by retrainers that are cut off
+//! wherever they can be.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+use farleaf_byte_index::load::page_shape;
+use farleaf_byte_index::operation::{Change, PageReport, PageSurvey};
+use farleaf_byte_index::retrain::Looked;
+use farleaf_byte_index::snapshot::Contents;
+use farleaf_byte_index::{ByteIndex, ByteIndexState};
+use farleaf_executor::block_on;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_node::retrain::{RetrainPolicy, Retrainer};
+use farleaf_node::sweep::Keeper;
+use farleaf_page::format::PageAccess;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_types::OwnerWord;
+
+use crate::audit::chunks;
+use crate::cutting::{Cut, CuttingEndpoint};
+use crate::pages::{TABLE, geometry, make_table};
+use crate::pool::Pool;
+
+/// As often as anybody looks, and more often than there is anything to do.
+const TICK_COUNT_MAX: u32 = 60;
+/// At how many places a retrainer is cut off, about: nearly all.
+const CUT_COUNT_MAX: usize = 300;
+const RECORD_COUNT: u32 = 48;
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Every other key has its end outside of its page, and so have some fences.
+fn key(number: u32) -> Vec<u8> {
+    let end = if number % 8 == 3 { 200 } else { 4 };
+    [format!("k/{number:04}").as_bytes(), &vec![b'x'; end]].concat()
+}
+
+/// One session's work on the table.
+struct Client<'a> {
+    access: PageAccess<'a, MappedEndpoint>,
+    state: ByteIndexState,
+    batch: Batch,
+}
+
+impl<'a> Client<'a> {
+    fn open(pool: &'a Pool, owner: OwnerWord) -> Self {
+        Self::open_by(pool, owner, |_| {})
+    }
+
+    /// One whose hints are a page too far right, but for the first and the last: they are hints.
+    fn open_misled(pool: &'a Pool, owner: OwnerWord) -> Self {
+        let mislead = |contents: &mut Contents| {
+            for run in &mut contents.runs {
+                run.listed[1..].rotate_left(1);
+            }
+        };
+        Self::open_by(pool, owner, mislead)
+    }
+
+    fn open_by(pool: &'a Pool, owner: OwnerWord, change: impl Fn(&mut Contents)) -> Self {
+        let access = access(&pool.plain, pool, owner);
+        let broken = Rc::default();
+        let entry = entry(pool);
+        let looked = block_on(Looked::look(access, &entry, &broken), || 0);
+        let table = looked.expect("it is sound").expect("it is there");
+        let mut contents = table.contents;
+        change(&mut contents);
+        let directory = contents.into_directory(geometry());
+        let directory = directory.expect("it is sound").into();
+        let state = ByteIndexState::new(directory, 32, broken);
+        state.follow_retired();
+        Self {
+            access,
+            state,
+            batch: Batch::new(),
+        }
+    }
+
+    fn change(&mut self, key: &[u8], change: &Change<'_>) {
+        let index = ByteIndex::new(self.access, &self.state);
+        let changed = index.modify(&mut self.batch, key, change);
+        assert!(block_on(changed, || 0).expect("nothing fails").is_done);
+    }
+
+    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        let index = ByteIndex::new(self.access, &self.state);
+        let read = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+        let got = block_on(index.get(&mut self.batch, key, read), || 0);
+        got.expect("nothing fails")
+    }
+
+    fn survey(&mut self) -> Vec<PageReport> {
+        let index = ByteIndex::new(self.access, &self.state);
+        let (mut survey, mut pages) = (PageSurvey::default(), Vec::new());
+        while let Some(page) =
+            block_on(index.survey_next(&mut self.batch, &mut survey), || 0).expect("nothing fails")
+        {
+            pages.push(page);
+        }
+        pages
+    }
+}
+
+fn access<'a, E>(endpoint: &'a E, pool: &'a Pool, owner: OwnerWord) -> PageAccess<'a, E> {
+    PageAccess {
+        endpoint,
+        layout: &pool.layout,
+        geometry: geometry(),
+        table: TABLE,
+        owner,
+    }
+}
+
+fn entry(pool: &Pool) -> CatalogEntry {
+    pool.catalog().pop().expect("there is a table")
+}
+
+/// Retrains until nothing is due and nothing waits but for sessions that do nothing; false: it was
+/// cut off.
+fn retrain<E: Endpoint>(keeper: &Keeper<E>) -> bool {
+    let policy = RetrainPolicy {
+        leaves_per_split: 1000,
+        split_count_min: 1,
+        look_tick_count: 0,
+        ..RetrainPolicy::DEFAULT
+    };
+    let now = Cell::new(0);
+    let retrainer = Retrainer::new(policy, move || {
+        now.set(now.get() + policy.tick_ns);
+        now.get()
+    });
+    let (stop, mut quiet_count) = (AtomicBool::new(false), 0);
+    for _ in 0..TICK_COUNT_MAX {
+        let Ok(is_more_due) = block_on(retrainer.tick(keeper, &stop), || 0) else {
+            return false;
+        };
+        if retrainer.take_wanted_sweep() && block_on(keeper.sweep(), || 0).is_err() {
+            return false;
+        }
+        let is_busy = is_more_due || retrainer.has_garbage();
+        quiet_count = if is_busy { 0 } else { quiet_count + 1 };
+        if quiet_count == 8 {
+            return true;
+        }
+    }
+    true
+}
+
+/// A trained table of which most records were deleted, and those that are left.
+fn emptied() -> (Pool, Records) {
+    let mut pool = Pool::new();
+    let maker = pool.register();
+    make_table(&pool, maker);
+    let mut records = Records::new();
+    {
+        let mut client = Client::open(&pool, maker);
+        for number in 0..RECORD_COUNT {
+            let value = vec![number as u8; 25];
+            client.change(&key(number), &Change::put(&value));
+            records.insert(key(number), value);
+        }
+    }
+    pool.fence(maker);
+    pool.sweep();
+    let trainer = pool.register();
+    assert!(retrain(&pool.keeper(pool.endpoint(), trainer)));
+    pool.fence(trainer);
+    let deleter = pool.register();
+    {
+        let mut client = Client::open(&pool, deleter);
+        assert!(client.survey().len() > 5);
+        for number in (0..RECORD_COUNT).filter(|number| number % 10 != 3) {
+            client.change(&key(number), &Change::delete());
+            records.remove(&key(number));
+        }
+    }
+    pool.fence(deleter);
+    pool.sweep();
+    (pool, records)
+}
+
+/// Pages of chunks that splits take from which are not free, and chunks of runs and snapshots.
+fn used(pool: &Pool) -> (u64, usize) {
+    let own = chunks(pool).into_iter().filter(|it| it.table == TABLE);
+    let (mut page_count, mut chunk_count) = (0, 0);
+    for chunk in own {
+        match chunk.purpose {
+            Some(ChunkPurpose::Leaves { .. }) => {
+                page_count += page_shape(geometry()).piece_count - chunk.free.count();
+            }
+            Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. }) => chunk_count += 1,
+            _ => {}
+        }
+    }
+    (page_count, chunk_count)
+}
+
+/// The records, and pages that are sound; and that none is locked, unless somebody has died and
+/// nobody has swept.
+fn assert_holds(pool: &mut Pool, records: &Records, is_swept: bool) {
+    let owner = pool.register();
+    let mut client = Client::open(pool, owner);
+    for (key, value) in records {
+        assert_eq!(client.get(key).as_ref(), Some(value), "{key:?}");
+    }
+    for number in 0..RECORD_COUNT {
+        assert_eq!(client.get(&key(number)), records.get(&key(number)).cloned());
+    }
+    let pages = client.survey();
+    assert!(pages.iter().all(|page| page.is_sound));
+    assert!(!is_swept || pages.iter().all(|page| page.lock == 0));
+    let ends = pages.windows(2).all(|two| two[0].high == two[1].low);
+    assert!(ends, "{pages:?}");
+    let count: usize = pages.iter().map(|page| page.record_count).sum();
+    assert_eq!(count, records.len());
+    pool.fence(owner);
+}
+
+/// Promise (BR6 to BR8, D8): a retrainer that dies anywhere while pages become fewer loses no
+/// record, whoever comes first; what is written then is there, by hints of before as by others; and
+/// the next one brings back as much memory as if none had died.
+#[test]
+fn a_retrainer_may_die_anywhere() {
+    let (mut pool, records) = emptied();
+    let before = used(&pool);
+    let owner = pool.register();
+    let endpoint: &CuttingEndpoint = &pool.cutting(Cut::NEVER);
+    assert!(retrain(&pool.keeper(endpoint, owner)));
+    pool.fence(owner);
+    pool.sweep();
+    let after = used(&pool);
+    assert!(after.0 <= before.0 / 2, "{before:?} to {after:?}");
+    assert_holds(&mut pool, &records, true);
+
+    let cuts = endpoint.cuts(CUT_COUNT_MAX);
+    assert!(cuts.len() > CUT_COUNT_MAX / 2);
+    for cut in cuts {
+        for (sweeps_first, is_misled) in [(false, false), (false, true), (true, true)] {
+            let context = format!("{cut:?}, {sweeps_first}, {is_misled}");
+            survive(cut, (sweeps_first, is_misled), after, &context);
+        }
+    }
+}
+
+/// A retrainer is cut off, somebody who has known the table before works on it, and another
+/// retrainer comes.
+fn survive(cut: Cut, (sweeps_first, is_misled): (bool, bool), after: (u64, usize), context: &str) {
+    let (mut pool, mut records) = emptied();
+    let (owner, visitor) = (pool.register(), pool.register());
+    let state = if is_misled {
+        Client::open_misled(&pool, visitor).state
+    } else {
+        Client::open(&pool, visitor).state
+    };
+    {
+        let endpoint: &CuttingEndpoint = &pool.cutting(cut);
+        retrain(&pool.keeper(endpoint, owner));
+    }
+    pool.fence(owner);
+    if sweeps_first {
+        pool.sweep();
+    }
+    {
+        let mut client = Client {
+            access: access(&pool.plain, &pool, visitor),
+            state,
+            batch: Batch::new(),
+        };
+        // Somebody who knows the way better.
+        let mut other = Client::open(&pool, visitor);
+        for (key, value) in &mut records {
+            assert_eq!(client.get(key).as_ref(), Some(&*value), "{context}");
+            value[0] ^= 0xFF;
+            client.change(key, &Change::put(value));
+            assert_eq!(other.get(key).as_ref(), Some(&*value), "{context}");
+        }
+    }
+    assert_holds(&mut pool, &records, sweeps_first);
+    pool.fence(visitor);
+    pool.sweep();
+    let owner = pool.register();
+    assert!(retrain(&pool.keeper(pool.endpoint(), owner)));
+    pool.fence(owner);
+    pool.sweep();
+    assert_holds(&mut pool, &records, true);
+    let used = used(&pool);
+    let is_as_small = used.0 <= after.0 + 1 && used.1 <= after.1;
+    assert!(is_as_small, "{context}: {used:?}, {after:?}");
+}

@@ -1,0 +1,69 @@
+//! Tables of byte strings whose records are deleted: pages become fewer, and memory comes back
+//! (BR6 to BR8).
+
+use std::time::{Duration, Instant};
+
+use farleaf::ByteTable;
+
+use crate::bytes::{Map, options, session};
+use crate::bytes_scans::assert_scans;
+use crate::mapped_retraining_pools;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key/{:07}", number * 7).into_bytes()
+}
+
+/// Waits until the table takes so many bytes at the most, as a session sees that works meanwhile.
+fn wait_until_smaller(table: &ByteTable, bytes_max: u64) {
+    let begun = Instant::now();
+    loop {
+        let stats = table.stats().expect("seen");
+        if stats.memory_bytes <= bytes_max {
+            return;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "{stats:?}");
+        // It has to publish that it has followed (D7).
+        table.get(b"key/").expect("got");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Promise (BR6, BR7): of a table of which nearly all is deleted, nearly all memory comes back
+/// while it is worked on, in whatever order it is deleted; what is left is all there, and others
+/// can use the memory.
+#[test]
+fn memory_of_deleted_records_comes_back() {
+    for pool in mapped_retraining_pools(64) {
+        let session = session(&pool);
+        let table = session.create_byte_table("t", &options(512, 128));
+        let table = table.expect("a table");
+        let all: Vec<_> = (0..40_000).map(|it| (key(it), vec![5; 40])).collect();
+        let records = all.iter().map(|(key, value)| (&key[..], &value[..]));
+        table.bulk_load(records, |_| {}).expect("loaded");
+        let full = table.stats().expect("seen");
+        assert!(full.sound && full.memory_bytes > 3 << 20, "{full:?}");
+        let mut map: Map = all.iter().cloned().collect();
+        let scattered = (0..all.len()).map(|number| number * 7919 % all.len());
+        for number in scattered.filter(|number| number % 97 != 0) {
+            let (key, _) = &all[number];
+            assert!(table.delete(key).expect("deleted"));
+            map.remove(key);
+        }
+        wait_until_smaller(&table, full.memory_bytes / 8);
+        let stats = table.stats().expect("seen");
+        assert!(
+            stats.sound && stats.records == map.len() as u64,
+            "{stats:?}"
+        );
+        assert!(stats.pages < full.pages / 8, "{stats:?}");
+        assert_scans(&table, &map);
+        for (key, value) in &map {
+            assert_eq!(table.get(key).expect("got").as_ref(), Some(value));
+        }
+        // It takes all of them again.
+        for (key, value) in &all {
+            table.put(key, value).expect("put");
+        }
+        assert_eq!(table.stats().expect("seen").records, all.len() as u64);
+    }
+}
