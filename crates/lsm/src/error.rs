@@ -53,7 +53,10 @@ pub enum LsmError {
         how: String,
     },
     /// The manifest is not one that this engine has written.
-    #[error("the manifest {file} in {directory} is damaged: {how}")]
+    #[error(
+        "the manifest {file} in {directory} is damaged: {how}; restore the directory from a copy, or \
+         a replica"
+    )]
     DamagedManifest {
         /// Which file.
         file: String,

@@ -32,7 +32,7 @@
 //! | [`memtable`] | L0: the newest writes, in memory |
 //! | [`log`] | the value log |
 //! | [`manifest`] | what each segment is |
-//! | [`device`] | files of segments |
+//! | [`device`], [`free`] | files of segments, and which of those are free |
 //! | [`storage`] | files: real ones, ones that fail, ones that lose power |
 //! | [`place`] | segments, positions, blocks |
 //! | [`head`] | keys as far as trees have them |
@@ -45,6 +45,7 @@ pub mod cache;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod free;
 pub mod head;
 pub mod log;
 pub mod manifest;

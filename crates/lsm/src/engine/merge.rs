@@ -6,7 +6,7 @@ use super::Core;
 use super::collect::Collect;
 use crate::error::LsmError;
 use crate::manifest::Change;
-use crate::place::TreeId;
+use crate::place::{LEVEL_COUNT_MAX, TreeId};
 use crate::tree::{Deletes, EntrySource, Merge, TreeEntries};
 use crate::version::{LiveTree, Version};
 
@@ -17,7 +17,8 @@ impl Core {
     /// Nothing was changed, or nobody knows and the engine has stopped.
     pub(super) fn merge(&self) -> Result<Option<usize>, LsmError> {
         let version = self.version();
-        let levels = 1..=version.levels.len();
+        // Nothing is below the last one.
+        let levels = 1..=version.levels.len().min(LEVEL_COUNT_MAX - 1);
         let mut due = levels.filter(|level| self.is_due(&version, *level));
         let Some(level) = due.next() else {
             return Ok(None);

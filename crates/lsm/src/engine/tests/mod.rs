@@ -2,6 +2,7 @@
 
 mod collecting;
 mod crashes;
+mod forged;
 mod model;
 mod opening;
 mod space;
