@@ -78,6 +78,11 @@ pub enum LsmError {
         /// The latest that is known here.
         known: u32,
     },
+    /// A directory is to be made, no id was given, and none can be drawn.
+    #[error(
+        "no id can be drawn for the directory to be made: {0}; try again, or give one in the options"
+    )]
+    NoIdentity(#[source] io::Error),
     /// Somebody has the directory open.
     #[error("{directory} is open in another engine: stop that one first; nothing was changed")]
     Locked {

@@ -7,15 +7,12 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use farleaf_lsm::log::record::EngineId;
 //! use farleaf_lsm::storage::DirectoryStorage;
 //! use farleaf_lsm::{Durability, Engine, EngineOptions};
 //!
 //! let directory = tempfile::tempdir()?;
 //! let storage = Arc::new(DirectoryStorage::open(directory.path())?);
-//! // Of a real engine, a random number.
-//! let options = EngineOptions::new(EngineId(1));
-//! let engine = Engine::open(storage, options)?;
+//! let engine = Engine::open(storage, EngineOptions::new())?;
 //! let _worker = engine.start_worker();
 //! engine.put(b"key", b"value", Durability::Sync)?;
 //! assert_eq!(engine.get(b"key")?, Some(b"value".to_vec()));

@@ -60,9 +60,11 @@ use crate::version::{Garbage, LogPins, Version};
 /// the id.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Of a directory that is made: drawn at random, so that nothing of another engine passes for
-    /// its own. One that is there has its own.
-    pub id: EngineId,
+    /// Of a directory that is made; one that is there has its own, and this counts for nothing.
+    /// `None`: one is drawn at random, so that nothing that another engine wrote into the same
+    /// sectors, or files that were mixed up, pass for its own. Who gives one sees to that: a
+    /// replica, or a simulation that is to be the same each time.
+    pub id: Option<EngineId>,
     /// L0 is frozen when it has so many bytes,
     pub l0_size_bytes_max: usize,
     /// or so many entries.
@@ -83,10 +85,10 @@ pub struct EngineOptions {
 
 impl EngineOptions {
     /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log
-    /// segments half full, 64 MiB of cache, 20 µs of delay.
-    pub const fn new(id: EngineId) -> Self {
+    /// segments half full, 64 MiB of cache, 20 µs of delay; and an id that is drawn.
+    pub const fn new() -> Self {
         Self {
-            id,
+            id: None,
             l0_size_bytes_max: 64 << 20,
             l0_entry_count_max: 512 << 10,
             level_1_tree_count_max: 4,
@@ -95,6 +97,19 @@ impl EngineOptions {
             cache_size_bytes: 64 << 20,
             delay: Duration::from_micros(20),
         }
+    }
+
+    /// The same, but a directory that is made has this id.
+    #[must_use]
+    pub const fn with_id(mut self, id: EngineId) -> Self {
+        self.id = Some(id);
+        self
+    }
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

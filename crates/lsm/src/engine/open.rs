@@ -8,6 +8,7 @@ use super::{Core, Engine, EngineOptions, maintain};
 use crate::cache::BlockCache;
 use crate::device::{self, Device};
 use crate::error::LsmError;
+use crate::log::record::EngineId;
 use crate::log::{self, ValueLog};
 use crate::manifest::{Manifest, ManifestState};
 use crate::memtable::Memtable;
@@ -28,15 +29,19 @@ impl Engine {
     ///
     /// # Errors
     /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::DamagedManifest`],
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: nothing was changed but for the lock's
-    /// file. Or files cannot be read or written.
+    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`], [`LsmError::NoIdentity`]: nothing was
+    /// changed but for the lock's file. Or files cannot be read or written.
     pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;
         let manifest = if Manifest::is_there(&*storage)? {
             Manifest::open(Arc::clone(&storage))?.0
         } else {
             check_is_new(&*storage)?;
-            Manifest::create(Arc::clone(&storage), ManifestState::new(options.id))?
+            let id = match options.id {
+                Some(id) => id,
+                None => EngineId::draw().map_err(LsmError::NoIdentity)?,
+            };
+            Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
         let manifest = Arc::new(manifest);
         let core = recover(storage, (manifest, options), lock)?;

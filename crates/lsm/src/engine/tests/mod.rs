@@ -29,7 +29,7 @@ pub(super) fn tiny() -> EngineOptions {
         level_1_tree_count_max: 2,
         growth_factor: 3,
         delay: Duration::ZERO,
-        ..EngineOptions::new(EngineId(77))
+        ..EngineOptions::new().with_id(EngineId(77))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Engine, open, tiny};
-use crate::engine::Durability;
+use super::{Engine, open, open_as, tiny};
+use crate::engine::{Durability, EngineOptions};
 use crate::error::LsmError;
+use crate::log::record::EngineId;
 use crate::storage::{
     CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage,
 };
@@ -68,6 +69,24 @@ fn a_real_directory_is_opened_again() {
         let value = engine.get(&(number % 100).to_be_bytes()).expect("read");
         assert!(value == Some(number.to_string().repeat(1_000).into_bytes()));
     }
+}
+
+/// Promise: a directory that is made without an id has one that no other has, and keeps it, whatever
+/// the options say later; one that is made with an id has that one.
+#[test]
+fn an_id_is_drawn_once() {
+    let id_of = |engine: Engine| engine.core.manifest.state().engine;
+    let drawn = [1, 2].map(|seed| {
+        let storage = CrashStorage::new(seed);
+        let drawn = || open_as(&storage, EngineOptions::default());
+        let id = id_of(drawn().expect("made"));
+        assert_eq!(id_of(drawn().expect("whole")), id);
+        assert_eq!(id_of(open(&storage).expect("whole")), id);
+        id
+    });
+    assert_ne!(drawn[0], drawn[1]);
+    let storage = CrashStorage::new(3);
+    assert_eq!(id_of(open(&storage).expect("made")), EngineId(77));
 }
 
 /// Promise: a directory that has lost a file is damaged, and neither made anew nor taken for one
