@@ -67,8 +67,8 @@ pub enum LsmError {
     },
     /// The directory was written by a later version.
     #[error(
-        "{directory} has format version {version}, and this program knows versions up to \
-         {known}: use the program that wrote it, or a newer one; nothing was changed"
+        "{directory} has format version {version}, and this program knows version {known} \
+         alone: use the program that wrote it, or a newer one; nothing was changed"
     )]
     VersionFromTheFuture {
         /// Where.
@@ -76,6 +76,20 @@ pub enum LsmError {
         /// Which it has.
         version: u32,
         /// The latest that is known here.
+        known: u32,
+    },
+    /// The directory was written by an earlier version, whose format is not read any more.
+    #[error(
+        "{directory} has format version {version}, and this program knows version {known} alone: \
+         read it with the program that wrote it, and write what is in it anew with this one; \
+         nothing was changed"
+    )]
+    VersionFromThePast {
+        /// Where.
+        directory: String,
+        /// Which it has.
+        version: u32,
+        /// The only one that is known here.
         known: u32,
     },
     /// A directory is to be made, no id was given, and none can be drawn.

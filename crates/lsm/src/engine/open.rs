@@ -28,8 +28,9 @@ impl Engine {
     /// of each free segment of the log.
     ///
     /// # Errors
-    /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::DamagedManifest`],
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`], [`LsmError::NoIdentity`]: nothing was
+    /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::VersionFromThePast`],
+    /// [`LsmError::DamagedManifest`], [`LsmError::DamagedLog`], [`LsmError::DamagedTree`],
+    /// [`LsmError::NoIdentity`]: nothing was
     /// changed but for the lock's file. Or files cannot be read or written.
     pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;

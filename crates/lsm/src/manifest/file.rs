@@ -97,11 +97,7 @@ impl Manifest {
         let name = name_of(number);
         let bytes = read_all(&*storage, &name, SIZE_BYTES_MAX)?;
         let read = read_edits(&bytes).map_err(|why| match why {
-            Unreadable::Version(version) => LsmError::VersionFromTheFuture {
-                directory: storage.name(),
-                version,
-                known: FORMAT_VERSION,
-            },
+            Unreadable::Version(version) => version_error(&*storage, version),
             Unreadable::Damaged(how) => damaged(&*storage, &name, how),
         })?;
         let file = storage.open(&name);
@@ -287,6 +283,22 @@ fn write_anew(storage: &dyn Storage, number: u64, held: CheckedState) -> Result<
     })
 }
 
+fn version_error(storage: &dyn Storage, version: u32) -> LsmError {
+    let (directory, known) = (storage.name(), FORMAT_VERSION);
+    if version < known {
+        return LsmError::VersionFromThePast {
+            directory,
+            version,
+            known,
+        };
+    }
+    LsmError::VersionFromTheFuture {
+        directory,
+        version,
+        known,
+    }
+}
+
 /// What the edits of a file come to.
 struct Read {
     held: CheckedState,
@@ -308,7 +320,7 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
             "it is not whole, and nothing is in force without it",
         ));
     };
-    if let Some(version) = later_version(json) {
+    if let Some(version) = other_version(json) {
         return Err(Unreadable::Version(version));
     }
     let changes: Vec<Change> =
@@ -345,11 +357,11 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
     })
 }
 
-/// The version that a first line gives, if it is none that is known here.
-fn later_version(json: &[u8]) -> Option<u32> {
+/// The version that a first line gives, if it is not the one that is known here.
+fn other_version(json: &[u8]) -> Option<u32> {
     let value: serde_json::Value = serde_json::from_slice(json).ok()?;
     let version = value.get(0)?.get("all")?.get("version")?.as_u64()?;
-    (version > u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
+    (version != u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
 }
 
 fn read_all(storage: &dyn Storage, name: &str, size_bytes_max: u64) -> Result<Vec<u8>, LsmError> {

@@ -10,8 +10,9 @@ use crate::log::record::EngineId;
 use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
 use crate::tree::TreeShape;
 
-/// The version of the directory's format.
-pub(super) const FORMAT_VERSION: u32 = 1;
+/// The version of the directory's format. 2: leaves have hashes of 48 bits, and heads that are as
+/// long as their keys need; of 1, all trees are others.
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// A log segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

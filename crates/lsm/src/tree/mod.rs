@@ -84,7 +84,7 @@ pub struct Entry<'k> {
     /// The key, as far as it is known.
     pub key: KnownKey<'k>,
     /// The hash of all of it ([`key_hash`]).
-    pub hash: u32,
+    pub hash: u64,
     /// Where its record is.
     pub position: LogPosition,
     /// The record deletes it.

@@ -209,7 +209,9 @@ fn forged_manifests_are_no_danger() {
                     "{text}"
                 );
             }
-            Err(LsmError::VersionFromTheFuture { .. }) => refused += 1,
+            Err(LsmError::VersionFromTheFuture { .. } | LsmError::VersionFromThePast { .. }) => {
+                refused += 1;
+            }
             Err(other) => panic!("{other}"),
         }
     }

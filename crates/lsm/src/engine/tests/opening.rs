@@ -71,8 +71,8 @@ fn a_real_directory_is_opened_again() {
     }
 }
 
-/// Promise: a directory that is made without an id has one that no other has, and keeps it, whatever
-/// the options say later; one that is made with an id has that one.
+/// Promise: a directory that is made without an id has one that no other has, and keeps it,
+/// whatever the options say later; one that is made with an id has that one.
 #[test]
 fn an_id_is_drawn_once() {
     let id_of = |engine: Engine| engine.core.manifest.state().engine;
