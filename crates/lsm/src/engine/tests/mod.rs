@@ -2,6 +2,7 @@
 
 mod collecting;
 mod crashes;
+mod fixture;
 mod forged;
 mod model;
 mod opening;
