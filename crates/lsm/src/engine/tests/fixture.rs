@@ -157,7 +157,7 @@ fn the_fixture_is_read() {
     assert_is(&engine.snapshot(), &model, "merged");
 }
 
-/// Makes the fixture of a new version. Not one that is there already: what an earlier build wrote is
+/// Makes the fixture of a new version. Not one that is there: what an earlier build wrote is
 /// worth more than what this one writes.
 #[test]
 #[ignore = "it writes into the source tree"]
