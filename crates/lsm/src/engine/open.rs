@@ -129,7 +129,7 @@ fn recover(
     Ok(Core {
         storage,
         options,
-        log,
+        log: Arc::new(log),
         trees,
         cache,
         version: RwLock::new(Arc::new(Version {
@@ -142,7 +142,7 @@ fn recover(
         next_tree: AtomicU64::new(state.next_tree.0),
         manifest,
         flushing: Mutex::new(()),
-        merging: Mutex::new(()),
+        merging: Mutex::new(None),
         freeing: Mutex::new(()),
         wakes: maintain::Wakes::default(),
         failed: OnceLock::new(),

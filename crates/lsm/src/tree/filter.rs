@@ -6,6 +6,8 @@
 //! that another key has the very hash of one of n entries, with a chance of n / 2^48, does not
 //! count.
 
+use std::ops::Range;
+
 use crate::error::LsmError;
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
 use crate::tree::BlockRange;
@@ -81,11 +83,16 @@ impl FilterBuilder {
         }
     }
 
-    /// Hands out its blocks, sealed, as those from this one on.
+    /// How many blocks it has.
+    pub(super) fn block_count(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// Hands out some of its blocks, sealed, of a filter that begins with this one.
     pub(super) fn write(
-        mut self,
-        tree: TreeId,
-        first: BlockNumber,
+        &mut self,
+        (tree, first): (TreeId, BlockNumber),
+        range: Range<u32>,
         mut to: impl FnMut(&[u8; BLOCK_SIZE_BYTES]) -> Result<(), LsmError>,
     ) -> Result<(), LsmError> {
         let header = Header {
@@ -95,8 +102,9 @@ impl FilterBuilder {
             place: 0,
             head_size_bytes: 0,
         };
-        for (number, block) in (first.0..).zip(&mut self.blocks) {
-            seal(block, header, tree, BlockNumber(number));
+        let places = range.start as usize..range.end as usize;
+        for (index, block) in range.zip(&mut self.blocks[places]) {
+            seal(block, header, tree, BlockNumber(first.0 + index));
             to(block)?;
         }
         Ok(())
@@ -121,7 +129,9 @@ mod tests {
             blocks.push(*block);
             Ok(())
         };
-        builder.write(TREE, BlockNumber(0), push).unwrap();
+        let all = 0..builder.block_count();
+        let written = builder.write((TREE, BlockNumber(0)), all, push);
+        written.unwrap();
         blocks
     }
 

@@ -36,7 +36,11 @@ fn expected(layers: &[Model], deletes: Deletes) -> Model {
     all
 }
 
-fn assert_merges(name: &str, mut merge: Merge<'_>, model: &Model) {
+fn assert_merges(
+    name: &str,
+    mut merge: Merge<Box<dyn EntrySource + '_>, &MemoryLog>,
+    model: &Model,
+) {
     for (key, value) in model {
         let entry = merge.entry().unwrap();
         assert_eq!((entry.position, entry.is_delete), *value, "{name}: {key:?}");
