@@ -56,6 +56,10 @@ use crate::manifest::{Change, Manifest};
 use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
+/// The files of a directory that are large: those of segments, which are read and written in large
+/// parts.
+pub const DEVICE_FILES: [&str; 2] = [crate::log::FILE, open::TREES];
+
 /// How an engine works. Another run may have others: nothing of this is in the directory, but for
 /// the id.
 #[derive(Clone, Debug)]

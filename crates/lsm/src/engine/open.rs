@@ -17,7 +17,7 @@ use crate::version::{Garbage, LogPins, Version};
 
 const LOCK: &str = "LOCK";
 /// The name of the file that trees are in.
-const TREES: &str = "trees";
+pub(super) const TREES: &str = "trees";
 
 impl Engine {
     /// Opens a directory, or makes one in a directory that has none. What was acknowledged as

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Engine, open, open_as, tiny};
-use crate::engine::{Durability, EngineOptions};
+use crate::engine::{DEVICE_FILES, Durability, EngineOptions};
 use crate::error::LsmError;
 use crate::log::record::EngineId;
 use crate::storage::{
@@ -41,14 +41,25 @@ fn one_engine_has_a_directory() {
     open(&storage).expect("nobody has it");
 }
 
-/// Promise: a directory of the operating system is one, too: made, locked, and read again.
+/// Promise: a directory of the operating system is one, too: made, locked, and read again; and so
+/// is one whose segments go past the page cache, if the file system can do that.
 #[test]
 fn a_real_directory_is_opened_again() {
+    real_directory_is_opened_again(&[]);
+    real_directory_is_opened_again(&DEVICE_FILES);
+}
+
+fn real_directory_is_opened_again(direct: &[&str]) {
     let directory = tempfile::tempdir().expect("there is room");
     let opened = || {
         let storage = DirectoryStorage::open(directory.path()).expect("it is there");
-        let storage: Arc<dyn Storage> = Arc::new(storage);
-        Engine::open(storage, tiny())
+        let storage = Arc::new(storage.with_direct_io(direct));
+        let shared: Arc<dyn Storage> = storage.clone();
+        let engine = Engine::open(shared, tiny());
+        if let Some(why) = storage.direct_io_refused() {
+            eprintln!("skipped: no direct I/O here: {why}");
+        }
+        engine
     };
     let engine = opened().expect("made");
     for number in 0..500_u32 {
