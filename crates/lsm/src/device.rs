@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::LsmError;
+use crate::free::FreeSegments;
 use crate::manifest::Manifest;
 use crate::place::{SEGMENT_SIZE_BYTES, SegmentId};
 use crate::storage::{Storage, StorageFile};
@@ -46,15 +47,7 @@ pub struct Device {
     file: Arc<dyn StorageFile>,
     name: &'static str,
     directory: String,
-    free: Mutex<Free>,
-}
-
-#[derive(Debug, Default)]
-struct Free {
-    /// Segments from this one on were never used.
-    next: u32,
-    /// Segments before it that are free.
-    segments: BTreeSet<SegmentId>,
+    free: Mutex<FreeSegments>,
 }
 
 impl Device {
@@ -64,30 +57,21 @@ impl Device {
         (name, directory): (&'static str, String),
         used: &BTreeSet<SegmentId>,
     ) -> Self {
-        let next = used.last().map_or(0, |last| last.0 + 1);
-        let all = (0..next).map(SegmentId);
-        let segments = all.filter(|segment| !used.contains(segment)).collect();
         Self {
             file,
             name,
             directory,
-            free: Mutex::new(Free { next, segments }),
+            free: Mutex::new(FreeSegments::but(used)),
         }
     }
 
-    fn free(&self) -> MutexGuard<'_, Free> {
+    fn free(&self) -> MutexGuard<'_, FreeSegments> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a segment that nobody uses: the first one. It may hold anything.
     pub fn allocate(&self) -> SegmentId {
-        let mut free = self.free();
-        if let Some(segment) = free.segments.pop_first() {
-            return segment;
-        }
-        let segment = SegmentId(free.next);
-        free.next += 1;
-        segment
+        self.free().take()
     }
 
     /// Gives segments back. What they hold is gone; their room on the disk, too, if the file system
@@ -98,15 +82,14 @@ impl Device {
             if let Err(error) = self.file.discard(segment.offset(), SEGMENT_SIZE_BYTES) {
                 tracing::debug!(%segment, file = self.name, %error, "cannot discard");
             }
-            let is_new = self.free().segments.insert(segment);
+            let is_new = self.free().give_back(segment);
             assert!(is_new, "{segment} of {} was free already", self.name);
         }
     }
 
     /// Segments in use.
     pub fn used_count(&self) -> u32 {
-        let free = self.free();
-        free.next - free.segments.len() as u32
+        self.free().used_count()
     }
 
     /// How many segments the file is long, the last one perhaps in part: those behind were never
@@ -117,7 +100,8 @@ impl Device {
     pub fn written_count(&self) -> Result<u32, LsmError> {
         let size_bytes = self.file.size();
         let size_bytes = size_bytes.map_err(|error| self.error("measure", error))?;
-        Ok(size_bytes.div_ceil(SEGMENT_SIZE_BYTES) as u32)
+        let count = size_bytes.div_ceil(SEGMENT_SIZE_BYTES);
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// Fills a buffer from an offset within a segment on. What lies behind the file's end was never

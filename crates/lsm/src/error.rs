@@ -53,7 +53,10 @@ pub enum LsmError {
         how: String,
     },
     /// The manifest is not one that this engine has written.
-    #[error("the manifest {file} in {directory} is damaged: {how}")]
+    #[error(
+        "the manifest {file} in {directory} is damaged: {how}; restore the directory from a copy, or \
+         a replica"
+    )]
     DamagedManifest {
         /// Which file.
         file: String,
@@ -64,8 +67,8 @@ pub enum LsmError {
     },
     /// The directory was written by a later version.
     #[error(
-        "{directory} has format version {version}, and this program knows versions up to \
-         {known}: use the program that wrote it, or a newer one; nothing was changed"
+        "{directory} has format version {version}, and this program knows version {known} \
+         alone: use the program that wrote it, or a newer one; nothing was changed"
     )]
     VersionFromTheFuture {
         /// Where.
@@ -75,6 +78,25 @@ pub enum LsmError {
         /// The latest that is known here.
         known: u32,
     },
+    /// The directory was written by an earlier version, whose format is not read any more.
+    #[error(
+        "{directory} has format version {version}, and this program knows version {known} alone: \
+         read it with the program that wrote it, and write what is in it anew with this one; \
+         nothing was changed"
+    )]
+    VersionFromThePast {
+        /// Where.
+        directory: String,
+        /// Which it has.
+        version: u32,
+        /// The only one that is known here.
+        known: u32,
+    },
+    /// A directory is to be made, no id was given, and none can be drawn.
+    #[error(
+        "no id can be drawn for the directory to be made: {0}; try again, or give one in the options"
+    )]
+    NoIdentity(#[source] io::Error),
     /// Somebody has the directory open.
     #[error("{directory} is open in another engine: stop that one first; nothing was changed")]
     Locked {

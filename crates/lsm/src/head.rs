@@ -1,6 +1,7 @@
 //! Keys as far as a tree has them: a head, and whether the key goes on behind it (LT2).
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::error::LsmError;
 use crate::place::LogPosition;
@@ -51,6 +52,18 @@ pub trait KeySource {
     /// # Errors
     /// The log cannot be read there, or is damaged.
     fn append_key(&self, position: LogPosition, to: &mut Vec<u8>) -> Result<(), LsmError>;
+}
+
+impl<K: KeySource + ?Sized> KeySource for &K {
+    fn append_key(&self, position: LogPosition, to: &mut Vec<u8>) -> Result<(), LsmError> {
+        (**self).append_key(position, to)
+    }
+}
+
+impl<K: KeySource + ?Sized> KeySource for Arc<K> {
+    fn append_key(&self, position: LogPosition, to: &mut Vec<u8>) -> Result<(), LsmError> {
+        (**self).append_key(position, to)
+    }
 }
 
 #[cfg(test)]

@@ -7,15 +7,12 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use farleaf_lsm::log::record::EngineId;
 //! use farleaf_lsm::storage::DirectoryStorage;
 //! use farleaf_lsm::{Durability, Engine, EngineOptions};
 //!
 //! let directory = tempfile::tempdir()?;
 //! let storage = Arc::new(DirectoryStorage::open(directory.path())?);
-//! // Of a real engine, a random number.
-//! let options = EngineOptions::new(EngineId(1));
-//! let engine = Engine::open(storage, options)?;
+//! let engine = Engine::open(storage, EngineOptions::new())?;
 //! let _worker = engine.start_worker();
 //! engine.put(b"key", b"value", Durability::Sync)?;
 //! assert_eq!(engine.get(b"key")?, Some(b"value".to_vec()));
@@ -32,7 +29,7 @@
 //! | [`memtable`] | L0: the newest writes, in memory |
 //! | [`log`] | the value log |
 //! | [`manifest`] | what each segment is |
-//! | [`device`] | files of segments |
+//! | [`device`], [`free`] | files of segments, and which of those are free |
 //! | [`storage`] | files: real ones, ones that fail, ones that lose power |
 //! | [`place`] | segments, positions, blocks |
 //! | [`head`] | keys as far as trees have them |
@@ -45,6 +42,7 @@ pub mod cache;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod free;
 pub mod head;
 pub mod log;
 pub mod manifest;

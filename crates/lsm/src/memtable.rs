@@ -208,7 +208,7 @@ pub struct MemtableCursor<'m> {
     memtable: &'m Memtable,
     bound: LogPosition,
     current: Option<Slot<'m>>,
-    hash: u32,
+    hash: u64,
 }
 
 impl fmt::Debug for MemtableCursor<'_> {

@@ -12,6 +12,9 @@ pub const SEGMENT_SIZE_SHIFT: u32 = 21;
 pub const BLOCK_SIZE_BYTES: usize = 4096;
 /// Blocks of a tree in one segment.
 pub const SEGMENT_SIZE_BLOCKS: u32 = (SEGMENT_SIZE_BYTES / BLOCK_SIZE_BYTES as u64) as u32;
+/// Most levels of an engine: if each had only twice what the one before has, the last one would
+/// have more than can be counted.
+pub const LEVEL_COUNT_MAX: usize = 64;
 /// Longest key.
 pub const KEY_SIZE_BYTES_MAX: usize = 4096;
 /// Longest value: 64 MiB.
@@ -25,6 +28,9 @@ const _: () = assert!(1 << SEGMENT_SIZE_SHIFT == SEGMENT_SIZE_BYTES);
 pub struct SegmentId(pub u32);
 
 impl SegmentId {
+    /// No device has one behind it: 4 PiB are there before.
+    pub const MAX: Self = Self((1 << 31) - 1);
+
     /// Where it begins on the device.
     pub const fn offset(self) -> u64 {
         (self.0 as u64) << SEGMENT_SIZE_SHIFT
@@ -95,6 +101,11 @@ impl fmt::Display for LogPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TreeId(pub u64);
+
+impl TreeId {
+    /// No tree has a higher number: a million of them a second take 290,000 years.
+    pub const MAX: Self = Self((1 << 63) - 1);
+}
 
 /// A block within a tree: [`SEGMENT_SIZE_BLOCKS`] for each of its segments, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

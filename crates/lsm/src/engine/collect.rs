@@ -1,13 +1,14 @@
 //! Moving what lives in log segments that are mostly dead (LC5), as part of a merge.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Core;
 use crate::error::LsmError;
-use crate::log::Record;
 use crate::log::record::{PAYLOAD_SIZE_BYTES, RecordKind};
+use crate::log::{Record, ValueLog};
 use crate::place::{LogNumber, LogPosition, TreeId};
-use crate::tree::{Entry, EntrySource, Merge};
+use crate::tree::{Deletes, Entry, EntrySource, Merge, TreeEntries};
 use crate::version::{LogPin, Version};
 
 impl Core {
@@ -31,14 +32,20 @@ impl Core {
     }
 }
 
+/// The trees of a merge as one, which keeps deletes.
+pub(super) type Trees = Merge<TreeEntries, Arc<ValueLog>>;
+
 /// The entries of a merge, of which those that lead into mostly dead segments lead elsewhere: their
 /// records are appended to the log again when their turn comes.
-pub(super) struct Collect<'c> {
-    core: &'c Core,
-    merge: Merge<'c>,
+pub(super) struct Collect {
+    trees: Trees,
+    /// Whether deletes will be in the new tree: of those that will not, nothing is moved.
+    deletes: Deletes,
     dead: BTreeSet<LogNumber>,
     /// Where the current entry's record is now, and its size; `None`: where it was.
     moved: Option<(LogPosition, u64)>,
+    /// Bytes of all records that were moved.
+    moved_size_bytes: u64,
     /// The end of the last record that was moved.
     end: Option<LogPosition>,
     /// Keep what was moved until a tree does.
@@ -46,23 +53,51 @@ pub(super) struct Collect<'c> {
     record: Record,
 }
 
-impl<'c> Collect<'c> {
+impl Collect {
     pub(super) fn new(
-        core: &'c Core,
-        merge: Merge<'c>,
+        core: &Core,
+        (trees, deletes): (Trees, Deletes),
         dead: BTreeSet<LogNumber>,
     ) -> Result<Self, LsmError> {
         let mut collect = Self {
-            core,
-            merge,
+            trees,
+            deletes,
             dead,
             moved: None,
+            moved_size_bytes: 0,
             end: None,
             pins: Vec::new(),
             record: Record::default(),
         };
-        collect.move_current()?;
+        collect.move_current(core)?;
         Ok(collect)
+    }
+
+    /// The current entry, which is not one of the new tree if it is a delete that goes.
+    pub(super) fn entry(&self) -> Option<Entry<'_>> {
+        let mut entry = self.trees.entry()?;
+        if let Some((position, _)) = self.moved {
+            entry.position = position;
+        }
+        Some(entry)
+    }
+
+    /// Whether the current entry goes, and with it what it deletes.
+    pub(super) fn goes(&self) -> bool {
+        let entry = self.trees.entry();
+        self.deletes == Deletes::Go && entry.is_some_and(|it| it.is_delete)
+    }
+
+    pub(super) fn record_size_bytes(&self) -> u64 {
+        match self.moved {
+            Some((_, size_bytes)) => size_bytes,
+            None => self.trees.record_size_bytes(),
+        }
+    }
+
+    /// Bytes of all records that were moved so far.
+    pub(super) const fn moved_size_bytes(&self) -> u64 {
+        self.moved_size_bytes
     }
 
     /// Up to where the log must be durable before a tree of these entries is named.
@@ -70,47 +105,34 @@ impl<'c> Collect<'c> {
         self.end
     }
 
-    fn move_current(&mut self) -> Result<(), LsmError> {
+    /// Goes to the next entry: one of each tree at the most is passed.
+    pub(super) fn advance(&mut self, core: &Core) -> Result<(), LsmError> {
+        self.trees.advance()?;
+        self.move_current(core)
+    }
+
+    fn move_current(&mut self, core: &Core) -> Result<(), LsmError> {
         self.moved = None;
-        let entry = self.merge.entry();
+        let entry = self.trees.entry().filter(|_| !self.goes());
         let position = entry.map(|entry| entry.position);
         let Some(position) = position.filter(|it| self.dead.contains(&it.number())) else {
             return Ok(());
         };
-        let log = &self.core.log;
-        log.read(position, &mut self.record)?;
+        core.log.read(position, &mut self.record)?;
         let (key, value) = (self.record.key(), self.record.value());
         let mut pin = None;
-        let appended = log.append((RecordKind::Moved, key, value), |appended| {
-            // No L0 can be frozen behind it yet, so the log is read again from before it.
-            let numbers = appended.position.number().0..=appended.end.number().0;
-            pin = Some(self.core.pins.pin(numbers.map(LogNumber)));
-        })?;
+        let appended = core
+            .log
+            .append((RecordKind::Moved, key, value), |appended| {
+                // No L0 can be frozen behind it yet, so the log is read again from before it.
+                let numbers = appended.position.number().0..=appended.end.number().0;
+                pin = Some(core.pins.pin(numbers.map(LogNumber)));
+            })?;
         self.pins.extend(pin);
-        self.moved = Some((appended.position, self.record.size_bytes() as u64));
+        let size_bytes = self.record.size_bytes() as u64;
+        self.moved = Some((appended.position, size_bytes));
+        self.moved_size_bytes += size_bytes;
         self.end = Some(appended.end);
         Ok(())
-    }
-}
-
-impl EntrySource for Collect<'_> {
-    fn entry(&self) -> Option<Entry<'_>> {
-        let mut entry = self.merge.entry()?;
-        if let Some((position, _)) = self.moved {
-            entry.position = position;
-        }
-        Some(entry)
-    }
-
-    fn record_size_bytes(&self) -> u64 {
-        match self.moved {
-            Some((_, size_bytes)) => size_bytes,
-            None => self.merge.record_size_bytes(),
-        }
-    }
-
-    fn advance(&mut self) -> Result<(), LsmError> {
-        self.merge.advance()?;
-        self.move_current()
     }
 }

@@ -1,16 +1,17 @@
 //! A frozen L0 becomes a tree of level 1 (LC4); and how any tree is written and opened (LC3).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Core;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
+use crate::head::KeySource;
 use crate::manifest::{Change, TreeEntry};
 use crate::memtable::MemtableCursor;
 use crate::place::{BlockNumber, LogPosition, SegmentId, TreeId};
-use crate::tree::{BlockSink, BlockSource, EntrySource, Tree, TreeBuilder};
+use crate::tree::{BlockSink, BlockSource, Entry, Tree, TreeBuilder};
 use crate::version::{Garbage, LiveTree, LogPins};
 
 impl Core {
@@ -27,7 +28,12 @@ impl Core {
         self.log.sync_to(end)?;
         let mut entries = MemtableCursor::new(memtable, LogPosition::MAX);
         entries.seek_first();
-        let tree = self.write_tree(&mut entries, memtable.entry_count() as u64)?;
+        let mut tree = self.begin_tree(memtable.entry_count() as u64);
+        while let Some(entry) = entries.entry() {
+            tree.add(entry, entries.record_size_bytes(), &*self.log)?;
+            entries.advance();
+        }
+        let tree = self.finish_tree(tree)?;
         let mut changes = vec![Change::ReadFrom(end)];
         changes.extend(tree.iter().map(|tree| Change::AddTree {
             level: 1,
@@ -44,37 +50,24 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes entries as a tree, and syncs it; `None`: there were none. No edit names it yet: if
-    /// none will, its segments are lost until the directory is opened again.
-    pub(super) fn write_tree(
-        &self,
-        entries: &mut dyn EntrySource,
-        entry_count_max: u64,
-    ) -> Result<Option<Arc<LiveTree>>, LsmError> {
+    /// Begins a tree of no more entries than these.
+    pub(super) fn begin_tree(&self, entry_count_max: u64) -> NewTree {
         let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
-        let mut sink = Sink {
-            device: &self.trees,
-            segments: Vec::new(),
-        };
-        let written = self.fill_tree((id, entry_count_max), entries, &mut sink);
-        if written.is_err() {
-            self.trees.give_back(std::mem::take(&mut sink.segments));
+        let segments = Arc::new(NewSegments {
+            device: Arc::clone(&self.trees),
+            segments: Mutex::new(Vec::new()),
+        });
+        NewTree {
+            id,
+            builder: TreeBuilder::new(id, entry_count_max, Sink(Arc::clone(&segments))),
+            segments,
         }
-        written
     }
 
-    fn fill_tree(
-        &self,
-        (id, entry_count_max): (TreeId, u64),
-        entries: &mut dyn EntrySource,
-        sink: &mut Sink<'_>,
-    ) -> Result<Option<Arc<LiveTree>>, LsmError> {
-        let mut builder = TreeBuilder::new(id, entry_count_max, &mut *sink);
-        while let Some(entry) = entries.entry() {
-            builder.add(entry, entries.record_size_bytes(), &self.log)?;
-            entries.advance()?;
-        }
-        let Some(shape) = builder.finish()? else {
+    /// Writes what is left of a tree, and syncs it; `None`: it has no entries. No edit names it
+    /// yet: if none will, its segments are lost until the directory is opened again.
+    pub(super) fn finish_tree(&self, tree: NewTree) -> Result<Option<Arc<LiveTree>>, LsmError> {
+        let Some(shape) = tree.builder.finish()? else {
             return Ok(None);
         };
         // Another tree may be on its way at the same time, and no later sync makes it durable.
@@ -85,13 +78,57 @@ impl Core {
             garbage: &self.garbage,
             pins: &self.pins,
         };
-        let segments = sink.segments.clone();
-        let entry = TreeEntry {
-            id,
-            segments,
+        let opened = place.open(TreeEntry {
+            id: tree.id,
+            segments: tree.segments.list().clone(),
             shape,
-        };
-        place.open(entry).map(Some)
+        })?;
+        // They are the tree's now, and an edit that fails may have named it.
+        tree.segments.list().clear();
+        Ok(Some(opened))
+    }
+}
+
+/// A tree that is being written. Dropped, it gives its segments back.
+pub(super) struct NewTree {
+    id: TreeId,
+    builder: TreeBuilder<Sink>,
+    segments: Arc<NewSegments>,
+}
+
+impl NewTree {
+    /// Takes the next entry, and the size of its record.
+    pub(super) fn add(
+        &mut self,
+        entry: Entry<'_>,
+        record_size_bytes: u64,
+        keys: &dyn KeySource,
+    ) -> Result<(), LsmError> {
+        self.builder.add(entry, record_size_bytes, keys)
+    }
+
+    /// Behind the last entry, writes so many blocks of the filter at the most; true: it is done.
+    pub(super) fn write_filter(&mut self, block_count_max: u32) -> Result<bool, LsmError> {
+        self.builder.write_filter(block_count_max)
+    }
+}
+
+/// Segments in which a tree is written that nobody knows yet.
+struct NewSegments {
+    device: Arc<Device>,
+    segments: Mutex<Vec<SegmentId>>,
+}
+
+impl NewSegments {
+    fn list(&self) -> MutexGuard<'_, Vec<SegmentId>> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for NewSegments {
+    fn drop(&mut self) {
+        let segments = std::mem::take(&mut *self.list());
+        self.device.give_back(segments);
     }
 }
 
@@ -124,16 +161,13 @@ impl TreePlace<'_> {
 }
 
 /// Where a tree's blocks go: into segments that nobody uses.
-struct Sink<'d> {
-    device: &'d Device,
-    segments: Vec<SegmentId>,
-}
+struct Sink(Arc<NewSegments>);
 
-impl BlockSink for Sink<'_> {
+impl BlockSink for Sink {
     fn append(&mut self, blocks: &[u8]) -> Result<(), LsmError> {
-        let segment = self.device.allocate();
-        self.segments.push(segment);
-        self.device.write(segment, 0, blocks)
+        let segment = self.0.device.allocate();
+        self.0.list().push(segment);
+        self.0.device.write(segment, 0, blocks)
     }
 }
 

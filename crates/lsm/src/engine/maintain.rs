@@ -20,6 +20,8 @@ pub enum Worked {
     Nothing,
     /// A frozen L0 became a tree.
     Flushed,
+    /// This level is being merged into the one below: a step of it was done.
+    Merging(usize),
     /// This level was merged into the one below.
     Merged(usize),
     /// Trees or log segments became free.
@@ -52,10 +54,10 @@ impl Engine {
         {
             return Ok(Worked::Flushed);
         }
-        if let Some(_guard) = try_lock(&core.merging)
-            && let Some(level) = core.merge()?
+        if let Some(mut running) = try_lock(&core.merging)
+            && let Some(worked) = core.merge(&mut running)?
         {
-            return Ok(Worked::Merged(level));
+            return Ok(worked);
         }
         if let Some(_guard) = try_lock(&core.freeing)
             && core.reclaim()?
@@ -74,15 +76,27 @@ impl Engine {
         self.freeze();
         while self.maintain()? != Worked::Nothing {}
         let core = &self.core;
-        let merging = core.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut merging = lock(&core.merging);
         loop {
-            let version = core.version();
-            let mut levels = (1..).zip(&version.levels).filter(|(_, it)| !it.is_empty());
-            match (levels.next(), levels.next()) {
-                (Some((level, trees)), other) if other.is_some() || trees.len() > 1 => {
-                    core.merge_level(&version, level)?;
+            // One that somebody else has begun comes first.
+            if merging.is_none() {
+                let version = core.version();
+                let mut levels = (1..).zip(&version.levels).filter(|(_, it)| !it.is_empty());
+                let (level, other) = (levels.next(), levels.next());
+                let Some((level, trees)) = level else {
+                    break;
+                };
+                if other.is_none() && trees.len() == 1 {
+                    break;
                 }
-                _ => break,
+                *merging = Some(core.begin_merge(&version, level)?);
+            }
+            core.step_merge(&mut merging)?;
+            core.log
+                .reserve_ahead()
+                .inspect_err(|error| core.stop(error))?;
+            if let Some(_guard) = try_lock(&core.flushing) {
+                core.flush()?;
             }
         }
         drop(merging);
@@ -120,7 +134,8 @@ impl Engine {
     }
 }
 
-/// A thread that does the background work. Dropping it waits for the step that it is at.
+/// A thread that does the background work. Dropping it waits for the step that it is at; a merge
+/// that was begun stays begun, for whoever calls [`Engine::maintain`] next.
 #[derive(Debug)]
 pub struct Worker {
     engine: Engine,
@@ -139,7 +154,11 @@ impl Drop for Worker {
     }
 }
 
-fn try_lock(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -1,29 +1,51 @@
-//! Trees of two levels become one (LC2).
+//! Trees of two levels become one (LC2), a step at a time (LC6).
 
 use std::sync::Arc;
 
 use super::Core;
 use super::collect::Collect;
+use super::flush::NewTree;
+use super::maintain::Worked;
 use crate::error::LsmError;
 use crate::manifest::Change;
-use crate::place::TreeId;
-use crate::tree::{Deletes, EntrySource, Merge, TreeEntries};
+use crate::place::{LEVEL_COUNT_MAX, SEGMENT_SIZE_BLOCKS, TreeId};
+use crate::tree::{Deletes, Merge, TreeEntries};
 use crate::version::{LiveTree, Version};
 
+/// A step is over when it has moved so many bytes of records, whatever its entries are.
+const MOVED_SIZE_BYTES_MAX: u64 = 8 << 20;
+
+/// A merge that is not done yet. Dropped, it leaves nothing: its tree is not named, and what it has
+/// moved is there twice.
+pub(super) struct RunningMerge {
+    /// Whose trees go into the one below.
+    level: usize,
+    taken: Vec<Arc<LiveTree>>,
+    entries: Collect,
+    tree: NewTree,
+}
+
 impl Core {
-    /// Merges the first level that is due into the one below; which one it was.
+    /// Does a step of the merge that was begun, or of that of the first level that is due. `None`:
+    /// none is. After an error there is none that was begun.
     ///
     /// # Errors
     /// Nothing was changed, or nobody knows and the engine has stopped.
-    pub(super) fn merge(&self) -> Result<Option<usize>, LsmError> {
-        let version = self.version();
-        let levels = 1..=version.levels.len();
-        let mut due = levels.filter(|level| self.is_due(&version, *level));
-        let Some(level) = due.next() else {
-            return Ok(None);
-        };
-        self.merge_level(&version, level)?;
-        Ok(Some(level))
+    pub(super) fn merge(
+        &self,
+        running: &mut Option<RunningMerge>,
+    ) -> Result<Option<Worked>, LsmError> {
+        if running.is_none() {
+            let version = self.version();
+            // Nothing is below the last one.
+            let levels = 1..=version.levels.len().min(LEVEL_COUNT_MAX - 1);
+            let mut due = levels.filter(|level| self.is_due(&version, *level));
+            let Some(level) = due.next() else {
+                return Ok(None);
+            };
+            *running = Some(self.begin_merge(&version, level)?);
+        }
+        self.step_merge(running).map(Some)
     }
 
     fn is_due(&self, version: &Version, level: usize) -> bool {
@@ -35,43 +57,102 @@ impl Core {
         has_many_trees || version.level_entry_count(level) > capacity
     }
 
-    /// Merges all trees that a level has, and all of the one below. Others may come on top
-    /// meanwhile: they are newer, and stay.
-    pub(super) fn merge_level(&self, version: &Version, level: usize) -> Result<(), LsmError> {
+    /// Begins to merge all trees that a level has, and all of the one below. Others may come on top
+    /// meanwhile: they are newer, and stay. Who has the lock of merges sees to it that no other
+    /// level changes.
+    pub(super) fn begin_merge(
+        &self,
+        version: &Version,
+        level: usize,
+    ) -> Result<RunningMerge, LsmError> {
         let levels = [version.level(level), version.level(level + 1)];
-        let taken: Vec<&Arc<LiveTree>> = levels.into_iter().flatten().collect();
+        let taken: Vec<Arc<LiveTree>> = levels.into_iter().flatten().cloned().collect();
         let mut below = version.levels.iter().skip(level + 1);
         let deletes = if below.any(|trees| !trees.is_empty()) {
             Deletes::Stay
         } else {
             Deletes::Go
         };
-        let mut sources: Vec<Box<dyn EntrySource>> = Vec::new();
+        let mut sources = Vec::new();
         let mut entry_count_max = 0;
         for live in &taken {
             entry_count_max += live.tree().shape().entry_count;
-            sources.push(Box::new(TreeEntries::new(Arc::clone(live.tree()))?));
+            sources.push(TreeEntries::new(Arc::clone(live.tree()))?);
         }
         let ids: Vec<TreeId> = taken.iter().map(|it| it.entry().id).collect();
-        let merge = Merge::new(sources, deletes, &self.log)?;
-        let mut entries = Collect::new(self, merge, self.mostly_dead(version, &ids))?;
-        let tree = self.write_tree(&mut entries, entry_count_max)?;
-        if let Some(end) = entries.end() {
+        // Deletes that go are passed here, so that a step has an end where there are many.
+        let trees = Merge::new(sources, Deletes::Stay, Arc::clone(&self.log))?;
+        let dead = self.mostly_dead(version, &ids);
+        Ok(RunningMerge {
+            level,
+            taken,
+            entries: Collect::new(self, (trees, deletes), dead)?,
+            tree: self.begin_tree(entry_count_max),
+        })
+    }
+
+    /// Goes on with a merge for a while: takes in so many entries as the options say or moves so
+    /// many bytes, or writes a segment of the filter; the last step writes what is left of the
+    /// tree, syncs, and commits.
+    ///
+    /// # Errors
+    /// As those of [`Self::merge`]: the merge has ended.
+    pub(super) fn step_merge(
+        &self,
+        running: &mut Option<RunningMerge>,
+    ) -> Result<Worked, LsmError> {
+        let mut merge = running.take().expect("one was begun");
+        let level = merge.level;
+        if self.take_in(&mut merge)? && merge.tree.write_filter(SEGMENT_SIZE_BLOCKS)? {
+            self.finish_merge(merge)?;
+            return Ok(Worked::Merged(level));
+        }
+        *running = Some(merge);
+        Ok(Worked::Merging(level))
+    }
+
+    /// Takes in entries; true: there were none any more.
+    fn take_in(&self, merge: &mut RunningMerge) -> Result<bool, LsmError> {
+        let RunningMerge { entries, tree, .. } = merge;
+        if entries.entry().is_none() {
+            return Ok(true);
+        }
+        let moved_before = entries.moved_size_bytes();
+        for _ in 0..self.options.merge_step_entry_count.max(1) {
+            let Some(entry) = entries.entry() else {
+                break;
+            };
+            if !entries.goes() {
+                tree.add(entry, entries.record_size_bytes(), &*self.log)?;
+            }
+            entries.advance(self)?;
+            if entries.moved_size_bytes() - moved_before >= MOVED_SIZE_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    fn finish_merge(&self, merge: RunningMerge) -> Result<(), LsmError> {
+        let below = merge.level + 1;
+        let ids: Vec<TreeId> = merge.taken.iter().map(|it| it.entry().id).collect();
+        let tree = self.finish_tree(merge.tree)?;
+        if let Some(end) = merge.entries.end() {
             self.log.sync_to(end)?;
         }
         let mut changes = vec![Change::RemoveTrees { ids: ids.clone() }];
         changes.extend(tree.iter().map(|tree| Change::AddTree {
-            level: level + 1,
+            level: below,
             tree: tree.entry().clone(),
         }));
         self.commit(&changes)?;
-        for live in taken {
+        for live in &merge.taken {
             live.remove();
         }
         self.change_version(|version| {
             version.remove_trees(&ids);
             if let Some(tree) = tree {
-                version.add_tree(level + 1, tree);
+                version.add_tree(below, tree);
             }
         });
         Ok(())

@@ -20,7 +20,7 @@
 //! | `read` | get, snapshots |
 //! | `scan` | many keys in their order, in both directions |
 //! | `flush` | a frozen L0 becomes a tree; writing any tree |
-//! | `merge` | trees of two levels become one |
+//! | `merge` | trees of two levels become one, a step at a time |
 //! | `collect` | a merge moves what lives in log segments that are mostly dead |
 //! | `reclaim` | trees and log segments that nobody needs become free |
 //! | `maintain` | which of these is next; a thread that does it |
@@ -56,13 +56,19 @@ use crate::manifest::{Change, Manifest};
 use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
+/// The files of a directory that are large: those of segments, which are read and written in large
+/// parts.
+pub const DEVICE_FILES: [&str; 2] = [crate::log::FILE, open::TREES];
+
 /// How an engine works. Another run may have others: nothing of this is in the directory, but for
 /// the id.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Of a directory that is made: drawn at random, so that nothing of another engine passes for
-    /// its own. One that is there has its own.
-    pub id: EngineId,
+    /// Of a directory that is made; one that is there has its own, and this counts for nothing.
+    /// `None`: one is drawn at random, so that nothing that another engine wrote into the same
+    /// sectors, or files that were mixed up, pass for its own. Who gives one sees to that: a
+    /// replica, or a simulation that is to be the same each time.
+    pub id: Option<EngineId>,
     /// L0 is frozen when it has so many bytes,
     pub l0_size_bytes_max: usize,
     /// or so many entries.
@@ -74,6 +80,8 @@ pub struct EngineOptions {
     /// LC5: merges move what lives in log segments of which less than so much lives. 0: nothing is
     /// moved, and a segment is free when nothing lives in it.
     pub live_percent_min: u64,
+    /// LC6: a step of a merge takes in so many entries at the most.
+    pub merge_step_entry_count: usize,
     /// For blocks of trees.
     pub cache_size_bytes: usize,
     /// LC6: what a write waits if background work is one step behind; four times as long if it is
@@ -83,18 +91,33 @@ pub struct EngineOptions {
 
 impl EngineOptions {
     /// L0 of 64 MiB or 512 Ki entries, up to 4 trees in level 1, levels that grow by 8, log
-    /// segments half full, 64 MiB of cache, 20 µs of delay.
-    pub const fn new(id: EngineId) -> Self {
+    /// segments half full, merges of 64 Ki entries a step, 64 MiB of cache, 20 µs of delay; and an
+    /// id that is drawn.
+    pub const fn new() -> Self {
         Self {
-            id,
+            id: None,
             l0_size_bytes_max: 64 << 20,
             l0_entry_count_max: 512 << 10,
             level_1_tree_count_max: 4,
             growth_factor: 8,
             live_percent_min: 50,
+            merge_step_entry_count: 64 << 10,
             cache_size_bytes: 64 << 20,
             delay: Duration::from_micros(20),
         }
+    }
+
+    /// The same, but a directory that is made has this id.
+    #[must_use]
+    pub const fn with_id(mut self, id: EngineId) -> Self {
+        self.id = Some(id);
+        self
+    }
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -130,7 +153,7 @@ struct Core {
     storage: Arc<dyn Storage>,
     options: EngineOptions,
     manifest: Arc<Manifest>,
-    log: ValueLog,
+    log: Arc<ValueLog>,
     trees: Arc<Device>,
     cache: Arc<BlockCache>,
     /// Replaced under the log's lock when L0 is, so that a write goes into the L0 of its place.
@@ -140,7 +163,8 @@ struct Core {
     next_tree: AtomicU64,
     /// Each kind of background work is done by one at a time.
     flushing: Mutex<()>,
-    merging: Mutex<()>,
+    /// And the merge that was begun, if one was: whoever comes next goes on with it.
+    merging: Mutex<Option<merge::RunningMerge>>,
     freeing: Mutex<()>,
     wakes: maintain::Wakes,
     /// The first edit, or sync of trees, that failed: nothing is written any more.

@@ -8,6 +8,7 @@ use super::{Core, Engine, EngineOptions, maintain};
 use crate::cache::BlockCache;
 use crate::device::{self, Device};
 use crate::error::LsmError;
+use crate::log::record::EngineId;
 use crate::log::{self, ValueLog};
 use crate::manifest::{Manifest, ManifestState};
 use crate::memtable::Memtable;
@@ -16,7 +17,7 @@ use crate::version::{Garbage, LogPins, Version};
 
 const LOCK: &str = "LOCK";
 /// The name of the file that trees are in.
-const TREES: &str = "trees";
+pub(super) const TREES: &str = "trees";
 
 impl Engine {
     /// Opens a directory, or makes one in a directory that has none. What was acknowledged as
@@ -27,16 +28,21 @@ impl Engine {
     /// of each free segment of the log.
     ///
     /// # Errors
-    /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::DamagedManifest`],
-    /// [`LsmError::DamagedLog`], [`LsmError::DamagedTree`]: nothing was changed but for the lock's
-    /// file. Or files cannot be read or written.
+    /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::VersionFromThePast`],
+    /// [`LsmError::DamagedManifest`], [`LsmError::DamagedLog`], [`LsmError::DamagedTree`],
+    /// [`LsmError::NoIdentity`]: nothing was
+    /// changed but for the lock's file. Or files cannot be read or written.
     pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
         let lock = lock(&*storage)?;
         let manifest = if Manifest::is_there(&*storage)? {
             Manifest::open(Arc::clone(&storage))?.0
         } else {
             check_is_new(&*storage)?;
-            Manifest::create(Arc::clone(&storage), ManifestState::new(options.id))?
+            let id = match options.id {
+                Some(id) => id,
+                None => EngineId::draw().map_err(LsmError::NoIdentity)?,
+            };
+            Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
         let manifest = Arc::new(manifest);
         let core = recover(storage, (manifest, options), lock)?;
@@ -123,7 +129,7 @@ fn recover(
     Ok(Core {
         storage,
         options,
-        log,
+        log: Arc::new(log),
         trees,
         cache,
         version: RwLock::new(Arc::new(Version {
@@ -136,7 +142,7 @@ fn recover(
         next_tree: AtomicU64::new(state.next_tree.0),
         manifest,
         flushing: Mutex::new(()),
-        merging: Mutex::new(()),
+        merging: Mutex::new(None),
         freeing: Mutex::new(()),
         wakes: maintain::Wakes::default(),
         failed: OnceLock::new(),

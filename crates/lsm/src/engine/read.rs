@@ -80,7 +80,7 @@ impl Core {
         }
         let hash = key_hash(key);
         for live in version.trees() {
-            let Some(candidate) = live.tree().get(key, hash, &self.log)? else {
+            let Some(candidate) = live.tree().get(key, hash, &*self.log)? else {
                 continue;
             };
             match (candidate.is_certain, candidate.is_delete) {

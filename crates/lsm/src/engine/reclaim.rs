@@ -25,10 +25,8 @@ impl Core {
     /// leads where something else leads that somebody has, or behind the place from which the log
     /// is read.
     fn reclaim_log(&self) -> Result<bool, LsmError> {
-        let state = self.manifest.state();
-        let before = state.log.keys().copied();
-        let before = before.take_while(|number| *number < state.read_from.number());
-        let numbers: Vec<LogNumber> = self.pins.unpinned(before);
+        let before = self.manifest.not_read_again();
+        let numbers: Vec<LogNumber> = self.pins.unpinned(before.into_iter());
         if numbers.is_empty() {
             return Ok(false);
         }

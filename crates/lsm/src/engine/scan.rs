@@ -9,7 +9,7 @@ use super::Snapshot;
 use super::read::not_of_the_key;
 use crate::error::LsmError;
 use crate::head::KnownKey;
-use crate::log::Record;
+use crate::log::{Record, ValueLog};
 use crate::memtable::MemtableCursor;
 use crate::tree::{Deletes, Entry, EntrySource, Merge, ReadAhead, TreeCursor};
 
@@ -34,7 +34,7 @@ pub type Pair = (Vec<u8>, Vec<u8>);
 /// it ascends. After an error it has ended.
 pub struct Scan<'s> {
     snapshot: &'s Snapshot,
-    merge: Option<Merge<'s>>,
+    merge: Option<Merge<Box<dyn EntrySource + 's>, &'s ValueLog>>,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
@@ -78,7 +78,7 @@ impl Snapshot {
                 Direction::Descending => sources.push(Box::new(Backward(cursor))),
             }
         }
-        let keys = &self.core.log;
+        let keys = &*self.core.log;
         for live in self.version.trees() {
             let mut cursor = TreeCursor::new(Arc::clone(live.tree()), ReadAhead::SCAN);
             match (direction, from) {

@@ -8,7 +8,7 @@ use super::{Core, Engine};
 use crate::error::LsmError;
 use crate::log::record::{RECORD_HEADER_SIZE_BYTES, RecordKind};
 use crate::memtable::Memtable;
-use crate::place::{KEY_SIZE_BYTES_MAX, LogNumber, VALUE_SIZE_BYTES_MAX};
+use crate::place::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
 use crate::version::Version;
 
 /// No write waits longer for background work.
@@ -120,8 +120,10 @@ impl Core {
                 return;
             }
             // A snapshot may need it when it is flushed, and the log may be free but for that.
-            let numbers = active.start().number().0..=end.number().0;
-            active.freeze(end, self.pins.pin(numbers.map(LogNumber)));
+            // Only those that there are: numbers of segments that were dropped are not used again.
+            let numbers = active.start().number()..=end.number();
+            let numbers = self.log.segments().numbers(numbers);
+            active.freeze(end, self.pins.pin(numbers));
             self.change_version(|version| {
                 version.active = Arc::new(Memtable::new(end));
                 version.frozen.insert(0, active);

@@ -1,5 +1,7 @@
 //! The layout of log segments and records (VL1, VL2): bytes to values and back.
 
+use std::io;
+
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 use crate::place::{
@@ -29,6 +31,20 @@ const _: () = assert!(VALUE_SIZE_BYTES_MAX <= u32::MAX as usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct EngineId(pub u64);
+
+impl EngineId {
+    /// One that no other engine has, as far as 64 random bits of the system can promise it.
+    ///
+    /// # Errors
+    /// The system has none to give.
+    pub fn draw() -> io::Result<Self> {
+        let mut bytes = [0; 8];
+        let flags = rustix::rand::GetRandomFlags::empty();
+        // Up to 256 bytes the system gives all or nothing.
+        rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags))?;
+        Ok(Self(u64::from_le_bytes(bytes)))
+    }
+}
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

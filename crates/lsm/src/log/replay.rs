@@ -263,7 +263,8 @@ impl Replay<'_> {
                 .end
                 .map_or(SEGMENT_SIZE_BYTES as usize, |end| end as usize);
             let mut at = from;
-            while let Some(found) = find_mark(&self.buffer[at..limit]) {
+            // A segment that ends before its last record does has nothing behind that one.
+            while let Some(found) = self.buffer.get(at..limit).and_then(find_mark) {
                 at += found;
                 let mark = self.mark_at(number.start().plus(at as u64));
                 if let Some(mark) = mark

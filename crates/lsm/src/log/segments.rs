@@ -1,6 +1,7 @@
 //! Which log segment is where on the device, and which are reserved for those to come.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::record::EngineId;
@@ -124,6 +125,12 @@ impl LogSegments {
         let reserved = self.reserved();
         let first = reserved.segments.front();
         first.map_or(reserved.next, |(number, _)| *number)
+    }
+
+    /// The segments of these numbers that there are.
+    pub fn numbers(&self, range: RangeInclusive<LogNumber>) -> Vec<LogNumber> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.range(range).map(|(number, _)| *number).collect()
     }
 
     fn places(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<LogNumber, SegmentId>> {

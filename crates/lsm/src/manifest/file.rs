@@ -4,10 +4,11 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::checked::CheckedState;
 use super::line::{self, Line};
 use super::state::{Change, FORMAT_VERSION, ManifestState};
 use crate::error::LsmError;
-use crate::place::LogPosition;
+use crate::place::{LogNumber, LogPosition};
 use crate::storage::{Storage, StorageFile};
 
 const CURRENT: &str = "CURRENT";
@@ -18,6 +19,10 @@ const REWRITTEN_SIZE_BYTES_MIN: u64 = 1 << 20;
 const REWRITTEN_GROWTH: u64 = 8;
 /// More than any manifest has that this engine writes.
 const SIZE_BYTES_MAX: u64 = 1 << 32;
+/// More than the name of any manifest has.
+const CURRENT_SIZE_BYTES_MAX: u64 = 64;
+/// No manifest has a higher number: that many were never written.
+const NUMBER_MAX: u64 = 1 << 53;
 
 /// The manifest of a directory that is open.
 #[derive(Debug)]
@@ -37,7 +42,7 @@ struct Inner {
     size_bytes: u64,
     first_size_bytes: u64,
     sum: u32,
-    state: ManifestState,
+    held: CheckedState,
     /// Something that is not whole is behind the last edit: it is cut off before the next one is
     /// written, and not earlier, since it may turn out that it was in force (MF2).
     is_cut: bool,
@@ -61,11 +66,13 @@ impl Manifest {
     /// # Errors
     /// It cannot be written.
     pub fn create(storage: Arc<dyn Storage>, state: ManifestState) -> Result<Self, LsmError> {
-        let inner = write_anew(&*storage, 1, state)?;
+        let held = CheckedState::new(state);
+        let held = held.map_err(|how| damaged(&*storage, &name_of(1), how))?;
+        let inner = write_anew(&*storage, 1, held)?;
         Ok(Self {
             storage,
             rewritten_size_bytes_min: REWRITTEN_SIZE_BYTES_MIN,
-            edit_count: AtomicU64::new(inner.state.edit_count),
+            edit_count: AtomicU64::new(inner.held.state().edit_count),
             inner: Mutex::new(inner),
         })
     }
@@ -76,24 +83,21 @@ impl Manifest {
     /// # Errors
     /// It is damaged, or of a later version, or it cannot be read.
     pub fn open(storage: Arc<dyn Storage>) -> Result<(Self, bool), LsmError> {
-        let current = read_all(&*storage, CURRENT)?;
+        let current = read_all(&*storage, CURRENT, CURRENT_SIZE_BYTES_MAX)?;
         let name = str::from_utf8(&current)
             .ok()
             .and_then(|text| text.strip_suffix('\n'));
         let number = name
             .and_then(|name| name.strip_prefix(PREFIX)?.parse().ok())
-            .filter(|number| current == format!("{PREFIX}{number}\n").as_bytes());
+            .filter(|number| current == format!("{PREFIX}{number}\n").as_bytes())
+            .filter(|number| *number <= NUMBER_MAX);
         let Some(number) = number else {
             return Err(damaged(&*storage, CURRENT, "it names no manifest"));
         };
         let name = name_of(number);
-        let bytes = read_all(&*storage, &name)?;
+        let bytes = read_all(&*storage, &name, SIZE_BYTES_MAX)?;
         let read = read_edits(&bytes).map_err(|why| match why {
-            Unreadable::Version(version) => LsmError::VersionFromTheFuture {
-                directory: storage.name(),
-                version,
-                known: FORMAT_VERSION,
-            },
+            Unreadable::Version(version) => version_error(&*storage, version),
             Unreadable::Damaged(how) => damaged(&*storage, &name, how),
         })?;
         let file = storage.open(&name);
@@ -104,14 +108,14 @@ impl Manifest {
         let synced = file.sync().and_then(|()| storage.sync_names());
         synced.map_err(|source| error(&*storage, "sync", &name, source))?;
         let manifest = Self {
-            edit_count: AtomicU64::new(read.state.edit_count),
+            edit_count: AtomicU64::new(read.held.state().edit_count),
             inner: Mutex::new(Inner {
                 file,
                 number,
                 size_bytes: read.size_bytes,
                 first_size_bytes: read.first_size_bytes,
                 sum: read.sum,
-                state: read.state,
+                held: read.held,
                 is_cut,
                 failed: None,
             }),
@@ -146,12 +150,20 @@ impl Manifest {
 
     /// From where the log is read again.
     pub fn read_from(&self) -> LogPosition {
-        self.inner().state.read_from
+        self.inner().held.state().read_from
     }
 
     /// What it says.
     pub fn state(&self) -> ManifestState {
-        self.inner().state.clone()
+        self.inner().held.state().clone()
+    }
+
+    /// The log segments that are not read again.
+    pub fn not_read_again(&self) -> Vec<LogNumber> {
+        let inner = self.inner();
+        let state = inner.held.state();
+        let before = state.log.range(..state.read_from.number());
+        before.map(|(number, _)| *number).collect()
     }
 
     /// Makes an edit: it is in force when this returns. One write and one sync.
@@ -167,7 +179,7 @@ impl Manifest {
         let committed = self.commit_locked(&mut inner, changes);
         match &committed {
             Ok(()) => {
-                let count = inner.state.edit_count;
+                let count = inner.held.state().edit_count;
                 self.edit_count.store(count, Ordering::Release);
             }
             Err(error) => inner.failed = Some(error.to_string()),
@@ -176,29 +188,33 @@ impl Manifest {
     }
 
     fn commit_locked(&self, inner: &mut Inner, changes: &[Change]) -> Result<(), LsmError> {
-        let mut state = inner.state.clone();
-        let applied = state.apply(changes);
-        applied.unwrap_or_else(|how| panic!("the engine makes no such edit: {how}"));
+        let name = name_of(inner.number);
+        // The engine makes no edit that cannot follow, unless what it has read is so near the end
+        // of all numbers that none can.
+        let checked = inner.held.check(changes);
+        checked.map_err(|how| damaged(&*self.storage, &name, format!("the next edit: {how}")))?;
         let grown = inner.first_size_bytes * REWRITTEN_GROWTH;
         if inner.size_bytes >= grown.max(self.rewritten_size_bytes_min) {
             let before = inner.number;
-            *inner = write_anew(&*self.storage, before + 1, state)?;
+            let mut held = inner.held.clone();
+            held.apply(changes);
+            *inner = write_anew(&*self.storage, before + 1, held)?;
             self.remove_others(inner.number);
             return Ok(());
         }
         if inner.is_cut {
             let cut = inner.file.set_size(inner.size_bytes);
             let cut = cut.and_then(|()| inner.file.sync());
-            cut.map_err(|source| error(&*self.storage, "cut", &name_of(inner.number), source))?;
+            cut.map_err(|source| error(&*self.storage, "cut", &name, source))?;
             inner.is_cut = false;
         }
         let (line, sum) = line::encode(changes, inner.sum);
         let written = inner.file.write_at(&line, inner.size_bytes);
         let written = written.and_then(|()| inner.file.sync());
-        written.map_err(|source| error(&*self.storage, "write", &name_of(inner.number), source))?;
+        written.map_err(|source| error(&*self.storage, "write", &name, source))?;
         inner.size_bytes += line.len() as u64;
         inner.sum = sum;
-        inner.state = state;
+        inner.held.apply(changes);
         Ok(())
     }
 
@@ -221,9 +237,10 @@ fn name_of(number: u64) -> String {
 }
 
 /// MF3: a file with one edit, of all; in force when this returns.
-fn write_anew(storage: &dyn Storage, number: u64, state: ManifestState) -> Result<Inner, LsmError> {
+fn write_anew(storage: &dyn Storage, number: u64, held: CheckedState) -> Result<Inner, LsmError> {
     let name = name_of(number);
-    let (line, sum) = line::encode(&[Change::All(Box::new(state.clone()))], 0);
+    let all = Change::All(Box::new(held.state().clone()));
+    let (line, sum) = line::encode(&[all], 0);
     let write = |name: &str, bytes: &[u8]| {
         let file = storage.create(name)?;
         file.write_at(bytes, 0)?;
@@ -260,15 +277,31 @@ fn write_anew(storage: &dyn Storage, number: u64, state: ManifestState) -> Resul
         size_bytes: line.len() as u64,
         first_size_bytes: line.len() as u64,
         sum,
-        state,
+        held,
         is_cut: false,
         failed: None,
     })
 }
 
+fn version_error(storage: &dyn Storage, version: u32) -> LsmError {
+    let (directory, known) = (storage.name(), FORMAT_VERSION);
+    if version < known {
+        return LsmError::VersionFromThePast {
+            directory,
+            version,
+            known,
+        };
+    }
+    LsmError::VersionFromTheFuture {
+        directory,
+        version,
+        known,
+    }
+}
+
 /// What the edits of a file come to.
 struct Read {
-    state: ManifestState,
+    held: CheckedState,
     sum: u32,
     size_bytes: u64,
     first_size_bytes: u64,
@@ -287,7 +320,7 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
             "it is not whole, and nothing is in force without it",
         ));
     };
-    if let Some(version) = later_version(json) {
+    if let Some(version) = other_version(json) {
         return Err(Unreadable::Version(version));
     }
     let changes: Vec<Change> =
@@ -295,7 +328,7 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
     let Ok([Change::All(state)]) = <[Change; 1]>::try_from(changes) else {
         return Err(damaged(1, "it does not say all"));
     };
-    let mut state = *state;
+    let mut held = CheckedState::new(*state).map_err(|how| damaged(1, &how))?;
     let (mut at, mut number) = (first_size_bytes, 1);
     while at < bytes.len() {
         number += 1;
@@ -311,30 +344,33 @@ fn read_edits(bytes: &[u8]) -> Result<Read, Unreadable> {
         };
         let changes: Vec<Change> =
             serde_json::from_slice(json).map_err(|error| damaged(number, &error.to_string()))?;
-        state.apply(&changes).map_err(|how| damaged(number, &how))?;
+        let checked = held.check(&changes);
+        checked.map_err(|how| damaged(number, &how))?;
+        held.apply(&changes);
         (at, sum) = (at + size_bytes, own);
     }
     Ok(Read {
-        state,
+        held,
         sum,
         size_bytes: at as u64,
         first_size_bytes: first_size_bytes as u64,
     })
 }
 
-/// The version that a first line gives, if it is none that is known here.
-fn later_version(json: &[u8]) -> Option<u32> {
+/// The version that a first line gives, if it is not the one that is known here.
+fn other_version(json: &[u8]) -> Option<u32> {
     let value: serde_json::Value = serde_json::from_slice(json).ok()?;
     let version = value.get(0)?.get("all")?.get("version")?.as_u64()?;
-    (version > u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
+    (version != u64::from(FORMAT_VERSION)).then_some(u32::try_from(version).unwrap_or(u32::MAX))
 }
 
-fn read_all(storage: &dyn Storage, name: &str) -> Result<Vec<u8>, LsmError> {
+fn read_all(storage: &dyn Storage, name: &str, size_bytes_max: u64) -> Result<Vec<u8>, LsmError> {
     let read = || {
         let file = storage.open(name)?;
         let size_bytes = file.size()?;
-        if size_bytes > SIZE_BYTES_MAX {
-            return Err(io::Error::other(format!("it has {size_bytes} bytes")));
+        if size_bytes > size_bytes_max {
+            let how = format!("it has {size_bytes} bytes, and {size_bytes_max} at the most");
+            return Err(io::Error::other(how));
         }
         let mut bytes = vec![0; size_bytes as usize];
         file.read_at(&mut bytes, 0)?;

@@ -18,9 +18,25 @@ fn sum(before: u32, json: &[u8]) -> u32 {
 /// An edit's line, with its end, behind a line that has this sum; and the line's own.
 pub(super) fn encode(changes: &[Change], before: u32) -> (Vec<u8>, u32) {
     let json = serde_json::to_string(changes).expect("changes are plain values with string keys");
+    encode_json(&json, before)
+}
+
+fn encode_json(json: &str, before: u32) -> (Vec<u8>, u32) {
     let sum = sum(before, json.as_bytes());
     let line = format!("{sum:08x} {before:08x} {json}\n");
     (line.into_bytes(), sum)
+}
+
+/// Lines of these contents, each behind the one before.
+#[cfg(test)]
+pub(crate) fn chain(contents: &[String]) -> Vec<u8> {
+    let (mut bytes, mut before) = (Vec::new(), 0);
+    for json in contents {
+        let (line, own) = encode_json(json, before);
+        bytes.extend(line);
+        before = own;
+    }
+    bytes
 }
 
 /// A line, and what follows it.

@@ -1,15 +1,18 @@
 //! What a manifest says, and what an edit changes of that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::log::record::EngineId;
 use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
 use crate::tree::TreeShape;
 
-/// The version of the directory's format.
-pub(super) const FORMAT_VERSION: u32 = 1;
+/// The version of the directory's format. 2: leaves have hashes of 48 bits, and heads that are as
+/// long as their keys need; of 1, all trees are others.
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// A log segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +89,7 @@ pub struct ManifestState {
     /// How many edits there were, over all files.
     pub edit_count: u64,
     /// The log's segments.
+    #[serde(deserialize_with = "each_once")]
     pub log: BTreeMap<LogNumber, LogEntry>,
     /// The first number that no log segment has ever had.
     pub next_log: LogNumber,
@@ -124,103 +128,34 @@ impl ManifestState {
             .flat_map(|tree| tree.segments.iter().copied())
             .collect()
     }
+}
 
-    /// Applies an edit's changes; `Err`: they cannot be right, and say why.
-    pub fn apply(&mut self, changes: &[Change]) -> Result<(), String> {
-        for change in changes {
-            self.apply_one(change)?;
+/// A map in which no key is there twice: of two, JSON would take the last.
+fn each_once<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<LogNumber, LogEntry>, D::Error> {
+    struct Segments;
+
+    impl<'de> Visitor<'de> for Segments {
+        type Value = BTreeMap<LogNumber, LogEntry>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("log segments by their numbers")
         }
-        self.edit_count += 1;
-        Ok(())
-    }
 
-    fn apply_one(&mut self, change: &Change) -> Result<(), String> {
-        match change {
-            Change::All(_) => return Err("it begins anew in the middle".to_owned()),
-            Change::ReserveLog { first, segments } => self.reserve_log(*first, segments)?,
-            Change::EndLog { last } => self.end_log(*last)?,
-            Change::FreeLog { numbers } => {
-                for number in numbers {
-                    let was_there = self.log.remove(number);
-                    was_there.ok_or_else(|| format!("log segment {} is freed twice", number.0))?;
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut segments = BTreeMap::new();
+            while let Some((number, entry)) = entries.next_entry::<LogNumber, LogEntry>()? {
+                if segments.insert(number, entry).is_some() {
+                    let number = number.0;
+                    return Err(A::Error::custom(format!(
+                        "log segment {number} is there twice"
+                    )));
                 }
             }
-            Change::ReadFrom(position) => {
-                if *position < self.read_from {
-                    return Err(format!(
-                        "the log is to be read from {position}, which is before"
-                    ));
-                }
-                self.read_from = *position;
-            }
-            Change::AddTree { level, tree } => self.add_tree(*level, tree)?,
-            Change::RemoveTrees { ids } => {
-                let before: usize = self.levels.iter().map(Vec::len).sum();
-                for level in &mut self.levels {
-                    level.retain(|tree| !ids.contains(&tree.id));
-                }
-                let after: usize = self.levels.iter().map(Vec::len).sum();
-                if before - after != ids.len() {
-                    return Err(format!("trees {ids:?} are removed, and not all are there"));
-                }
-            }
+            Ok(segments)
         }
-        Ok(())
     }
 
-    fn reserve_log(&mut self, first: LogNumber, segments: &[SegmentId]) -> Result<(), String> {
-        if first != self.next_log {
-            return Err(format!("log segment {} is reserved out of turn", first.0));
-        }
-        for segment in segments {
-            let entry = LogEntry {
-                segment: *segment,
-                end: None,
-            };
-            self.log.insert(self.next_log, entry);
-            self.next_log = self.next_log.next();
-        }
-        if self.log_segments().len() != self.log.len() {
-            return Err("a segment is two log segments".to_owned());
-        }
-        Ok(())
-    }
-
-    fn end_log(&mut self, last: Option<(LogNumber, u32)>) -> Result<(), String> {
-        let Some((last, end)) = last else {
-            self.log.clear();
-            return Ok(());
-        };
-        let entry = self.log.get_mut(&last);
-        let entry = entry.ok_or_else(|| format!("the log ends in segment {}", last.0))?;
-        entry.end = Some(end);
-        self.log.retain(|number, _| *number <= last);
-        Ok(())
-    }
-
-    fn add_tree(&mut self, level: usize, tree: &TreeEntry) -> Result<(), String> {
-        let in_use = self.tree_segments();
-        // Those that are written at the same time are not done in their order.
-        let is_there = self.levels.iter().flatten().any(|it| it.id == tree.id);
-        if level == 0 || is_there {
-            return Err(format!(
-                "tree {} cannot be added to level {level}",
-                tree.id.0
-            ));
-        }
-        if tree.segments.iter().any(|segment| in_use.contains(segment)) {
-            return Err(format!("tree {} lies where another one does", tree.id.0));
-        }
-        let block_count = u64::from(tree.shape.block_count);
-        let needed = block_count.div_ceil(u64::from(crate::place::SEGMENT_SIZE_BLOCKS));
-        if needed != tree.segments.len() as u64 {
-            return Err(format!("tree {} has segments for other blocks", tree.id.0));
-        }
-        self.next_tree = self.next_tree.max(TreeId(tree.id.0 + 1));
-        if self.levels.len() < level {
-            self.levels.resize_with(level, Vec::new);
-        }
-        self.levels[level - 1].insert(0, tree.clone());
-        Ok(())
-    }
+    deserializer.deserialize_map(Segments)
 }

@@ -173,6 +173,17 @@ fn a_directory_conforms() {
 }
 
 #[test]
+fn a_directory_with_direct_files_conforms() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    // But for sizes: such files are as long as the blocks that were written.
+    let open = || {
+        let storage = DirectoryStorage::open(folder.path()).expect("there");
+        storage.with_direct_io(&["one", "two", "three"])
+    };
+    conforms(&open(), &open());
+}
+
+#[test]
 fn a_directory_in_memory_conforms() {
     for seed in 0..20 {
         let storage = CrashStorage::new(seed);

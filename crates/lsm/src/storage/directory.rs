@@ -4,11 +4,12 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::direct::{self, DirectFile};
 use super::{Storage, StorageFile, StorageLock};
 
 /// A directory of the operating system, and its files.
@@ -24,6 +25,10 @@ pub struct DirectoryStorage {
     path: PathBuf,
     /// Open as long as this is, to be synced.
     directory: File,
+    /// The names of files that are read and written past the page cache.
+    direct: Vec<String>,
+    /// Why that was refused first.
+    refused: OnceLock<String>,
 }
 
 impl DirectoryStorage {
@@ -55,7 +60,51 @@ impl DirectoryStorage {
                 parent => parent?.sync_all()?,
             }
         }
-        Ok(Self { path, directory })
+        Ok(Self {
+            path,
+            directory,
+            direct: Vec::new(),
+            refused: OnceLock::new(),
+        })
+    }
+
+    /// The same, but files of these names (of an engine:
+    /// [`DEVICE_FILES`](crate::engine::DEVICE_FILES)) are read and written past the system's page
+    /// cache, if their file system can do that; else as others, and
+    /// [`direct_io_refused`](Self::direct_io_refused) tells why.
+    ///
+    /// What is read costs memory once and not twice, and what a merge reads and writes does not
+    /// drive out what others have in that cache; but nothing is read ahead or kept, except by the
+    /// engine's own cache, and a write that is not of whole blocks of 4 KiB reads those first that
+    /// it has a part of. Such a file is as long as all the blocks that were written in it.
+    #[must_use]
+    pub fn with_direct_io(mut self, names: &[&str]) -> Self {
+        self.direct = names.iter().map(|&name| name.to_owned()).collect();
+        self
+    }
+
+    /// Why a file that should be is not read and written past the page cache: the first of them
+    /// that was opened. `None`: none was refused so far.
+    pub fn direct_io_refused(&self) -> Option<&str> {
+        self.refused.get().map(String::as_str)
+    }
+
+    fn open_file(&self, options: &OpenOptions, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let path = self.path_of(name)?;
+        if self.direct.iter().any(|it| it == name) {
+            match direct::open(options, &path)? {
+                Ok(file) => return Ok(Arc::new(file)),
+                Err(why) => self.note_refusal(name, &why),
+            }
+        }
+        let file = options.open(path)?;
+        Ok(Arc::new(DirectoryFile { file }))
+    }
+
+    pub(super) fn note_refusal(&self, name: &str, why: &str) {
+        let directory = self.path.display();
+        tracing::warn!(file = name, %directory, why, "no direct I/O: the page cache is used");
+        self.refused.get_or_init(|| format!("{name}: {why}"));
     }
 
     /// Where a file is, if the name is a plain one.
@@ -79,21 +128,13 @@ pub(super) fn check_name(name: &str) -> io::Result<()> {
 
 impl Storage for DirectoryStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(self.path_of(name)?)?;
-        Ok(Arc::new(DirectoryFile { file }))
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        self.open_file(&options, name)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path_of(name)?)?;
-        Ok(Arc::new(DirectoryFile { file }))
+        self.open_file(OpenOptions::new().read(true).write(true), name)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -155,8 +196,7 @@ impl StorageFile for DirectoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // fdatasync leaves out times, but not the size and what else reading the data needs.
-        self.file.sync_data()
+        sync(&self.file)
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -168,16 +208,52 @@ impl StorageFile for DirectoryFile {
     }
 
     fn discard(&self, offset: u64, size_bytes: u64) -> io::Result<()> {
-        // The operating system calls an empty range invalid.
-        if size_bytes == 0 {
-            return Ok(());
-        }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, hole, offset, size_bytes) {
-            // A file system without holes, or a system without the call.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        discard(&self.file, offset, size_bytes)
+    }
+}
+
+impl StorageFile for DirectFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        DirectFile::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        DirectFile::write_at(self, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Past the page cache is not past the device's, nor does it make the size durable.
+        sync(self.file())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file().metadata()?.len())
+    }
+
+    fn set_size(&self, size_bytes: u64) -> io::Result<()> {
+        self.file().set_len(size_bytes)
+    }
+
+    fn discard(&self, offset: u64, size_bytes: u64) -> io::Result<()> {
+        discard(self.file(), offset, size_bytes)
+    }
+}
+
+fn sync(file: &File) -> io::Result<()> {
+    // fdatasync leaves out times, but not the size and what else reading the data needs.
+    file.sync_data()
+}
+
+fn discard(file: &File, offset: u64, size_bytes: u64) -> io::Result<()> {
+    // The operating system calls an empty range invalid.
+    if size_bytes == 0 {
+        return Ok(());
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, hole, offset, size_bytes) {
+        // A file system without holes, or a system without the call.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

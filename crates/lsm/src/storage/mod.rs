@@ -4,6 +4,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `directory` | [`DirectoryStorage`]: a directory of the operating system |
+//! | `direct` | its files past the page cache |
 //! | `faulty` | [`FaultyStorage`]: another storage, with faults |
 //! | `crash` | [`CrashStorage`]: a directory in memory, with a power switch |
 //!
@@ -20,6 +21,7 @@
 //!   The engine stops writing then.
 
 mod crash;
+mod direct;
 mod directory;
 mod faulty;
 

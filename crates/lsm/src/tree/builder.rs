@@ -30,6 +30,8 @@ pub struct TreeBuilder<S> {
     /// From right above the leaves to the root.
     levels: Vec<InnerBuilder>,
     filter: FilterBuilder,
+    /// Its blocks that are written, when the last entry has come.
+    written_filter: Option<BlockRange>,
     references: References,
     entry_count: u64,
     /// An entry was not taken whole.
@@ -57,6 +59,7 @@ impl<S: BlockSink> TreeBuilder<S> {
             leaf_separator: Separator::default(),
             levels: Vec::new(),
             filter: FilterBuilder::new(entry_count_max),
+            written_filter: None,
             references: References::default(),
             entry_count: 0,
             has_failed: false,
@@ -76,6 +79,10 @@ impl<S: BlockSink> TreeBuilder<S> {
         record_size_bytes: u64,
         keys: &dyn KeySource,
     ) -> Result<(), LsmError> {
+        assert!(
+            self.written_filter.is_none(),
+            "the filter lacks what comes behind it"
+        );
         // Until the end is reached.
         self.has_failed = true;
         if let Some((last, position)) = self.leaf.last() {
@@ -116,10 +123,10 @@ impl<S: BlockSink> TreeBuilder<S> {
     /// Those of the sink.
     pub fn finish(mut self) -> Result<Option<TreeShape>, LsmError> {
         assert!(!self.has_failed, "a tree that lacks an entry is none");
-        if self.leaf.is_empty() {
+        self.write_filter(u32::MAX)?;
+        let Some(filter) = self.written_filter else {
             return Ok(None);
-        }
-        let filter = self.write_filter()?;
+        };
         let references = BlockRange {
             first: self.output.next_number(),
             count: self.references.block_count(),
@@ -147,15 +154,30 @@ impl<S: BlockSink> TreeBuilder<S> {
         }))
     }
 
-    fn write_filter(&mut self) -> Result<BlockRange, LsmError> {
-        let first = self.output.next_number();
-        let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0));
+    /// Behind the last entry, writes so many blocks of the filter at the most; true: all are
+    /// written, or there is no entry. Who does not call this leaves all of it to [`Self::finish`].
+    ///
+    /// # Errors
+    /// Those of the sink: nothing else may be done with it.
+    pub fn write_filter(&mut self, block_count_max: u32) -> Result<bool, LsmError> {
+        assert!(!self.has_failed, "a tree that lacks an entry is none");
+        if self.leaf.is_empty() {
+            return Ok(true);
+        }
+        let (first, count) = (self.output.next_number(), 0);
+        let written = self
+            .written_filter
+            .get_or_insert(BlockRange { first, count });
+        let (block_count, start) = (self.filter.block_count(), written.count);
+        let end = block_count.min(start.saturating_add(block_count_max));
+        self.has_failed = true;
         let output = &mut self.output;
-        filter.write(self.id, first, |block| output.push_sealed(block))?;
-        Ok(BlockRange {
-            first,
-            count: self.output.next_number().0 - first.0,
-        })
+        let place = (self.id, written.first);
+        let push = |block: &[u8; BLOCK_SIZE_BYTES]| output.push_sealed(block);
+        self.filter.write(place, start..end, push)?;
+        self.has_failed = false;
+        written.count = end;
+        Ok(end == block_count)
     }
 
     fn close_leaf(&mut self) -> Result<BlockNumber, LsmError> {

@@ -2,14 +2,17 @@
 //!
 //! Each block is a Bloom filter of its own, for as large a range of hashes as the others. A hash
 //! finds its block by its upper bits, and its bits in there by seven numbers drawn from all of it.
-//! A hash that the tree does not have passes with a chance of 0.9 %, and more in large trees, for a
-//! hash has only 32 bits: of n entries, n / 2^32 of all hashes are there (2.3 % at 100 million).
+//! A hash that the tree does not have passes with a chance of 0.9 %, however large the tree is:
+//! that another key has the very hash of one of n entries, with a chance of n / 2^48, does not
+//! count.
+
+use std::ops::Range;
 
 use crate::error::LsmError;
 use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, TreeId};
 use crate::tree::BlockRange;
 use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kind, seal};
-use crate::tree::hash::mix;
+use crate::tree::hash::{HASH_BITS, mix};
 
 const BITS_PER_ENTRY: usize = 10;
 /// Bits that an entry sets: 10 times the logarithm of 2, rounded, lets the fewest others pass.
@@ -29,13 +32,13 @@ pub(super) fn check(header: Header) -> Result<(), &'static str> {
 }
 
 /// Which of a filter's blocks a hash is in.
-fn block_index(hash: u32, block_count: u32) -> u32 {
-    (u64::from(hash) * u64::from(block_count) >> 32) as u32
+fn block_index(hash: u64, block_count: u32) -> u32 {
+    (u128::from(hash) * u128::from(block_count) >> HASH_BITS) as u32
 }
 
 /// The bits of a hash in its block, from the first bit of the body on.
-fn bits(hash: u32, probe_count: u16) -> impl Iterator<Item = usize> {
-    let word = mix(mix(u64::from(hash)));
+fn bits(hash: u64, probe_count: u16) -> impl Iterator<Item = usize> {
+    let word = mix(mix(hash));
     let (first, step) = (word as u32, (word >> 32) as u32 | 1);
     (0..u32::from(probe_count)).map(move |probe| {
         let number = first.wrapping_add(probe.wrapping_mul(step));
@@ -44,13 +47,13 @@ fn bits(hash: u32, probe_count: u16) -> impl Iterator<Item = usize> {
 }
 
 /// The block of a filter that knows about a hash.
-pub(super) fn block_of(hash: u32, filter: BlockRange) -> BlockNumber {
+pub(super) fn block_of(hash: u64, filter: BlockRange) -> BlockNumber {
     let index = block_index(hash, filter.count);
     BlockNumber(filter.first.0.saturating_add(index))
 }
 
 /// Whether the tree may have a hash; the block is the one of [`block_of`].
-pub(super) fn may_have(block: &Block, hash: u32) -> bool {
+pub(super) fn may_have(block: &Block, hash: u64) -> bool {
     let header = block.header();
     assert!(header.kind == Kind::Filter, "who loads it has looked");
     let body = &block.bytes()[HEADER_SIZE_BYTES..];
@@ -72,7 +75,7 @@ impl FilterBuilder {
     }
 
     /// The tree has this hash.
-    pub(super) fn add(&mut self, hash: u32) {
+    pub(super) fn add(&mut self, hash: u64) {
         let index = block_index(hash, self.blocks.len() as u32);
         let body = &mut self.blocks[index as usize][HEADER_SIZE_BYTES..];
         for bit in bits(hash, PROBE_COUNT) {
@@ -80,11 +83,16 @@ impl FilterBuilder {
         }
     }
 
-    /// Hands out its blocks, sealed, as those from this one on.
+    /// How many blocks it has.
+    pub(super) fn block_count(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// Hands out some of its blocks, sealed, of a filter that begins with this one.
     pub(super) fn write(
-        mut self,
-        tree: TreeId,
-        first: BlockNumber,
+        &mut self,
+        (tree, first): (TreeId, BlockNumber),
+        range: Range<u32>,
         mut to: impl FnMut(&[u8; BLOCK_SIZE_BYTES]) -> Result<(), LsmError>,
     ) -> Result<(), LsmError> {
         let header = Header {
@@ -92,9 +100,11 @@ impl FilterBuilder {
             height: 0,
             count: PROBE_COUNT,
             place: 0,
+            head_size_bytes: 0,
         };
-        for (number, block) in (first.0..).zip(&mut self.blocks) {
-            seal(block, header, tree, BlockNumber(number));
+        let places = range.start as usize..range.end as usize;
+        for (index, block) in range.zip(&mut self.blocks[places]) {
+            seal(block, header, tree, BlockNumber(first.0 + index));
             to(block)?;
         }
         Ok(())
@@ -109,7 +119,7 @@ mod tests {
 
     const TREE: TreeId = TreeId(1);
 
-    fn blocks(hashes: &[u32], entry_count_max: u64) -> Vec<[u8; BLOCK_SIZE_BYTES]> {
+    fn blocks(hashes: &[u64], entry_count_max: u64) -> Vec<[u8; BLOCK_SIZE_BYTES]> {
         let mut builder = FilterBuilder::new(entry_count_max);
         for hash in hashes {
             builder.add(*hash);
@@ -119,7 +129,9 @@ mod tests {
             blocks.push(*block);
             Ok(())
         };
-        builder.write(TREE, BlockNumber(0), push).unwrap();
+        let all = 0..builder.block_count();
+        let written = builder.write((TREE, BlockNumber(0)), all, push);
+        written.unwrap();
         blocks
     }
 
@@ -128,7 +140,7 @@ mod tests {
     fn few_pass_that_are_not_there() {
         for count in [1_000_u64, 3_251, 50_000] {
             let hash_of = |it: u64| key_hash(format!("user{it:020}").as_bytes());
-            let hashes: Vec<u32> = (0..count).map(hash_of).collect();
+            let hashes: Vec<u64> = (0..count).map(hash_of).collect();
             let blocks = blocks(&hashes, count);
             let filter = BlockRange {
                 first: BlockNumber(0),
@@ -150,10 +162,10 @@ mod tests {
     /// Promise: a filter has these bits, for ever.
     #[test]
     fn a_filter_has_these_bytes() {
-        let blocks = blocks(&[0, 0x1234_5678], 2);
+        let blocks = blocks(&[0, 0x1234_5678_9abc], 2);
         assert_eq!(blocks[0][4..10], [3, 0, 7, 0, 0, 0]);
         let count: u32 = blocks[0][32..].iter().map(|it| it.count_ones()).sum();
         assert_eq!(count, 14);
-        assert_eq!(u32_at(&blocks[0], 0), 0xe312_66f8);
+        assert_eq!(u32_at(&blocks[0], 0), 0xcddc_f78a);
     }
 }

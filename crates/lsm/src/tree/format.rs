@@ -18,9 +18,10 @@ const KIND_OFFSET: usize = CHECKSUM_SIZE_BYTES;
 const HEIGHT_OFFSET: usize = KIND_OFFSET + 1;
 const COUNT_OFFSET: usize = HEIGHT_OFFSET + 1;
 const PLACE_OFFSET: usize = COUNT_OFFSET + 2;
-const ZEROS_OFFSET: usize = PLACE_OFFSET + 2;
+const HEAD_SIZE_OFFSET: usize = PLACE_OFFSET + 2;
+const ZEROS_OFFSET: usize = HEAD_SIZE_OFFSET + 1;
 
-const _: () = assert!(ZEROS_OFFSET == 10 && ZEROS_OFFSET < HEADER_SIZE_BYTES);
+const _: () = assert!(ZEROS_OFFSET == 11 && ZEROS_OFFSET < HEADER_SIZE_BYTES);
 // Places in a block, and one behind it, fit 16 bits.
 const _: () = assert!(BLOCK_SIZE_BYTES <= u16::MAX as usize);
 // An inner block is closed when it has no room for another child, so with so many or more.
@@ -58,6 +59,8 @@ pub(super) struct Header {
     pub(super) count: u16,
     /// Leaf: size of the prefix; inner: where the separators begin; else 0.
     pub(super) place: u16,
+    /// Leaf: size of its heads; else 0.
+    pub(super) head_size_bytes: u8,
 }
 
 /// A block of a tree that is as it was written: it has the right checksum, and whatever its entries
@@ -127,7 +130,8 @@ pub(super) fn seal(
     bytes[KIND_OFFSET] = header.kind as u8;
     bytes[HEIGHT_OFFSET] = header.height;
     bytes[COUNT_OFFSET..PLACE_OFFSET].copy_from_slice(&header.count.to_le_bytes());
-    bytes[PLACE_OFFSET..ZEROS_OFFSET].copy_from_slice(&header.place.to_le_bytes());
+    bytes[PLACE_OFFSET..HEAD_SIZE_OFFSET].copy_from_slice(&header.place.to_le_bytes());
+    bytes[HEAD_SIZE_OFFSET] = header.head_size_bytes;
     stamp(bytes, tree, number);
 }
 
@@ -156,9 +160,13 @@ fn check(
         height: bytes[HEIGHT_OFFSET],
         count: u16_at(bytes, COUNT_OFFSET),
         place: u16_at(bytes, PLACE_OFFSET),
+        head_size_bytes: bytes[HEAD_SIZE_OFFSET],
     };
     if (header.kind == Kind::Inner) != (header.height > 0) || header.height > HEIGHT_MAX {
         return Err("its height is not one that its kind has");
+    }
+    if header.kind != Kind::Leaf && header.head_size_bytes > 0 {
+        return Err("it has heads, and is no leaf");
     }
     match header.kind {
         Kind::Leaf => leaf::check(bytes, header)?,
@@ -214,6 +222,7 @@ mod tests {
             height: 0,
             count: 1,
             place: 0,
+            head_size_bytes: 0,
         };
         bytes[HEADER_SIZE_BYTES..HEADER_SIZE_BYTES + 3].copy_from_slice(b"abc");
         seal(&mut bytes, header, TREE, NUMBER);

@@ -219,6 +219,7 @@ impl InnerBuilder {
             height,
             count: self.slots.len() as u16,
             place: begin as u16,
+            head_size_bytes: 0,
         };
         self.slots.clear();
         self.separators.clear();

@@ -5,31 +5,47 @@ use std::cmp::Ordering;
 use crate::error::LsmError;
 use crate::head::{KeySource, KnownKey};
 use crate::place::BLOCK_SIZE_BYTES;
-use crate::tree::format::{
-    BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kind, u32_at, u64_at,
-};
+use crate::tree::format::{BODY_SIZE_BYTES, Block, HEADER_SIZE_BYTES, Header, Kind, u64_at};
+use crate::tree::hash::HASH_BITS;
 use crate::tree::pointer::{POINTER_SIZE_BYTES, Pointer};
 
-/// Size of a head.
-pub(super) const HEAD_SIZE_BYTES: usize = 12;
+/// Longest heads.
+pub(super) const HEAD_SIZE_BYTES_MAX: usize = 20;
 /// Longest prefix that a leaf keeps.
 pub(super) const PREFIX_SIZE_BYTES_MAX: usize = 1024;
 /// What a leaf can know of a key.
-pub(super) const KNOWN_SIZE_BYTES_MAX: usize = PREFIX_SIZE_BYTES_MAX + HEAD_SIZE_BYTES;
+pub(super) const KNOWN_SIZE_BYTES_MAX: usize = PREFIX_SIZE_BYTES_MAX + HEAD_SIZE_BYTES_MAX;
 /// Size of a hash.
-const HASH_SIZE_BYTES: usize = 4;
-/// What an entry costs.
-pub(super) const ENTRY_SIZE_BYTES: usize = HEAD_SIZE_BYTES + HASH_SIZE_BYTES + POINTER_SIZE_BYTES;
-/// Most entries of a leaf, if its prefix is short.
-pub(super) const ENTRY_COUNT_MAX: usize = BODY_SIZE_BYTES / ENTRY_SIZE_BYTES - 1;
+const HASH_SIZE_BYTES: usize = 6;
+/// What an entry costs besides its head.
+const ENTRY_REST_SIZE_BYTES: usize = HASH_SIZE_BYTES + POINTER_SIZE_BYTES;
+/// No leaf has more entries: so many are there with no heads at all.
+pub(super) const ENTRY_COUNT_MAX: usize = BODY_SIZE_BYTES / ENTRY_REST_SIZE_BYTES;
 
-const _: () = assert!(ENTRY_SIZE_BYTES == 24 && ENTRY_COUNT_MAX == 168);
+const _: () = assert!(HASH_SIZE_BYTES as u32 * 8 == HASH_BITS);
+const _: () = assert!(ENTRY_REST_SIZE_BYTES == 14 && ENTRY_COUNT_MAX == 290);
+// What a leaf takes at the least: with the longest heads, and with the longest prefix, too.
+const _: () = assert!(size_bytes(18, HEAD_SIZE_BYTES_MAX, 119) == BODY_SIZE_BYTES);
+const _: () = assert!(size_bytes(PREFIX_SIZE_BYTES_MAX, HEAD_SIZE_BYTES_MAX, 89) < BODY_SIZE_BYTES);
 
-/// Whether so many entries with such a prefix fit a leaf.
-pub(super) const fn fits(prefix_size_bytes: usize, entry_count: usize) -> bool {
+/// What so many entries take, with a prefix and heads of these sizes.
+pub(super) const fn size_bytes(
+    prefix_size_bytes: usize,
+    head_size_bytes: usize,
+    entry_count: usize,
+) -> usize {
+    prefix_size_bytes + entry_count * (head_size_bytes + ENTRY_REST_SIZE_BYTES)
+}
+
+/// Whether so many entries with such a prefix and such heads fit a leaf.
+pub(super) const fn fits(
+    prefix_size_bytes: usize,
+    head_size_bytes: usize,
+    entry_count: usize,
+) -> bool {
     prefix_size_bytes <= PREFIX_SIZE_BYTES_MAX
-        && entry_count <= ENTRY_COUNT_MAX
-        && prefix_size_bytes + entry_count * ENTRY_SIZE_BYTES <= BODY_SIZE_BYTES
+        && head_size_bytes <= HEAD_SIZE_BYTES_MAX
+        && size_bytes(prefix_size_bytes, head_size_bytes, entry_count) <= BODY_SIZE_BYTES
 }
 
 /// Where the arrays of a leaf begin.
@@ -40,28 +56,33 @@ struct Places {
     pointers: usize,
 }
 
-const fn places(prefix_size_bytes: usize, entry_count: usize) -> Places {
-    let heads = HEADER_SIZE_BYTES + prefix_size_bytes;
-    let hashes = heads + entry_count * HEAD_SIZE_BYTES;
+const fn places(header: Header) -> Places {
+    let count = header.count as usize;
+    let heads = HEADER_SIZE_BYTES + header.place as usize;
+    let hashes = heads + count * header.head_size_bytes as usize;
     Places {
         heads,
         hashes,
-        pointers: hashes + entry_count * HASH_SIZE_BYTES,
+        pointers: hashes + count * HASH_SIZE_BYTES,
     }
 }
 
 /// Whether a block with this header is a leaf that can be read.
 pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<(), &'static str> {
     let (prefix_size_bytes, count) = (header.place as usize, header.count as usize);
-    if count == 0 || !fits(prefix_size_bytes, count) {
+    let head_size_bytes = header.head_size_bytes as usize;
+    if count == 0 || !fits(prefix_size_bytes, head_size_bytes, count) {
         return Err("its prefix and entries do not fit it");
     }
-    let start = places(prefix_size_bytes, count).pointers;
+    let start = places(header).pointers;
     let pointers = &bytes[start..start + count * POINTER_SIZE_BYTES];
     let (words, _) = pointers.as_chunks::<POINTER_SIZE_BYTES>();
-    let is_one = |it: &[u8; POINTER_SIZE_BYTES]| Pointer::unpack(u64::from_le_bytes(*it)).is_some();
+    let is_one = |it: &[u8; POINTER_SIZE_BYTES]| {
+        let pointer = Pointer::unpack(u64::from_le_bytes(*it));
+        pointer.is_some_and(|it| it.head_size_bytes <= head_size_bytes)
+    };
     if !words.iter().all(is_one) {
-        return Err("a pointer in it has bits that no pointer has");
+        return Err("a pointer in it has bits that no pointer in it has");
     }
     Ok(())
 }
@@ -69,38 +90,48 @@ pub(super) fn check(bytes: &[u8; BLOCK_SIZE_BYTES], header: Header) -> Result<()
 /// What an entry is written as: its key's part behind the prefix, hash, pointer.
 pub(super) struct Written<'k> {
     pub(super) head: &'k [u8],
-    pub(super) hash: u32,
+    pub(super) hash: u64,
     pub(super) pointer: Pointer,
 }
 
 /// Writes a leaf's body into a block of zeros, and says how it is headed.
 pub(super) fn write<'k>(
     block: &mut [u8; BLOCK_SIZE_BYTES],
-    prefix: &[u8],
+    (prefix, head_size_bytes): (&[u8], usize),
     entries: impl ExactSizeIterator<Item = Written<'k>>,
 ) -> Header {
-    let count = entries.len();
     assert!(
-        fits(prefix.len(), count),
+        fits(prefix.len(), head_size_bytes, entries.len()),
         "the builder has closed it before"
     );
-    let places = places(prefix.len(), count);
+    let header = Header {
+        kind: Kind::Leaf,
+        height: 0,
+        count: entries.len() as u16,
+        place: prefix.len() as u16,
+        head_size_bytes: head_size_bytes as u8,
+    };
+    let places = places(header);
     block[HEADER_SIZE_BYTES..places.heads].copy_from_slice(prefix);
     for (index, entry) in entries.enumerate() {
-        let head = places.heads + index * HEAD_SIZE_BYTES;
+        assert!(entry.head.len() <= head_size_bytes);
+        let head = places.heads + index * head_size_bytes;
         block[head..head + entry.head.len()].copy_from_slice(entry.head);
         let hash = places.hashes + index * HASH_SIZE_BYTES;
-        block[hash..hash + HASH_SIZE_BYTES].copy_from_slice(&entry.hash.to_le_bytes());
+        block[hash..hash + HASH_SIZE_BYTES].copy_from_slice(&hash_bytes(entry.hash));
         let pointer = places.pointers + index * POINTER_SIZE_BYTES;
         block[pointer..pointer + POINTER_SIZE_BYTES]
             .copy_from_slice(&entry.pointer.pack().to_le_bytes());
     }
-    Header {
-        kind: Kind::Leaf,
-        height: 0,
-        count: count as u16,
-        place: prefix.len() as u16,
-    }
+    header
+}
+
+/// A hash as it stands in a leaf.
+fn hash_bytes(hash: u64) -> [u8; HASH_SIZE_BYTES] {
+    assert!(hash >> HASH_BITS == 0, "no hash has more bits");
+    let mut bytes = [0; HASH_SIZE_BYTES];
+    bytes.copy_from_slice(&hash.to_le_bytes()[..HASH_SIZE_BYTES]);
+    bytes
 }
 
 /// What an entry with a hash that is looked for says of a key.
@@ -116,6 +147,7 @@ pub(super) struct Match {
 pub(super) struct Leaf<'b> {
     bytes: &'b [u8; BLOCK_SIZE_BYTES],
     prefix_size_bytes: usize,
+    head_size_bytes: usize,
     count: usize,
     places: Places,
 }
@@ -125,12 +157,12 @@ impl<'b> Leaf<'b> {
     pub(super) fn of(block: &'b Block) -> Self {
         let header = block.header();
         assert!(header.kind == Kind::Leaf, "who loads it has looked");
-        let (prefix_size_bytes, count) = (header.place as usize, header.count as usize);
         Self {
             bytes: block.bytes(),
-            prefix_size_bytes,
-            count,
-            places: places(prefix_size_bytes, count),
+            prefix_size_bytes: header.place as usize,
+            head_size_bytes: header.head_size_bytes as usize,
+            count: header.count as usize,
+            places: places(header),
         }
     }
 
@@ -147,15 +179,18 @@ impl<'b> Leaf<'b> {
     /// What is known of a key behind the prefix.
     pub(super) fn head(&self, index: usize) -> KnownKey<'b> {
         let pointer = self.pointer(index);
-        let start = self.places.heads + index * HEAD_SIZE_BYTES;
+        let start = self.places.heads + index * self.head_size_bytes;
         KnownKey {
             bytes: &self.bytes[start..start + pointer.head_size_bytes],
             goes_on: pointer.goes_on,
         }
     }
 
-    pub(super) fn hash(&self, index: usize) -> u32 {
-        u32_at(self.bytes, self.places.hashes + index * HASH_SIZE_BYTES)
+    pub(super) fn hash(&self, index: usize) -> u64 {
+        let start = self.places.hashes + index * HASH_SIZE_BYTES;
+        let mut bytes = [0; 8];
+        bytes[..HASH_SIZE_BYTES].copy_from_slice(&self.bytes[start..start + HASH_SIZE_BYTES]);
+        u64::from_le_bytes(bytes)
     }
 
     pub(super) fn pointer(&self, index: usize) -> Pointer {
@@ -169,10 +204,10 @@ impl<'b> Leaf<'b> {
 
     /// The entries that can be a key's, by their hashes and what is known of their keys: no order
     /// is needed for that, so nothing is read from the log.
-    pub(super) fn matches(self, key: &[u8], hash: u32) -> impl Iterator<Item = Match> {
+    pub(super) fn matches(self, key: &[u8], hash: u64) -> impl Iterator<Item = Match> {
         let hashes = &self.bytes[self.places.hashes..self.places.pointers];
         let (hashes, _) = hashes.as_chunks::<HASH_SIZE_BYTES>();
-        let wanted = hash.to_le_bytes();
+        let wanted = hash_bytes(hash);
         let rest = key.strip_prefix(self.prefix());
         let places = hashes
             .iter()
@@ -194,7 +229,7 @@ impl<'b> Leaf<'b> {
 
     /// The first entry whose key is not less than this one, or the count of entries if there is
     /// none; and whether it is this one. Reads keys from the log where heads do not tell, eight of
-    /// 168 at the most.
+    /// 200 at the most.
     pub(super) fn lower_bound(
         &self,
         key: &[u8],
@@ -232,7 +267,7 @@ impl<'b> Leaf<'b> {
 mod tests {
     use super::*;
     use crate::place::{BlockNumber, LogPosition, TreeId};
-    use crate::tree::format::seal;
+    use crate::tree::format::{seal, u32_at};
 
     const TREE: TreeId = TreeId(1);
     const NUMBER: BlockNumber = BlockNumber(0);
@@ -250,8 +285,8 @@ mod tests {
         let mut bytes = [0; BLOCK_SIZE_BYTES];
         let entries = [
             (&b""[..], 5, pointer(1, 0, false)),
-            (b"abcdefghijkl", 6, pointer(2, 12, true)),
-            (b"abcdefghijkl", 7, pointer(3, 12, true)),
+            (b"abcdefghijklmnop", 6 << 40, pointer(2, 16, true)),
+            (b"abcdefghijklmnop", 7, pointer(3, 16, true)),
             (b"b", 7, pointer(4, 1, false)),
         ];
         let entries = entries.map(|(head, hash, pointer)| Written {
@@ -259,7 +294,7 @@ mod tests {
             hash,
             pointer,
         });
-        let header = write(&mut bytes, b"user", entries.into_iter());
+        let header = write(&mut bytes, (b"user", 16), entries.into_iter());
         seal(&mut bytes, header, TREE, NUMBER);
         bytes
     }
@@ -268,19 +303,17 @@ mod tests {
     #[test]
     fn a_leaf_has_these_bytes() {
         let bytes = bytes();
-        assert_eq!(bytes[4..10], [1, 0, 4, 0, 4, 0]);
+        assert_eq!(bytes[4..12], [1, 0, 4, 0, 4, 0, 16, 0]);
         assert_eq!(&bytes[32..36], b"user");
-        assert_eq!(bytes[36..48], [0; 12]);
-        assert_eq!(&bytes[48..60], b"abcdefghijkl");
-        assert_eq!(&bytes[72..75], b"b\0\0");
-        assert_eq!(
-            bytes[84..100],
-            [5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0, 0]
-        );
-        assert_eq!(u64_at(&bytes, 108), 2 | 12 << 55 | 1 << 59);
-        assert_eq!(u64_at(&bytes, 124), 4 | 1 << 55);
-        assert!(bytes[132..].iter().all(|it| *it == 0));
-        assert_eq!(u32_at(&bytes, 0), 0x0543_9355);
+        assert_eq!(bytes[36..52], [0; 16]);
+        assert_eq!(&bytes[52..68], b"abcdefghijklmnop");
+        assert_eq!(&bytes[84..87], b"b\0\0");
+        assert_eq!(bytes[100..112], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6]);
+        assert_eq!(bytes[112..124], [7, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0]);
+        assert_eq!(u64_at(&bytes, 132), 2 | 16 << 55 | 1 << 60);
+        assert_eq!(u64_at(&bytes, 148), 4 | 1 << 55);
+        assert!(bytes[156..].iter().all(|it| *it == 0));
+        assert_eq!(u32_at(&bytes, 0), 0xa5db_2f40);
     }
 
     /// Promise: matches are found by hash and head, and say whether they are certain.
@@ -294,9 +327,9 @@ mod tests {
         };
         assert_eq!(matches(b"user", 5), [(1, true)]);
         assert_eq!(matches(b"userb", 7), [(4, true)]);
-        assert_eq!(matches(b"userabcdefghijklm", 7), [(3, false)]);
-        assert_eq!(matches(b"userabcdefghijkl", 7), []);
-        assert_eq!(matches(b"userabcdefghijklm", 8), []);
+        assert_eq!(matches(b"userabcdefghijklmnopq", 7), [(3, false)]);
+        assert_eq!(matches(b"userabcdefghijklmnop", 7), []);
+        assert_eq!(matches(b"userabcdefghijklmnopq", 8), []);
         assert_eq!(matches(b"use", 5), []);
     }
 }

@@ -4,7 +4,7 @@ use crate::head::KnownKey;
 use crate::place::{BLOCK_SIZE_BYTES, LogPosition};
 use crate::tree::Entry;
 use crate::tree::format::{BODY_SIZE_BYTES, Header};
-use crate::tree::leaf::{self, HEAD_SIZE_BYTES, KNOWN_SIZE_BYTES_MAX, PREFIX_SIZE_BYTES_MAX};
+use crate::tree::leaf::{self, HEAD_SIZE_BYTES_MAX, KNOWN_SIZE_BYTES_MAX, PREFIX_SIZE_BYTES_MAX};
 use crate::tree::pointer::Pointer;
 
 /// An entry that waits for its leaf to be full.
@@ -13,9 +13,36 @@ struct Waiting {
     start: usize,
     end: usize,
     goes_on: bool,
-    hash: u32,
+    hash: u64,
     position: LogPosition,
     is_delete: bool,
+}
+
+/// What the sizes of a leaf follow from.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    prefix_bytes: usize,
+    /// So many bytes of keys tell any two neighbours apart that are told apart at all.
+    telling_bytes: usize,
+    /// What is known of the longest key: as long as that is.
+    longest: usize,
+}
+
+impl Sizes {
+    /// Heads have what is known of all keys, or as much as heads can have.
+    const fn head_size_bytes(self) -> usize {
+        let behind = self.longest - self.prefix_bytes;
+        if behind < HEAD_SIZE_BYTES_MAX {
+            behind
+        } else {
+            HEAD_SIZE_BYTES_MAX
+        }
+    }
+
+    /// Whether prefix and heads tell apart what is told apart at all.
+    const fn tells(self) -> bool {
+        self.telling_bytes <= self.prefix_bytes + self.head_size_bytes()
+    }
 }
 
 /// A leaf that is being filled.
@@ -30,9 +57,7 @@ pub(super) struct LeafBuilder {
     /// What is known of the keys, one behind the other.
     known: Vec<u8>,
     entries: Vec<Waiting>,
-    prefix_size_bytes: usize,
-    /// So many bytes of keys tell any two neighbours apart that are told apart at all.
-    telling_size_bytes: usize,
+    sizes: Sizes,
 }
 
 impl LeafBuilder {
@@ -48,20 +73,18 @@ impl LeafBuilder {
 
     /// Whether an entry may follow the last one in this leaf.
     pub(super) fn has_room_for(&self, key: KnownKey<'_>) -> bool {
-        let (prefix_size_bytes, telling_size_bytes) = self.sizes_with(key);
-        if !leaf::fits(prefix_size_bytes, self.entries.len() + 1) {
+        let (sizes, count) = (self.sizes, self.entries.len());
+        let with = self.sizes_with(key);
+        if !leaf::fits(with.prefix_bytes, with.head_size_bytes(), count + 1) {
             return false;
         }
-        let used_bytes = self.prefix_size_bytes + self.entries.len() * leaf::ENTRY_SIZE_BYTES;
-        let tells = self.telling_size_bytes <= self.prefix_size_bytes + HEAD_SIZE_BYTES;
-        let will_tell = telling_size_bytes <= prefix_size_bytes + HEAD_SIZE_BYTES;
-        used_bytes < BODY_SIZE_BYTES / 2 || !tells || will_tell
+        let used_bytes = leaf::size_bytes(sizes.prefix_bytes, sizes.head_size_bytes(), count);
+        used_bytes < BODY_SIZE_BYTES / 2 || !sizes.tells() || with.tells()
     }
 
     /// Takes an entry that it has room for.
     pub(super) fn add(&mut self, entry: Entry<'_>) {
-        let sizes = self.sizes_with(entry.key);
-        (self.prefix_size_bytes, self.telling_size_bytes) = sizes;
+        self.sizes = self.sizes_with(entry.key);
         let size_bytes = entry.key.bytes.len().min(KNOWN_SIZE_BYTES_MAX);
         let start = self.known.len();
         self.known.extend_from_slice(&entry.key.bytes[..size_bytes]);
@@ -77,10 +100,11 @@ impl LeafBuilder {
 
     /// Writes what it has into a block of zeros, and begins anew.
     pub(super) fn write(&mut self, block: &mut [u8; BLOCK_SIZE_BYTES]) -> Header {
-        let prefix_size_bytes = self.prefix_size_bytes;
+        let prefix_size_bytes = self.sizes.prefix_bytes;
+        let head_size_bytes = self.sizes.head_size_bytes();
         let entries = self.entries.iter().map(|entry| {
             let behind = &self.known[entry.start + prefix_size_bytes..entry.end];
-            let head = &behind[..behind.len().min(HEAD_SIZE_BYTES)];
+            let head = &behind[..behind.len().min(head_size_bytes)];
             leaf::Written {
                 head,
                 hash: entry.hash,
@@ -92,26 +116,36 @@ impl LeafBuilder {
                 },
             }
         });
-        let header = leaf::write(block, &self.known[..prefix_size_bytes], entries);
+        let prefix = &self.known[..prefix_size_bytes];
+        let header = leaf::write(block, (prefix, head_size_bytes), entries);
         self.known.clear();
         self.entries.clear();
-        (self.prefix_size_bytes, self.telling_size_bytes) = (0, 0);
+        self.sizes = Sizes::default();
         header
     }
 
-    /// Sizes of the prefix and of what tells neighbours apart, with another entry.
-    fn sizes_with(&self, key: KnownKey<'_>) -> (usize, usize) {
+    /// The sizes with another entry.
+    fn sizes_with(&self, key: KnownKey<'_>) -> Sizes {
+        let known_size_bytes = key.bytes.len().min(KNOWN_SIZE_BYTES_MAX);
         let Some((last, _)) = self.last() else {
-            return (key.bytes.len().min(PREFIX_SIZE_BYTES_MAX), 0);
+            return Sizes {
+                prefix_bytes: known_size_bytes.min(PREFIX_SIZE_BYTES_MAX),
+                telling_bytes: 0,
+                longest: known_size_bytes,
+            };
         };
         // What all keys share with the last one, and it with this one. A key in between of which
         // less is known shares it, too, but its bytes are not there to be written.
         let shared = shared_size_bytes(last.bytes, key.bytes);
-        let telling = match last.compare(key) {
-            Some(_) => self.telling_size_bytes.max(shared + 1),
-            None => self.telling_size_bytes,
-        };
-        (self.prefix_size_bytes.min(shared), telling)
+        let sizes = self.sizes;
+        Sizes {
+            prefix_bytes: sizes.prefix_bytes.min(shared),
+            telling_bytes: match last.compare(key) {
+                Some(_) => sizes.telling_bytes.max(shared + 1),
+                None => sizes.telling_bytes,
+            },
+            longest: sizes.longest.max(known_size_bytes),
+        }
     }
 
     fn known(&self, entry: Waiting) -> KnownKey<'_> {
@@ -153,21 +187,32 @@ mod tests {
         count
     }
 
-    /// Promise: 168 entries with a prefix of 32 bytes or less, fewer with a longer one, and 126
-    /// with the longest.
+    /// Promise: as many entries as fit with heads that have all of the keys, if those do not go on
+    /// for more than 20 bytes behind the prefix; never less than 119 but for the prefix.
     #[test]
     fn a_leaf_takes_what_fits() {
-        for (prefix_size_bytes, count) in [(0, 168), (29, 168), (38, 167), (1021, 126), (4000, 126)]
-        {
+        for (prefix_size_bytes, rest_size_bytes, count) in [
+            (0, 0, 256),
+            (29, 0, 256),
+            (4, 4, 213),
+            (4, 12, 150),
+            (4, 18, 122),
+            (4, 19, 119),
+            (4, 400, 119),
+            (1021, 0, 202),
+            (1021, 30, 89),
+            (4000, 0, 89),
+        ] {
             let keys = (0..1000_u32).map(|it| {
                 let mut key = vec![b'p'; prefix_size_bytes];
                 key.extend_from_slice(&it.to_be_bytes());
+                key.resize(key.len() + rest_size_bytes, 0);
                 key
             });
             assert_eq!(
                 fill(&mut LeafBuilder::default(), keys),
                 count,
-                "{prefix_size_bytes}"
+                "{prefix_size_bytes} {rest_size_bytes}"
             );
         }
     }
@@ -176,7 +221,7 @@ mod tests {
     /// full, and only then.
     #[test]
     fn a_leaf_ends_where_heads_would_be_lost() {
-        for (count, taken) in [(50, 51), (100, 100)] {
+        for (count, taken) in [(50, 51), (150, 150)] {
             let near =
                 (0..count).map(|it| format!("the same for all of them {it:04}").into_bytes());
             let keys = near.chain([b"until here".to_vec()]);

@@ -22,6 +22,20 @@ pub trait EntrySource {
     fn advance(&mut self) -> Result<(), LsmError>;
 }
 
+impl<S: EntrySource + ?Sized> EntrySource for Box<S> {
+    fn entry(&self) -> Option<Entry<'_>> {
+        (**self).entry()
+    }
+
+    fn record_size_bytes(&self) -> u64 {
+        (**self).record_size_bytes()
+    }
+
+    fn advance(&mut self) -> Result<(), LsmError> {
+        (**self).advance()
+    }
+}
+
 /// What becomes of deletes in a merge (LC2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletes {
@@ -36,23 +50,23 @@ pub enum Deletes {
 /// Keys are read from the log only where what is known of two of them does not tell which is less:
 /// such a key is read once, and from then on, also for whoever takes the entry, known whole. It has
 /// one entry of each source in memory.
-pub struct Merge<'k> {
-    sources: Vec<Input<'k>>,
+pub struct Merge<S, K> {
+    sources: Vec<Input<S>>,
     /// Those that have an entry, by its key; of equal ones the newer first.
     order: Vec<usize>,
     deletes: Deletes,
     /// The greatest key comes first.
     is_descending: bool,
-    keys: &'k dyn KeySource,
+    keys: K,
 }
 
-struct Input<'k> {
-    entries: Box<dyn EntrySource + 'k>,
+struct Input<S> {
+    entries: S,
     /// The current key, if it was read from the log.
     whole: Option<Vec<u8>>,
 }
 
-impl Input<'_> {
+impl<S: EntrySource> Input<S> {
     fn entry(&self) -> Option<Entry<'_>> {
         let mut entry = self.entries.entry()?;
         if let Some(whole) = &self.whole {
@@ -72,7 +86,7 @@ impl Input<'_> {
     }
 }
 
-impl fmt::Debug for Merge<'_> {
+impl<S: EntrySource, K: KeySource> fmt::Debug for Merge<S, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -83,16 +97,12 @@ impl fmt::Debug for Merge<'_> {
     }
 }
 
-impl<'k> Merge<'k> {
+impl<S: EntrySource, K: KeySource> Merge<S, K> {
     /// Of these sources, the newest first. The first entry is the current one then.
     ///
     /// # Errors
     /// Those of the sources and the log.
-    pub fn new(
-        sources: Vec<Box<dyn EntrySource + 'k>>,
-        deletes: Deletes,
-        keys: &'k dyn KeySource,
-    ) -> Result<Self, LsmError> {
+    pub fn new(sources: Vec<S>, deletes: Deletes, keys: K) -> Result<Self, LsmError> {
         Self::in_order(sources, deletes, (keys, false))
     }
 
@@ -100,18 +110,14 @@ impl<'k> Merge<'k> {
     ///
     /// # Errors
     /// Those of the sources and the log.
-    pub fn descending(
-        sources: Vec<Box<dyn EntrySource + 'k>>,
-        deletes: Deletes,
-        keys: &'k dyn KeySource,
-    ) -> Result<Self, LsmError> {
+    pub fn descending(sources: Vec<S>, deletes: Deletes, keys: K) -> Result<Self, LsmError> {
         Self::in_order(sources, deletes, (keys, true))
     }
 
     fn in_order(
-        sources: Vec<Box<dyn EntrySource + 'k>>,
+        sources: Vec<S>,
         deletes: Deletes,
-        (keys, is_descending): (&'k dyn KeySource, bool),
+        (keys, is_descending): (K, bool),
     ) -> Result<Self, LsmError> {
         let inputs = sources.into_iter().map(|entries| Input {
             entries,
@@ -164,8 +170,8 @@ impl<'k> Merge<'k> {
                 return Ok(order);
             }
             // Only keys that go on leave it open, so this is done twice at the most.
-            self.sources[one].learn(self.keys)?;
-            self.sources[other].learn(self.keys)?;
+            self.sources[one].learn(&self.keys)?;
+            self.sources[other].learn(&self.keys)?;
         }
     }
 
@@ -200,7 +206,7 @@ impl<'k> Merge<'k> {
     }
 }
 
-impl EntrySource for Merge<'_> {
+impl<S: EntrySource, K: KeySource> EntrySource for Merge<S, K> {
     fn entry(&self) -> Option<Entry<'_>> {
         self.sources[*self.order.first()?].entry()
     }

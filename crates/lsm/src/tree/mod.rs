@@ -13,6 +13,7 @@
 //! | `separator`, `inner` | what stands between two children, and the blocks of those |
 //! | `filter`, `hash` | which keys are not there |
 //! | `references` | which log segments a tree leads into |
+//! | `shape` | what the manifest keeps of a tree |
 //! | `builder` | writes a tree |
 //! | `reader` | one key of a tree |
 //! | `cursor` | all keys of a tree, in both directions |
@@ -31,10 +32,9 @@ mod pointer;
 mod reader;
 mod references;
 mod separator;
+mod shape;
 #[cfg(test)]
 mod tests;
-
-use serde::{Deserialize, Serialize};
 
 use crate::error::LsmError;
 use crate::head::{KeySource, KnownKey};
@@ -48,6 +48,7 @@ pub(crate) use hash::mix;
 pub use merge::{Deletes, EntrySource, Merge};
 pub use reader::{Candidate, Tree};
 pub use references::{Reference, References};
+pub use shape::{BlockRange, TreeShape};
 #[cfg(test)]
 pub(crate) use tests::{block_for_tests, random_numbers};
 
@@ -77,39 +78,13 @@ pub trait BlockSource: Send + Sync {
     fn read(&self, first: BlockNumber, buffer: &mut [u8]) -> Result<(), LsmError>;
 }
 
-/// Blocks of a tree, side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockRange {
-    /// The first one.
-    pub first: BlockNumber,
-    /// How many.
-    pub count: u32,
-}
-
-/// What must be known of a tree to read it: what the manifest keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeShape {
-    /// The block from which all keys are found: the last one.
-    pub root: BlockNumber,
-    /// Levels of inner blocks: 0 if the root is a leaf.
-    pub height: u8,
-    /// Entries, deletes among them: one or more.
-    pub entry_count: u64,
-    /// Blocks of all kinds: segments of 512, the last one in part.
-    pub block_count: u32,
-    /// The blocks of its filter (LT4).
-    pub filter: BlockRange,
-    /// The blocks of its references (LT5).
-    pub references: BlockRange,
-}
-
 /// An entry of a tree, as far as the tree knows it, or as it comes to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'k> {
     /// The key, as far as it is known.
     pub key: KnownKey<'k>,
     /// The hash of all of it ([`key_hash`]).
-    pub hash: u32,
+    pub hash: u64,
     /// Where its record is.
     pub position: LogPosition,
     /// The record deletes it.

@@ -1,7 +1,7 @@
 //! What a leaf has of an entry besides its head and hash, in 8 bytes (LT2).
 
 use crate::place::LogPosition;
-use crate::tree::leaf::HEAD_SIZE_BYTES;
+use crate::tree::leaf::HEAD_SIZE_BYTES_MAX;
 
 /// Size of a pointer in a leaf.
 pub(super) const POINTER_SIZE_BYTES: usize = 8;
@@ -9,11 +9,11 @@ pub(super) const POINTER_SIZE_BYTES: usize = 8;
 const POSITION_BITS: u32 = 54;
 const DELETE_SHIFT: u32 = POSITION_BITS;
 const HEAD_SIZE_SHIFT: u32 = DELETE_SHIFT + 1;
-const HEAD_SIZE_BITS: u32 = 4;
+const HEAD_SIZE_BITS: u32 = 5;
 const GOES_ON_SHIFT: u32 = HEAD_SIZE_SHIFT + HEAD_SIZE_BITS;
 
 const _: () = assert!(LogPosition::MAX.0 == (1 << POSITION_BITS) - 1);
-const _: () = assert!(HEAD_SIZE_BYTES < 1 << HEAD_SIZE_BITS);
+const _: () = assert!(HEAD_SIZE_BYTES_MAX < 1 << HEAD_SIZE_BITS);
 const _: () = assert!(GOES_ON_SHIFT < 64);
 
 /// Where an entry leads to, and how its head is to be read.
@@ -33,7 +33,7 @@ impl Pointer {
     /// As it stands in a leaf.
     pub(super) const fn pack(self) -> u64 {
         assert!(self.position.0 <= LogPosition::MAX.0);
-        assert!(self.head_size_bytes <= HEAD_SIZE_BYTES);
+        assert!(self.head_size_bytes <= HEAD_SIZE_BYTES_MAX);
         self.position.0
             | (self.is_delete as u64) << DELETE_SHIFT
             | (self.head_size_bytes as u64) << HEAD_SIZE_SHIFT
@@ -43,7 +43,7 @@ impl Pointer {
     /// Reads one; `None` if it is not one that [`Self::pack`] makes.
     pub(super) const fn unpack(word: u64) -> Option<Self> {
         let head_size_bytes = (word >> HEAD_SIZE_SHIFT) as usize & ((1 << HEAD_SIZE_BITS) - 1);
-        if word >> (GOES_ON_SHIFT + 1) != 0 || head_size_bytes > HEAD_SIZE_BYTES {
+        if word >> (GOES_ON_SHIFT + 1) != 0 || head_size_bytes > HEAD_SIZE_BYTES_MAX {
             return None;
         }
         Some(Self {
@@ -68,7 +68,7 @@ mod tests {
             LogPosition::MAX,
         ] {
             for bits in 0..4 {
-                for head_size_bytes in 0..=HEAD_SIZE_BYTES {
+                for head_size_bytes in 0..=HEAD_SIZE_BYTES_MAX {
                     let pointer = Pointer {
                         position,
                         is_delete: bits & 1 == 1,
@@ -82,12 +82,12 @@ mod tests {
         let golden = Pointer {
             position: LogPosition(0x20_0020),
             is_delete: true,
-            head_size_bytes: 12,
+            head_size_bytes: 16,
             goes_on: true,
         };
-        assert_eq!(golden.pack(), 0x0e40_0000_0020_0020);
-        assert_eq!(Pointer::unpack(13 << 55), None);
-        assert_eq!(Pointer::unpack(1 << 60), None);
+        assert_eq!(golden.pack(), 0x1840_0000_0020_0020);
+        assert_eq!(Pointer::unpack(21 << 55), None);
+        assert_eq!(Pointer::unpack(1 << 61), None);
         assert_eq!(Pointer::unpack(1 << 63), None);
     }
 }

@@ -75,7 +75,7 @@ impl Tree {
     pub fn get(
         &self,
         key: &[u8],
-        hash: u32,
+        hash: u64,
         keys: &dyn KeySource,
     ) -> Result<Option<Candidate>, LsmError> {
         let number = filter::block_of(hash, self.shape.filter);
@@ -190,7 +190,7 @@ impl Tree {
 fn find_in(
     leaf: Leaf<'_>,
     key: &[u8],
-    hash: u32,
+    hash: u64,
     keys: &dyn KeySource,
 ) -> Result<Option<Candidate>, LsmError> {
     let mut matches = leaf.matches(key, hash);

@@ -113,6 +113,7 @@ impl References {
                 height: 0,
                 count,
                 place: 0,
+                head_size_bytes: 0,
             };
             seal(&mut block, header, tree, BlockNumber(number));
             to(&block)?;
@@ -231,6 +232,7 @@ mod tests {
             height: 0,
             count: 1,
             place: 0,
+            head_size_bytes: 0,
         };
         for (at, byte) in [(37, 1), (44, 0xff), (55, 0xff)] {
             let mut other = bytes;

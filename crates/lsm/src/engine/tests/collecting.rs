@@ -7,7 +7,7 @@ use crate::engine::Durability;
 use crate::engine::collect::Collect;
 use crate::log::Record;
 use crate::storage::CrashStorage;
-use crate::tree::{Deletes, EntrySource, Merge, TreeEntries};
+use crate::tree::{Deletes, Merge, TreeEntries};
 
 /// Promise (LC5): what a merge has moved stays until its tree is there, also when a flush lets the
 /// log be read again only from behind it; and not longer.
@@ -38,13 +38,14 @@ fn what_was_moved_stays_until_a_tree_leads_there() {
         "a tree leads there"
     );
     let entries = TreeEntries::new(Arc::clone(trees[0].tree())).expect("read");
-    let merge = Merge::new(vec![Box::new(entries)], Deletes::Go, &core.log).expect("read");
-    let mut collect = Collect::new(core, merge, dead).expect("moved");
+    let log = Arc::clone(&core.log);
+    let merge = Merge::new(vec![entries], Deletes::Stay, log).expect("read");
+    let mut collect = Collect::new(core, (merge, Deletes::Go), dead).expect("moved");
     let moved = collect.entry().expect("the first one").position;
     assert_eq!(collect.record_size_bytes(), 12 + 4 + 9_000);
     assert!(collect.end() > Some(moved));
     while collect.entry().is_some() {
-        collect.advance().expect("moved");
+        collect.advance(core).expect("moved");
     }
 
     // The merge is not done yet, and the log goes on.

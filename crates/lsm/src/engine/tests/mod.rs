@@ -2,9 +2,12 @@
 
 mod collecting;
 mod crashes;
+mod fixture;
+mod forged;
 mod model;
 mod opening;
 mod space;
+mod steps;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -27,8 +30,9 @@ pub(super) fn tiny() -> EngineOptions {
         l0_entry_count_max: 24,
         level_1_tree_count_max: 2,
         growth_factor: 3,
+        merge_step_entry_count: 20,
         delay: Duration::ZERO,
-        ..EngineOptions::new(EngineId(77))
+        ..EngineOptions::new().with_id(EngineId(77))
     }
 }
 
@@ -50,6 +54,7 @@ pub(super) fn any_options(number: u64) -> EngineOptions {
         level_1_tree_count_max: one_of(16, [1, 2, 5]) as usize,
         growth_factor: one_of(24, [2, 3, 8]),
         live_percent_min: one_of(32, [0, 50, 100]),
+        merge_step_entry_count: one_of(48, [1, 30, 1 << 16]) as usize,
         cache_size_bytes: one_of(40, [0, 1 << 16, 1 << 24]) as usize,
         ..tiny()
     }

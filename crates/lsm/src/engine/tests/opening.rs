@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Engine, open, tiny};
-use crate::engine::Durability;
+use super::{Engine, open, open_as, tiny};
+use crate::engine::{DEVICE_FILES, Durability, EngineOptions};
 use crate::error::LsmError;
+use crate::log::record::EngineId;
 use crate::storage::{
     CrashStorage, DirectoryStorage, Fault, FaultyStorage, Operation, PowerLoss, Storage,
 };
@@ -40,14 +41,25 @@ fn one_engine_has_a_directory() {
     open(&storage).expect("nobody has it");
 }
 
-/// Promise: a directory of the operating system is one, too: made, locked, and read again.
+/// Promise: a directory of the operating system is one, too: made, locked, and read again; and so
+/// is one whose segments go past the page cache, if the file system can do that.
 #[test]
 fn a_real_directory_is_opened_again() {
+    real_directory_is_opened_again(&[]);
+    real_directory_is_opened_again(&DEVICE_FILES);
+}
+
+fn real_directory_is_opened_again(direct: &[&str]) {
     let directory = tempfile::tempdir().expect("there is room");
     let opened = || {
         let storage = DirectoryStorage::open(directory.path()).expect("it is there");
-        let storage: Arc<dyn Storage> = Arc::new(storage);
-        Engine::open(storage, tiny())
+        let storage = Arc::new(storage.with_direct_io(direct));
+        let shared: Arc<dyn Storage> = storage.clone();
+        let engine = Engine::open(shared, tiny());
+        if let Some(why) = storage.direct_io_refused() {
+            eprintln!("skipped: no direct I/O here: {why}");
+        }
+        engine
     };
     let engine = opened().expect("made");
     for number in 0..500_u32 {
@@ -68,6 +80,24 @@ fn a_real_directory_is_opened_again() {
         let value = engine.get(&(number % 100).to_be_bytes()).expect("read");
         assert!(value == Some(number.to_string().repeat(1_000).into_bytes()));
     }
+}
+
+/// Promise: a directory that is made without an id has one that no other has, and keeps it,
+/// whatever the options say later; one that is made with an id has that one.
+#[test]
+fn an_id_is_drawn_once() {
+    let id_of = |engine: Engine| engine.core.manifest.state().engine;
+    let drawn = [1, 2].map(|seed| {
+        let storage = CrashStorage::new(seed);
+        let drawn = || open_as(&storage, EngineOptions::default());
+        let id = id_of(drawn().expect("made"));
+        assert_eq!(id_of(drawn().expect("whole")), id);
+        assert_eq!(id_of(open(&storage).expect("whole")), id);
+        id
+    });
+    assert_ne!(drawn[0], drawn[1]);
+    let storage = CrashStorage::new(3);
+    assert_eq!(id_of(open(&storage).expect("made")), EngineId(77));
 }
 
 /// Promise: a directory that has lost a file is damaged, and neither made anew nor taken for one

@@ -27,7 +27,10 @@ pub(in crate::tree) fn keys_with_prefix(prefix_size_bytes: usize, count: u32) ->
 
 /// Groups of keys that are told apart only far behind what leaves know of them.
 pub(in crate::tree) fn equal_heads(count: usize) -> BTreeSet<Vec<u8>> {
-    let key = |it: usize| format!("{:03}{}{it:05}", it % 7, "-".repeat(30)).into_bytes();
+    let key = |it: usize| {
+        let long = "-".repeat(30);
+        format!("{:03}{long}{it:05}{long}", it % 7).into_bytes()
+    };
     (0..count).map(key).collect()
 }
 
@@ -53,8 +56,8 @@ pub(in crate::tree) fn kinds() -> Vec<(&'static str, BTreeSet<Vec<u8>>)> {
     vec![
         ("the empty one", BTreeSet::from([Vec::new()])),
         ("a single one", BTreeSet::from([b"key".to_vec()])),
-        ("a full leaf", keys_with_prefix(0, 168)),
-        ("one more", keys_with_prefix(0, 169)),
+        ("a full leaf", keys_with_prefix(0, 203)),
+        ("one more", keys_with_prefix(0, 204)),
         ("short", short.chain([Vec::new()]).collect()),
         ("as YCSB has them", user_keys(1, 45_000)),
         (

@@ -108,6 +108,7 @@ pub(crate) fn block_for_tests(tree: TreeId, number: BlockNumber) -> Block {
         height: 0,
         count: 1,
         place: 0,
+        head_size_bytes: 0,
     };
     seal(&mut bytes, header, tree, number);
     Block::open_copy(&bytes, tree, number).unwrap()

@@ -241,7 +241,7 @@ fn keys_of_one_hash_are_told_apart() {
 #[test]
 fn segments_are_not_crossed() {
     let log = MemoryLog::default();
-    let model = model_of(user_keys(1, 168 * 1_100), &log);
+    let model = model_of(user_keys(1, 134 * 1_400), &log);
     let tree = tree_of(1, &model, &log);
     assert_eq!(tree.shape().block_count.div_ceil(SEGMENT_SIZE_BLOCKS), 3);
     assert_walks("three segments", &tree, &model);
@@ -340,15 +340,16 @@ fn trees_are_shared() {
     is_shared::<TreeEntries>();
 }
 
-/// Promise: trees are as small as they can be: leaves full, inner blocks not wider than needed.
+/// Promise: trees are as small as they can be: leaves full, which are 128 entries or more of keys
+/// as YCSB has them, and inner blocks not wider than needed.
 #[test]
 fn trees_are_small() {
     let log = MemoryLog::default();
-    let model = model_of(user_keys(1, 168 * 300), &log);
+    let model = model_of(user_keys(1, 128 * 300), &log);
     let shape = tree_of(1, &model, &log).shape();
-    let (leaves, filter) = (300, (168 * 300_u32).div_ceil(3_251));
+    let (leaves, filter) = (300, (128 * 300_u32).div_ceil(3_251));
     let rest = shape.block_count - leaves - filter - shape.references.count;
-    assert!(rest <= 4, "{rest} blocks beside the leaves: {shape:?}");
+    assert!(rest <= 5, "{rest} blocks beside the leaves: {shape:?}");
     assert_eq!(shape.height, 2);
 }
 
@@ -378,7 +379,7 @@ fn entries_that_do_not_ascend_are_refused() {
         assert!(matches!(refused, Err(LsmError::DamagedTree { .. })));
     }
     let mut builder = TreeBuilder::new(TreeId(1), 2, Nowhere);
-    let refused = (0..169).find_map(|_| builder.add(entry(b"s", true, place), 1, &log).err());
+    let refused = (0..300).find_map(|_| builder.add(entry(b"s", true, place), 1, &log).err());
     assert!(matches!(refused, Some(LsmError::DamagedTree { .. })));
 }
 
@@ -402,10 +403,10 @@ fn a_tree_has_these_bytes() {
     let text = serde_json::to_string(&shape).unwrap();
     assert_eq!(
         text,
-        r#"{"root":8,"height":1,"entry_count":1000,"block_count":9,"filter":{"first":5,"count":1},"references":{"first":6,"count":1}}"#
+        r#"{"root":11,"height":1,"entry_count":1000,"block_count":12,"filter":{"first":8,"count":1},"references":{"first":9,"count":1}}"#
     );
     assert_eq!(serde_json::from_str::<TreeShape>(&text).unwrap(), shape);
-    assert_eq!(sum, 0xb39c_9cdb);
+    assert_eq!(sum, 0x32e0_121d);
 }
 
 /// Promise: trees that are made of trees know how large records are, exactly if those of a segment
