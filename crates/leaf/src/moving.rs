@@ -5,7 +5,10 @@
 //! - **M2.** One batch does a step: the new leaf is written whole, with its lock held by the mover;
 //!   then the sources are retired in favour of it, the right-most first, each by link, state and
 //!   unlock; then the new leaf is unlocked. So a prefix of it (F5) leaves the sources as they were,
-//!   or retired to a leaf that covers what they covered: D8 finishes what is missing.
+//!   or retired to a leaf that covers what they covered: D8 finishes what is missing. Where the
+//!   right one alone is retired, the new leaf is not to be changed at keys of the left one before
+//!   that is, too: a writer that meets a retired leaf which begins behind its key, by a hint, looks
+//!   to the left.
 //! - **M3.** The new leaf covers the keys of its sources, and links to where the right-most of them
 //!   linked; or, if that is a source of the step before, to the leaf that took its place.
 //! - **M4.** Nothing orders verbs to different nodes (F2). Where the new leaf is on another node

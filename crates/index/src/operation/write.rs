@@ -189,10 +189,17 @@ impl<E: Endpoint> Index<'_, E> {
         leaf: &LeafBuffer,
         course: &mut Course,
     ) -> Result<Result<Hint, IndexError>, IndexError> {
-        let low = leaf.image().low();
-        if !matches!(look, Look::Retired(_)) {
+        let (low, is_retired) = (leaf.image().low(), leaf.image().is_retired());
+        if !is_retired {
             self.learn(low, hint);
         }
+        // M2: what has taken over a leaf and its left neighbour covers keys which that may still
+        // have, where its retirement is to be finished (D8).
+        let look = if is_retired && key < low && !course.has_gone_right() {
+            Look::Left
+        } else {
+            look
+        };
         let next = self.go_on(batch, course, key, (hint, Some(low)), look);
         if next.is_err() {
             self.unlock(batch, hint.addr).await?;

@@ -31,6 +31,7 @@
 //! | `hindered` | such compactions, when somebody is in the way |
 //! | `pages` | what is left of pages of byte strings |
 //! | `emptied` | pages that become fewer |
+//! | `half_moved` | a mover that has died when one of two leaves was retired |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
 mod audit;
@@ -43,6 +44,7 @@ mod cutting;
 mod dropped;
 mod emptied;
 mod findings;
+mod half_moved;
 mod hindered;
 mod keeper;
 mod leaves;

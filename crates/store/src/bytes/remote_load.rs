@@ -68,6 +68,8 @@ impl<H: Host> AsyncByteTable<H> {
         progress: impl FnMut(u64),
     ) -> Result<ByteLoadSummary, Error> {
         let (session, state) = (&self.session, &self.state);
+        // F6: one that is broken asks nothing.
+        drop(session.begin_bytes(state).await?);
         session.check_live_bytes(state).await?;
         let load = async |exchange: &mut Exchange<'_, H>| {
             let number = exchange.begin_transfer();
