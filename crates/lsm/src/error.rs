@@ -10,6 +10,16 @@ use crate::place::{LogPosition, TreeId};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LsmError {
+    /// An option says what an engine cannot do.
+    #[error("the option {option} is {given}; it can be {allowed}")]
+    BadOption {
+        /// Which one.
+        option: &'static str,
+        /// What it is.
+        given: u64,
+        /// What it can be.
+        allowed: &'static str,
+    },
     /// A file could not be read or written.
     #[error("cannot {action} {file} in {directory}: {source}")]
     Storage {

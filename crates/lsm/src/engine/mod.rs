@@ -107,6 +107,34 @@ impl EngineOptions {
         }
     }
 
+    /// That an engine can work so.
+    fn check(&self) -> Result<(), LsmError> {
+        let bad = |option, given, allowed| LsmError::BadOption {
+            option,
+            given,
+            allowed,
+        };
+        let least_one = "1 or more";
+        if self.growth_factor < 2 {
+            // Levels would be without end.
+            return Err(bad("growth_factor", self.growth_factor, "2 or more"));
+        }
+        if self.live_percent_min > 100 {
+            return Err(bad("live_percent_min", self.live_percent_min, "0 to 100"));
+        }
+        for (option, given) in [
+            ("l0_size_bytes_max", self.l0_size_bytes_max),
+            ("l0_entry_count_max", self.l0_entry_count_max),
+            ("level_1_tree_count_max", self.level_1_tree_count_max),
+            ("merge_step_entry_count", self.merge_step_entry_count),
+        ] {
+            if given == 0 {
+                return Err(bad(option, 0, least_one));
+            }
+        }
+        Ok(())
+    }
+
     /// The same, but a directory that is made has this id.
     #[must_use]
     pub const fn with_id(mut self, id: EngineId) -> Self {

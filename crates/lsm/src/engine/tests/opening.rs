@@ -219,3 +219,30 @@ fn fail_sync(faulty: &FaultyStorage) {
         times: 1,
     });
 }
+
+/// Promise: options that no engine can work with are refused by name, and nothing is made.
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let changes: [fn(&mut EngineOptions); 5] = [
+        |options| options.growth_factor = 1,
+        |options| options.live_percent_min = 101,
+        |options| options.l0_size_bytes_max = 0,
+        |options| options.level_1_tree_count_max = 0,
+        |options| options.merge_step_entry_count = 0,
+    ];
+    for change in changes {
+        let storage = CrashStorage::new(1);
+        let mut options = tiny();
+        change(&mut options);
+        let refused = Engine::open(Arc::new(storage.clone()), options);
+        let Err(error @ LsmError::BadOption { option, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains(option) && text.contains("it can be"),
+            "{text}"
+        );
+        assert!(open(&storage).is_ok(), "nothing is there");
+    }
+}
