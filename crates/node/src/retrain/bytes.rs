@@ -80,7 +80,11 @@ impl Retrainer {
         self.count_late_of_bytes(&access, entry, &broken, patience)
             .await?;
         // T2: the chunks first, then the root.
-        let chunks = self.chunks(keeper).await?;
+        let chunks = if is_scan_due {
+            Some(self.chunks(keeper).await?)
+        } else {
+            None
+        };
         let looked = Looked::look(access, entry, &broken);
         let Some(looked) = patience.wait(Box::pin(looked)).await else {
             // It waits for somebody (W6).
@@ -91,14 +95,14 @@ impl Retrainer {
         let Some(table) = looked? else {
             return Ok(false);
         };
-        if is_scan_due {
-            let stale = self.find_stale_pages(keeper, (&access, entry), &chunks);
+        if let Some(chunks) = &chunks {
+            let stale = self.find_stale_pages(keeper, (&access, entry), chunks);
             let stale = stale.await?;
             self.stale_pages.borrow_mut().insert(id, stale);
             self.collect_pages(
                 keeper,
                 (&table, &access),
-                &chunks,
+                chunks,
                 (Vec::new(), Late::default()),
             )
             .await?;
@@ -113,6 +117,14 @@ impl Retrainer {
             return Ok(false);
         };
         self.note_bytes(id, &retrained, (self.clock)().saturating_sub(begun));
+        if retrained.made_count > 0 {
+            self.rests.borrow_mut().forget_delay(id);
+        } else if due.contains(&Due::Merging) {
+            // Somebody is in the way, or there is no room on a node: sessions are not to follow to
+            // a new root at every look.
+            let look_tick_count = self.policy.look_tick_count;
+            self.rests.borrow_mut().delay(id, look_tick_count);
+        }
         let is_more_due = retrained.made_count > 0;
         self.collect_retired(keeper, (entry, access), retrained, patience)
             .await?;
@@ -204,17 +216,16 @@ impl Retrainer {
         }
         let mut seen = self.seen.borrow_mut();
         let quiet = seen.quiet(id, (&shapes, &counted), is_own_look, &self.policy);
+        let is_delayed = self.rests.borrow().is_delayed(id);
         let due = shapes.iter().zip(&counted).zip(quiet);
         let due = due.map(|((shape, counted), is_quiet)| {
-            let shrinks = Counted {
-                splits: 0,
-                ..*counted
-            };
+            let (mut shrinks, mut grows) = (*counted, *counted);
+            (shrinks.splits, grows.underfull) = (0, 0);
             if shape.name.is_null() {
                 Due::No
-            } else if self.policy.is_due(shape.leaf_count, shrinks, false) {
+            } else if !is_delayed && self.policy.is_due(shape.leaf_count, shrinks, false) {
                 Due::Merging
-            } else if self.policy.is_due(shape.leaf_count, *counted, is_quiet) {
+            } else if self.policy.is_due(shape.leaf_count, grows, is_quiet) {
                 Due::Training
             } else {
                 Due::No
@@ -242,7 +253,8 @@ impl Retrainer {
     }
 
     fn note_bytes(&self, id: TableId, retrained: &Retrained, time_ns: u64) {
-        if self.rests.borrow_mut().has_room(id) {
+        let is_resting = self.rests.borrow().has(id);
+        if !is_resting && self.rests.borrow_mut().has_room(id) {
             tracing::info!(table = %id, "room to retrain again");
         }
         self.count(|tally| {
