@@ -23,18 +23,21 @@ const MERGED_EIGHTHS_MAX: usize = 6;
 pub(crate) enum Merged {
     /// There is one page now.
     Done(Box<WalkedPage>),
-    /// Both have no room in one.
-    TooFull,
+    /// Both have no room in one page, or there is none for it on their node (M4).
+    Not,
     /// Somebody holds the left one, or they are not as they were seen.
     Hindered,
     /// There is no room for a new page or its strings.
-    NoRoom(Option<ByteIndexError>),
+    NoRoom(ByteIndexError),
 }
 
 /// What became of it with both pages locked.
 enum Locked {
-    Done(usize),
+    /// There is a page that takes so many bytes.
+    Done(RemoteAddr, usize),
     TooFull,
+    /// Another operation has taken the page that was leased.
+    NoPage,
     NotAsSeen,
     Lacking(Lacking),
 }
@@ -51,7 +54,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let most = self.merged_size_bytes_max();
         let size_bytes = left.used_size_bytes + right.used_size_bytes;
         let is_together = left.addr.node() == right.addr.node();
-        is_together && size_bytes <= most && !right.is_too_full
+        is_together && size_bytes <= most && !right.stays
     }
 
     fn merged_size_bytes_max(&self) -> usize {
@@ -59,7 +62,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// BR6: makes two neighbours one page, of which `after` is the right one's link. It waits for
-    /// the right one's lock while it holds none, and for the left one's not at all. Six round
+    /// the right one's lock while it holds none, and for the left one's not at all. Three round
     /// trips, and one for each string of theirs that lies outside.
     ///
     /// # Errors
@@ -70,83 +73,109 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         entry: &CatalogEntry,
         (left, right, after): (&WalkedPage, &WalkedPage, RemoteAddr),
     ) -> Result<Merged, ByteIndexError> {
-        let node = right.addr.node();
-        let (broken, mut is_elsewhere) = (&*self.state.broken, false);
+        let (node, mut is_elsewhere) = (right.addr.node(), false);
         loop {
             // Nothing is leased while something is locked (R8).
-            let place = match self.page_beside(node).await {
-                Ok(Some(place)) => place,
-                Ok(None) => return Ok(Merged::NoRoom(None)),
-                Err(error) if error.is_full() => return Ok(Merged::NoRoom(Some(error))),
+            match self.provide_page(node).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(Merged::Not),
+                Err(error) if error.is_full() => return Ok(Merged::NoRoom(error)),
                 Err(error) => return Err(error),
-            };
-            let pages = Unlinked::one(&self.state.leases);
-            let mut sources = [left.addr, right.addr].map(|addr| Source {
-                addr,
-                page: self.access.blank(),
-            });
-            let [one, other] = &mut sources;
-            self.access
-                .lock(batch, other.addr, None, &mut other.page, broken)
-                .await?;
-            let critical = Critical::enter(broken);
-            let locked = match self.lock_left(batch, one).await {
-                Ok(true) => {
-                    let at = (entry, after, is_elsewhere);
-                    self.merge_locked(batch, at, &mut sources, (place, &pages))
-                        .await
-                }
-                Ok(false) => {
-                    self.access.unlock(batch, right.addr, broken).await?;
-                    critical.passed();
-                    pages.put_back(&self.access, place);
-                    return Ok(Merged::Hindered);
-                }
-                Err(error) => {
-                    return Err(self.fail_merge(batch, critical, &sources[1..], error).await);
-                }
-            };
-            let locked = match locked {
-                Ok(Locked::Done(size_bytes)) => {
-                    critical.passed();
+            }
+            let at = (entry, after, is_elsewhere);
+            match self.try_merge(batch, at, [left.addr, right.addr]).await? {
+                Locked::Done(place, size_bytes) => {
                     let made = left.merged_with(right, (place, size_bytes));
                     return Ok(Merged::Done(Box::new(made)));
                 }
-                Ok(locked) => {
-                    self.give_locks_back(batch, &sources).await?;
-                    critical.passed();
-                    pages.put_back(&self.access, place);
-                    locked
-                }
-                Err(error) => {
-                    return Err(self.fail_merge(batch, critical, &sources, error).await);
-                }
-            };
-            match locked {
+                Locked::NoPage => {}
                 Locked::Lacking(lacking) => {
                     let leased = self.lease_for_page(node, lacking, &mut is_elsewhere);
                     match leased.await {
-                        Err(error) if error.is_full() => return Ok(Merged::NoRoom(Some(error))),
+                        Err(error) if error.is_full() => return Ok(Merged::NoRoom(error)),
                         leased => leased?,
                     }
                 }
-                Locked::TooFull => return Ok(Merged::TooFull),
-                Locked::NotAsSeen | Locked::Done(_) => return Ok(Merged::Hindered),
+                Locked::TooFull => return Ok(Merged::Not),
+                Locked::NotAsSeen => return Ok(Merged::Hindered),
             }
         }
     }
 
-    /// A leased page on this node; `None`: there is none but elsewhere (M4).
-    async fn page_beside(&self, node: NodeId) -> Result<Option<RemoteAddr>, ByteIndexError> {
-        let mut place = self.state.leases.take_for(node);
-        if place.is_none() {
-            self.lease_pages(node).await?;
-            place = self.state.leases.take_for(node);
+    /// Sees to it that there is a leased page on this node; false: there is none but elsewhere.
+    async fn provide_page(&self, node: NodeId) -> Result<bool, ByteIndexError> {
+        let leases = &self.state.leases;
+        for is_last in [false, true] {
+            // What waits for a lock may be cut off: nothing is taken before.
+            if let Some(place) = leases.take_for(node) {
+                leases.put_back(&self.access, place);
+                return Ok(place.node() == node);
+            }
+            if !is_last {
+                self.lease_pages(node).await?;
+            }
         }
-        if let Some(elsewhere) = place.take_if(|place| place.node() != node) {
-            self.state.leases.put_back(&self.access, elsewhere);
+        Ok(false)
+    }
+
+    /// Locks both, and merges them if that can be done at once; else nothing is locked any more.
+    async fn try_merge(
+        &self,
+        batch: &mut Batch,
+        at: (&CatalogEntry, RemoteAddr, bool),
+        addrs: [RemoteAddr; 2],
+    ) -> Result<Locked, ByteIndexError> {
+        let broken = &*self.state.broken;
+        let mut sources = addrs.map(|addr| Source {
+            addr,
+            page: self.access.blank(),
+        });
+        let [left, right] = &mut sources;
+        self.access
+            .lock(batch, right.addr, None, &mut right.page, broken)
+            .await?;
+        let critical = Critical::enter(broken);
+        match self.lock_left(batch, left).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.access.unlock(batch, addrs[1], broken).await?;
+                critical.passed();
+                return Ok(Locked::NotAsSeen);
+            }
+            Err(error) => {
+                return Err(self.fail_merge(batch, critical, &sources[1..], error).await);
+            }
         }
-        Ok(place)
+        let leases = &self.state.leases;
+        let place = leases.take_for(addrs[1].node());
+        let pages = place.map(|_| Unlinked::one(leases));
+        let merged = match (place, &pages) {
+            (Some(place), Some(pages)) if place.node() == addrs[1].node() => {
+                self.merge_locked(batch, at, &mut sources, (place, pages))
+                    .await
+            }
+            _ => Ok(Locked::NoPage),
+        };
+        // Where it is not known whether the new page is linked to, the lease is the sweep's.
+        let is_unlinked = match &merged {
+            Ok(locked) => !matches!(locked, Locked::Done(..)),
+            Err(error) => error.fabric_failure().is_none() || error.lost_node().is_some(),
+        };
+        if let (Some(place), Some(pages), true) = (place, &pages, is_unlinked) {
+            pages.put_back(&self.access, place);
+        }
+        match merged {
+            Ok(Locked::Done(place, size_bytes)) => {
+                critical.passed();
+                Ok(Locked::Done(place, size_bytes))
+            }
+            Ok(locked) => {
+                self.give_locks_back(batch, &sources).await?;
+                critical.passed();
+                Ok(locked)
+            }
+            Err(error) => Err(self.fail_merge(batch, critical, &sources, error).await),
+        }
     }
 
     /// M1: the left one's lock, too, if nobody has it.
@@ -212,7 +241,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         self.access.endpoint.execute(batch).await?;
         pages.note_linked();
         self.retire_blocks(unlinked);
-        Ok(Locked::Done(size_bytes))
+        Ok(Locked::Done(place, size_bytes))
     }
 
     /// What takes their place; `None`: they have no room in one page.

@@ -1,7 +1,8 @@
 //! Pages as a retraining sees them (BR2), and links past those that are retired (BR7).
 
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
-use farleaf_leaf::{Critical, LeafError};
+use farleaf_leaf::recovery::RETIRED_HOP_COUNT_MAX;
+use farleaf_leaf::{Contradiction, Critical, LeafError};
 use farleaf_page::{Fence, Outside, PageError};
 use farleaf_types::RemoteAddr;
 
@@ -26,8 +27,9 @@ pub struct WalkedPage {
     pub used_size_bytes: usize,
     /// Retired pages through which the page before links to it, in order.
     pub(crate) retired: Vec<RemoteAddr>,
-    /// Whether another one with its neighbour would have no room.
-    pub(crate) is_too_full: bool,
+    /// Whether it stays beside its left neighbour, as both have no room in one page, or there is
+    /// none beside them.
+    pub(crate) stays: bool,
     begins_table: bool,
 }
 
@@ -64,7 +66,7 @@ impl WalkedPage {
             record_count: self.record_count + right.record_count,
             used_size_bytes,
             retired: Vec::new(),
-            is_too_full: false,
+            stays: false,
             begins_table: self.begins_table,
         }
     }
@@ -101,7 +103,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 }
                 retired.push(addr);
                 addr = link.place();
-                self.note_stale(addr, &mut stale_count)?;
+                let mut hop_count = retired.len() as u32;
+                self.note_hop(addr, &mut hop_count)?;
                 continue;
             }
             let mut outside = Outside::new();
@@ -139,7 +142,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 record_count: record_count as u64,
                 used_size_bytes: page.image().used_size_bytes(),
                 retired: core::mem::take(&mut retired),
-                is_too_full: false,
+                stays: false,
                 begins_table: low.is_start(),
             });
             last_before = last;
@@ -152,7 +155,8 @@ impl<E: Endpoint> ByteIndex<'_, E> {
     }
 
     /// BR7: links what linked to a retired page to where that leads, under its lock: `left`, or
-    /// what it has been split into since. Two round trips.
+    /// what it has been split into since. Two round trips. False: nothing between these links to
+    /// the retired one.
     ///
     /// # Errors
     /// Pages are damaged, or the fabric failed.
@@ -161,9 +165,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         batch: &mut Batch,
         left: RemoteAddr,
         (retired, to): (RemoteAddr, RemoteAddr),
-    ) -> Result<(), ByteIndexError> {
+    ) -> Result<bool, ByteIndexError> {
         if self.leaves_out(ProtocolCheck::LinksAreRedirected) {
-            return Ok(());
+            return Ok(true);
         }
         let (mut addr, mut hop_count) = (left, 0);
         while addr != to && !addr.is_null() {
@@ -193,10 +197,23 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             }
             executed?;
             if is_it {
-                return Ok(());
+                return Ok(true);
             }
             addr = link.place();
-            self.note_stale(addr, &mut hop_count)?;
+            self.note_hop(addr, &mut hop_count)?;
+        }
+        Ok(false)
+    }
+
+    /// Counts a page on the way from one to another.
+    ///
+    /// # Errors
+    /// There is no end of them.
+    fn note_hop(&self, addr: RemoteAddr, hop_count: &mut u32) -> Result<(), ByteIndexError> {
+        *hop_count += 1;
+        if *hop_count > RETIRED_HOP_COUNT_MAX {
+            let what = Contradiction::RetiredInCircles;
+            return Err(self.access.contradiction(addr, what).into());
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use farleaf_block::Recycled;
 use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_index::hint::Hint;
 use farleaf_leaf::{Course, Critical, Look};
-use farleaf_page::{Outside, PageBuffer, Reference, Room};
+use farleaf_page::{Outside, PageBuffer, PageImage, Placement, Reference, Room};
 use farleaf_types::{NodeId, WordAddr};
 
 use super::change::{Change, Changed};
@@ -207,7 +207,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let at = (hint.addr, &*page);
         let look = self.look_surely(batch, at, key, &mut outside).await?;
         let low = low_of(page.image());
-        let look = surely_covered(look, low.is_some(), course);
+        let look = surely_covered(look, (page.image(), key, &outside), course);
         let is_checked = !self.leaves_out(ProtocolCheck::KeyBelongsToLockedLeaf);
         if look != Look::Here && is_checked {
             if look == Look::Torn {
@@ -393,9 +393,15 @@ impl<E: Endpoint> ByteIndex<'_, E> {
 /// BR6: where it cannot be told that a key is not to the left of a retired page, it may be in one
 /// that is still to be retired in favour of the same page, which is not to be changed before. Who
 /// came by a link from further left has been there.
-fn surely_covered(look: Look, is_low_known: bool, course: &Course<Vec<u8>>) -> Look {
-    match look {
-        Look::Retired(_) if !is_low_known && !course.has_gone_right() => Look::Left,
-        look => look,
+fn surely_covered(
+    look: Look,
+    (image, key, outside): (PageImage<'_>, &[u8], &Outside),
+    course: &Course<Vec<u8>>,
+) -> Look {
+    let is_retired = matches!(look, Look::Retired(_));
+    let is_unsure = || matches!(image.placement(key, outside), Placement::Unsure(_));
+    if is_retired && !course.has_gone_right() && is_unsure() {
+        return Look::Left;
     }
+    look
 }

@@ -3,11 +3,10 @@
 use core::ops::Range;
 
 use farleaf_fabric::{Batch, Endpoint};
-use farleaf_types::RemoteAddr;
 
 use super::{Looked, Retrained};
 use crate::error::ByteIndexError;
-use crate::operation::{ByteIndex, Merged, Walked};
+use crate::operation::{ByteIndex, Merged, Walked, WalkedPage};
 
 impl<E: Endpoint> Looked<'_, E> {
     /// BR2: the pages of models side by side, in order.
@@ -40,24 +39,24 @@ impl<E: Endpoint> Looked<'_, E> {
     ) -> Result<(), ByteIndexError> {
         let first = self.entry.record.first_leaf.place();
         let mut left = walked.left;
-        for page in &mut walked.pages {
+        for (number, page) in walked.pages.iter_mut().enumerate() {
             let retired = core::mem::take(&mut page.retired);
-            let begins_at_first = retired.first() == Some(&first);
-            match (left, retired.first()) {
-                _ if begins_at_first => index.relink_first(batch, first, page.addr).await?,
-                (Some(left), Some(first)) => {
-                    index.relink(batch, left, (*first, page.addr)).await?;
+            let is_relinked = match (left, retired.first()) {
+                (_, Some(it)) if *it == first => {
+                    index.relink_first(batch, first, page.addr).await?;
+                    true
                 }
+                (Some(left), Some(it)) => index.relink(batch, left, (*it, page.addr)).await?,
                 // What leads to it is not known.
-                (None, Some(_)) => {
-                    left = Some(page.addr);
-                    continue;
-                }
-                (_, None) => {}
+                (None, Some(_)) => false,
+                (_, None) => true,
+            };
+            if is_relinked {
+                let met = retired.into_iter().filter(|it| *it != first);
+                retrained.retired.extend(met);
+            } else if number == 0 {
+                walked.left = None;
             }
-            retrained
-                .retired
-                .extend(retired.into_iter().filter(|it| *it != first));
             left = Some(page.addr);
         }
         Ok(())
@@ -83,43 +82,51 @@ impl<E: Endpoint> Looked<'_, E> {
             if !may_go_on() {
                 return Ok(());
             }
-            let after = pages.get(right + 1).map_or(RemoteAddr::NULL, |it| it.addr);
-            let after = if right + 1 == pages.len() {
-                walked.after
-            } else {
-                after
-            };
+            let after = pages.get(right + 1).map_or(walked.after, |it| it.addr);
             let pair = (&pages[left], &pages[right], after);
-            let made = match index.merge_pair(batch, self.entry, pair).await? {
-                Merged::Done(made) => *made,
-                Merged::TooFull => {
-                    pages[right].is_too_full = true;
-                    continue;
+            match index.merge_pair(batch, self.entry, pair).await? {
+                Merged::Done(made) => {
+                    let at = (left, *made);
+                    self.take_over(index, batch, (walked, at), retrained)
+                        .await?;
+                    right = left;
                 }
-                Merged::Hindered => continue,
+                Merged::Not => pages[right].stays = true,
+                Merged::Hindered => {}
                 Merged::NoRoom(error) => {
-                    retrained.no_room = error;
+                    retrained.no_room = Some(error);
                     return Ok(());
                 }
-            };
-            let (place, was) = (made.addr, pages[left].addr);
-            let first = self.entry.record.first_leaf.place();
-            let retired = [pages[left].addr, pages[right].addr];
-            pages.splice(left..=right, [made]);
-            match left
-                .checked_sub(1)
-                .map(|before| walked.pages[before].addr)
-                .or(walked.left)
-            {
-                Some(before) => index.relink(batch, before, (was, place)).await?,
-                None => index.relink_first(batch, first, place).await?,
             }
-            retrained.made_count += 1;
-            retrained
-                .retired
-                .extend(retired.into_iter().filter(|it| *it != first));
-            right = left;
         }
+        Ok(())
+    }
+
+    /// A page has taken the place of the one with this number and of the next; what leads to the
+    /// left one is linked to it.
+    async fn take_over(
+        &self,
+        index: &ByteIndex<'_, E>,
+        batch: &mut Batch,
+        (walked, (left, made)): (&mut Walked, (usize, WalkedPage)),
+        retrained: &mut Retrained,
+    ) -> Result<(), ByteIndexError> {
+        let first = self.entry.record.first_leaf.place();
+        let place = made.addr;
+        let [was, right] = [left, left + 1].map(|number| walked.pages[number].addr);
+        walked.pages.splice(left..=left + 1, [made]);
+        let before = left.checked_sub(1);
+        let before = before.map(|before| walked.pages[before].addr);
+        let is_relinked = if let Some(before) = before.or(walked.left) {
+            index.relink(batch, before, (was, place)).await?
+        } else {
+            index.relink_first(batch, first, place).await?;
+            true
+        };
+        retrained.made_count += 1;
+        let retired = [is_relinked.then_some(was), Some(right)];
+        let retired = retired.into_iter().flatten().filter(|it| *it != first);
+        retrained.retired.extend(retired);
         Ok(())
     }
 }

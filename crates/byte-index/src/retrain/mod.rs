@@ -25,13 +25,17 @@
 //!   are left, for which the models are due again. The new page's place is leased like a split's.
 //!   It waits for the right one's lock while it holds none, and for the left one's not at all; what
 //!   links to the left one is linked to the new one before the next step (BR7). Before the table's
-//!   first page is retired the pending root is zeroed (R1).
+//!   first page is retired the pending root is zeroed (R1). No merge crosses into a model that is
+//!   due for splits alone: what is given up before the root is swapped leaves pages that reach from
+//!   one model into the next, so whoever comes next has to take the same models together. It does,
+//!   as under one root no count of underfull pages becomes less.
 //! - **BR7.** Where the walk has come to a page through retired ones (BP6, BR6, or a retrainer that
 //!   died), the page to the left is linked to it, under its lock, before the root is swapped. So
-//!   when a root is in force, no page that is alive links to a retired one in the range of its new
-//!   models, and none lies in a run that it does not name: such runs, and retired pages of shared
-//!   chunks that were met, are reused when every session has followed (D7, T3). The table's first
-//!   page keeps its place for ever.
+//!   when a root is in force, no page that is alive links to a retired one that was met in the
+//!   range of its new models, and none lies in a run that it does not name: such runs, and retired
+//!   pages of shared chunks that were met, are reused when every session has followed (D7, T3). What
+//!   kept models name stays, retired or not, and so does what that leads to, as it lies in their
+//!   range (BR6). The table's first page keeps its place for ever.
 //! - **BR8.** Of a retrainer that dies nobody knows what it has retired. The next one reads the
 //!   links of all pages in shared chunks (T4). A retired one whose lower fence lies in it counts
 //!   like a split of the model in whose range it is, and is reused like what was met (BR7) once
@@ -51,6 +55,8 @@ use farleaf_fabric::{Batch, CountedBatch, Endpoint, OperationKind};
 use farleaf_index::load::{draw_generation, finish_root};
 use farleaf_index::retrain::swap_root;
 use farleaf_index::{IndexError, SnapshotDamage};
+use farleaf_leaf::Contradiction;
+use farleaf_model::strings::StringSegment;
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_region::allocation::ChunkAllocator;
 use farleaf_region::catalog::CatalogEntry;
@@ -203,9 +209,9 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             let merges = *due == Due::Merging;
             match ranges.last_mut() {
                 _ if *due == Due::No => {}
-                Some((last, has_merges)) if last.end == model => {
+                // BR6: no merge crosses from one kind into the other.
+                Some((last, merging)) if last.end == model && *merging == merges => {
                     last.end += 1;
-                    *has_merges |= merges;
                 }
                 _ => ranges.push((model..model + 1, merges)),
             }
@@ -262,6 +268,14 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             retrained.late.extend(late);
         }
         spliced.keep_until(self.contents.segments.len());
+        let has_trained = stretches.ranges.iter().any(|(_, merges)| !merges);
+        if retrained.made_count == 0
+            && !has_trained
+            && let Some(error) = retrained.no_room.take()
+        {
+            // Sessions would follow to a new root for nothing.
+            return Err(error);
+        }
         (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
         retrained.record_count = spliced.record_count();
         let is_installed = self.install(&mut batch, spliced).await?;
@@ -290,6 +304,13 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         spliced: Spliced<'_>,
     ) -> Result<bool, ByteIndexError> {
         let access = &self.access;
+        let fences = spliced.segments.iter().map(StringSegment::first_fence);
+        if !fences.is_sorted_by(|one, next| one < next) {
+            // Nobody could read it.
+            let first = self.entry.record.first_leaf.place();
+            let what = Contradiction::LinkToTheLeft;
+            return Err(access.contradiction(first, what).into());
+        }
         let generation = draw_generation(access, batch).await?;
         let contents = Contents {
             table: access.table,

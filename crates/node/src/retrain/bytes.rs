@@ -51,7 +51,9 @@ impl Retrainer {
         let looked = Box::pin(self.retrain_bytes(keeper, (entry, access), patience, looks));
         match looked.await {
             Ok(is_more_due) => Ok(is_more_due),
-            Err(ByteIndexError::Index(error)) if error.is_full() => {
+            Err(error) if error.is_full() => {
+                // What was retired before it was full is found again.
+                self.is_scan_due.set(true);
                 self.rest_until_room(id, &error);
                 Ok(false)
             }
@@ -112,7 +114,7 @@ impl Retrainer {
             return Ok(false);
         };
         let begun = (self.clock)();
-        let retrained = self.retrain_stretches(&access, &table, &stretches, patience);
+        let retrained = self.retrain_stretches(&access, &table, (&stretches, &broken), patience);
         let Some(retrained) = retrained.await? else {
             return Ok(false);
         };
@@ -136,7 +138,7 @@ impl Retrainer {
         &self,
         access: &PageAccess<'_, E>,
         table: &Looked<'_, E>,
-        stretches: &Stretches,
+        (stretches, broken): (&Stretches, &Cell<bool>),
         patience: &Patience<'_>,
     ) -> Result<Option<Retrained>, ByteIndexError> {
         let may_go_on = || !patience.is_over();
@@ -144,7 +146,7 @@ impl Retrainer {
         let retrained = retrained.await;
         // Cut off, it was resting: it held nothing but what is leased.
         let given_back = stretches.give_back(access).await;
-        if !matches!(given_back, Ok(false)) {
+        if broken.get() || !matches!(given_back, Ok(false)) {
             self.wants_sweep.set(true);
         }
         let Some(retrained) = retrained else {
@@ -154,17 +156,10 @@ impl Retrainer {
         };
         let retrained = retrained?;
         given_back?;
-        let Some(mut retrained) = retrained else {
+        if retrained.is_none() {
             self.is_scan_due.set(true);
-            return Ok(None);
-        };
-        if let Some(error) = retrained.no_room.take_if(|_| retrained.made_count == 0) {
-            let ByteIndexError::Index(error) = error else {
-                return Ok(Some(retrained));
-            };
-            self.rest_until_room(access.table, &error);
         }
-        Ok(Some(retrained))
+        Ok(retrained)
     }
 
     /// BR5.
@@ -253,8 +248,7 @@ impl Retrainer {
     }
 
     fn note_bytes(&self, id: TableId, retrained: &Retrained, time_ns: u64) {
-        let is_resting = self.rests.borrow().has(id);
-        if !is_resting && self.rests.borrow_mut().has_room(id) {
+        if self.rests.borrow_mut().has_room(id) {
             tracing::info!(table = %id, "room to retrain again");
         }
         self.count(|tally| {
@@ -288,11 +282,14 @@ impl Retrainer {
         let mut retired: BTreeSet<RemoteAddr> = take(&mut retrained.retired).into_iter().collect();
         if let Some(stale) = self.stale_pages.borrow_mut().get_mut(&entry.record.id) {
             let is_covered = |page: &mut StalePage| {
-                retrained.ranges.iter().any(|(from, end)| {
-                    *from <= page.low && end.as_ref().is_none_or(|end| page.low < *end)
-                })
+                let is_met = retired.contains(&page.addr);
+                is_met
+                    || retrained.ranges.iter().any(|(from, end)| {
+                        *from <= page.low && end.as_ref().is_none_or(|end| page.low < *end)
+                    })
             };
-            retired.extend(stale.extract_if(.., is_covered).map(|page| page.addr));
+            let found: Vec<StalePage> = stale.extract_if(.., is_covered).collect();
+            retired.extend(found.into_iter().map(|page| page.addr));
         }
         let late = Late {
             bytes: take(&mut retrained.late),

@@ -397,7 +397,7 @@ impl Retrainer {
 
     /// Where something waits for its grace period, there may be room soon; and for what shrinks
     /// there may be some already (T7).
-    fn rest_until_room(&self, table: TableId, error: &IndexError) {
+    fn rest_until_room(&self, table: TableId, error: &dyn core::fmt::Display) {
         self.count(|tally| tally.no_room_count += 1);
         let is_news = self.rests.borrow_mut().lacks_room(table);
         if is_news || self.has_garbage() {
