@@ -54,35 +54,42 @@ fn run<E: Endpoint>(
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
     let (mut draining, mut told) = (Draining::default(), Told::default());
     let mut sweep_in = None;
+    let mut is_held_up = true;
     let mut next_tick = Instant::now() + TICK;
     loop {
         // Until a moment, not for a while: sessions that keep dying must not keep the ticks off.
         match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
             // Deaths come in groups; one sweep serves all that have been heard of.
-            Ok(AgentEvent::Fenced(_)) => sweep_in = Some(0),
+            Ok(AgentEvent::Fenced(_)) => (sweep_in, is_held_up) = (Some(0), true),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 let drained = block_on(draining.tick(&keeper), keeper.endpoint.completions());
                 let what = "tell whether a node has been drained";
                 tell_once(what, &drained, &mut told.draining);
                 let had_sweep = sweep_in == Some(0);
+                let had_deaths = had_sweep && is_held_up;
                 if let Some(receptionist) = &receptionist {
                     receive(receptionist, &keeper, &mut told.receiving);
                     if had_sweep {
                         receptionist.look_again();
                     }
                 }
-                sweep_in = tick(&keeper, sweep_in, stop, &mut told.reclaiming);
+                let due = (sweep_in, is_held_up);
+                (sweep_in, is_held_up) = tick(&keeper, due, stop, &mut told.reclaiming);
                 // T5.
                 let is_more_due = match &retrainer {
-                    Some(retrainer) if sweep_in.is_none() => {
-                        if had_sweep {
+                    Some(retrainer) if sweep_in.is_none() || !is_held_up => {
+                        if had_deaths {
                             retrainer.look_again();
                         }
                         let more = retrain(retrainer, &keeper, stop, &mut told.retraining);
+                        if retrainer.take_left_blocks() && sweep_in.is_none() {
+                            (sweep_in, is_held_up) = (Some(RETRY_TICK_COUNT), false);
+                        }
                         // W6: what it gave up is tried again like what a sweep did.
-                        let is_wanted = retrainer.take_wanted_sweep();
-                        sweep_in = is_wanted.then_some(RETRY_TICK_COUNT);
+                        if retrainer.take_wanted_sweep() {
+                            (sweep_in, is_held_up) = (Some(RETRY_TICK_COUNT), true);
+                        }
                         more
                     }
                     Some(retrainer) => {
@@ -95,6 +102,7 @@ fn run<E: Endpoint>(
                     keeper.endpoint = endpoint;
                     // W5: what was cut off is swept, as nobody else does that.
                     sweep_in = sweep_in.or(Some(RETRY_TICK_COUNT));
+                    is_held_up = true;
                 }
                 // Events are heard, and dropped tables freed, between two retrainings.
                 next_tick = Instant::now() + if is_more_due { Duration::ZERO } else { TICK };
@@ -124,16 +132,20 @@ fn tell_once<T, E: Display>(what: &str, outcome: &Result<T, E>, is_told: &mut bo
     *is_told = failed.is_some();
 }
 
-/// What is due now; returns in how many ticks the next sweep is.
+/// What is due now; returns in how many ticks the next sweep is, and whether retraining waits for
+/// it (T5): not if value blocks alone are left, whose grace period is not over.
 fn tick<E: Endpoint>(
     keeper: &Keeper<E>,
-    sweep_in: Option<u32>,
+    (sweep_in, is_held_up): (Option<u32>, bool),
     stop: &AtomicBool,
     is_told: &mut bool,
-) -> Option<u32> {
+) -> (Option<u32>, bool) {
     let freed = block_on(keeper.reclaim(), keeper.endpoint.completions());
     tell_once("free dropped tables", &freed, is_told);
-    match sweep_in? {
+    let Some(ticks) = sweep_in else {
+        return (None, true);
+    };
+    match ticks {
         0 => match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
             Ok(report) => {
                 let (locks, chunks) = (report.lock_count, report.chunk_count);
@@ -145,14 +157,16 @@ fn tick<E: Endpoint>(
                     "swept after dead sessions"
                 );
                 // What it waited for too long is tried again, like a sweep that failed.
-                (report.given_up_count > 0).then_some(RETRY_TICK_COUNT)
+                let is_left = report.given_up_count + report.waiting_count > 0;
+                let next = is_left.then_some(RETRY_TICK_COUNT);
+                (next, report.given_up_count > 0)
             }
             Err(error) => {
                 tracing::error!(%error, "cannot sweep after dead sessions; trying again");
-                Some(RETRY_TICK_COUNT)
+                (Some(RETRY_TICK_COUNT), true)
             }
         },
-        ticks => Some(ticks - 1),
+        ticks => (Some(ticks - 1), is_held_up),
     }
 }
 

@@ -80,6 +80,9 @@ pub struct SweepReport {
     pub leaf_count: u64,
     /// Tables and chunks that were given up for now (W6); another sweep is due.
     pub given_up_count: u64,
+    /// Value blocks that wait for their grace period; another sweep is due, which nothing else has
+    /// to wait for.
+    pub waiting_count: u64,
     /// Value blocks of fenced sessions that nothing refers to, and that become free after their
     /// grace period.
     pub block_count: u64,

@@ -357,6 +357,8 @@ impl Node {
         let stop = AtomicBool::new(false);
         // T5: another agent may have died before this one.
         let (mut is_due, mut failed) = (retrainer.is_some(), None);
+        // Value blocks that wait are swept again, and hold up nobody.
+        let mut is_left = false;
         let mut draining = Draining::default();
         while !is_over() {
             let tick = if retrainer.is_some() {
@@ -383,19 +385,32 @@ impl Node {
                 match keeper.sweep().await {
                     Ok(report) => {
                         is_due = report.given_up_count > 0;
+                        is_left = report.waiting_count > 0;
                         retrainer.iter().for_each(Retrainer::look_again);
                         receptionist.iter().for_each(Receptionist::look_again);
                     }
                     Err(error) => failed = Some(error),
                 }
-            } else if let Some(retrainer) = &retrainer {
+                continue;
+            }
+            if is_left {
+                match keeper.sweep().await {
+                    Ok(report) => {
+                        is_due = report.given_up_count > 0;
+                        is_left = report.waiting_count > 0;
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if let Some(retrainer) = &retrainer {
                 if let Err(error) = retrainer.tick(&keeper, &stop).await {
                     failed = Some(error);
                 }
-                is_due = retrainer.take_wanted_sweep();
+                is_due |= retrainer.take_wanted_sweep();
+                is_left |= retrainer.take_left_blocks();
             }
         }
-        if is_due {
+        if is_due || is_left {
             // It may hold what it would have swept.
             self.holding_count.update(|count| count + 1);
         }

@@ -398,9 +398,10 @@ fn surely_covered(
     (image, key, outside): (PageImage<'_>, &[u8], &Outside),
     course: &Course<Vec<u8>>,
 ) -> Look {
-    let is_retired = matches!(look, Look::Retired(_));
+    // What is unsure of a page whose lower fence is in it is where it ends.
+    let may_be_left = matches!(look, Look::Retired(_)) && low_of(image).is_none();
     let is_unsure = || matches!(image.placement(key, outside), Placement::Unsure(_));
-    if is_retired && !course.has_gone_right() && is_unsure() {
+    if may_be_left && !course.has_gone_right() && is_unsure() {
         return Look::Left;
     }
     look

@@ -67,7 +67,7 @@ impl<E: Endpoint> Looked<'_, E> {
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (walked, may_go_on): (&mut Walked, impl Fn() -> bool),
+        (walked, (may_go_on, step_count_max)): (&mut Walked, (impl Fn() -> bool, u64)),
         retrained: &mut Retrained,
     ) -> Result<(), ByteIndexError> {
         let mut right = walked.pages.len();
@@ -79,7 +79,7 @@ impl<E: Endpoint> Looked<'_, E> {
             if !is_reached || !index.is_pair(&pages[left], &pages[right]) {
                 continue;
             }
-            if !may_go_on() {
+            if !may_go_on() || retrained.made_count >= step_count_max {
                 return Ok(());
             }
             let after = pages.get(right + 1).map_or(walked.after, |it| it.addr);

@@ -22,7 +22,9 @@
 //! - **BR6.** Where underfull pages were counted, two neighbours of those walked whose records fit
 //!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right to
 //!   left, once each; so of many empty pages a retraining leaves half, and counts the pairs that
-//!   are left, for which the models are due again. The new page's place is leased like a split's.
+//!   are left, for which the models are due again. Of a large table it makes one page for eight that
+//!   there are, and it holds room for its snapshot before it makes any: else new pages could take
+//!   all that there is, and nothing retired would ever be free. The new page's place is leased like a split's.
 //!   It waits for the right one's lock while it holds none, and for the left one's not at all; what
 //!   links to the left one is linked to the new one before the next step (BR7). Before the table's
 //!   first page is retired the pending root is zeroed (R1). No merge crosses into a model that is
@@ -58,14 +60,20 @@ use farleaf_index::{IndexError, SnapshotDamage};
 use farleaf_leaf::Contradiction;
 use farleaf_model::strings::StringSegment;
 use farleaf_page::format::{PageAccess, block_access};
-use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::ChunkPurpose;
 use farleaf_types::RemoteAddr;
 
 use crate::error::ByteIndexError;
 use crate::operation::{ByteIndex, ByteIndexState};
 use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot};
 use splice::Spliced;
+
+/// Pages that a retraining makes of others at the most: one for so many of the table's, or so many
+/// if that is more. What is retired is reused only when all have followed.
+const STEP_SHARE: u64 = 8;
+const STEP_COUNT_MIN: u64 = 1024;
 
 /// A table, as it is looked at once.
 #[derive(Debug)]
@@ -111,6 +119,8 @@ pub struct Stretches {
     /// Models side by side, and whether pages of theirs become fewer.
     ranges: Vec<(Range<usize>, bool)>,
     state: ByteIndexState,
+    /// Kept for the snapshot while pages are merged, and in which generation's name.
+    room: Cell<Option<(ChunkRange, u16)>>,
 }
 
 /// What a retraining has made.
@@ -224,7 +234,12 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let state = ByteIndexState::new(directory.into(), 0, Rc::clone(broken));
         let state = state.taking_reserve();
         state.follow_retired();
-        Ok(Some(Stretches { ranges, state }))
+        let room = Cell::new(None);
+        Ok(Some(Stretches {
+            ranges,
+            state,
+            room,
+        }))
     }
 
     /// Retrains models of a table. `may_go_on` is asked before each step that merges pages. `None`:
@@ -242,18 +257,55 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let index = ByteIndex::new(self.access, &stretches.state);
         let mut batch = CountedBatch::new(self.access.endpoint, OperationKind::Control);
         let (mut spliced, mut retrained) = (Spliced::new(&self.contents), Retrained::default());
+        let has_merging = stretches.ranges.iter().any(|(_, merges)| *merges);
+        if has_merging {
+            self.hold_room(stretches).await?;
+        }
+        let retrained_all = self
+            .retrain_all(
+                &index,
+                &mut batch,
+                (stretches, may_go_on),
+                (&mut spliced, &mut retrained),
+            )
+            .await;
+        stretches.let_room_go(&self.access).await?;
+        retrained_all?;
+        let has_trained = stretches.ranges.iter().any(|(_, merges)| !merges);
+        if retrained.made_count == 0
+            && !has_trained
+            && let Some(error) = retrained.no_room.take()
+        {
+            // Sessions would follow to a new root for nothing.
+            return Err(error);
+        }
+        (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
+        retrained.record_count = spliced.record_count();
+        let is_installed = self.install(&mut batch, spliced).await?;
+        Ok(is_installed.then_some(retrained))
+    }
+
+    /// Walks, links, merges and trains, stretch by stretch.
+    async fn retrain_all(
+        &self,
+        index: &ByteIndex<'_, E>,
+        batch: &mut Batch,
+        (stretches, may_go_on): (&Stretches, impl Fn() -> bool),
+        (spliced, retrained): (&mut Spliced<'_>, &mut Retrained),
+    ) -> Result<(), ByteIndexError> {
+        let page_counts = self
+            .contents
+            .runs
+            .iter()
+            .map(|run| u64::from(run.page_count));
+        let step_count_max = STEP_COUNT_MIN.max(page_counts.sum::<u64>() / STEP_SHARE);
         for (range, merges) in &stretches.ranges {
-            let mut walked = self.walk(&index, &mut batch, range).await?;
-            self.relink(&index, &mut batch, &mut walked, &mut retrained)
-                .await?;
+            let mut walked = self.walk(index, batch, range).await?;
+            self.relink(index, batch, &mut walked, retrained).await?;
             if *merges {
-                self.merge(
-                    &index,
-                    &mut batch,
-                    (&mut walked, &may_go_on),
-                    &mut retrained,
-                )
-                .await?;
+                let may_go_on = (&may_go_on, step_count_max);
+                self.merge(index, batch, (&mut walked, may_go_on), retrained)
+                    .await?;
             }
             spliced.keep_until(range.start);
             let is_pair = |left: &_, right: &_| index.is_pair(left, right);
@@ -268,18 +320,22 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             retrained.late.extend(late);
         }
         spliced.keep_until(self.contents.segments.len());
-        let has_trained = stretches.ranges.iter().any(|(_, merges)| !merges);
-        if retrained.made_count == 0
-            && !has_trained
-            && let Some(error) = retrained.no_room.take()
-        {
-            // Sessions would follow to a new root for nothing.
-            return Err(error);
-        }
-        (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
-        retrained.record_count = spliced.record_count();
-        let is_installed = self.install(&mut batch, spliced).await?;
-        Ok(is_installed.then_some(retrained))
+        Ok(())
+    }
+
+    /// Claims as much as the snapshot that is in force has: without room for the next one, what
+    /// merging retires is not reused, and new pages would take all that there is.
+    async fn hold_room(&self, stretches: &Stretches) -> Result<(), ByteIndexError> {
+        let (access, contents) = (&self.access, &self.contents);
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let purpose = ChunkPurpose::Snapshot {
+            generation: contents.generation,
+        };
+        let chunk_count = contents.chunk_count_listed(access.geometry);
+        let allocator = allocator.taking_reserve();
+        let held = allocator.claim(chunk_count, purpose, access.table);
+        stretches.room.set(Some((held.await?, contents.generation)));
+        Ok(())
     }
 
     /// The keys that models side by side cover.
@@ -362,6 +418,18 @@ impl<'a, E: Endpoint> Looked<'a, E> {
 }
 
 impl Stretches {
+    async fn let_room_go<E: Endpoint>(
+        &self,
+        access: &PageAccess<'_, E>,
+    ) -> Result<(), ByteIndexError> {
+        let Some((room, generation)) = self.room.take() else {
+            return Ok(());
+        };
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let whose = (access.table, generation);
+        Ok(give_back_snapshot(&allocator, room, whose, false).await?)
+    }
+
     /// Gives back what was leased for new pages. What is left of value blocks, as others may still
     /// read them, is for the next sweep (W5): whether there is any.
     ///
@@ -371,6 +439,7 @@ impl Stretches {
         &self,
         access: &PageAccess<'_, E>,
     ) -> Result<bool, ByteIndexError> {
+        self.let_room_go(access).await?;
         for mut lease in self.state.leases().take_all() {
             let given_back = lease.give_back(access).await.map_err(ByteIndexError::from);
             match given_back {

@@ -18,7 +18,7 @@ use farleaf_index::hint::SYNONYM_TABLE_HEADER_SIZE_WORDS;
 use farleaf_model::strings::{Residuals, StringSegment};
 use farleaf_page::{KEY_SIZE_BYTES_MAX, PageGeometry};
 use farleaf_region::PoolLayout;
-use farleaf_region::layout::ChunkIndex;
+use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
 use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
 
 use super::heads::{HEAD_SIZE_WORDS, Heads, encode_heads};
@@ -276,6 +276,16 @@ impl Contents {
                 chunks.flat_map(|(from, to)| (from.0..=to.0).map(ChunkIndex))
             })
             .collect()
+    }
+
+    /// Chunks that a snapshot takes which lists all pages, with synonym leaf tables for all models.
+    pub fn chunk_count_listed(&self, geometry: PageGeometry) -> u64 {
+        let unlisted = self.runs.iter().filter(|run| !run.is_listed());
+        let unlisted: usize = unlisted.map(|run| run.page_count as usize).sum();
+        let tables = self.runs.iter();
+        let tables = tables.map(|run| table_size_words(run.synonym_capacity));
+        let size_words = self.encode(geometry).len() + unlisted + tables.sum::<usize>();
+        (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES)
     }
 
     /// The directory that it describes.

@@ -27,6 +27,8 @@ use crate::sweep::Keeper;
 
 /// A neighbour comes along when a model loses pages that has so few.
 const SMALL_PAGE_COUNT: u32 = 8;
+/// Pages become fewer without a pause while one in so many chunks of the pool is free.
+const ROOMY_SHARE: u64 = 4;
 
 /// A retired page that another retrainer has left, and the least key that it could have (BR8).
 #[derive(Clone, Debug)]
@@ -36,7 +38,7 @@ pub(super) struct StalePage {
 }
 
 impl Retrainer {
-    /// Retrains what is due of a table of byte strings; whether more may be due already.
+    /// Retrains what is due of a table of byte strings; whether more is to be done at once.
     pub(super) async fn look_at_bytes<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
@@ -127,10 +129,14 @@ impl Retrainer {
             let look_tick_count = self.policy.look_tick_count;
             self.rests.borrow_mut().delay(id, look_tick_count);
         }
-        let is_more_due = retrained.made_count > 0;
-        self.collect_retired(keeper, (entry, access), retrained, patience)
+        let has_made = retrained.made_count > 0;
+        let is_roomy = self
+            .collect_retired(keeper, (entry, access), retrained, patience)
             .await?;
-        Ok(is_more_due)
+        // Where there is little room, what is due again waits until what was retired is free (BR5
+        // looks then), or for the next look; else it comes at once, so that new pages lie side by
+        // side and not where others have just become free.
+        Ok(has_made && is_roomy)
     }
 
     /// `None`: it was cut off while it waited for somebody, or a load was faster.
@@ -146,8 +152,10 @@ impl Retrainer {
         let retrained = retrained.await;
         // Cut off, it was resting: it held nothing but what is leased.
         let given_back = stretches.give_back(access).await;
-        if broken.get() || !matches!(given_back, Ok(false)) {
+        if broken.get() || given_back.is_err() {
             self.wants_sweep.set(true);
+        } else if matches!(given_back, Ok(true)) {
+            self.left_blocks.set(true);
         }
         let Some(retrained) = retrained else {
             self.is_scan_due.set(true);
@@ -271,14 +279,15 @@ impl Retrainer {
         );
     }
 
-    /// BR7, BR8: what nothing leads to any more after a retraining.
+    /// BR7, BR8: what nothing leads to any more after a retraining is garbage. Whether a good deal
+    /// of the pool is free besides.
     async fn collect_retired<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
         (entry, access): (&CatalogEntry, PageAccess<'_, E>),
         mut retrained: Retrained,
         patience: &Patience<'_>,
-    ) -> Result<(), ByteIndexError> {
+    ) -> Result<bool, ByteIndexError> {
         let mut retired: BTreeSet<RemoteAddr> = take(&mut retrained.retired).into_iter().collect();
         if let Some(stale) = self.stale_pages.borrow_mut().get_mut(&entry.record.id) {
             let is_covered = |page: &mut StalePage| {
@@ -302,12 +311,17 @@ impl Retrainer {
         let looked = patience.wait(Box::pin(looked)).await.transpose()?;
         let Some(table) = looked.flatten() else {
             self.is_scan_due.set(true);
-            return Ok(());
+            return Ok(false);
         };
         retired.retain(|page| is_shared(&access, &chunks, *page));
         let found = (retired.into_iter().collect(), late);
         self.collect_pages(keeper, (&table, &access), &chunks, found)
-            .await
+            .await?;
+        let used = chunks.iter().map(|(_, chunk)| chunk);
+        let used = used.filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
+        let regions = keeper.layout.regions();
+        let all: u64 = regions.map(|region| region.superblock.chunk_count).sum();
+        Ok((used.count() as u64) < all - all / ROOMY_SHARE)
     }
 
     /// T2, T3, BR4, BR7: these pages, and chunks of runs and snapshots that the root does not name,

@@ -108,6 +108,8 @@ pub struct Retrainer {
     stale_pages: RefCell<BTreeMap<TableId, Vec<StalePage>>>,
     /// Whether a sweep of its own has given something up (W6).
     wants_sweep: Cell<bool>,
+    /// Whether value blocks are its own that nothing refers to, and that a sweep finds (W5).
+    left_blocks: Cell<bool>,
     /// When ticks were last counted, by the clock.
     counted_ns: Cell<u64>,
     /// Ticks until the node looks at all counters by itself.
@@ -149,6 +151,7 @@ impl Retrainer {
             unsorted: RefCell::default(),
             stale_pages: RefCell::default(),
             wants_sweep: Cell::new(false),
+            left_blocks: Cell::new(false),
             counted_ns: Cell::new(0),
             ticks_to_look: Cell::new(0),
             redirected: Redirected::default(),
@@ -173,6 +176,12 @@ impl Retrainer {
     /// one is due, before it goes on (T5).
     pub fn take_wanted_sweep(&self) -> bool {
         self.wants_sweep.take()
+    }
+
+    /// Whether it has left value blocks for a sweep since this was last asked, which it does not
+    /// wait for.
+    pub fn take_left_blocks(&self) -> bool {
+        self.left_blocks.take()
     }
 
     /// What it has done; the region's tally says the same.

@@ -409,8 +409,9 @@ impl SweepReport {
     fn note_blocks(&mut self, swept: &BlockSweepReport) {
         self.chunk_count += swept.lease_count + swept.orphan_count;
         self.block_count += swept.taken_count;
-        // They wait for the sessions that are alive, or for one that holds a page: another sweep is
+        // They wait for one that holds a page, or for the sessions that are alive: another sweep is
         // due.
-        self.given_up_count += swept.waiting_count + swept.unknown_count;
+        self.given_up_count += swept.unknown_count;
+        self.waiting_count += swept.waiting_count;
     }
 }

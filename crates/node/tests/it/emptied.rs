@@ -139,7 +139,8 @@ fn retrain<E: Endpoint>(keeper: &Keeper<E>) -> bool {
         let Ok(is_more_due) = block_on(retrainer.tick(keeper, &stop), || 0) else {
             return false;
         };
-        if retrainer.take_wanted_sweep() && block_on(keeper.sweep(), || 0).is_err() {
+        let is_sweep_due = retrainer.take_wanted_sweep() || retrainer.take_left_blocks();
+        if is_sweep_due && block_on(keeper.sweep(), || 0).is_err() {
             return false;
         }
         let is_busy = is_more_due || retrainer.has_garbage();

@@ -156,12 +156,12 @@ fn sweep_to_the_end(
     let first = block_on(keeper.sweep(), || 0)?;
     let mut last = first;
     for _ in 0..SWEEP_COUNT {
-        if last.given_up_count == 0 {
+        if last.given_up_count + last.waiting_count == 0 {
             return Ok(first);
         }
         last = block_on(keeper.sweep(), || 0)?;
     }
-    if last.given_up_count > 0 {
+    if last.given_up_count + last.waiting_count > 0 {
         let how = "nobody works any more, and still the sweep waits".to_owned();
         stage.complain(Violation::new("progress", how));
     }
@@ -287,7 +287,7 @@ fn retrain_to_the_end(
     loop {
         now.set(now.get() + policy.tick_ns);
         let is_busy = block_on(retrainer.tick(keeper, &stop), || 0)? || retrainer.has_garbage();
-        if retrainer.take_wanted_sweep() {
+        if retrainer.take_wanted_sweep() || retrainer.take_left_blocks() {
             sweep_to_the_end(stage, keeper)?;
         }
         block_on(draining.tick(keeper), || 0)?;
