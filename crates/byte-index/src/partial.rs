@@ -63,6 +63,8 @@ pub(crate) struct HeldPart {
     first_page: u32,
     before: RemoteAddr,
     after: RemoteAddr,
+    /// Of the snapshot that it is a part of.
+    generation: u16,
 }
 
 impl Held for Kept {
@@ -76,7 +78,7 @@ impl Held for Kept {
 struct Kept(Rc<HeldPart>);
 
 impl HeldPart {
-    fn new(part: Part, geometry: PageGeometry) -> Result<Self, String> {
+    fn new(part: Part, geometry: PageGeometry, generation: u16) -> Result<Self, String> {
         let directory =
             ByteDirectory::build(geometry, (0, 0), &part.segments, part.residuals, part.runs);
         Ok(Self {
@@ -84,6 +86,7 @@ impl HeldPart {
             first_page: part.first_page,
             before: part.before,
             after: part.after,
+            generation,
         })
     }
 
@@ -105,6 +108,11 @@ impl HeldPart {
             page: self.of_table(place.page),
             also: place.also.map(|also| self.of_table(also)),
         }
+    }
+
+    /// BL4: whether it is a part of this snapshot.
+    pub(crate) fn is_of(&self, snapshot: &SnapshotParts) -> bool {
+        self.generation == snapshot.heads().header().shape.generation
     }
 
     fn end(&self) -> u32 {
@@ -390,7 +398,8 @@ impl PartialDirectory {
     ) -> Result<Vec<Rc<HeldPart>>, IndexError> {
         let read = snapshot.read(endpoint, batch, (layout, geometry), numbers);
         let parts = read.await?.into_iter();
-        let parts = parts.map(|part| HeldPart::new(part, geometry).map(Rc::new));
+        let generation = snapshot.heads().header().shape.generation;
+        let parts = parts.map(|part| HeldPart::new(part, geometry, generation).map(Rc::new));
         let parts: Result<Vec<_>, String> = parts.collect();
         parts.map_err(|what| snapshot.damage(what))
     }

@@ -84,6 +84,11 @@ pub trait Endpoint {
     #[inline]
     fn note_stale_string(&self) {}
 
+    /// What is searched by was read of a root that is in force no more. Nobody does that, so a
+    /// simulated endpoint tells the judge. Costs nothing where it is not overridden.
+    #[inline]
+    fn note_stale_part(&self) {}
+
     /// F10: from now on this session has a window of so many zeroed words, if it had none, and if
     /// the backend has windows; false: it has not, and nothing has changed.
     #[inline]

@@ -83,6 +83,9 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let layer = self.state.layer();
             // Another future may have taken another root, of which the part tells nothing (BL4).
             if layer.is_of(&telling.snapshot) {
+                if !part.is_of(&telling.snapshot) {
+                    self.access.endpoint.note_stale_part();
+                }
                 let place = layer.locate_in(&part, key);
                 drop(layer);
                 self.take_in_hand(&telling, &part);

@@ -15,15 +15,29 @@ pub fn check(met: &[ClientId]) -> Option<Violation> {
     Some(Violation::new("strings", how))
 }
 
+/// BL4: judges by the clients that have searched by parts of roots that were in force no more.
+pub fn check_parts(met: &[ClientId]) -> Option<Violation> {
+    let client = met.first()?;
+    let how = format!(
+        "client {} has searched by a part of an old root; {} did in all",
+        client.0,
+        met.len()
+    );
+    Some(Violation::new("parts", how))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Promise: one string is enough.
+    /// Promise: one string is enough, and one part.
     #[test]
     fn one_string_is_enough() {
         assert_eq!(check(&[]), None);
         let found = check(&[ClientId(3)]).expect("one was met");
         assert!(found.how.starts_with("client 3 "), "{found}");
+        assert_eq!(check_parts(&[]), None);
+        let found = check_parts(&[ClientId(4)]).expect("one was met");
+        assert!(found.how.starts_with("client 4 "), "{found}");
     }
 }

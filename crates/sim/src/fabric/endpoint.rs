@@ -106,6 +106,10 @@ impl Endpoint for SimEndpoint {
         world.note_stale_string(self.client.get());
     }
 
+    fn note_stale_part(&self) {
+        self.world.borrow_mut().note_stale_part(self.client.get());
+    }
+
     fn open_window(&self, word_count: usize) -> bool {
         let mut world = self.world.borrow_mut();
         world.open_window(self.client.get(), word_count)

@@ -99,6 +99,7 @@ pub struct World {
     progress: Vec<Progress>,
     /// Clients whose verbs took effect, and that have met strings which had changed (BV2).
     stale_strings: Vec<ClientId>,
+    stale_parts: Vec<ClientId>,
     watches: Vec<Watch>,
     locks: LockWatch,
     fingerprint: Fingerprint,
@@ -144,6 +145,7 @@ impl World {
             executed: Vec::new(),
             progress: Vec::new(),
             stale_strings: Vec::new(),
+            stale_parts: Vec::new(),
             watches: Vec::new(),
             locks: LockWatch::default(),
             fingerprint: Fingerprint::default(),

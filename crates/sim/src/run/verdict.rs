@@ -54,6 +54,9 @@ pub(super) fn conclude(stage: &Stage, plan: &Plan) {
     found.extend(check::strings::check(
         stage.node.world.borrow().stale_strings(),
     ));
+    found.extend(check::strings::check_parts(
+        stage.node.world.borrow().stale_parts(),
+    ));
     found.extend(check::names::check(&history));
     found.extend(check::lists::check(&history));
     found.extend(check::refusals::check(&history, |table| {

@@ -116,6 +116,8 @@ const ONCE_FAILED: &[(u64, Profile)] = &[
     (997_000_183, Profile::Bytes),
     // Strings of retired pages, which may be gone, were read to tell where a key is.
     (998_000_322, Profile::Bytes),
+    // A writer went to the left of a page of which it could not tell where it ends.
+    (1_003_000_068, Profile::Bytes),
     // A load by calls asked the node something in the name of a session that was broken.
     (1_000_014_413, Profile::Bytes),
     // Rings were freed again by an agent whose predecessor had died right after freeing them.
@@ -278,7 +280,6 @@ fn every_planted_bug_is_found() {
             Plant::MergeUnlocked => 700,
             Plant::FailedLoadListed => 6_300,
             Plant::TornSplitLeft => 11_400,
-            Plant::PartsKept => 100_700,
             _ => 1,
         };
         let profile = plant.profile();

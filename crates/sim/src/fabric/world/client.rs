@@ -56,6 +56,17 @@ impl World {
         }
     }
 
+    /// BL4: a client has searched by a part of an old root.
+    pub(in crate::fabric) fn note_stale_part(&mut self, client: ClientId) {
+        self.note(|| format!("client {} has searched by a part of an old root", client.0));
+        self.stale_parts.push(client);
+    }
+
+    /// Clients that have searched by parts of old roots.
+    pub fn stale_parts(&self) -> &[ClientId] {
+        &self.stale_parts
+    }
+
     /// BV2: a client has met a string that had changed. Who is fenced is waited for no more.
     pub(in crate::fabric) fn note_stale_string(&mut self, client: ClientId) {
         if self.life(client) == ClientLife::Connected {
