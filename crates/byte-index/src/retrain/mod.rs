@@ -23,24 +23,21 @@
 //!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right to
 //!   left, once each; so of many empty pages a retraining leaves half, and counts the pairs that
 //!   are left, for which the models are due again. Of a large table it makes one page for eight
-//! that
-//!   there are, and it holds room for its snapshot before it makes any: else new pages could take
-//!   all that there is, and nothing retired would ever be free. The new page's place is leased like
-//! a split's.
-//!   It waits for the right one's lock while it holds none, and for the left one's not at all; what
-//!   links to the left one is linked to the new one before the next step (BR7). Before the table's
-//!   first page is retired the pending root is zeroed (R1). No merge crosses into a model that is
-//!   due for splits alone: what is given up before the root is swapped leaves pages that reach from
-//!   one model into the next, so whoever comes next has to take the same models together. It does,
-//!   as under one root no count of underfull pages becomes less.
+//!   that there are, and it holds room for its snapshot before it makes any: else new pages could
+//!   take all that there is, and nothing retired would ever be free. The new page's place is leased
+//!   like a split's. It waits for the right one's lock while it holds none, and for the left one's
+//!   not at all; what links to the left one is linked to the new one before the next step (BR7).
+//!   Before the table's first page is retired the pending root is zeroed (R1). No merge crosses
+//!   into a model that is due for splits alone: what is given up before the root is swapped leaves
+//!   pages that reach from one model into the next, so whoever comes next has to take the same
+//!   models together. It does, as under one root no count of underfull pages becomes less.
 //! - **BR7.** Where the walk has come to a page through retired ones (BP6, BR6, or a retrainer that
 //!   died), the page to the left is linked to it, under its lock, before the root is swapped. So
 //!   when a root is in force, no page that is alive links to a retired one that was met in the
 //!   range of its new models, and none lies in a run that it does not name: such runs, and retired
 //!   pages of shared chunks that were met, are reused when every session has followed (D7, T3).
-//! What
-//!   kept models name stays, retired or not, and so does what that leads to, as it lies in their
-//!   range (BR6). The table's first page keeps its place for ever.
+//!   What kept models name stays, retired or not, and so does what that leads to, as it lies in
+//!   their range (BR6). The table's first page keeps its place for ever.
 //! - **BR8.** Of a retrainer that dies nobody knows what it has retired. The next one reads the
 //!   links of all pages in shared chunks (T4). A retired one whose lower fence lies in it counts
 //!   like a split of the model in whose range it is, and is reused like what was met (BR7) once
