@@ -28,7 +28,8 @@
 //!   leaf whose chunk is leased waits on.
 //! - **T4.** Nothing of this needs to be known by who comes next: garbage is found again.
 //! - **T5.** Retraining begins when a sweep has found nothing more of the dead: what another
-//!   retrainer has left half done is finished by it (R6).
+//!   retrainer has left half done is finished by it (R6). It does not wait for value blocks that
+//!   are swept again as their grace period is not over.
 //! - **T6.** Sessions that have not followed yet announce splits in old synonym leaf tables. They
 //!   cannot do so any more when they have passed; then, and before its group is freed, each old
 //!   table is looked into once more, and what is new there is announced where it belongs now. For
