@@ -79,15 +79,16 @@ fn a_full_pool_that_is_emptied_has_room() {
         let table = table.expect("a table");
         let scattered =
             |number: u64| format!("{:016x}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let full = (0..).find(
-            |number| match table.put(scattered(*number).as_bytes(), &[1; 100]) {
-                Ok(_) => false,
-                Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::Full { .. }), "{error}");
-                    true
-                }
-            },
-        );
+        let full =
+            (0..1 << 20).find(
+                |number| match table.put(scattered(*number).as_bytes(), &[1; 100]) {
+                    Ok(_) => false,
+                    Err(error) => {
+                        assert!(matches!(error.kind(), ErrorKind::Full { .. }), "{error}");
+                        true
+                    }
+                },
+            );
         let count = full.expect("it is full in the end");
         assert!(count > 30_000, "{count} records");
         for number in 0..count {
