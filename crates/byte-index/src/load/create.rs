@@ -82,7 +82,7 @@ async fn lead_to<E: Endpoint>(
     let none_yet = regression.push(b"");
     assert!(none_yet.is_none(), "one page is one segment");
     let segment = regression.finish().expect("there is a page");
-    let contents = Contents {
+    let mut contents = Contents {
         table: access.table,
         generation: 0,
         record_count: 0,
@@ -94,7 +94,7 @@ async fn lead_to<E: Endpoint>(
         },
     };
     let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-    let written = write_snapshot(access, &allocator, contents);
+    let written = write_snapshot(access, &allocator, &mut contents);
     Ok(written.await?)
 }
 

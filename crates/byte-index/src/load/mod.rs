@@ -230,7 +230,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         block_count: held.written.len() as u64,
     };
     let (first_page, generation) = (run.runs[0].base, held.generation);
-    let contents = Contents {
+    let mut contents = Contents {
         table: access.table,
         generation,
         record_count,
@@ -238,7 +238,7 @@ async fn load_into<E: Endpoint, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         runs: run.runs,
         residuals: run.residuals,
     };
-    let written = write_snapshot(access, &allocator, contents).await;
+    let written = write_snapshot(access, &allocator, &mut contents).await;
     let (root, range) = written?;
     held.snapshot = Some(range);
     if plan.lists_pages {

@@ -4,7 +4,7 @@ use farleaf_fabric::{Batch, Endpoint, ProtocolCheck};
 use farleaf_leaf::Critical;
 use farleaf_page::{Merge, Outside, PageBuffer, Source, plan_merge};
 use farleaf_region::catalog::{self, CatalogEntry};
-use farleaf_types::{NodeId, RemoteAddr};
+use farleaf_types::{NodeId, RemoteAddr, WORD_SIZE_BYTES};
 
 use super::ByteIndex;
 use super::provide::Lacking;
@@ -36,8 +36,6 @@ enum Locked {
     /// There is a page that takes so many bytes.
     Done(RemoteAddr, usize),
     TooFull,
-    /// Another operation has taken the page that was leased.
-    NoPage,
     NotAsSeen,
     Lacking(Lacking),
 }
@@ -88,7 +86,6 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     let made = left.merged_with(right, (place, size_bytes));
                     return Ok(Merged::Done(Box::new(made)));
                 }
-                Locked::NoPage => {}
                 Locked::Lacking(lacking) => {
                     let leased = self.lease_for_page(node, lacking, &mut is_elsewhere);
                     match leased.await {
@@ -148,20 +145,17 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         }
         let leases = &self.state.leases;
         let place = leases.take_for(addrs[1].node());
-        let pages = place.map(|_| Unlinked::one(leases));
-        let merged = match (place, &pages) {
-            (Some(place), Some(pages)) if place.node() == addrs[1].node() => {
-                self.merge_locked(batch, at, &mut sources, (place, pages))
-                    .await
-            }
-            _ => Ok(Locked::NoPage),
-        };
+        let place = place.expect("provided before anything was locked");
+        let pages = Unlinked::one(leases);
+        let merged = self
+            .merge_locked(batch, at, &mut sources, (place, &pages))
+            .await;
         // Where it is not known whether the new page is linked to, the lease is the sweep's.
         let is_unlinked = match &merged {
             Ok(locked) => !matches!(locked, Locked::Done(..)),
             Err(error) => error.fabric_failure().is_none() || error.lost_node().is_some(),
         };
-        if let (Some(place), Some(pages), true) = (place, &pages, is_unlinked) {
+        if is_unlinked {
             pages.put_back(&self.access, place);
         }
         match merged {
@@ -215,7 +209,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
         let Some(Merge { mut page, released }) = planned else {
             return Ok(Locked::TooFull);
         };
-        let size_bytes = page.size_words() * 8;
+        let size_bytes = page.size_words() * WORD_SIZE_BYTES as usize;
         if size_bytes > self.merged_size_bytes_max() {
             return Ok(Locked::TooFull);
         }

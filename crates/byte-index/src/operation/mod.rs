@@ -54,8 +54,7 @@ pub use records::{Record, RecordBuffer};
 pub use reverse::ReverseCursor;
 pub use state::ByteIndexState;
 pub use survey::{PageReport, PageSurvey};
-pub(crate) use walked::Walked;
-pub use walked::WalkedPage;
+pub(crate) use walked::{Walked, WalkedPage};
 
 use core::future::Future;
 use core::pin::Pin;

@@ -83,9 +83,7 @@ impl<E: Endpoint> ByteIndex<'_, E> {
             let layer = self.state.layer();
             // Another future may have taken another root, of which the part tells nothing (BL4).
             if layer.is_of(&telling.snapshot) {
-                if !part.is_of(&telling.snapshot) {
-                    self.access.endpoint.note_stale_part();
-                }
+                self.tell_if_stale(&part, &telling.snapshot);
                 let place = layer.locate_in(&part, key);
                 drop(layer);
                 self.take_in_hand(&telling, &part);
@@ -95,6 +93,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                 Ok(place) => return Ok(place),
                 Err(newer) => telling = newer,
             }
+        }
+    }
+
+    /// BL4: a part that is searched by is one of the root's snapshot.
+    fn tell_if_stale(&self, part: &HeldPart, snapshot: &SnapshotParts) {
+        if !part.is_of(snapshot) {
+            self.access.endpoint.note_stale_part();
         }
     }
 
@@ -115,8 +120,13 @@ impl<E: Endpoint> ByteIndex<'_, E> {
                     let place = match layer.locate(key) {
                         Ok(place) => place,
                         Err(TellingPart {
-                            part: Some(part), ..
-                        }) => layer.locate_in(&part, key),
+                            part: Some(part),
+                            snapshot,
+                            ..
+                        }) => {
+                            self.tell_if_stale(&part, &snapshot);
+                            layer.locate_in(&part, key)
+                        }
                         Err(telling) => {
                             wanting.entry(telling.number).or_default().push(index);
                             from = Some(telling.snapshot);

@@ -11,20 +11,20 @@ use crate::error::ByteIndexError;
 
 /// A page as a retraining sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WalkedPage {
+pub(crate) struct WalkedPage {
     /// Where it is.
-    pub addr: RemoteAddr,
+    pub(crate) addr: RemoteAddr,
     /// What models are trained on: the least key that it can have; of the table's first page its
     /// first key, if it has one.
-    pub fence: Vec<u8>,
+    pub(crate) fence: Vec<u8>,
     /// Its first key.
-    pub first: Option<Vec<u8>>,
+    pub(crate) first: Option<Vec<u8>>,
     /// The last key of the page before.
-    pub last_before: Option<Vec<u8>>,
+    pub(crate) last_before: Option<Vec<u8>>,
     /// How many records it has.
-    pub record_count: u64,
+    pub(crate) record_count: u64,
     /// Bytes of it that are used.
-    pub used_size_bytes: usize,
+    pub(crate) used_size_bytes: usize,
     /// Retired pages through which the page before links to it, in order.
     pub(crate) retired: Vec<RemoteAddr>,
     /// Whether it stays beside its left neighbour, as both have no room in one page, or there is

@@ -142,7 +142,16 @@ pub struct Retrained {
     /// The counters of models that are gone (BR5).
     pub late: Vec<LateCounter>,
     /// Why pages did not become fewer: there was no room for what takes their place.
-    pub no_room: Option<ByteIndexError>,
+    no_room: Option<ByteIndexError>,
+}
+
+/// The root that a retraining has put in force, and what it names.
+#[derive(Debug)]
+pub struct Installed {
+    /// The root.
+    pub root: RemoteAddr,
+    /// What it names.
+    pub contents: Contents,
 }
 
 impl<'a, E: Endpoint> Looked<'a, E> {
@@ -253,7 +262,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         &self,
         stretches: &Stretches,
         may_go_on: impl Fn() -> bool,
-    ) -> Result<Option<Retrained>, ByteIndexError> {
+    ) -> Result<Option<(Retrained, Installed)>, ByteIndexError> {
         let index = ByteIndex::new(self.access, &stretches.state);
         let mut batch = CountedBatch::new(self.access.endpoint, OperationKind::Control);
         let (mut spliced, mut retrained) = (Spliced::new(&self.contents), Retrained::default());
@@ -281,8 +290,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         }
         (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
         retrained.record_count = spliced.record_count();
-        let is_installed = self.install(&mut batch, spliced).await?;
-        Ok(is_installed.then_some(retrained))
+        let installed = self.install(&mut batch, spliced).await?;
+        Ok(installed.map(|installed| (retrained, installed)))
     }
 
     /// Walks, links, merges and trains, stretch by stretch.
@@ -323,8 +332,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         Ok(())
     }
 
-    /// Claims as much as the snapshot that is in force has: without room for the next one, what
-    /// merging retires is not reused, and new pages would take all that there is.
+    /// Claims what the next snapshot takes at the most: without room for that, what merging retires
+    /// is not reused, and new pages would take all that there is.
     async fn hold_room(&self, stretches: &Stretches) -> Result<(), ByteIndexError> {
         let (access, contents) = (&self.access, &self.contents);
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
@@ -352,13 +361,13 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         (from, end)
     }
 
-    /// BR4: writes the snapshot, and swaps the root. False: a load was faster, and has trained its
+    /// BR4: writes the snapshot, and swaps the root. `None`: a load was faster, and has trained its
     /// own.
     async fn install(
         &self,
         batch: &mut Batch,
         spliced: Spliced<'_>,
-    ) -> Result<bool, ByteIndexError> {
+    ) -> Result<Option<Installed>, ByteIndexError> {
         let access = &self.access;
         let fences = spliced.segments.iter().map(StringSegment::first_fence);
         if !fences.is_sorted_by(|one, next| one < next) {
@@ -368,7 +377,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             return Err(access.contradiction(first, what).into());
         }
         let generation = draw_generation(access, batch).await?;
-        let contents = Contents {
+        let mut contents = Contents {
             table: access.table,
             generation,
             record_count: spliced.record_count(),
@@ -378,34 +387,29 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         };
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
-        let (root, range) = write_snapshot(access, &allocator, contents).await?;
+        let (root, range) = write_snapshot(access, &allocator, &mut contents).await?;
         let is_swapped = swap_root(access, batch, self.entry, (self.root, root)).await?;
         give_back_snapshot(&allocator, range, (access.table, generation), is_swapped).await?;
-        if is_swapped && !spliced.pairs.is_empty() {
-            self.count_pairs(batch, root, &spliced.pairs).await?;
+        if !is_swapped {
+            return Ok(None);
         }
-        Ok(is_swapped)
+        self.count_pairs(batch, &contents, &spliced.pairs).await?;
+        Ok(Some(Installed { root, contents }))
     }
 
     /// BR6: tells new models of the pairs that are left in them. If this never happens, deletes do.
     async fn count_pairs(
         &self,
         batch: &mut Batch,
-        root: RemoteAddr,
+        contents: &Contents,
         pairs: &[(usize, u64)],
     ) -> Result<(), ByteIndexError> {
-        let access = &self.access;
-        let (layout, table) = (access.layout, access.table);
-        let contents = read_contents(access.endpoint, layout, access.geometry, table, root).await?;
         batch.clear();
         for (run, count) in pairs {
-            let table = contents.runs[*run].synonym_table;
-            if !table.is_null() {
-                batch.fetch_add(table.word_at(1), *count);
-            }
+            batch.fetch_add(contents.runs[*run].synonym_table.word_at(1), *count);
         }
         if !batch.is_empty() {
-            access.endpoint.execute(batch).await?;
+            self.access.endpoint.execute(batch).await?;
         }
         Ok(())
     }

@@ -17,15 +17,15 @@ use super::part::Part;
 use crate::directory::ByteDirectory;
 
 /// Claims room for a snapshot and writes it, with empty synonym leaf tables for the runs that have
-/// room for synonyms and no place for them. Returns the root word to install: the place, with the
-/// generation in the spare bits.
+/// room for synonyms and no place for them: `contents` says where they are afterwards. Returns the
+/// root word to install: the place, with the generation in the spare bits.
 ///
 /// # Errors
 /// The pool is full, or the fabric failed; what was claimed is then given back, if that goes.
 pub async fn write_snapshot<E: Endpoint>(
     access: &PageAccess<'_, E>,
     allocator: &ChunkAllocator<'_, E>,
-    mut contents: Contents,
+    contents: &mut Contents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
     let geometry = access.geometry;
     let tables_start = contents.encode(geometry).len();
