@@ -53,42 +53,40 @@ fn run<E: Endpoint>(
     let clock = move || begun.elapsed().as_nanos() as u64;
     let retrainer = policy.map(|policy| Retrainer::new(policy, clock));
     let (mut draining, mut told) = (Draining::default(), Told::default());
-    let mut sweep_in = None;
-    let mut is_held_up = true;
+    let mut next_sweep: Option<NextSweep> = None;
     let mut next_tick = Instant::now() + TICK;
     loop {
         // Until a moment, not for a while: sessions that keep dying must not keep the ticks off.
         match events.recv_timeout(next_tick.saturating_duration_since(Instant::now())) {
             // Deaths come in groups; one sweep serves all that have been heard of.
-            Ok(AgentEvent::Fenced(_)) => (sweep_in, is_held_up) = (Some(0), true),
+            Ok(AgentEvent::Fenced(_)) => next_sweep = Some(NextSweep::NOW),
             Ok(AgentEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 let drained = block_on(draining.tick(&keeper), keeper.endpoint.completions());
                 let what = "tell whether a node has been drained";
                 tell_once(what, &drained, &mut told.draining);
-                let had_sweep = sweep_in == Some(0);
-                let had_deaths = had_sweep && is_held_up;
+                let had_sweep = next_sweep.is_some_and(|sweep| sweep.in_ticks == 0);
+                let had_deaths = next_sweep == Some(NextSweep::NOW);
                 if let Some(receptionist) = &receptionist {
                     receive(receptionist, &keeper, &mut told.receiving);
                     if had_sweep {
                         receptionist.look_again();
                     }
                 }
-                let due = (sweep_in, is_held_up);
-                (sweep_in, is_held_up) = tick(&keeper, due, stop, &mut told.reclaiming);
+                next_sweep = tick(&keeper, next_sweep, stop, &mut told.reclaiming);
                 // T5.
                 let is_more_due = match &retrainer {
-                    Some(retrainer) if sweep_in.is_none() || !is_held_up => {
+                    Some(retrainer) if !next_sweep.is_some_and(|it| it.is_waited_for) => {
                         if had_deaths {
                             retrainer.look_again();
                         }
                         let more = retrain(retrainer, &keeper, stop, &mut told.retraining);
-                        if retrainer.take_left_blocks() && sweep_in.is_none() {
-                            (sweep_in, is_held_up) = (Some(RETRY_TICK_COUNT), false);
+                        if retrainer.take_left_blocks() {
+                            next_sweep.get_or_insert(NextSweep::retry(false));
                         }
                         // W6: what it gave up is tried again like what a sweep did.
                         if retrainer.take_wanted_sweep() {
-                            (sweep_in, is_held_up) = (Some(RETRY_TICK_COUNT), true);
+                            next_sweep = Some(NextSweep::retry(true));
                         }
                         more
                     }
@@ -101,8 +99,8 @@ fn run<E: Endpoint>(
                 if let Some(endpoint) = renew(&keeper.endpoint) {
                     keeper.endpoint = endpoint;
                     // W5: what was cut off is swept, as nobody else does that.
-                    sweep_in = sweep_in.or(Some(RETRY_TICK_COUNT));
-                    is_held_up = true;
+                    let sweep = next_sweep.get_or_insert(NextSweep::retry(true));
+                    sweep.is_waited_for = true;
                 }
                 // Events are heard, and dropped tables freed, between two retrainings.
                 next_tick = Instant::now() + if is_more_due { Duration::ZERO } else { TICK };
@@ -132,41 +130,60 @@ fn tell_once<T, E: Display>(what: &str, outcome: &Result<T, E>, is_told: &mut bo
     *is_told = failed.is_some();
 }
 
-/// What is due now; returns in how many ticks the next sweep is, and whether retraining waits for
-/// it (T5): not if value blocks alone are left, whose grace period is not over.
+/// When the next sweep is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NextSweep {
+    in_ticks: u32,
+    /// T5: not if value blocks alone are left, whose grace period is not over.
+    is_waited_for: bool,
+}
+
+impl NextSweep {
+    const NOW: Self = Self {
+        in_ticks: 0,
+        is_waited_for: true,
+    };
+
+    const fn retry(is_waited_for: bool) -> Self {
+        Self {
+            in_ticks: RETRY_TICK_COUNT,
+            is_waited_for,
+        }
+    }
+}
+
+/// What is due now; returns when the next sweep is.
 fn tick<E: Endpoint>(
     keeper: &Keeper<E>,
-    (sweep_in, is_held_up): (Option<u32>, bool),
+    next_sweep: Option<NextSweep>,
     stop: &AtomicBool,
     is_told: &mut bool,
-) -> (Option<u32>, bool) {
+) -> Option<NextSweep> {
     let freed = block_on(keeper.reclaim(), keeper.endpoint.completions());
     tell_once("free dropped tables", &freed, is_told);
-    let Some(ticks) = sweep_in else {
-        return (None, true);
-    };
-    match ticks {
-        0 => match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
-            Ok(report) => {
-                let (locks, chunks) = (report.lock_count, report.chunk_count);
-                tracing::info!(
-                    locks,
-                    chunks,
-                    leaves = report.leaf_count,
-                    given_up = report.given_up_count,
-                    "swept after dead sessions"
-                );
-                // What it waited for too long is tried again, like a sweep that failed.
-                let is_left = report.given_up_count + report.waiting_count > 0;
-                let next = is_left.then_some(RETRY_TICK_COUNT);
-                (next, report.given_up_count > 0)
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot sweep after dead sessions; trying again");
-                (Some(RETRY_TICK_COUNT), true)
-            }
-        },
-        ticks => (Some(ticks - 1), is_held_up),
+    let mut sweep = next_sweep?;
+    if let Some(ticks) = sweep.in_ticks.checked_sub(1) {
+        sweep.in_ticks = ticks;
+        return Some(sweep);
+    }
+    match block_on(keeper.sweep_until(stop), keeper.endpoint.completions()) {
+        Ok(report) => {
+            let (locks, chunks) = (report.lock_count, report.chunk_count);
+            tracing::info!(
+                locks,
+                chunks,
+                leaves = report.leaf_count,
+                given_up = report.given_up_count,
+                "swept after dead sessions"
+            );
+            // What it waited for too long is tried again, like a sweep that failed.
+            let is_left = report.given_up_count + report.waiting_count > 0;
+            is_left.then(|| NextSweep::retry(report.given_up_count > 0))
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot sweep after dead sessions; trying again");
+            Some(NextSweep::retry(true))
+        }
     }
 }
 

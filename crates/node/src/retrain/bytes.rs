@@ -7,15 +7,16 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use farleaf_byte_index::ByteIndexError;
-use farleaf_byte_index::retrain::{Due, Looked, Retrained, Stretches, count_late};
+use farleaf_byte_index::retrain::{Due, Installed, Looked, Retrained, Stretches, count_late};
+use farleaf_byte_index::snapshot::Contents;
 use farleaf_fabric::{CountedBatch, Endpoint, OperationKind};
 use farleaf_index::IndexError;
+use farleaf_index::load::finish_root;
 use farleaf_page::PageImage;
 use farleaf_page::format::PageAccess;
 use farleaf_region::allocation::{ChunkAllocator, ChunkTable};
 use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::{ChunkEntry, ChunkPurpose};
-use farleaf_region::layout::ChunkIndex;
+use farleaf_region::chunk::ChunkPurpose;
 use farleaf_region::members::MemberState;
 use farleaf_types::{RemoteAddr, TableId};
 
@@ -103,13 +104,9 @@ impl Retrainer {
             let stale = self.find_stale_pages(keeper, (&access, entry), chunks);
             let stale = stale.await?;
             self.stale_pages.borrow_mut().insert(id, stale);
-            self.collect_pages(
-                keeper,
-                (&table, &access),
-                chunks,
-                (Vec::new(), Late::default()),
-            )
-            .await?;
+            let (none, named) = (Vec::new(), (table.root, &table.contents));
+            self.collect_pages(keeper, &access, (named, chunks), (none, Late::default()))
+                .await?;
         }
         let due = self.due_of_bytes(id, &table, is_own_look);
         let Some(stretches) = table.stretches(&due, &broken)? else {
@@ -117,7 +114,7 @@ impl Retrainer {
         };
         let begun = (self.clock)();
         let retrained = self.retrain_stretches(&access, &table, (&stretches, &broken), patience);
-        let Some(retrained) = retrained.await? else {
+        let Some((retrained, installed)) = retrained.await? else {
             return Ok(false);
         };
         self.note_bytes(id, &retrained, (self.clock)().saturating_sub(begun));
@@ -131,7 +128,7 @@ impl Retrainer {
         }
         let has_made = retrained.made_count > 0;
         let is_roomy = self
-            .collect_retired(keeper, (entry, access), retrained, patience)
+            .collect_retired(keeper, (entry, &access), (retrained, installed), patience)
             .await?;
         // Where there is little room, what is due again waits until what was retired is free (BR5
         // looks then), or for the next look; else it comes at once, so that new pages lie side by
@@ -146,7 +143,7 @@ impl Retrainer {
         table: &Looked<'_, E>,
         (stretches, broken): (&Stretches, &Cell<bool>),
         patience: &Patience<'_>,
-    ) -> Result<Option<Retrained>, ByteIndexError> {
+    ) -> Result<Option<(Retrained, Installed)>, ByteIndexError> {
         let may_go_on = || !patience.is_over();
         let retrained = patience.wait(Box::pin(table.retrain(stretches, may_go_on)));
         let retrained = retrained.await;
@@ -284,8 +281,8 @@ impl Retrainer {
     async fn collect_retired<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        (entry, access): (&CatalogEntry, PageAccess<'_, E>),
-        mut retrained: Retrained,
+        (entry, access): (&CatalogEntry, &PageAccess<'_, E>),
+        (mut retrained, installed): (Retrained, Installed),
         patience: &Patience<'_>,
     ) -> Result<bool, ByteIndexError> {
         let mut retired: BTreeSet<RemoteAddr> = take(&mut retrained.retired).into_iter().collect();
@@ -304,18 +301,18 @@ impl Retrainer {
             bytes: take(&mut retrained.late),
             ..Late::default()
         };
-        // T2: as chunks are now, then the root.
+        // T2: as chunks are now, then the root: a load would have put in force another one.
         let chunks = self.chunks(keeper).await?;
-        let broken = Rc::new(Cell::new(false));
-        let looked = Looked::look(access, entry, &broken);
-        let looked = patience.wait(Box::pin(looked)).await.transpose()?;
-        let Some(table) = looked.flatten() else {
+        let broken = Cell::new(false);
+        let root = patience.wait(Box::pin(finish_root(access, entry, &broken)));
+        if root.await.transpose()? != Some(installed.root) {
             self.is_scan_due.set(true);
             return Ok(false);
-        };
-        retired.retain(|page| is_shared(&access, &chunks, *page));
+        }
+        retired.retain(|page| is_shared(access, &chunks, *page));
         let found = (retired.into_iter().collect(), late);
-        self.collect_pages(keeper, (&table, &access), &chunks, found)
+        let named = (installed.root, &installed.contents);
+        self.collect_pages(keeper, access, (named, &chunks), found)
             .await?;
         let used = chunks.iter().map(|(_, chunk)| chunk);
         let used = used.filter(|chunk| chunk.purpose != Some(ChunkPurpose::Free));
@@ -329,29 +326,15 @@ impl Retrainer {
     async fn collect_pages<E: Endpoint>(
         &self,
         keeper: &Keeper<E>,
-        (table, access): (&Looked<'_, E>, &PageAccess<'_, E>),
-        chunks: &ChunkTable,
+        access: &PageAccess<'_, E>,
+        ((root, contents), chunks): ((RemoteAddr, &Contents), &ChunkTable),
         (pages, late): (Vec<RemoteAddr>, Late),
     ) -> Result<(), ByteIndexError> {
         let (id, geometry) = (access.table, access.geometry);
-        let known = self.known(id);
-        let contents = &table.contents;
-        let named = contents.named_chunks(&keeper.layout, geometry, table.root);
-        let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
-            let is_whole = matches!(
-                chunk.purpose,
-                Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
-            );
-            let is_own = chunk.table == id && chunk.owner.is_free();
-            is_own && is_whole && !named.contains(index) && !known.contains(index)
-        };
-        let garbage = chunks.iter();
-        let garbage = garbage.filter(|(index, chunk)| is_garbage(index, chunk));
-        let garbage = garbage.map(|(index, _)| index).collect();
-        let page_size_bytes = geometry.page_size_bytes() as u64;
-        let group = (id, page_size_bytes);
-        let discarded = self.discard(keeper, group, (pages, garbage), late);
-        Ok(discarded.await?)
+        let named = contents.named_chunks(&keeper.layout, geometry, root);
+        let chunks = self.unnamed_chunks(id, chunks, &named);
+        let group = (id, geometry.page_size_bytes() as u64);
+        Ok(self.discard(keeper, group, (pages, chunks), late).await?)
     }
 
     /// BR8: retired pages of shared chunks that nobody leases, and that are in no group.
@@ -363,10 +346,8 @@ impl Retrainer {
     ) -> Result<Vec<StalePage>, IndexError> {
         let geometry = access.geometry;
         let first = entry.record.first_leaf.place();
-        let mut known: BTreeSet<RemoteAddr> = BTreeSet::from([first]);
-        for group in &*self.garbage.borrow() {
-            known.extend(group.leaves());
-        }
+        let mut known = self.known_leaves();
+        known.insert(first);
         let mut stale = Vec::new();
         let mut batch = CountedBatch::new(&keeper.endpoint, OperationKind::Control);
         let members = keeper.layout.members();

@@ -44,13 +44,6 @@ pub(super) struct Late {
     pub(super) bytes: Vec<LateCounter>,
 }
 
-impl Garbage {
-    /// The leaves, or pages, of the group.
-    pub(super) fn leaves(&self) -> &[RemoteAddr] {
-        &self.leaves
-    }
-}
-
 impl Late {
     fn is_empty(&self) -> bool {
         self.words.is_empty() && self.bytes.is_empty()
@@ -66,7 +59,6 @@ impl Retrainer {
         leaves: Vec<RemoteAddr>,
         late: Vec<OldCounter>,
     ) -> Result<(), IndexError> {
-        let known = self.known(table.access.table);
         let (layout, geometry) = (table.access.layout, table.access.geometry);
         let mut named = table.contents.named_chunks(layout, geometry, table.root);
         let is_listed = table.contents.leaf_table.is_some();
@@ -76,17 +68,7 @@ impl Retrainer {
                 |chunk: &ChunkEntry| matches!(chunk.purpose, Some(ChunkPurpose::Run { .. }));
             named.retain(|index| !chunk(index).is_some_and(is_run));
         }
-        let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
-            let is_whole = matches!(
-                chunk.purpose,
-                Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
-            );
-            let is_own = chunk.table == table.access.table && chunk.owner.is_free();
-            is_own && is_whole && !named.contains(index) && !known.contains(index)
-        };
-        let chunks = table.chunks.iter();
-        let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
-        let chunks: Vec<ChunkIndex> = chunks.map(|(index, _)| index).collect();
+        let chunks = self.unnamed_chunks(table.access.table, &table.chunks, &named);
         let leaf_size_bytes = geometry.stride_blocks() * BLOCK_SIZE_BYTES;
         let group = (table.access.table, leaf_size_bytes);
         let late = Late {
@@ -94,6 +76,35 @@ impl Retrainer {
             ..Late::default()
         };
         self.discard(keeper, group, (leaves, chunks), late).await
+    }
+
+    /// T2: chunks of runs and snapshots of a table that nobody leases, that its root does not name,
+    /// and that are in no group.
+    pub(super) fn unnamed_chunks(
+        &self,
+        table: TableId,
+        chunks: &ChunkTable,
+        named: &BTreeSet<ChunkIndex>,
+    ) -> Vec<ChunkIndex> {
+        let known = self.known(table);
+        let is_garbage = |index: &ChunkIndex, chunk: &ChunkEntry| {
+            let is_whole = matches!(
+                chunk.purpose,
+                Some(ChunkPurpose::Run { .. } | ChunkPurpose::Snapshot { .. })
+            );
+            let is_own = chunk.table == table && chunk.owner.is_free();
+            is_own && is_whole && !named.contains(index) && !known.contains(index)
+        };
+        let chunks = chunks.iter();
+        let chunks = chunks.filter(|(index, chunk)| is_garbage(index, chunk));
+        chunks.map(|(index, _)| index).collect()
+    }
+
+    /// Leaves, or pages, that are in groups.
+    pub(super) fn known_leaves(&self) -> BTreeSet<RemoteAddr> {
+        let garbage = self.garbage.borrow();
+        let leaves = garbage.iter().flat_map(|group| &group.leaves);
+        leaves.copied().collect()
     }
 
     /// T3: these leaves and chunks are garbage.
@@ -131,10 +142,8 @@ impl Retrainer {
         (first_leaf, chunks): (RemoteAddr, &ChunkTable),
     ) -> Result<Vec<RemoteAddr>, IndexError> {
         let geometry = access.geometry;
-        let mut known: BTreeSet<RemoteAddr> = BTreeSet::from([first_leaf]);
-        for group in &*self.garbage.borrow() {
-            known.extend(&group.leaves);
-        }
+        let mut known = self.known_leaves();
+        known.insert(first_leaf);
         let mut stale = Vec::new();
         let mut batch = Batch::new();
         for (index, chunk) in chunks.iter() {
