@@ -380,27 +380,23 @@ impl Node {
                 failed = Some(error.into());
             }
             is_due |= self.hears_of_deaths();
-            if is_due {
+            let had_deaths = is_due;
+            if is_due || is_left {
                 // A sweep that fails, or waits for nobody any longer (W6), is tried again.
                 match keeper.sweep().await {
                     Ok(report) => {
                         is_due = report.given_up_count > 0;
                         is_left = report.waiting_count > 0;
-                        retrainer.iter().for_each(Retrainer::look_again);
-                        receptionist.iter().for_each(Receptionist::look_again);
+                        if had_deaths {
+                            retrainer.iter().for_each(Retrainer::look_again);
+                            receptionist.iter().for_each(Receptionist::look_again);
+                        }
                     }
                     Err(error) => failed = Some(error),
                 }
-                continue;
             }
-            if is_left {
-                match keeper.sweep().await {
-                    Ok(report) => {
-                        is_due = report.given_up_count > 0;
-                        is_left = report.waiting_count > 0;
-                    }
-                    Err(error) => failed = Some(error),
-                }
+            if had_deaths {
+                continue;
             }
             if let Some(retrainer) = &retrainer {
                 if let Err(error) = retrainer.tick(&keeper, &stop).await {

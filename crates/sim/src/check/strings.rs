@@ -6,24 +6,19 @@ use crate::fabric::world::ClientId;
 
 /// Judges by the clients that have met strings which had changed, before they were fenced.
 pub fn check(met: &[ClientId]) -> Option<Violation> {
-    let client = met.first()?;
-    let how = format!(
-        "client {} has read a string that was not the one which its page refers to; {} were in all",
-        client.0,
-        met.len()
-    );
-    Some(Violation::new("strings", how))
+    let what = "has read a string that was not the one which its page refers to";
+    judge(met, "strings", what)
 }
 
 /// BL4: judges by the clients that have searched by parts of roots that were in force no more.
 pub fn check_parts(met: &[ClientId]) -> Option<Violation> {
-    let client = met.first()?;
-    let how = format!(
-        "client {} has searched by a part of an old root; {} did in all",
-        client.0,
-        met.len()
-    );
-    Some(Violation::new("parts", how))
+    judge(met, "parts", "has searched by a part of an old root")
+}
+
+fn judge(met: &[ClientId], promise: &'static str, what: &str) -> Option<Violation> {
+    let client = met.first()?.0;
+    let how = format!("client {client} {what}; {} times in all", met.len());
+    Some(Violation::new(promise, how))
 }
 
 #[cfg(test)]
