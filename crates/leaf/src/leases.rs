@@ -24,6 +24,8 @@ pub struct LeafLeases {
     unlinked_count: Cell<u32>,
     /// Whether they come from what is kept for retraining, where nothing else will do (A6).
     takes_reserve: bool,
+    /// Chunks in one piece that are to be free after a new one is leased.
+    left_chunk_count: Cell<u64>,
 }
 
 impl LeafLeases {
@@ -34,6 +36,16 @@ impl LeafLeases {
             takes_reserve: true,
             ..self
         }
+    }
+
+    /// From now on a new chunk is leased only if so many others in one piece are free afterwards.
+    pub fn set_left_chunk_count(&self, chunk_count: u64) {
+        self.left_chunk_count.set(chunk_count);
+    }
+
+    /// How many that are.
+    pub fn left_chunk_count(&self) -> u64 {
+        self.left_chunk_count.get()
     }
 
     /// A leased leaf on this node.
@@ -96,6 +108,7 @@ impl LeafLeases {
         node: NodeId,
     ) -> Result<(), RegionError> {
         let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        allocator = allocator.leaving(self.left_chunk_count.get());
         if self.takes_reserve {
             allocator = allocator.taking_reserve();
         }

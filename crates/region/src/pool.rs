@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use farleaf_types::{NodeId, RemoteAddr, WordAddr};
 
+use crate::allocation::reserve_count;
 use crate::layout::{ChunkIndex, RegionLayout};
 use crate::members::Members;
 
@@ -72,6 +73,12 @@ impl PoolLayout {
     /// First block of a chunk.
     pub fn chunk_start(&self, chunk: ChunkIndex) -> RemoteAddr {
         self.region_of(chunk).chunk_start(chunk)
+    }
+
+    /// Whether a chunk is one of those that are kept for retraining (A6).
+    pub fn is_reserve(&self, chunk: ChunkIndex) -> bool {
+        let region = self.region_of(chunk);
+        chunk.number() < reserve_count(region.superblock.chunk_count)
     }
 
     /// The chunk that a block lies in; `None` when it lies in no chunk of a node that is known.

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use farleaf_fabric::{Batch, Endpoint};
 
-use super::{Looked, Retrained};
+use super::{Looked, Retrained, Stretches};
 use crate::error::ByteIndexError;
 use crate::operation::{ByteIndex, Merged, Walked, WalkedPage};
 
@@ -67,7 +67,10 @@ impl<E: Endpoint> Looked<'_, E> {
         &self,
         index: &ByteIndex<'_, E>,
         batch: &mut Batch,
-        (walked, (may_go_on, step_count_max)): (&mut Walked, (impl Fn() -> bool, u64)),
+        (walked, (stretches, may_go_on, step_count_max)): (
+            &mut Walked,
+            (&Stretches, impl Fn() -> bool, u64),
+        ),
         retrained: &mut Retrained,
     ) -> Result<(), ByteIndexError> {
         let mut right = walked.pages.len();
@@ -90,9 +93,15 @@ impl<E: Endpoint> Looked<'_, E> {
                     self.take_over(index, batch, (walked, at), retrained)
                         .await?;
                     right = left;
+                    stretches.leave_room(true);
                 }
                 Merged::Not => pages[right].stays = true,
                 Merged::Hindered => {}
+                // The first page is to be had, as then there is room for more next time.
+                Merged::NoRoom(_) if retrained.made_count == 0 && stretches.leaves_room() => {
+                    stretches.leave_room(false);
+                    right += 1;
+                }
                 Merged::NoRoom(error) => {
                     retrained.no_room = Some(error);
                     return Ok(());

@@ -10,21 +10,23 @@
 //!   only splits were counted nothing is moved. What kind of models the new ones are is chosen
 //!   anew.
 //! - **BR3.** New models list their pages one by one, 8 bytes each; those that are not due keep
-//!   their runs, residuals and synonym leaf tables.
+//!   their runs, residuals and synonym leaf tables (but for BR9).
 //! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
 //!   one is reused when every session has followed (D7). What it names beside itself is named by
 //!   the new one, too, but for synonym leaf tables of models that are gone.
-//! - **BR5.** Sessions that have not followed yet count splits in the synonym leaf tables of models
-//!   that are gone. When all have followed, and before these are reused, what came since they were
-//!   read for BR1 is added to the counters of the models in whose place it is: late splits, for
-//!   which these may be due again. So a table that grows faster than sessions follow is trained
+//! - **BR5.** Sessions that have not followed yet count splits, and underfull pages, in the synonym
+//!   leaf tables of models that are gone. When all have followed, and before these are reused, what
+//!   came since they were read for BR1 is added to the counters of the models in whose place it is,
+//!   for which these may be due again. So a table that grows faster than sessions follow is trained
 //!   whole in the end. Where a counter cannot be read, links lead to what it has counted.
 //! - **BR6.** Where underfull pages were counted, two neighbours of those walked whose records fit
 //!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right to
 //!   left, once each; so of many empty pages a retraining leaves half, and counts the pairs that
 //!   are left, for which the models are due again. Of a large table it makes one page for eight
-//!   that there are, and it holds room for its snapshot before it makes any: else new pages could
-//!   take all that there is, and nothing retired would ever be free. The new page's place is leased
+//!   that there are. It holds room for its snapshot before it makes any, and pages go into new
+//!   chunks only while there is room in one piece for the next snapshot, too; if none could be made
+//!   otherwise, into one. Else new pages could take all that there is, and nothing retired would
+//!   ever be free. The new page's place is leased
 //!   like a split's. It waits for the right one's lock while it holds none, and for the left one's
 //!   not at all; what links to the left one is linked to the new one before the next step (BR7).
 //!   Before the table's first page is retired the pending root is zeroed (R1). No merge crosses
@@ -42,9 +44,15 @@
 //!   links of all pages in shared chunks (T4). A retired one whose lower fence lies in it counts
 //!   like a split of the model in whose range it is, and is reused like what was met (BR7) once
 //!   that has been retrained. One whose lower fence lies outside of it goes with its table.
+//! - **BR9.** A snapshot in what is kept for retraining (A6) is gone as a whole when the next one is
+//!   in force: a kept model whose synonym leaf table lies there gets another one, in the new
+//!   snapshot, with what was counted and announced in the old one; what comes there later is late
+//!   (BR5). Else a few tables would keep a chunk each, and no snapshot could find so many side by
+//!   side as it takes.
 
 mod late;
 mod merging;
+mod renewal;
 mod splice;
 
 pub use late::{LateCounter, count_late};
@@ -67,7 +75,7 @@ use farleaf_types::RemoteAddr;
 
 use crate::error::ByteIndexError;
 use crate::operation::{ByteIndex, ByteIndexState};
-use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot};
+use crate::snapshot::{Contents, give_back_snapshot, read_contents, write_snapshot_into};
 use splice::Spliced;
 
 /// Pages that a retraining makes of others at the most: one for so many of the table's, or so many
@@ -121,6 +129,8 @@ pub struct Stretches {
     state: ByteIndexState,
     /// Kept for the snapshot while pages are merged, and in which generation's name.
     room: Cell<Option<(ChunkRange, u16)>>,
+    /// Chunks in one piece that are left free for the snapshot after that.
+    left_chunk_count: Cell<u64>,
 }
 
 /// What a retraining has made.
@@ -243,11 +253,11 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let state = ByteIndexState::new(directory.into(), 0, Rc::clone(broken));
         let state = state.taking_reserve();
         state.follow_retired();
-        let room = Cell::new(None);
         Ok(Some(Stretches {
             ranges,
             state,
-            room,
+            room: Cell::new(None),
+            left_chunk_count: Cell::new(0),
         }))
     }
 
@@ -278,19 +288,21 @@ impl<'a, E: Endpoint> Looked<'a, E> {
                 (&mut spliced, &mut retrained),
             )
             .await;
-        stretches.let_room_go(&self.access).await?;
-        retrained_all?;
         let has_trained = stretches.ranges.iter().any(|(_, merges)| !merges);
-        if retrained.made_count == 0
-            && !has_trained
-            && let Some(error) = retrained.no_room.take()
-        {
+        let failed = match retrained_all {
             // Sessions would follow to a new root for nothing.
+            Ok(()) if retrained.made_count == 0 && !has_trained => retrained.no_room.take(),
+            Ok(()) => None,
+            Err(error) => Some(error),
+        };
+        if let Some(error) = failed {
+            stretches.let_room_go(&self.access).await?;
             return Err(error);
         }
         (retrained.page_count, retrained.model_count) = (spliced.page_count, spliced.model_count);
         retrained.record_count = spliced.record_count();
-        let installed = self.install(&mut batch, spliced).await?;
+        retrained.late.extend(self.renew(&mut spliced));
+        let installed = self.install(&mut batch, spliced, stretches).await?;
         Ok(installed.map(|installed| (retrained, installed)))
     }
 
@@ -312,7 +324,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             let mut walked = self.walk(index, batch, range).await?;
             self.relink(index, batch, &mut walked, retrained).await?;
             if *merges {
-                let may_go_on = (&may_go_on, step_count_max);
+                let may_go_on = (stretches, &may_go_on, step_count_max);
                 self.merge(index, batch, (&mut walked, may_go_on), retrained)
                     .await?;
             }
@@ -324,8 +336,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             let gone = range
                 .clone()
                 .filter(|model| !self.counted[*model].synonym_table.is_null());
-            let late = gone
-                .map(|model| LateCounter::of(&self.contents, model, self.counted[model].splits));
+            let late =
+                gone.map(|model| LateCounter::of(&self.contents, model, self.counted[model]));
             retrained.late.extend(late);
         }
         spliced.keep_until(self.contents.segments.len());
@@ -344,6 +356,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let allocator = allocator.taking_reserve();
         let held = allocator.claim(chunk_count, purpose, access.table);
         stretches.room.set(Some((held.await?, contents.generation)));
+        stretches.left_chunk_count.set(chunk_count);
+        stretches.leave_room(true);
         Ok(())
     }
 
@@ -367,6 +381,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         &self,
         batch: &mut Batch,
         spliced: Spliced<'_>,
+        stretches: &Stretches,
     ) -> Result<Option<Installed>, ByteIndexError> {
         let access = &self.access;
         let fences = spliced.segments.iter().map(StringSegment::first_fence);
@@ -387,7 +402,11 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         };
         let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
         let allocator = allocator.taking_reserve();
-        let (root, range) = write_snapshot(access, &allocator, &mut contents).await?;
+        let room = stretches.room.take().map(|(room, _)| room);
+        let written = write_snapshot_into(access, &allocator, &mut contents, room);
+        let (root, range) = written.await?;
+        let filled = self.fill_renewed(batch, &contents, &spliced.renewed);
+        filled.await?;
         let is_swapped = swap_root(access, batch, self.entry, (self.root, root)).await?;
         give_back_snapshot(&allocator, range, (access.table, generation), is_swapped).await?;
         if !is_swapped {
@@ -422,6 +441,20 @@ impl<'a, E: Endpoint> Looked<'a, E> {
 }
 
 impl Stretches {
+    /// Whether new pages leave room for the snapshot after the next.
+    fn leave_room(&self, leaves: bool) {
+        let chunk_count = if leaves {
+            self.left_chunk_count.get()
+        } else {
+            0
+        };
+        self.state.leases().set_left_chunk_count(chunk_count);
+    }
+
+    fn leaves_room(&self) -> bool {
+        self.state.leases().left_chunk_count() > 0
+    }
+
     async fn let_room_go<E: Endpoint>(
         &self,
         access: &PageAccess<'_, E>,

@@ -9,6 +9,7 @@ use farleaf_model::strings::{
 };
 use farleaf_page::format::PageAccess;
 
+use super::renewal::Renewed;
 use crate::directory::Run;
 use crate::error::ByteIndexError;
 use crate::load::synonym_capacity;
@@ -33,6 +34,8 @@ pub(super) struct Spliced<'a> {
     pub(super) model_count: u64,
     /// New models in which there are pairs of pages that could be one, and how many.
     pub(super) pairs: Vec<(usize, u64)>,
+    /// Kept models that get another synonym leaf table (BR9).
+    pub(super) renewed: Vec<Renewed>,
 }
 
 impl<'a> Spliced<'a> {
@@ -47,6 +50,7 @@ impl<'a> Spliced<'a> {
             record_count: 0,
             model_count: 0,
             pairs: Vec::new(),
+            renewed: Vec::new(),
         }
     }
 

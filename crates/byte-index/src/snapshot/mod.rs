@@ -28,4 +28,5 @@ pub use format::{Contents, HEADER_SIZE_WORDS};
 pub(crate) use part::Part;
 pub use transfer::{
     SnapshotParts, give_back_snapshot, read_contents, read_directory, write_snapshot,
+    write_snapshot_into,
 };

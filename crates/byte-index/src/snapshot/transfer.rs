@@ -27,6 +27,20 @@ pub async fn write_snapshot<E: Endpoint>(
     allocator: &ChunkAllocator<'_, E>,
     contents: &mut Contents,
 ) -> Result<(RemoteAddr, ChunkRange), RegionError> {
+    write_snapshot_into(access, allocator, contents, None).await
+}
+
+/// [`write_snapshot`], in chunks that are held for it, if they are enough. Of these, what is not
+/// needed is given back.
+///
+/// # Errors
+/// As for [`write_snapshot`].
+pub async fn write_snapshot_into<E: Endpoint>(
+    access: &PageAccess<'_, E>,
+    allocator: &ChunkAllocator<'_, E>,
+    contents: &mut Contents,
+    held: Option<ChunkRange>,
+) -> Result<(RemoteAddr, ChunkRange), RegionError> {
     let geometry = access.geometry;
     let tables_start = contents.encode(geometry).len();
     let tables_start = tables_start.next_multiple_of(BLOCK_SIZE_WORDS as usize);
@@ -37,12 +51,8 @@ pub async fn write_snapshot<E: Endpoint>(
     let tables = tables.map(|run| table_size_words(run.synonym_capacity));
     let size_words = tables_start + tables.sum::<usize>();
     let chunk_count = (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES);
-    let purpose = ChunkPurpose::Snapshot {
-        generation: contents.generation,
-    };
-    let range = allocator
-        .claim(chunk_count, purpose, contents.table)
-        .await?;
+    let whose = (contents.table, contents.generation);
+    let range = take_room(allocator, chunk_count, whose, held).await?;
     let place = access.layout.chunk_start(range.first);
     let mut next_table = tables_start;
     for run in wanting {
@@ -55,11 +65,40 @@ pub async fn write_snapshot<E: Endpoint>(
     match write_words(access.endpoint, place.word_at(0), &words).await {
         Ok(()) => Ok((place.with_spare(contents.generation), range)),
         Err(error) => {
-            let whose = (contents.table, contents.generation);
             give_back_snapshot(allocator, range, whose, false).await?;
             Err(error.into())
         }
     }
+}
+
+/// So many chunks of those that are held, or others.
+async fn take_room<E: Endpoint>(
+    allocator: &ChunkAllocator<'_, E>,
+    chunk_count: u64,
+    whose: (TableId, u16),
+    held: Option<ChunkRange>,
+) -> Result<ChunkRange, RegionError> {
+    let Some(held) = held else {
+        let (table, generation) = whose;
+        let purpose = ChunkPurpose::Snapshot { generation };
+        return allocator.claim(chunk_count, purpose, table).await;
+    };
+    if held.count < chunk_count {
+        give_back_snapshot(allocator, held, whose, false).await?;
+        return Box::pin(take_room(allocator, chunk_count, whose, None)).await;
+    }
+    let range = ChunkRange {
+        count: chunk_count,
+        ..held
+    };
+    if chunk_count < held.count {
+        let rest = ChunkRange {
+            first: range.end(),
+            count: held.count - chunk_count,
+        };
+        give_back_snapshot(allocator, rest, whose, false).await?;
+    }
+    Ok(range)
 }
 
 /// Gives the chunks of a snapshot back: to the table if its root names it, else as free.

@@ -1,5 +1,5 @@
 //! Tables of byte strings: models trained anew over pages where they are, and pages that deletes
-//! have emptied made fewer (BR1 to BR8 of `farleaf_byte_index::retrain`).
+//! have emptied made fewer (BR1 to BR9 of `farleaf_byte_index::retrain`).
 
 use core::cell::Cell;
 use core::mem::take;
@@ -186,7 +186,7 @@ impl Retrainer {
             Some(Err(error @ ByteIndexError::Index(_))) => return Err(error),
             // Links lead to what they have counted.
             Some(Err(error)) => {
-                tracing::warn!(table = %id, %error, "late splits are not counted");
+                tracing::warn!(table = %id, %error, "late splits and underfull pages are not counted");
             }
             None => {}
         }

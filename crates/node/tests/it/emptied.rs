@@ -41,14 +41,14 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 /// One session's work on the table.
-struct Client<'a> {
+pub(crate) struct Client<'a> {
     access: PageAccess<'a, MappedEndpoint>,
     state: ByteIndexState,
     batch: Batch,
 }
 
 impl<'a> Client<'a> {
-    fn open(pool: &'a Pool, owner: OwnerWord) -> Self {
+    pub(crate) fn open(pool: &'a Pool, owner: OwnerWord) -> Self {
         Self::open_by(pool, owner, |_| {})
     }
 
@@ -81,7 +81,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn change(&mut self, key: &[u8], change: &Change<'_>) {
+    pub(crate) fn change(&mut self, key: &[u8], change: &Change<'_>) {
         let index = ByteIndex::new(self.access, &self.state);
         let changed = index.modify(&mut self.batch, key, change);
         assert!(block_on(changed, || 0).expect("nothing fails").is_done);
@@ -106,7 +106,11 @@ impl<'a> Client<'a> {
     }
 }
 
-fn access<'a, E>(endpoint: &'a E, pool: &'a Pool, owner: OwnerWord) -> PageAccess<'a, E> {
+pub(crate) fn access<'a, E>(
+    endpoint: &'a E,
+    pool: &'a Pool,
+    owner: OwnerWord,
+) -> PageAccess<'a, E> {
     PageAccess {
         endpoint,
         layout: &pool.layout,
@@ -116,7 +120,7 @@ fn access<'a, E>(endpoint: &'a E, pool: &'a Pool, owner: OwnerWord) -> PageAcces
     }
 }
 
-fn entry(pool: &Pool) -> CatalogEntry {
+pub(crate) fn entry(pool: &Pool) -> CatalogEntry {
     pool.catalog().pop().expect("there is a table")
 }
 

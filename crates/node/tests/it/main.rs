@@ -31,6 +31,7 @@
 //! | `hindered` | such compactions, when somebody is in the way |
 //! | `pages` | what is left of pages of byte strings |
 //! | `emptied` | pages that become fewer |
+//! | `counted` | what is counted of pages, and where |
 //! | `half_moved` | a mover that has died when one of two leaves was retired |
 //! | `paper` | `rolex` tables that are retrained where their leaves are |
 
@@ -39,6 +40,7 @@ mod catalog;
 mod claims;
 mod compacting;
 mod contradictions;
+mod counted;
 mod crash;
 mod cutting;
 mod dropped;

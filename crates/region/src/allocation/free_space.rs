@@ -49,7 +49,7 @@ impl ChunkRange {
 }
 
 /// How many chunks are kept for retraining, if there are so many in all.
-pub(super) fn reserve_count(chunk_count: u64) -> u64 {
+pub(crate) fn reserve_count(chunk_count: u64) -> u64 {
     let small = (chunk_count / SMALL_RESERVE_SHARE).min(SMALL_RESERVE_COUNT_MAX);
     let least = (chunk_count / LEAST_RESERVE_SHARE).min(LEAST_RESERVE_COUNT_MAX);
     (chunk_count / RESERVE_SHARE).max(small).max(least)

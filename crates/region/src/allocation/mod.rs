@@ -39,6 +39,7 @@ use crate::chunk::{ChunkEntry, ChunkPurpose, FreeLeaves};
 use crate::layout::{CHUNK_SIZE_BLOCKS, CHUNK_SIZE_BYTES, ChunkIndex, RegionLayout};
 use crate::members::MemberState;
 pub use extents::Freed;
+pub(crate) use free_space::reserve_count;
 pub use free_space::{ChunkRange, Others};
 use free_space::{FreeSpace, Source};
 pub use placement::Placement;
@@ -63,6 +64,8 @@ pub struct ChunkAllocator<'a, E> {
     /// Whether chunks that were given back come first.
     takes_used_first: bool,
     source: Source,
+    /// What leases leave room for.
+    left: Others,
 }
 
 impl<E> Clone for ChunkAllocator<'_, E> {
@@ -82,6 +85,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             owner,
             takes_used_first: false,
             source: Source::Open,
+            left: Others::default(),
         }
     }
 
@@ -111,6 +115,16 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
             source: Source::ReserveToo,
             ..self
         }
+    }
+
+    /// The same, that leases a new chunk only if so many others in one piece are free afterwards.
+    #[must_use]
+    pub fn leaving(self, piece_count: u64) -> Self {
+        let left = Others {
+            piece_count,
+            single_count: 0,
+        };
+        Self { left, ..self }
     }
 
     /// Claims `count` chunks side by side and notes their purpose: untouched ones as long as there
@@ -341,7 +355,7 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
     ) -> Result<Option<(ChunkIndex, FreeLeaves)>, RegionError> {
         let mut batch = Batch::new();
         let claimed = Claimed::pieces(purpose, table, piece_count);
-        let one = (1, Others::default());
+        let one = (1, self.left);
         let range = self.claim_untouched(&mut batch, one, claimed).await;
         self.count(&mut batch);
         let leased = range?.map(|range| (range.first, FreeLeaves::first(piece_count)));
@@ -372,10 +386,11 @@ impl<'a, E: Endpoint> ChunkAllocator<'a, E> {
                 self.drop_owner(batch, chunk).await?;
             }
         }
-        let choose = |space: &FreeSpace| space.whole(1, Others::default(), self.source);
+        let choose = |space: &FreeSpace| space.whole(1, self.left, self.source);
         let claimed = Claimed::pieces(purpose, table, piece_count);
+        let least = self.left.piece_count + self.left.single_count + 1;
         let range = self
-            .claim_chosen(batch, choose, 1, claimed, Some(entries))
+            .claim_chosen(batch, choose, least, claimed, Some(entries))
             .await?;
         Ok((range.first, FreeLeaves::first(piece_count)))
     }

@@ -1,0 +1,151 @@
+//! What is counted of a table of byte strings goes on being counted where models are retrained
+//! (BR5, BR9).
+
+use std::rc::Rc;
+
+use farleaf_byte_index::operation::Change;
+use farleaf_byte_index::retrain::{Due, Looked, Retrained, count_late};
+use farleaf_executor::block_on;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_region::allocation::ChunkAllocator;
+use farleaf_region::catalog::CatalogEntry;
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_types::{OwnerWord, RemoteAddr, TableId};
+
+use crate::emptied::{Client, access, entry};
+use crate::pages::make_table;
+use crate::pool::Pool;
+
+const RECORD_COUNT: u32 = 2000;
+
+/// No line fits the second half well.
+fn key(number: u32) -> Vec<u8> {
+    if number < RECORD_COUNT / 2 {
+        return format!("a/{number:06}").into_bytes();
+    }
+    let scattered = u64::from(number / 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    format!("b/{scattered:016x}/{number:03}").into_bytes()
+}
+
+fn look<'a>(
+    pool: &'a Pool,
+    owner: OwnerWord,
+    entry: &'a CatalogEntry,
+) -> Looked<'a, MappedEndpoint> {
+    let access = access(&pool.plain, pool, owner);
+    let looked = block_on(Looked::look(access, entry, &Rc::default()), || 0);
+    looked.expect("it is sound").expect("it is there")
+}
+
+/// Trains these models anew; none is merged.
+fn train(table: &Looked<'_, MappedEndpoint>, is_due: impl Fn(usize) -> bool) -> Retrained {
+    let due = (0..table.counted.len()).map(|model| match is_due(model) {
+        true => Due::Training,
+        false => Due::No,
+    });
+    let due: Vec<Due> = due.collect();
+    let stretches = table.stretches(&due, &Rc::default());
+    let stretches = stretches.expect("it is sound").expect("some are due");
+    let retrained = block_on(table.retrain(&stretches, || true), || 0);
+    let (retrained, _) = retrained
+        .expect("nothing fails")
+        .expect("nobody loads it meanwhile");
+    retrained
+}
+
+/// A table with several models.
+fn trained(pool: &mut Pool) {
+    let maker = pool.register();
+    make_table(pool, maker);
+    let mut client = Client::open(pool, maker);
+    for number in 0..RECORD_COUNT {
+        client.change(&key(number), &Change::put(&[7; 20]));
+    }
+    pool.fence(maker);
+    pool.sweep();
+    let trainer = pool.register();
+    let entry = entry(pool);
+    train(&look(pool, trainer, &entry), |_| true);
+    pool.fence(trainer);
+}
+
+/// Promise (BR5): pages that a session makes underfull which has not followed yet are counted in
+/// the models that took the place of its own. (They were not: a table stayed as large as it was
+/// that a session emptied while it was retrained.)
+#[test]
+fn pages_are_counted_that_become_underfull_late() {
+    let mut pool = Pool::new();
+    trained(&mut pool);
+    let (trainer, deleter) = (pool.register(), pool.register());
+    let mut client = Client::open(&pool, deleter);
+    let entry = entry(&pool);
+    let retrained = train(&look(&pool, trainer, &entry), |_| true);
+    for number in 0..RECORD_COUNT {
+        client.change(&key(number), &Change::delete());
+    }
+    let underfull = |table: &Looked<'_, MappedEndpoint>| -> u64 {
+        table.counted.iter().map(|model| model.underfull).sum()
+    };
+    let before = look(&pool, trainer, &entry);
+    assert_eq!(underfull(&before), 0);
+    let access = access(&pool.plain, &pool, trainer);
+    let broken = Rc::default();
+    let counted = count_late(&access, &entry, &broken, &retrained.late);
+    let count = block_on(counted, || 0).expect("nothing fails");
+    let after = look(&pool, trainer, &entry);
+    let page_count: u32 = after.counted.iter().map(|model| model.page_count).sum();
+    assert!(
+        count >= u64::from(page_count) * 9 / 10,
+        "{count} of {page_count}"
+    );
+    assert!(underfull(&after) >= count);
+}
+
+/// Promise (BR9): a model that is kept leaves the reserve with the snapshot that its synonym leaf
+/// table lay in; what was counted goes along, and what comes afterwards is late.
+#[test]
+fn kept_models_leave_the_reserve() {
+    let mut pool = Pool::new();
+    trained(&mut pool);
+    let (trainer, splitter) = (pool.register(), pool.register());
+    let allocator = ChunkAllocator::new(&pool.plain, &pool.layout, trainer);
+    let purpose = ChunkPurpose::Snapshot { generation: 0 };
+    while block_on(allocator.claim(1, purpose, TableId(9)), || 0).is_ok() {}
+    let entry = entry(&pool);
+    train(&look(&pool, trainer, &entry), |_| true);
+    let mut client = Client::open(&pool, splitter);
+    let mut delete_some = |numbers: core::ops::Range<u32>| {
+        for number in numbers {
+            client.change(&key(number), &Change::delete());
+        }
+    };
+    delete_some(0..RECORD_COUNT / 4);
+    let before = look(&pool, trainer, &entry);
+    let is_reserve = |addr: RemoteAddr| {
+        let chunk = pool.layout.chunk_of(addr).expect("in the pool");
+        pool.layout.is_reserve(chunk)
+    };
+    assert!(is_reserve(before.root.place()));
+    assert!(before.counted.len() > 1 && before.counted[0].underfull > 0);
+    let last = before.counted.len() - 1;
+    let retrained = train(&before, |model| model == last);
+    let after = look(&pool, trainer, &entry);
+    for (was, is) in before.counted[..last].iter().zip(&after.counted) {
+        assert_ne!(was.synonym_table, is.synonym_table);
+        assert!(is_reserve(is.synonym_table));
+        assert_eq!((was.splits, was.underfull), (is.splits, is.underfull));
+    }
+    let chunk = |addr: RemoteAddr| pool.layout.chunk_of(addr).expect("in the pool");
+    let geometry = crate::pages::geometry();
+    let named = after
+        .contents
+        .named_chunks(&pool.layout, geometry, after.root);
+    assert!(!named.contains(&chunk(before.root.place())));
+    delete_some(RECORD_COUNT / 4..RECORD_COUNT / 2);
+    let access = access(&pool.plain, &pool, trainer);
+    let broken = Rc::default();
+    let counted = count_late(&access, &entry, &broken, &retrained.late);
+    assert!(block_on(counted, || 0).expect("nothing fails") > 0);
+    let late = look(&pool, trainer, &entry);
+    assert!(late.counted[0].underfull > after.counted[0].underfull);
+}
