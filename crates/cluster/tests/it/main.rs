@@ -1,0 +1,3 @@
+//! What the control plane promises, from outside: see the modules.
+
+mod coordinators;
