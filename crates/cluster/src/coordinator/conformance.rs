@@ -22,12 +22,18 @@ pub trait Harness: Sync {
 
     /// The shortest lease that it grants.
     fn time_to_live_min(&self) -> Duration;
+
+    /// Whether those that it opens have revisions of their own, so that cases can run side by side.
+    fn has_own_revisions(&self) -> bool {
+        true
+    }
 }
 
 /// A case of the suite.
 type Case<H> = (&'static str, fn(&H));
 
-/// Runs every case, each on a coordinator of its own, at the same time.
+/// Runs every case, each on a coordinator of its own; at the same time, where they do not see each
+/// other's revisions.
 ///
 /// # Panics
 /// A promise is not kept.
@@ -47,6 +53,13 @@ pub fn run_all<H: Harness>(harness: &H) {
         ("compacted changes", compacted_changes),
         ("counters of many threads", counters_of_many_threads),
     ];
+    if !harness.has_own_revisions() {
+        for (name, case) in cases {
+            println!("{name}");
+            case(harness);
+        }
+        return;
+    }
     std::thread::scope(|scope| {
         for (name, case) in cases {
             let builder = std::thread::Builder::new().name(name.to_owned());

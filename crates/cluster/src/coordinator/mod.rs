@@ -29,8 +29,9 @@ pub const KEY_SIZE_BYTES_MAX: usize = 512;
 /// A value may have so many bytes.
 pub const VALUE_SIZE_BYTES_MAX: usize = 1 << 20;
 
-/// A transaction may have so many compares, and so many writes (etcd's own limit is 128).
-pub const TRANSACTION_PART_COUNT_MAX: usize = 128;
+/// A transaction may have so many compares, and so many writes: etcd has 128, of which some are for
+/// what an implementation adds.
+pub const TRANSACTION_PART_COUNT_MAX: usize = 120;
 
 /// A moment in the coordinator's one order of changes (CP1). The first change has number 2, as
 /// etcd's has; 0 stands for "never".
