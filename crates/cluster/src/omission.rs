@@ -20,8 +20,6 @@ pub enum Check {
     AllMembersAreBack,
     /// A backup counts as in sync when the primary of this epoch says so (CP14).
     InSyncIsReported,
-    /// The primary has stopped before its region becomes two (CP17).
-    SplitterHasStopped,
 }
 
 /// At most one check that is left out.

@@ -101,6 +101,9 @@ pub struct HostError(pub String);
 /// - **RH5.** A copy is known on the disk by the newest replica number and epoch that it was opened
 ///   with, before anything of it is acknowledged; what was prepared for a split, too, before it is
 ///   said to be.
+/// - **RH6.** What was acknowledged as durable is on the disk of every member: a backup is in sync
+///   only when all that it was filled with is on its disk. (Members that are in sync in memory
+///   alone, and lose it together, lose what others on disk have: the record names those no more.)
 pub trait RegionHost {
     /// A life begins: everything ordered from now on is done under this guard.
     fn begin_life(&mut self, guard: LeaseGuard);

@@ -79,9 +79,10 @@ impl Embedded {
         }
     }
 
-    /// Gives every lease its whole time again, as a coordinator does that was away.
-    pub fn renew_all_leases(&self) {
-        let now = self.shared.clock.now();
+    /// Gives every lease its whole time again, and that from so much later on, as one that is away
+    /// for so long does when it is back (CP6).
+    pub fn renew_all_leases_after(&self, away: Duration) {
+        let now = self.shared.clock.now().saturating_add(away);
         self.shared.lock().store.renew_all(now);
     }
 

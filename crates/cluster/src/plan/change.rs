@@ -98,10 +98,8 @@ impl Planner<'_> {
         let Some(report) = self.primary_report(&record) else {
             return false;
         };
-        let is_stopped =
-            report.stopped || self.options.omission.leaves_out(Check::SplitterHasStopped);
         let prepared = report.prepared.as_ref().filter(|it| it.0 == child);
-        let (Some((_, prepared_on)), true) = (prepared, is_stopped) else {
+        let (Some((_, prepared_on)), true) = (prepared, report.stopped) else {
             return false;
         };
         let prepared_on = prepared_on.clone();

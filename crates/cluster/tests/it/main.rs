@@ -1,3 +1,4 @@
 //! What the control plane promises, from outside: see the modules.
 
 mod coordinators;
+mod sim;
