@@ -86,8 +86,6 @@ pub enum Action {
     BeginSplit,
     /// A region becomes two.
     Split(RegionId),
-    /// A primary that stopped for nothing goes on.
-    Resume,
     /// Members that do not come back are given up (CP19).
     GiveUp,
     /// A region of a dropped table goes.

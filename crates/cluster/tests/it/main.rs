@@ -1,4 +1,5 @@
 //! What the control plane promises, from outside: see the modules.
 
 mod coordinators;
+mod records;
 mod sim;

@@ -420,7 +420,10 @@ impl World {
             6 => self.coordinator_away(),
             7 => self.weather(actor, |it| it.loss_one_in = 4),
             8 => self.weather(actor, |it| it.watch_delay = Duration::from_millis(700)),
-            9 => self.weather(actor, |it| it.answer_delay_max = Duration::from_millis(120)),
+            9 => {
+                let max = self.random.milliseconds(20, 600);
+                self.weather(actor, |it| it.answer_delay_max = max);
+            }
             10 => {
                 let other = self.random.index(SERVER_COUNT);
                 let pair = (self.servers[server.min(other)].id, self.servers[server.max(other)].id);
