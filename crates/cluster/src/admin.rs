@@ -163,7 +163,10 @@ fn table_transaction(table: &TableRecord, ids: &Seen<Ids>, split_keys: &[Key]) -
 pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId, ClusterError> {
     check_name(name).map_err(ClusterError::BadTable)?;
     let seen = read::<TableName>(coordinator, &name_key(name))?;
-    Ok(seen.ok_or_else(|| ClusterError::NoTable(name.to_owned()))?.record.table)
+    Ok(seen
+        .ok_or_else(|| ClusterError::NoTable(name.to_owned()))?
+        .record
+        .table)
 }
 
 /// Drops a table: from then on its regions go, and then its name. Two round trips.

@@ -148,9 +148,8 @@ impl<C: Coordinator> MapCache<C> {
     /// A server does not answer: the next look has a round trip, if the map is still the one that
     /// the route is from.
     pub fn lost(&mut self, route: &Route) {
-        let is_same = |record: &RegionRecord| {
-            record.region == route.region && record.epoch == route.epoch
-        };
+        let is_same =
+            |record: &RegionRecord| record.region == route.region && record.epoch == route.epoch;
         let regions = self.tables.get(&route.table);
         if regions.is_some_and(|regions| regions.iter().any(is_same)) {
             self.tables.remove(&route.table);

@@ -79,7 +79,8 @@ impl LeaseGuard {
 
     pub(crate) fn extend(&self, usable_until: Duration) {
         let nanoseconds = u64::try_from(usable_until.as_nanos()).unwrap_or(u64::MAX);
-        self.usable_until_ns.fetch_max(nanoseconds, Ordering::Relaxed);
+        self.usable_until_ns
+            .fetch_max(nanoseconds, Ordering::Relaxed);
     }
 
     pub(crate) fn end(&self) {
@@ -106,7 +107,10 @@ mod tests {
             let used = terms.usable(Duration::from_secs(10)).as_nanos() as f64;
             let used_true_ns = used / (1.0 - f64::from(error) / 1000.0);
             assert!(used_true_ns <= kept_true_ns + 1.0, "with {error} per mille");
-            assert!(used_true_ns > kept_true_ns * 0.999, "with {error} per mille");
+            assert!(
+                used_true_ns > kept_true_ns * 0.999,
+                "with {error} per mille"
+            );
         }
     }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::coordinator::{
-    Compare, Coordinator, CoordinatorError, Revision, TransactionOutcome,
-};
+use crate::coordinator::{Compare, Coordinator, CoordinatorError, Revision, TransactionOutcome};
 use crate::ids::{RegionId, ServerId};
 use crate::lease::LeaseTerms;
 use crate::omission::Check;

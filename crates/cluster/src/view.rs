@@ -201,7 +201,11 @@ pub struct Mirror<C> {
 
 impl<C: std::fmt::Debug> std::fmt::Debug for Mirror<C> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Mirror at {} of {:?}", self.view.revision, self.coordinator)
+        write!(
+            formatter,
+            "Mirror at {} of {:?}",
+            self.view.revision, self.coordinator
+        )
     }
 }
 

@@ -198,7 +198,9 @@ impl Shared {
                 .with_revision(snapshot.revision.0 as i64);
             let page = client.get(from.clone(), Some(options)).await?;
             if snapshot.revision == Revision::NEVER {
-                let header = page.header().map_or(0, etcd_client::ResponseHeader::revision);
+                let header = page
+                    .header()
+                    .map_or(0, etcd_client::ResponseHeader::revision);
                 snapshot.revision = Revision(header as u64);
             }
             let entries = page.kvs().iter().filter_map(|it| self.namespace.entry(it));
@@ -298,7 +300,12 @@ impl Coordinator for Etcd {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
         let shared = &*self.shared;
         let name = format!("etcd at {}", shared.name);
-        let opened = shared.wait(watch::open(&shared.client, &shared.namespace, prefix, after));
+        let opened = shared.wait(watch::open(
+            &shared.client,
+            &shared.namespace,
+            prefix,
+            after,
+        ));
         let stream = opened.map_err(|how| shared.unavailable(how))?;
         let namespace = shared.namespace.clone();
         let watch = EtcdWatch::start(shared.runtime.handle(), stream, namespace, name);

@@ -56,12 +56,7 @@ impl EtcdWatch {
     }
 }
 
-async fn follow(
-    mut stream: WatchStream,
-    namespace: Namespace,
-    name: String,
-    sender: Sender<Told>,
-) {
+async fn follow(mut stream: WatchStream, namespace: Namespace, name: String, sender: Sender<Told>) {
     loop {
         let told = match stream.message().await {
             Ok(Some(response)) => read(&response, &namespace, &name),

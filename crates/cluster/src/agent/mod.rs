@@ -186,7 +186,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 
     fn end_life(&mut self) {
-        tracing::warn!("{} has lost its lease, and closes everything", self.options.server);
+        tracing::warn!(
+            "{} has lost its lease, and closes everything",
+            self.options.server
+        );
         self.host.end_life();
         self.life = None;
         self.held.clear();

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use super::Agent;
-use super::host::{BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source};
+use super::host::{
+    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+};
 use crate::coordinator::{Coordinator, Revision};
 use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
 use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
@@ -76,7 +78,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                 && held.broken.is_none()
                 && held.replica == status.replica
             {
-                self.host.close(status.region, status.replica, Closing::Broken);
+                self.host
+                    .close(status.region, status.replica, Closing::Broken);
                 held.broken = Some(cut(failure, FAILURE_SIZE_BYTES_MAX));
             }
         }
@@ -108,7 +111,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     fn follow_record(&mut self, record: &RegionRecord, seen: Revision, replica: Replica) {
         let region = record.region;
         let before = self.held.get(&region).cloned();
-        if before.as_ref().is_some_and(|held| held.seen >= seen || held.broken.is_some()) {
+        if before
+            .as_ref()
+            .is_some_and(|held| held.seen >= seen || held.broken.is_some())
+        {
             return;
         }
         let order = self.order(record, replica);
@@ -256,7 +262,8 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             }
             *stopped = true;
             if let Err(HostError(why)) = self.host.stop(status.region, status.epoch) {
-                self.host.close(status.region, held.replica, Closing::Broken);
+                self.host
+                    .close(status.region, held.replica, Closing::Broken);
                 held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
             }
         }

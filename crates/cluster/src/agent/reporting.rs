@@ -67,11 +67,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 }
 
-fn replica_report(
-    region: RegionId,
-    held: &Held,
-    status: Option<&ReplicaStatus>,
-) -> ReplicaReport {
+fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>) -> ReplicaReport {
     let primary = match &held.role {
         // What the host says of another epoch is not what was ordered last.
         Role::Primary { stopped, .. } => status

@@ -108,7 +108,13 @@ fn wait_for(watch: &mut dyn Watch, count: usize) -> Vec<Event> {
 /// new one. Ranges are in order, by prefix, as of the newest revision (CP1).
 fn revisions<H: Harness>(harness: &H) {
     let tested = harness.open();
-    assert!(tested.range("").expect("it can be asked").entries.is_empty());
+    assert!(
+        tested
+            .range("")
+            .expect("it can be asked")
+            .entries
+            .is_empty()
+    );
     let first = put(&tested, "a/2", b"one");
     let second = put(&tested, "a/2", b"two");
     let third = put(&tested, "a/1", b"");
@@ -120,7 +126,10 @@ fn revisions<H: Harness>(harness: &H) {
     assert!(range.revision >= third);
     let entry = &range.entries[1];
     assert_eq!((entry.create_revision, entry.mod_revision), (first, second));
-    assert_eq!((entry.value.as_slice(), entry.lease), (b"two".as_slice(), None));
+    assert_eq!(
+        (entry.value.as_slice(), entry.lease),
+        (b"two".as_slice(), None)
+    );
     let gone = committed(&tested, &Transaction::new().delete("a/2"));
     assert_eq!(get(&tested, "a/2"), None);
     let again = put(&tested, "a/2", b"three");
@@ -179,7 +188,10 @@ fn a_transaction_is_one_change<H: Harness>(harness: &H) {
     assert!(together.iter().all(|event| event.revision() == revision));
     for key in ["t/a", "t/b"] {
         let entry = get(&tested, key).expect("it was put");
-        assert_eq!((entry.create_revision, entry.mod_revision), (revision, revision));
+        assert_eq!(
+            (entry.create_revision, entry.mod_revision),
+            (revision, revision)
+        );
     }
 }
 
@@ -238,19 +250,26 @@ fn revoked_leases<H: Harness>(harness: &H) {
         .put_leased("held/b", b"2".to_vec(), lease);
     committed(&tested, &both);
     put(&tested, "free", b"3");
-    assert_eq!(get(&tested, "held/a").expect("it was put").lease, Some(lease));
+    assert_eq!(
+        get(&tested, "held/a").expect("it was put").lease,
+        Some(lease)
+    );
     tested.revoke_lease(lease).expect("it can be asked");
     assert_eq!(get(&tested, "held/a"), None);
     assert_eq!(get(&tested, "held/b"), None);
     assert!(get(&tested, "free").is_some());
     let before = now(&tested);
-    let late = Transaction::new()
-        .put("free", b"4".to_vec())
-        .put_leased("held/a", b"5".to_vec(), lease);
+    let late =
+        Transaction::new()
+            .put("free", b"4".to_vec())
+            .put_leased("held/a", b"5".to_vec(), lease);
     let outcome = tested.transact(&late).expect("it can be asked");
     assert_eq!(outcome, TransactionOutcome::LeaseGone);
     assert_eq!(now(&tested), before);
-    assert_eq!(tested.keep_alive(lease).expect("it can be asked"), KeepAlive::Gone);
+    assert_eq!(
+        tested.keep_alive(lease).expect("it can be asked"),
+        KeepAlive::Gone
+    );
     tested.revoke_lease(lease).expect("once more does nothing");
     let (next, _) = tested.grant_lease(time_to_live).expect("it can be asked");
     assert_ne!(next, lease);
@@ -272,8 +291,14 @@ fn leases_end_by_themselves<H: Harness>(harness: &H) {
         matches!(&events[..], [Event::Delete { key, .. }] if key == "held"),
         "{events:?}"
     );
-    assert!(waited >= granted, "it ended after {waited:?} of {granted:?}");
-    assert_eq!(tested.keep_alive(lease).expect("it can be asked"), KeepAlive::Gone);
+    assert!(
+        waited >= granted,
+        "it ended after {waited:?} of {granted:?}"
+    );
+    assert_eq!(
+        tested.keep_alive(lease).expect("it can be asked"),
+        KeepAlive::Gone
+    );
 }
 
 /// A lease that is kept alive goes on past its first time (CP3).
@@ -283,10 +308,16 @@ fn leases_are_kept_alive<H: Harness>(harness: &H) {
     let (lease, granted) = tested
         .grant_lease(harness.time_to_live_min())
         .expect("it can be asked");
-    committed(&tested, &Transaction::new().put_leased("held", b"1".to_vec(), lease));
+    committed(
+        &tested,
+        &Transaction::new().put_leased("held", b"1".to_vec(), lease),
+    );
     while start.elapsed() < granted * 2 {
         let kept = tested.keep_alive(lease).expect("it can be asked");
-        assert!(matches!(kept, KeepAlive::Alive(left) if left >= granted), "{kept:?}");
+        assert!(
+            matches!(kept, KeepAlive::Alive(left) if left >= granted),
+            "{kept:?}"
+        );
         std::thread::sleep(granted / 8);
     }
     assert!(get(&tested, "held").is_some());
@@ -305,7 +336,10 @@ fn keys_change_their_leases<H: Harness>(harness: &H) {
     committed(&tested, &with("taken", second));
     tested.revoke_lease(first).expect("it can be asked");
     assert_eq!(get(&tested, "freed").expect("it is free").lease, None);
-    assert_eq!(get(&tested, "taken").expect("it is the other's").lease, Some(second));
+    assert_eq!(
+        get(&tested, "taken").expect("it is the other's").lease,
+        Some(second)
+    );
     tested.revoke_lease(second).expect("it can be asked");
     assert_eq!(get(&tested, "taken"), None);
 }
@@ -321,12 +355,18 @@ fn watches<H: Harness>(harness: &H) {
         expected.push(put(&tested, &format!("w/{}", number % 3), &[number]));
     }
     let mut late = tested.watch("w/", before).expect("it can be watched");
-    let told: Vec<_> = wait_for(&mut *late, 20).iter().map(Event::revision).collect();
+    let told: Vec<_> = wait_for(&mut *late, 20)
+        .iter()
+        .map(Event::revision)
+        .collect();
     assert_eq!(told, expected);
     let middle = expected[9];
     let mut later = tested.watch("w/", middle).expect("it can be watched");
     let gone = committed(&tested, &Transaction::new().delete("w/a"));
-    let told: Vec<_> = wait_for(&mut *later, 11).iter().map(Event::revision).collect();
+    let told: Vec<_> = wait_for(&mut *later, 11)
+        .iter()
+        .map(Event::revision)
+        .collect();
     assert_eq!(told, [&expected[10..], &[gone]].concat());
     assert_eq!(wait_for(&mut *late, 1).len(), 1);
 }
@@ -334,7 +374,9 @@ fn watches<H: Harness>(harness: &H) {
 /// A watch waits for a change, and comes back without one when its time is over (CP4).
 fn watches_wait<H: Harness>(harness: &H) {
     let tested = harness.open();
-    let mut watch = tested.watch("key", now(&tested)).expect("it can be watched");
+    let mut watch = tested
+        .watch("key", now(&tested))
+        .expect("it can be watched");
     let start = Instant::now();
     let events = watch.next(Duration::from_millis(50)).expect("it goes on");
     assert!(events.is_empty() && start.elapsed() >= Duration::from_millis(40));
@@ -363,10 +405,18 @@ fn compacted_changes<H: Harness>(harness: &H) {
             Err(error) => break error,
             Ok(events) => assert!(events.is_empty(), "{events:?}"),
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "nothing was told");
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "nothing was told"
+        );
     };
-    assert!(matches!(error, CoordinatorError::Compacted { .. }), "{error}");
-    let mut watch = tested.watch("key", now(&tested)).expect("it can be watched");
+    assert!(
+        matches!(error, CoordinatorError::Compacted { .. }),
+        "{error}"
+    );
+    let mut watch = tested
+        .watch("key", now(&tested))
+        .expect("it can be watched");
     put(&tested, "key", b"4");
     assert_eq!(wait_for(&mut *watch, 1).len(), 1);
 }
@@ -396,5 +446,8 @@ fn counters_of_many_threads<H: Harness>(harness: &H) {
         }
     });
     let counted = get(&tested, "counter").expect("it is there").value;
-    assert_eq!(counted, (THREAD_COUNT * COUNT_EACH).to_string().into_bytes());
+    assert_eq!(
+        counted,
+        (THREAD_COUNT * COUNT_EACH).to_string().into_bytes()
+    );
 }

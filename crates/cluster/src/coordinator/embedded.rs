@@ -177,7 +177,8 @@ impl Coordinator for Embedded {
         };
         let mut state = self.current()?;
         let lease = state.store.next_lease();
-        self.shared.apply(&mut state, &Change::Grant(milliseconds))?;
+        self.shared
+            .apply(&mut state, &Change::Grant(milliseconds))?;
         Ok((lease, Duration::from_millis(milliseconds)))
     }
 

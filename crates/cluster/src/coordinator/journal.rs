@@ -198,9 +198,7 @@ impl Journal {
         self.file
             .write_at(&bytes, self.size_bytes)
             .map_err(failed(storage, "write", JOURNAL))?;
-        self.file
-            .sync()
-            .map_err(failed(storage, "sync", JOURNAL))?;
+        self.file.sync().map_err(failed(storage, "sync", JOURNAL))?;
         self.size_bytes += bytes.len() as u64;
         self.last_sum = sum;
         Ok(())
@@ -250,8 +248,7 @@ fn write_new(
         .map_err(failed(storage, "create", NEW_JOURNAL))?;
     file.write_at(&bytes, 0)
         .map_err(failed(storage, "write", NEW_JOURNAL))?;
-    file.sync()
-        .map_err(failed(storage, "sync", NEW_JOURNAL))?;
+    file.sync().map_err(failed(storage, "sync", NEW_JOURNAL))?;
     storage
         .rename(NEW_JOURNAL, JOURNAL)
         .map_err(failed(storage, "rename", NEW_JOURNAL))?;

@@ -111,8 +111,12 @@ impl Store {
         let holds = |compare: &Compare| {
             let entry = self.entries.get(compare.key());
             match compare {
-                Compare::Created(_, at) => entry.map_or(Revision::NEVER, |it| it.create_revision) == *at,
-                Compare::Modified(_, at) => entry.map_or(Revision::NEVER, |it| it.mod_revision) == *at,
+                Compare::Created(_, at) => {
+                    entry.map_or(Revision::NEVER, |it| it.create_revision) == *at
+                }
+                Compare::Modified(_, at) => {
+                    entry.map_or(Revision::NEVER, |it| it.mod_revision) == *at
+                }
             }
         };
         if !transaction.compares.iter().all(holds) {
@@ -121,7 +125,9 @@ impl Store {
         let mut changes = Vec::new();
         for write in &transaction.writes {
             match write {
-                Write::Put { lease: Some(lease), .. } if !self.leases.contains_key(lease) => {
+                Write::Put {
+                    lease: Some(lease), ..
+                } if !self.leases.contains_key(lease) => {
                     return Err(TransactionOutcome::LeaseGone);
                 }
                 Write::Put { key, value, lease } => {
@@ -153,7 +159,13 @@ impl Store {
                 self.next_lease = following.ok_or("no number is left for a lease")?;
                 let time_to_live = Duration::from_millis(*milliseconds);
                 let ends_at = now.saturating_add(time_to_live);
-                self.leases.insert(id, Lease { time_to_live, ends_at });
+                self.leases.insert(
+                    id,
+                    Lease {
+                        time_to_live,
+                        ends_at,
+                    },
+                );
                 Ok(())
             }
             Change::End(lease) => {
@@ -219,14 +231,21 @@ impl Store {
     /// Keeps the history within its limit, by whole revisions.
     fn forget_old(&mut self) {
         while self.history.len() > HISTORY_EVENT_COUNT_MAX {
-            let oldest = self.history.front().map_or(Revision::NEVER, Event::revision);
+            let oldest = self
+                .history
+                .front()
+                .map_or(Revision::NEVER, Event::revision);
             self.compact(oldest);
         }
     }
 
     /// Keeps no changes up to this revision.
     pub fn compact(&mut self, up_to: Revision) {
-        while self.history.front().is_some_and(|it| it.revision() <= up_to) {
+        while self
+            .history
+            .front()
+            .is_some_and(|it| it.revision() <= up_to)
+        {
             self.history.pop_front();
         }
         self.compacted = self.compacted.max(up_to.min(self.revision));
@@ -296,7 +315,15 @@ impl Store {
                 .map(|(id, lease)| (*id, lease.time_to_live.as_millis() as u64))
                 .collect(),
             entries: entries
-                .map(|it| (it.key, it.value, it.create_revision, it.mod_revision, it.lease))
+                .map(|it| {
+                    (
+                        it.key,
+                        it.value,
+                        it.create_revision,
+                        it.mod_revision,
+                        it.lease,
+                    )
+                })
                 .collect(),
         }
     }
@@ -321,7 +348,13 @@ impl Store {
             }
             let time_to_live = Duration::from_millis(milliseconds);
             let ends_at = now.saturating_add(time_to_live);
-            store.leases.insert(id, Lease { time_to_live, ends_at });
+            store.leases.insert(
+                id,
+                Lease {
+                    time_to_live,
+                    ends_at,
+                },
+            );
         }
         for (key, value, create_revision, mod_revision, lease) in image.entries {
             let in_order = create_revision.0 > FIRST_REVISION.0

@@ -105,7 +105,12 @@ impl Planner<'_> {
         let prepared_on = prepared_on.clone();
         record.epoch = record.epoch.next();
         record.phase = Phase::Steady;
-        let mut new = RegionRecord::new(record.table, child, at.clone(), record.to.replace(at.clone()));
+        let mut new = RegionRecord::new(
+            record.table,
+            child,
+            at.clone(),
+            record.to.replace(at.clone()),
+        );
         new.epoch = record.epoch;
         new.primary = record.primary;
         new.next_replica = record.next_replica;
@@ -115,9 +120,18 @@ impl Planner<'_> {
         new.backups = backups
             .filter(|it| it.in_sync && prepared_on.contains(&it.replica.number))
             .collect();
-        debug_assert_eq!(new.check(&new.key()), Ok(()));
+        if let Err(how) = new.check(&new.key()) {
+            self.wait(
+                child,
+                format!("somebody to mend the record that it comes from: {how}"),
+            );
+            return true;
+        }
         let more = Transaction::new()
-            .when(Compare::Modified(new.key(), crate::coordinator::Revision::NEVER))
+            .when(Compare::Modified(
+                new.key(),
+                crate::coordinator::Revision::NEVER,
+            ))
             .put(new.key(), new.encode());
         self.step_with(Action::Split(child), seen, &record, more);
         true
@@ -179,7 +193,12 @@ impl Planner<'_> {
             let backup = record.backups[*place];
             let server = backup.replica.server;
             let is_drained = self.view.drains.contains(&server);
-            (!backup.in_sync, is_drained, self.loads.of(server).size_bytes, server)
+            (
+                !backup.in_sync,
+                is_drained,
+                self.loads.of(server).size_bytes,
+                server,
+            )
         });
         let Some(place) = place else {
             return false;
@@ -220,11 +239,16 @@ impl Planner<'_> {
     /// How many regions are being moved, or begin to be by this plan.
     pub(super) fn moving_count(&self) -> usize {
         let is_moving = |it: &&Seen<RegionRecord>| {
-            matches!(it.record.phase, Phase::Moving { .. } | Phase::HandingOver { .. })
+            matches!(
+                it.record.phase,
+                Phase::Moving { .. } | Phase::HandingOver { .. }
+            )
         };
-        let begun = self.plan.steps.iter().filter(|step| {
-            matches!(step.action, Action::BeginMove(_) | Action::BeginHandOver)
-        });
+        let begun = self
+            .plan
+            .steps
+            .iter()
+            .filter(|step| matches!(step.action, Action::BeginMove(_) | Action::BeginHandOver));
         self.view.regions.values().filter(is_moving).count() + begun.count()
     }
 

@@ -55,7 +55,9 @@ impl Planner<'_> {
         let mut usable = self.usable_backups(&seen.record);
         if omission.leaves_out(Check::PromotedWasInSync) {
             let backups = seen.record.backups.iter().copied();
-            usable = backups.filter(|it| self.view.is_alive(it.replica)).collect();
+            usable = backups
+                .filter(|it| self.view.is_alive(it.replica))
+                .collect();
         }
         let least = usable.iter().min_by_key(|it| {
             let load = self.loads.of(it.replica.server);
@@ -128,6 +130,8 @@ fn promote(record: &mut RegionRecord, promoted: Replica, usable: &[Backup]) {
     record.primary = Some(promoted);
     record.epoch = record.epoch.next();
     record.backups = usable.to_vec();
-    record.backups.retain(|it| it.replica.number != promoted.number);
+    record
+        .backups
+        .retain(|it| it.replica.number != promoted.number);
     record.phase = Phase::Steady;
 }

@@ -75,7 +75,9 @@ impl<'v> Loads<'v> {
     /// The server that is to have the first primary of a region.
     pub(super) fn for_primary(&self) -> Option<ServerId> {
         let key = |load: Load| (load.primary_count, load.size_bytes);
-        let least = self.iter().min_by_key(|(server, load)| (key(*load), *server));
+        let least = self
+            .iter()
+            .min_by_key(|(server, load)| (key(*load), *server));
         least.map(|(server, _)| server)
     }
 
@@ -96,7 +98,12 @@ impl<'v> Loads<'v> {
             record.replica_on(*server).is_none() && has_room(*server, *load)
         });
         let least = free.min_by_key(|(server, load)| {
-            (is_avoided(*server), load.size_bytes, load.primary_count, *server)
+            (
+                is_avoided(*server),
+                load.size_bytes,
+                load.primary_count,
+                *server,
+            )
         });
         least.map(|(server, _)| server)
     }
@@ -112,7 +119,9 @@ pub(super) fn size_bytes(view: &View, record: &RegionRecord) -> u64 {
 /// How much a region's primary has to do.
 pub(super) fn operations_per_second(view: &View, record: &RegionRecord) -> u64 {
     let report = record.primary.and_then(|it| view.report(record.region, it));
-    report.map_or(0, |it| it.operations_per_second).saturating_add(1)
+    report
+        .map_or(0, |it| it.operations_per_second)
+        .saturating_add(1)
 }
 
 /// Whether a region is as it should be: nothing is being done, and all are alive and in sync.

@@ -67,8 +67,7 @@ impl Planner<'_> {
             return None;
         }
         let mut copies = report.copies.iter();
-        let copy =
-            copies.find(|it| it.region == record.region && it.replica == replica.number)?;
+        let copy = copies.find(|it| it.region == record.region && it.replica == replica.number)?;
         Some(Returned {
             replica,
             life,
@@ -96,7 +95,10 @@ impl Planner<'_> {
         for member in kept {
             let back = self.returned(record, *member);
             returned.push(back.ok_or_else(|| {
-                format!("{} is not back with its copy, and not given up", member.server)
+                format!(
+                    "{} is not back with its copy, and not given up",
+                    member.server
+                )
             })?);
         }
         go_on_with(record, &returned).ok_or_else(|| "no copy is left".to_owned())

@@ -28,7 +28,9 @@ impl Planner<'_> {
     /// Answers that nobody reads go, the oldest first.
     fn forget_answers(&mut self) {
         let wishes = self.view.wishes.iter();
-        let mut answered: Vec<_> = wishes.filter(|(_, it)| it.record.answer.is_some()).collect();
+        let mut answered: Vec<_> = wishes
+            .filter(|(_, it)| it.record.answer.is_some())
+            .collect();
         answered.sort_by_key(|(_, wish)| wish.modified);
         let surplus = answered.len().saturating_sub(ANSWER_COUNT_MAX);
         for (number, wish) in answered.into_iter().take(surplus) {
@@ -54,8 +56,7 @@ impl Planner<'_> {
         let Some(seen) = seen.filter(|it| it.record.table == table) else {
             return self.refuse(number, wish, format!("there is no {region} in {table}"));
         };
-        let is_dropping =
-            (self.view.tables.get(&table)).is_some_and(|table| table.record.dropping);
+        let is_dropping = (self.view.tables.get(&table)).is_some_and(|table| table.record.dropping);
         if is_dropping {
             return self.refuse(number, wish, format!("{table} is being dropped"));
         }
@@ -87,7 +88,10 @@ impl Planner<'_> {
             return Ok((Action::GiveUp, record, Transaction::new()));
         }
         if record.phase != Phase::Steady {
-            return Err(format!("something is being done already: {:?}", record.phase));
+            return Err(format!(
+                "something is being done already: {:?}",
+                record.phase
+            ));
         }
         if self.primary_report(record).is_none() {
             return Err("nobody serves the region now".to_owned());
@@ -105,7 +109,9 @@ impl Planner<'_> {
 
     fn begin_split(&self, mut record: RegionRecord, at: &Key) -> Begun {
         if *at <= record.from || !record.covers(&at.0) {
-            return Err(format!("{at} is not within the region, behind its first key"));
+            return Err(format!(
+                "{at} is not within the region, behind its first key"
+            ));
         }
         let drawn = self.draw_region();
         let (child, more) = drawn.ok_or("the record with the counters cannot be read")?;
@@ -145,7 +151,11 @@ impl Planner<'_> {
             arriving: arriving.number,
         };
         let size_bytes = load::size_bytes(self.view, &record);
-        tracing::debug!(size_bytes, "{} is to move from {from} to {to}", record.region);
+        tracing::debug!(
+            size_bytes,
+            "{} is to move from {from} to {to}",
+            record.region
+        );
         Ok((Action::BeginMove(to), record, Transaction::new()))
     }
 }

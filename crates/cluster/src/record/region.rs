@@ -38,7 +38,10 @@ impl From<&[u8]> for Key {
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-        let digits = self.0.iter().flat_map(|it| [digit(it >> 4), digit(it & 15)]);
+        let digits = self
+            .0
+            .iter()
+            .flat_map(|it| [digit(it >> 4), digit(it & 15)]);
         serializer.serialize_str(&digits.collect::<String>())
     }
 }

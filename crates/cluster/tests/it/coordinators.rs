@@ -83,7 +83,9 @@ fn a_start_keeps_everything() {
     let (storage, clock) = (CrashStorage::new(1), ManualClock::new());
     let first = open(&storage, &clock).expect("it is new");
     let (lease, _) = first.grant_lease(Duration::from_secs(5)).expect("it works");
-    first.transact(&Transaction::new().put("a", b"1".to_vec())).expect("it works");
+    first
+        .transact(&Transaction::new().put("a", b"1".to_vec()))
+        .expect("it works");
     let held = Transaction::new().put_leased("b", b"2".to_vec(), lease);
     first.transact(&held).expect("it works");
     clock.advance(Duration::from_secs(4));
@@ -95,7 +97,9 @@ fn a_start_keeps_everything() {
     assert_eq!(second.range("").expect("it works"), before);
     let kept = second.keep_alive(lease).expect("it works");
     assert_eq!(kept, KeepAlive::Alive(Duration::from_secs(5)));
-    let (next, _) = second.grant_lease(Duration::from_secs(5)).expect("it works");
+    let (next, _) = second
+        .grant_lease(Duration::from_secs(5))
+        .expect("it works");
     assert_ne!(next, lease);
     clock.advance(Duration::from_secs(5));
     assert_eq!(second.range("b").expect("it works").entries, []);
@@ -118,7 +122,10 @@ fn a_directory_that_is_open_is_refused() {
 fn count_up(embedded: &Embedded, from: u64, to: u64) -> u64 {
     let mut done = from;
     for number in from + 1..=to {
-        let before = embedded.range("n").ok().and_then(|it| it.entries.first().cloned());
+        let before = embedded
+            .range("n")
+            .ok()
+            .and_then(|it| it.entries.first().cloned());
         let modified = before.map_or(Revision::NEVER, |it| it.mod_revision);
         let count = Transaction::new()
             .when(Compare::Modified("n".to_owned(), modified))
@@ -167,7 +174,11 @@ fn damage_is_told_and_a_torn_end_is_not() {
     let size_bytes = file.size().expect("it works") as usize;
     let mut bytes = vec![0; size_bytes];
     file.read_at(&mut bytes, 0).expect("it works");
-    let last_line = bytes[..size_bytes - 1].iter().rposition(|it| *it == b'\n').expect("three") + 1;
+    let last_line = bytes[..size_bytes - 1]
+        .iter()
+        .rposition(|it| *it == b'\n')
+        .expect("three")
+        + 1;
     let copy = |bytes: &[u8]| {
         let storage = CrashStorage::new(8);
         let file = storage.create("COORDINATOR").expect("it works");

@@ -3,3 +3,4 @@
 mod coordinators;
 mod records;
 mod sim;
+mod stories;

@@ -37,7 +37,12 @@ fn region() -> RegionRecord {
         },
         is_new: false,
         split_from: Some(RegionId(3)),
-        ..RegionRecord::new(TableId(1), RegionId(7), Key(b"a".to_vec()), Some(Key(b"z".to_vec())))
+        ..RegionRecord::new(
+            TableId(1),
+            RegionId(7),
+            Key(b"a".to_vec()),
+            Some(Key(b"z".to_vec())),
+        )
     }
 }
 
@@ -104,9 +109,21 @@ fn one_of_each() -> Vec<(String, Vec<u8>)> {
         (IDS_KEY.to_owned(), Ids::default().encode()),
         (
             MASTER_KEY.to_owned(),
-            MasterRecord { version, address: address.clone() }.encode(),
+            MasterRecord {
+                version,
+                address: address.clone(),
+            }
+            .encode(),
         ),
-        (server_key(server), ServerRecord { version, server, address }.encode()),
+        (
+            server_key(server),
+            ServerRecord {
+                version,
+                server,
+                address,
+            }
+            .encode(),
+        ),
         (report_key(server), report().encode()),
         (drain_key(server), Drain { version }.encode()),
         (name_key("words"), TableName { version, table }.encode()),
@@ -140,12 +157,18 @@ fn records_come_back_as_they_were() {
     assert!(view.damaged.is_empty(), "{:?}", view.damaged);
     assert_eq!(view.regions[&RegionId(7)].record, region());
     assert_eq!(view.lives[&ServerId(2)], Life(Revision(3)));
-    assert_eq!((view.drains.len(), view.wishes.len(), view.tables.len()), (1, 1, 1));
+    assert_eq!(
+        (view.drains.len(), view.wishes.len(), view.tables.len()),
+        (1, 1, 1)
+    );
     for (key, _) in one_of_each() {
         let revision = Revision(5);
         view.follow(&Event::Delete { key, revision });
     }
-    let gone = View { revision: Revision(5), ..View::default() };
+    let gone = View {
+        revision: Revision(5),
+        ..View::default()
+    };
     assert_eq!(format!("{view:?}"), format!("{gone:?}"));
 }
 
@@ -153,8 +176,14 @@ fn records_come_back_as_they_were() {
 #[test]
 fn a_region_is_written_as_it_always_was() {
     let golden = r#"{"version":1,"table":1,"region":7,"from":"61","to":"7a","epoch":4,"primary":{"number":2,"server":1,"life":11},"backups":[{"replica":{"number":3,"server":2,"life":12},"in_sync":true},{"replica":{"number":5,"server":3,"life":13},"in_sync":false}],"next_replica":6,"phase":{"splitting":{"at":"6dff","child":9}},"is_new":false,"split_from":3}"#;
-    assert_eq!(String::from_utf8(region().encode()).expect("it is JSON"), golden);
-    assert_eq!(region().key(), "region/00000000000000000001/00000000000000000007");
+    assert_eq!(
+        String::from_utf8(region().encode()).expect("it is JSON"),
+        golden
+    );
+    assert_eq!(
+        region().key(),
+        "region/00000000000000000001/00000000000000000007"
+    );
 }
 
 /// Records that cannot be are refused, with what is wrong.
@@ -171,12 +200,21 @@ fn records_that_cannot_be_are_refused() {
     refused(|it| it.region = RegionId(8), "is the one of");
     refused(|it| it.to = Some(Key(b"a".to_vec())), "range is empty");
     refused(|it| it.next_replica = ReplicaNumber(5), "never drawn");
-    refused(|it| it.backups[0].replica.number = ReplicaNumber(2), "there twice");
-    refused(|it| it.backups[0].replica.server = ServerId(1), "two replicas");
+    refused(
+        |it| it.backups[0].replica.number = ReplicaNumber(2),
+        "there twice",
+    );
+    refused(
+        |it| it.backups[0].replica.server = ServerId(1),
+        "two replicas",
+    );
     refused(|it| it.primary = None, "no primary");
     refused(|it| it.is_new = true, "never opened");
     refused(|it| it.from = Key(b"n".to_vec()), "not within it");
-    refused(|it| it.from = Key(vec![b'a'; KEY_SIZE_BYTES_MAX + 1]), "hexadecimal");
+    refused(
+        |it| it.from = Key(vec![b'a'; KEY_SIZE_BYTES_MAX + 1]),
+        "hexadecimal",
+    );
     let handing = |it: &mut RegionRecord| {
         it.phase = Phase::HandingOver {
             to: ReplicaNumber(5),

@@ -46,8 +46,18 @@ impl Server {
             .args(["--name", "test", "--logger", "zap"])
             .arg("--data-dir")
             .arg(self.directory.path().join("data"))
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args([
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+            ])
             .args(["--initial-cluster", &format!("test={peer}")])
             .stdout(Stdio::null())
             .stderr(log.expect("a log can be made"))

@@ -47,13 +47,21 @@ impl Checker {
     }
 
     pub(crate) fn regions(&self) -> Vec<RegionRecord> {
-        self.view.regions_of(self.table).into_iter().cloned().collect()
+        self.view
+            .regions_of(self.table)
+            .into_iter()
+            .cloned()
+            .collect()
     }
 
     /// No later read may have less than this.
     pub(crate) fn floor(&self, key: u8) -> u64 {
         let known = self.keys.get(&key).copied().unwrap_or_default();
-        if self.has_forgotten { known.durable } else { known.seen }
+        if self.has_forgotten {
+            known.durable
+        } else {
+            known.seen
+        }
     }
 
     pub(crate) fn acknowledged(&mut self, key: u8, value: u64, is_durable: bool) {
@@ -80,7 +88,12 @@ impl Checker {
             if super::traces() {
                 match &event {
                     farleaf_cluster::coordinator::Event::Put(e) if !e.key.starts_with("report") => {
-                        eprintln!("{} {} {}", e.mod_revision.0, e.key, String::from_utf8_lossy(&e.value));
+                        eprintln!(
+                            "{} {} {}",
+                            e.mod_revision.0,
+                            e.key,
+                            String::from_utf8_lossy(&e.value)
+                        );
                     }
                     farleaf_cluster::coordinator::Event::Put(_) => {}
                     other => eprintln!("{other:?}"),
@@ -121,12 +134,17 @@ impl Checker {
             return Ok(());
         }
         if new.epoch == old.epoch {
-            return Err(format!("{region} has another primary at the same {}", new.epoch));
+            return Err(format!(
+                "{region} has another primary at the same {}",
+                new.epoch
+            ));
         }
         let was_member = old.members().any(|it| it == after);
         let recovered = old.members().find(|it| it.number == after.number);
         match recovered {
-            None => Err(format!("{after:?} is primary of {region}, and had not everything")),
+            None => Err(format!(
+                "{after:?} is primary of {region}, and had not everything"
+            )),
             Some(_) if was_member => Ok(()),
             Some(_) => self.judge_recovery(fleet, old, after.server),
         }
@@ -142,7 +160,10 @@ impl Checker {
         self.has_forgotten = true;
         let age = |server: ServerId| {
             let server = &fleet.servers[&server];
-            let replica = server.copies.get(&old.region).or(server.open.get(&old.region));
+            let replica = server
+                .copies
+                .get(&old.region)
+                .or(server.open.get(&old.region));
             replica.map(|it| (it.age(), it.number))
         };
         let chosen_age = age(chosen);
@@ -163,7 +184,10 @@ impl Checker {
         let mut at = Some(Key::default());
         for record in self.view.regions_of(self.table) {
             if at.as_ref() != Some(&record.from) {
-                return Err(format!("{} begins at {}, not {at:?}", record.region, record.from));
+                return Err(format!(
+                    "{} begins at {}, not {at:?}",
+                    record.region, record.from
+                ));
             }
             at.clone_from(&record.to);
         }
@@ -178,7 +202,10 @@ impl Checker {
     fn judge_primaries(&self, fleet: &Fleet) -> Result<(), String> {
         let mut serving: Vec<(ServerId, RegionId, &Key, Option<&Key>)> = Vec::new();
         for (id, server) in &fleet.servers {
-            let may = server.guard.as_ref().is_some_and(LeaseGuard::may_acknowledge);
+            let may = server
+                .guard
+                .as_ref()
+                .is_some_and(LeaseGuard::may_acknowledge);
             if !server.is_up || !may {
                 continue;
             }
@@ -217,8 +244,14 @@ impl Checker {
                 return Err(format!("{region} is being split"));
             }
             let server = &fleet.servers[&primary.server];
-            let may = server.guard.as_ref().is_some_and(LeaseGuard::may_acknowledge);
-            let open = server.open.get(&region).filter(|it| it.epoch == record.epoch);
+            let may = server
+                .guard
+                .as_ref()
+                .is_some_and(LeaseGuard::may_acknowledge);
+            let open = server
+                .open
+                .get(&region)
+                .filter(|it| it.epoch == record.epoch);
             let serves = |it: &super::fleet::SimReplica| {
                 let primary = it.primary.as_ref();
                 primary.is_some_and(|primary| !primary.stopped && primary.committed == it.log.len())
@@ -230,7 +263,10 @@ impl Checker {
                 let last = open.log.iter().rev().find(|it| it.key == key);
                 let value = last.map_or(0, |it| it.value);
                 if value < self.floor(key) {
-                    return Err(format!("key {key} has {value}, and had {}", self.floor(key)));
+                    return Err(format!(
+                        "key {key} has {value}, and had {}",
+                        self.floor(key)
+                    ));
                 }
             }
         }

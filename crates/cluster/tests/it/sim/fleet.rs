@@ -155,7 +155,9 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn server(&mut self, server: ServerId) -> &mut SimServer {
-        self.servers.get_mut(&server).expect("it is one of the fleet")
+        self.servers
+            .get_mut(&server)
+            .expect("it is one of the fleet")
     }
 
     fn is_cut(&self, one: ServerId, other: ServerId) -> bool {
@@ -203,10 +205,18 @@ impl Fleet {
         }
         if let (Some((child, at)), true) = (primary.split.clone(), is_level) {
             primary.prepared = Some((child, prepared_on));
-            let own = self.server(server).open.get_mut(&region).expect("it is open");
+            let own = self
+                .server(server)
+                .open
+                .get_mut(&region)
+                .expect("it is open");
             own.marks.insert(child, at);
         }
-        let own = self.server(server).open.get_mut(&region).expect("it is open");
+        let own = self
+            .server(server)
+            .open
+            .get_mut(&region)
+            .expect("it is open");
         own.primary = Some(primary);
         if sync {
             own.synced = own.log.len();
@@ -226,11 +236,17 @@ impl Fleet {
         let Some(backup) = self.server(server).open.get_mut(&region) else {
             return false;
         };
-        let takes = backup.primary.is_none() && backup.number == number && backup.epoch <= own.epoch;
+        let takes =
+            backup.primary.is_none() && backup.number == number && backup.epoch <= own.epoch;
         if !takes {
             return false;
         }
-        let same = backup.log.iter().zip(&own.log).take_while(|(a, b)| a == b).count();
+        let same = backup
+            .log
+            .iter()
+            .zip(&own.log)
+            .take_while(|(a, b)| a == b)
+            .count();
         backup.epoch = own.epoch;
         // A sync that another one has begun covers what it did.
         backup.synced = backup.synced.min(same);
@@ -266,7 +282,11 @@ impl Fleet {
             return Answer::Stale(Stale { epoch: known });
         }
         if let Some((value, _)) = write {
-            let own = self.server(server).open.get_mut(&region).expect("it is served");
+            let own = self
+                .server(server)
+                .open
+                .get_mut(&region)
+                .expect("it is served");
             own.log.push(LogRecord { epoch, key, value });
         }
         self.pump(server, region, write.is_some_and(|it| it.1));
@@ -275,10 +295,21 @@ impl Fleet {
         let primary = own.primary.as_ref().expect("it is served");
         let is_level = primary.committed == own.log.len();
         let committed = &own.log[..primary.committed.min(own.log.len())];
-        let read = committed.iter().rev().find(|it| it.key == key).map_or(0, |it| it.value);
-        let is_ready = if write.is_some() { is_level } else { primary.committed > 0 || is_level };
+        let read = committed
+            .iter()
+            .rev()
+            .find(|it| it.key == key)
+            .map_or(0, |it| it.value);
+        let is_ready = if write.is_some() {
+            is_level
+        } else {
+            primary.committed > 0 || is_level
+        };
         // RH1: the guard is looked at behind everything else.
-        let may = state.guard.as_ref().is_some_and(LeaseGuard::may_acknowledge);
+        let may = state
+            .guard
+            .as_ref()
+            .is_some_and(LeaseGuard::may_acknowledge);
         if !is_ready || !may {
             return Answer::Nothing;
         }

@@ -33,7 +33,8 @@ impl SimHost {
                 Source::Empty | Source::Primary(_) => Vec::new(),
                 Source::Copy => {
                     let same = copy.filter(|it| it.number == order.replica);
-                    same.ok_or_else(|| HostError("there is no copy".to_owned()))?.log
+                    same.ok_or_else(|| HostError("there is no copy".to_owned()))?
+                        .log
                 }
                 Source::Split(parent) => match server.open.get_mut(&parent) {
                     Some(open) if open.marks.contains_key(&order.region) => {
@@ -41,7 +42,10 @@ impl SimHost {
                         let log = open.log.iter().copied();
                         log.filter(|it| Key(vec![it.key]) >= order.from).collect()
                     }
-                    _ => copy.ok_or_else(|| HostError("nothing is prepared".to_owned()))?.log,
+                    _ => {
+                        copy.ok_or_else(|| HostError("nothing is prepared".to_owned()))?
+                            .log
+                    }
                 },
             };
             Ok(SimReplica::new(order, log))
@@ -145,7 +149,9 @@ impl RegionHost for SimHost {
         self.with(|server| {
             let replica = server.open.get_mut(&region).filter(|it| it.epoch == epoch);
             let primary = replica.and_then(|it| it.primary.as_mut());
-            primary.ok_or_else(|| HostError("it is not primary".to_owned()))?.stopped = true;
+            primary
+                .ok_or_else(|| HostError("it is not primary".to_owned()))?
+                .stopped = true;
             Ok(())
         })
     }
@@ -239,7 +245,10 @@ impl RegionHost for SimHost {
 
     fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
         self.with(|server| {
-            let is_same = server.copies.get(&region).is_some_and(|it| it.number == replica);
+            let is_same = server
+                .copies
+                .get(&region)
+                .is_some_and(|it| it.number == replica);
             if is_same {
                 server.copies.remove(&region);
             }

@@ -10,7 +10,7 @@ use farleaf_cluster::coordinator::{
     Coordinator, CoordinatorError, Embedded, Event, KeepAlive, LeaseId, Revision, Snapshot,
     Transaction, TransactionOutcome, Watch, Write,
 };
-use farleaf_cluster::record::{MasterRecord, MASTER_KEY, REGION_PREFIX, Record};
+use farleaf_cluster::record::{MASTER_KEY, MasterRecord, REGION_PREFIX, Record};
 
 use super::random::Random;
 
@@ -129,7 +129,10 @@ impl Link {
     fn usurpation(&self, embedded: &Embedded, transaction: &Transaction) -> Option<String> {
         let is_update = |write: &Write| write.key().starts_with(REGION_PREFIX);
         // Tables are made by others.
-        let makes_table = transaction.writes.iter().any(|it| it.key().starts_with("name/"));
+        let makes_table = transaction
+            .writes
+            .iter()
+            .any(|it| it.key().starts_with("name/"));
         if makes_table || !transaction.writes.iter().any(is_update) {
             return None;
         }
@@ -221,7 +224,9 @@ impl Watch for LaggingWatch {
         let mut told: Vec<Event> = Vec::new();
         while let Some((at, event)) = self.coming.front() {
             // What is of one revision comes together.
-            let is_same = told.last().is_some_and(|it| it.revision() == event.revision());
+            let is_same = told
+                .last()
+                .is_some_and(|it| it.revision() == event.revision());
             if *at > now && !is_same {
                 break;
             }

@@ -11,8 +11,8 @@
 //! | `check` | what must hold after every event, and in the end |
 
 mod check;
-mod fleet;
-mod host;
+pub(crate) mod fleet;
+pub(crate) mod host;
 mod link;
 mod random;
 mod world;
@@ -36,7 +36,10 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 /// wrong any more, every region is served again by as many replicas as it should have.
 #[test]
 fn clusters_keep_their_promises() {
-    let (first, count) = (number("FARLEAF_SIM_SEED", 1), number("FARLEAF_SIM_RUNS", 600));
+    let (first, count) = (
+        number("FARLEAF_SIM_SEED", 1),
+        number("FARLEAF_SIM_RUNS", 600),
+    );
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
     for seed in first..first + count {
         match World::new(seed, Plant::Nothing).run() {

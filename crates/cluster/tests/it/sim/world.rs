@@ -103,8 +103,8 @@ impl World {
         let cluster = admin::found(&embedded).expect("it is empty");
         let split_keys = [Key(vec![5]), Key(vec![11])];
         let split_keys = &split_keys[..random.index(3)];
-        let table = admin::create_table(&embedded, "t", REPLICA_COUNT, split_keys)
-            .expect("it can be made");
+        let table =
+            admin::create_table(&embedded, "t", REPLICA_COUNT, split_keys).expect("it can be made");
         let actor_count = SERVER_COUNT + MASTER_COUNT + CLIENT_COUNT;
         let shared = Arc::new(Mutex::new(Shared {
             time,
@@ -117,12 +117,15 @@ impl World {
             shared: shared.clone(),
             actor,
         };
-        let servers = clocks[..SERVER_COUNT].iter().enumerate().map(|(index, clock)| Server {
-            id: ServerId(index as u64 + 1),
-            clock: clock.clone(),
-            agent: None,
-            paused_until: Duration::ZERO,
-        });
+        let servers = clocks[..SERVER_COUNT]
+            .iter()
+            .enumerate()
+            .map(|(index, clock)| Server {
+                id: ServerId(index as u64 + 1),
+                clock: clock.clone(),
+                agent: None,
+                paused_until: Duration::ZERO,
+            });
         let masters = clocks[SERVER_COUNT..].iter().cloned();
         let clients = (0..CLIENT_COUNT).map(|index| Client {
             cache: MapCache::new(link(SERVER_COUNT + MASTER_COUNT + index)),
@@ -254,12 +257,15 @@ impl World {
             };
             self.advance_to(at);
             self.act(event);
-            self.judge().map_err(|what| format!("seed {}: {what}", self.seed))?;
+            self.judge()
+                .map_err(|what| format!("seed {}: {what}", self.seed))?;
             if self.now() > FAULTS_UNTIL + TIME_TO_LIVE && self.is_well() {
                 break;
             }
         }
-        let end = self.checker.judge_end(&self.fleet.lock().expect("one thread"));
+        let end = self
+            .checker
+            .judge_end(&self.fleet.lock().expect("one thread"));
         end.map_err(|what| format!("seed {}: in the end, {what}", self.seed))?;
         Ok(self)
     }
@@ -407,7 +413,10 @@ impl World {
         let until = self.now() + self.random.milliseconds(50, 3000);
         let which = self.random.below(17);
         if super::traces() {
-            eprintln!("fault {which} of {actor}, server {}, until {until:?}", server + 1);
+            eprintln!(
+                "fault {which} of {actor}, server {}, until {until:?}",
+                server + 1
+            );
         }
         match which {
             0 | 1 => {
@@ -426,7 +435,10 @@ impl World {
             }
             10 => {
                 let other = self.random.index(SERVER_COUNT);
-                let pair = (self.servers[server.min(other)].id, self.servers[server.max(other)].id);
+                let pair = (
+                    self.servers[server.min(other)].id,
+                    self.servers[server.max(other)].id,
+                );
                 self.fleet.lock().expect("one thread").cuts.insert(pair);
             }
             11 => self.fleet.lock().expect("one thread").cuts.clear(),
