@@ -113,8 +113,8 @@ impl Tenure {
                 KeepAlive::Alive(time_to_live) => {
                     let asked_at = self.asked_at(asked_at);
                     self.lease = Some(Lease {
-                        asked_at,
                         time_to_live,
+                        asked_at,
                         ..lease
                     });
                     if let Some((_, guard)) = &self.held {

@@ -152,7 +152,7 @@ impl View {
     fn remove_record(&mut self, key: &str) {
         let mut parts = key.split('/');
         let kind = parts.next().unwrap_or_default();
-        let number = parts.last().and_then(|it| number_behind(it, ""));
+        let number = parts.next_back().and_then(|it| number_behind(it, ""));
         match (kind, number) {
             (CLUSTER_KEY, _) => self.cluster = None,
             (IDS_KEY, _) => self.ids = None,
@@ -234,7 +234,9 @@ impl<C: Coordinator> Mirror<C> {
         if let Some(watch) = &mut self.watch {
             match watch.next(timeout) {
                 Ok(events) => {
-                    events.iter().for_each(|event| self.view.follow(event));
+                    for event in &events {
+                        self.view.follow(event);
+                    }
                     return Ok(!events.is_empty());
                 }
                 Err(CoordinatorError::Compacted { .. }) => self.watch = None,

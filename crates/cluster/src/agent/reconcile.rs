@@ -42,7 +42,7 @@ pub(super) enum Role {
 
 /// What a record wants of this server.
 struct Order {
-    order: RegionOrder,
+    region: RegionOrder,
     role: Role,
     /// Where the data are, if nothing is open.
     source: Source,
@@ -158,7 +158,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let split = record.split_from.map(Source::Split);
         match (record.backup(replica.number), record.primary) {
             (Some(backup), Some(primary)) => Order {
-                order,
+                region: order,
                 role: Role::Backup {
                     primary: primary.server,
                 },
@@ -167,7 +167,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
                     .unwrap_or(Source::Primary(primary.server)),
             },
             _ => Order {
-                order,
+                region: order,
                 role: Role::Primary {
                     backups: backup_orders(record),
                     stopped: false,
@@ -186,7 +186,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     /// Has the host turn what is open into what is ordered.
     fn bring_about(&mut self, before: Option<&Held>, wanted: &Order) -> Result<(), HostError> {
         let Order {
-            order,
+            region: order,
             role,
             source,
         } = wanted;
@@ -240,7 +240,7 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
             }
             Phase::Splitting { at, child } => {
                 held.splitting = Some(*child);
-                self.host.prepare_split(&order.order, at, *child)
+                self.host.prepare_split(&order.region, at, *child)
             }
             _ => Ok(()),
         }

@@ -72,6 +72,9 @@ impl Default for Store {
     }
 }
 
+/// A key as it is written: key, value, created, modified, lease.
+type EntryImage = (String, Vec<u8>, Revision, Revision, Option<LeaseId>);
+
 /// A map as it is written whole: all but the changes that watches may want.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,7 +86,7 @@ pub struct Image {
     /// Leases, with how long each is in milliseconds.
     pub leases: Vec<(LeaseId, u64)>,
     /// Keys in their order: key, value, created, modified, lease.
-    pub entries: Vec<(String, Vec<u8>, Revision, Revision, Option<LeaseId>)>,
+    pub entries: Vec<EntryImage>,
 }
 
 impl Store {

@@ -100,28 +100,28 @@ impl Planner<'_> {
         }
         let mut record = seen.record.clone();
         record.backups.retain(|backup| !is_lost(backup));
-        self.end_phase_without(&mut record);
+        end_phase_without(&mut record);
         self.step(Action::DropReplicas, seen, &record);
         true
     }
+}
 
-    /// Ends a phase whose replicas are not there any more. A primary that may have stopped for it
-    /// goes on at another epoch: at its own it never does (CP15).
-    pub(super) fn end_phase_without(&self, record: &mut RegionRecord) {
-        let is_there = |number| record.replicas().any(|it| it.number == number);
-        let goes_on = match &record.phase {
-            Phase::Steady | Phase::Splitting { .. } => true,
-            Phase::Moving { leaving, arriving } => is_there(*leaving) && is_there(*arriving),
-            Phase::HandingOver { to, .. } => is_there(*to),
-        };
-        if goes_on {
-            return;
-        }
-        if matches!(record.phase, Phase::HandingOver { .. }) {
-            record.epoch = record.epoch.next();
-        }
-        record.phase = Phase::Steady;
+/// Ends a phase whose replicas are not there any more. A primary that may have stopped for it
+/// goes on at another epoch: at its own it never does (CP15).
+fn end_phase_without(record: &mut RegionRecord) {
+    let is_there = |number| record.replicas().any(|it| it.number == number);
+    let goes_on = match &record.phase {
+        Phase::Steady | Phase::Splitting { .. } => true,
+        Phase::Moving { leaving, arriving } => is_there(*leaving) && is_there(*arriving),
+        Phase::HandingOver { to, .. } => is_there(*to),
+    };
+    if goes_on {
+        return;
     }
+    if matches!(record.phase, Phase::HandingOver { .. }) {
+        record.epoch = record.epoch.next();
+    }
+    record.phase = Phase::Steady;
 }
 
 /// Makes a backup primary at the next epoch; of the others those stay that are listed. What was

@@ -33,7 +33,8 @@ impl Planner<'_> {
             .map(|member| member.server.to_string())
             .peekable();
         let is_omitted = self.options.omission.leaves_out(Check::AllMembersAreBack);
-        if missing.peek().is_some() && !(is_omitted && !returned.is_empty()) {
+        let waits = returned.is_empty() || !is_omitted;
+        if waits && missing.peek().is_some() {
             let missing: Vec<_> = missing.collect();
             let what = format!("{} to come back with its copy", missing.join(", "));
             self.wait(record.region, what);

@@ -3,6 +3,7 @@
 
 use farleaf_cluster::coordinator::{Entry, Event, Revision, journal};
 use farleaf_cluster::ids::{ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use farleaf_cluster::plan::PlanOptions;
 use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
 use farleaf_cluster::record::{
     Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
@@ -259,7 +260,7 @@ fn fuzzed_records() {
             }
             view.follow(&put(&String::from_utf8_lossy(&key), &value));
         }
-        let plan = farleaf_cluster::plan::plan(&view, &Default::default());
+        let plan = farleaf_cluster::plan::plan(&view, &PlanOptions::default());
         for step in plan.steps {
             let checked = step.transaction.check();
             assert!(checked.is_ok(), "{step}: {checked:?}");

@@ -87,8 +87,8 @@ fn tick_until_changed(tenure: &mut Tenure, etcd: &Etcd) -> TenureChange {
     TenureChange::Unchanged
 }
 
-/// While etcd is away, for longer than a lease, whoever holds a key stops acting on it; when etcd is
-/// back the same tenure goes on, as nobody can have taken the key; and a mirror follows again.
+/// While etcd is away, for longer than a lease, whoever holds a key stops acting on it; when etcd
+/// is back the same tenure goes on, as nobody can have taken the key; and a mirror follows again.
 #[test]
 fn etcd_goes_away_and_comes_back() {
     let Some(mut server) = Server::start_or_skip() else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use farleaf_cluster::coordinator::{Coordinator, Embedded, Watch};
+use farleaf_cluster::coordinator::{Coordinator, Embedded, Event, Watch};
 use farleaf_cluster::ids::{RegionId, ServerId, TableId};
 use farleaf_cluster::lease::LeaseGuard;
 use farleaf_cluster::record::region::Key;
@@ -85,20 +85,7 @@ impl Checker {
             return Err(broken);
         }
         for event in self.watch.next(Duration::ZERO).expect("it works") {
-            if super::traces() {
-                match &event {
-                    farleaf_cluster::coordinator::Event::Put(e) if !e.key.starts_with("report") => {
-                        eprintln!(
-                            "{} {} {}",
-                            e.mod_revision.0,
-                            e.key,
-                            String::from_utf8_lossy(&e.value)
-                        );
-                    }
-                    farleaf_cluster::coordinator::Event::Put(_) => {}
-                    other => eprintln!("{other:?}"),
-                }
-            }
+            trace(&event);
             let before = self.view.regions.clone();
             self.view.follow(&event);
             let change = before.iter().find_map(|(region, old)| {
@@ -113,7 +100,7 @@ impl Checker {
             return Err(error.to_string());
         }
         self.judge_coverage()?;
-        self.judge_primaries(fleet)
+        judge_primaries(fleet)
     }
 
     /// A new primary had everything; epochs rise with it.
@@ -197,39 +184,7 @@ impl Checker {
         }
     }
 
-    /// Of every key, one server at the most can acknowledge anything.
-    #[allow(clippy::unused_self, reason = "it is one of the checks")]
-    fn judge_primaries(&self, fleet: &Fleet) -> Result<(), String> {
-        let mut serving: Vec<(ServerId, RegionId, &Key, Option<&Key>)> = Vec::new();
-        for (id, server) in &fleet.servers {
-            let may = server
-                .guard
-                .as_ref()
-                .is_some_and(LeaseGuard::may_acknowledge);
-            if !server.is_up || !may {
-                continue;
-            }
-            for (region, replica) in &server.open {
-                if replica.primary.as_ref().is_none_or(|it| it.stopped) {
-                    continue;
-                }
-                let (from, to) = (&replica.from, replica.to.as_ref());
-                let other = serving.iter().find(|other| {
-                    other.3.is_none_or(|end| from < end) && to.is_none_or(|end| other.2 < end)
-                });
-                if let Some(other) = other {
-                    return Err(format!(
-                        "{id} as primary of {region} and {} as primary of {} can both acknowledge",
-                        other.0, other.1
-                    ));
-                }
-                serving.push((*id, *region, from, to));
-            }
-        }
-        Ok(())
-    }
-
-    /// Every region is served, with as many replicas as it should have; and has all that is durable.
+    /// Every region is served, by as many replicas as it should have, and has all that is durable.
     pub(crate) fn judge_end(&self, fleet: &Fleet) -> Result<(), String> {
         for record in self.view.regions_of(self.table) {
             let region = record.region;
@@ -272,4 +227,50 @@ impl Checker {
         }
         Ok(())
     }
+}
+
+/// Tells a change, if changes are told.
+fn trace(event: &Event) {
+    if !super::traces() {
+        return;
+    }
+    match event {
+        Event::Put(entry) if entry.key.starts_with("report/") => {}
+        Event::Put(entry) => {
+            let value = String::from_utf8_lossy(&entry.value);
+            eprintln!("{} {} {value}", entry.mod_revision, entry.key);
+        }
+        Event::Delete { key, revision } => eprintln!("{revision} {key} is gone"),
+    }
+}
+
+/// Of every key, one server at the most can acknowledge anything.
+fn judge_primaries(fleet: &Fleet) -> Result<(), String> {
+    let mut serving: Vec<(ServerId, RegionId, &Key, Option<&Key>)> = Vec::new();
+    for (id, server) in &fleet.servers {
+        let may = server
+            .guard
+            .as_ref()
+            .is_some_and(LeaseGuard::may_acknowledge);
+        if !server.is_up || !may {
+            continue;
+        }
+        for (region, replica) in &server.open {
+            if replica.primary.as_ref().is_none_or(|it| it.stopped) {
+                continue;
+            }
+            let (from, to) = (&replica.from, replica.to.as_ref());
+            let other = serving.iter().find(|other| {
+                other.3.is_none_or(|end| from < end) && to.is_none_or(|end| other.2 < end)
+            });
+            if let Some(other) = other {
+                return Err(format!(
+                    "{id} as primary of {region} and {} as primary of {} can both acknowledge",
+                    other.0, other.1
+                ));
+            }
+            serving.push((*id, *region, from, to));
+        }
+    }
+    Ok(())
 }

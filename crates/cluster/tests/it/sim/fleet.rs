@@ -104,6 +104,10 @@ pub(crate) struct SimServer {
     pub(crate) guard: Option<LeaseGuard>,
     pub(crate) open: BTreeMap<RegionId, SimReplica>,
     pub(crate) copies: BTreeMap<RegionId, SimReplica>,
+    /// So many orders fail before it does what it is told again.
+    pub(crate) failing_order_count: u32,
+    /// One has failed: what is broken stays so for this life.
+    pub(crate) has_failed: bool,
 }
 
 impl SimServer {
@@ -115,6 +119,14 @@ impl SimServer {
                 self.copies.insert(*child, replica.child(at));
             }
         }
+    }
+
+    /// Whether the disk fails now.
+    pub(crate) fn fails(&mut self) -> bool {
+        let fails = self.failing_order_count > 0;
+        self.failing_order_count -= u32::from(fails);
+        self.has_failed |= fails;
+        fails
     }
 
     /// Closes everything; what was in memory alone is gone if the process is.
@@ -186,7 +198,7 @@ impl Fleet {
                     region,
                     *number,
                     backup.server,
-                    &split,
+                    split.as_ref(),
                     sync || !backup.is_needed,
                 );
             backup.is_level = is_reached;
@@ -230,7 +242,7 @@ impl Fleet {
         region: RegionId,
         number: ReplicaNumber,
         server: ServerId,
-        split: &Option<(RegionId, Key)>,
+        split: Option<&(RegionId, Key)>,
         sync: bool,
     ) -> bool {
         let Some(backup) = self.server(server).open.get_mut(&region) else {

@@ -28,6 +28,9 @@ impl SimHost {
 
     fn open(&self, order: &RegionOrder, source: Source) -> Result<SimReplica, HostError> {
         self.with(|server| {
+            if server.fails() {
+                return Err(HostError("the disk fails".to_owned()));
+            }
             let copy = server.copies.remove(&order.region);
             let log = match source {
                 Source::Empty | Source::Primary(_) => Vec::new(),
@@ -61,6 +64,9 @@ impl SimHost {
         order: &RegionOrder,
         change: impl FnOnce(&mut SimReplica),
     ) -> Result<(), HostError> {
+        if self.with(SimServer::fails) {
+            return Err(HostError("the disk fails".to_owned()));
+        }
         self.with(|server| match server.open.get_mut(&order.region) {
             Some(replica) if replica.number == order.replica => {
                 if replica.epoch > order.epoch {

@@ -7,10 +7,12 @@
 //! | `link` | the way to the coordinator, and true time |
 //! | `fleet` | region servers with logs and replication, and no more |
 //! | `host` | such a server, as its agent sees it |
-//! | `world` | who acts when, and what goes wrong |
+//! | `world` | who acts when |
+//! | `faults` | what goes wrong |
 //! | `check` | what must hold after every event, and in the end |
 
 mod check;
+mod faults;
 pub(crate) mod fleet;
 pub(crate) mod host;
 mod link;

@@ -16,7 +16,6 @@ use farleaf_cluster::lease::LeaseTerms;
 use farleaf_cluster::master::Master;
 use farleaf_cluster::omission::{Check, Omission};
 use farleaf_cluster::plan::PlanOptions;
-use farleaf_cluster::record::WishKind;
 use farleaf_cluster::record::region::Key;
 
 use super::check::Checker;
@@ -26,7 +25,7 @@ use super::link::{Link, Shared, Time, Weather};
 use super::random::Random;
 
 pub(crate) const SERVER_COUNT: usize = 5;
-const MASTER_COUNT: usize = 2;
+pub(super) const MASTER_COUNT: usize = 2;
 const CLIENT_COUNT: usize = 2;
 pub(crate) const REPLICA_COUNT: usize = 3;
 /// Keys are one byte, below this.
@@ -34,7 +33,7 @@ pub(crate) const KEY_END: u64 = 16;
 /// How long a lease is.
 const TIME_TO_LIVE: Duration = Duration::from_secs(1);
 /// Faults go on for so long; then all must be well within as much again and more.
-const FAULTS_UNTIL: Duration = Duration::from_secs(9);
+pub(super) const FAULTS_UNTIL: Duration = Duration::from_secs(9);
 const CALM_UNTIL: Duration = Duration::from_secs(24);
 
 /// What a run leaves out.
@@ -48,7 +47,7 @@ pub(crate) enum Plant {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(super) enum Event {
     Agent(usize),
     Master(usize),
     Pump(usize),
@@ -57,11 +56,11 @@ enum Event {
     Restart(usize),
 }
 
-struct Server {
-    id: ServerId,
+pub(super) struct Server {
+    pub(super) id: ServerId,
     clock: ManualClock,
-    agent: Option<Agent<Link, SimHost>>,
-    paused_until: Duration,
+    pub(super) agent: Option<Agent<Link, SimHost>>,
+    pub(super) paused_until: Duration,
 }
 
 struct Client {
@@ -72,19 +71,19 @@ struct Client {
 /// A cluster.
 pub(crate) struct World {
     pub(crate) seed: u64,
-    random: Random,
-    shared: Arc<Mutex<Shared>>,
+    pub(super) random: Random,
+    pub(super) shared: Arc<Mutex<Shared>>,
     pub(crate) embedded: Embedded,
     pub(crate) fleet: Arc<Mutex<Fleet>>,
     cluster: ClusterId,
     table: TableId,
-    servers: Vec<Server>,
-    masters: Vec<(ManualClock, Option<Master<Link>>, Duration)>,
+    pub(super) servers: Vec<Server>,
+    pub(super) masters: Vec<(ManualClock, Option<Master<Link>>, Duration)>,
     clients: Vec<Client>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     event_count: u64,
     next_value: u64,
-    checker: Checker,
+    pub(super) checker: Checker,
     plant: Plant,
     all_durable: bool,
     pub(crate) steps: BTreeMap<String, u64>,
@@ -179,7 +178,7 @@ impl World {
         self.shared.lock().expect("one thread").time.now()
     }
 
-    fn at(&mut self, in_milliseconds: u64, event: Event) {
+    pub(super) fn at(&mut self, in_milliseconds: u64, event: Event) {
         self.event_count += 1;
         let at = self.now() + Duration::from_millis(in_milliseconds);
         self.events.push(Reverse((at, self.event_count, event)));
@@ -207,7 +206,7 @@ impl World {
         }
     }
 
-    fn start_server(&mut self, index: usize) {
+    pub(super) fn start_server(&mut self, index: usize) {
         let server = &self.servers[index];
         let options = AgentOptions {
             terms: self.terms(),
@@ -227,7 +226,7 @@ impl World {
         self.fleet.lock().expect("one thread").server(id).is_up = true;
     }
 
-    fn crash_server(&mut self, index: usize) {
+    pub(super) fn crash_server(&mut self, index: usize) {
         let id = self.servers[index].id;
         if self.servers[index].agent.take().is_some() {
             let mut fleet = self.fleet.lock().expect("one thread");
@@ -236,7 +235,7 @@ impl World {
         }
     }
 
-    fn start_master(&mut self, index: usize) {
+    pub(super) fn start_master(&mut self, index: usize) {
         let options = PlanOptions {
             omission: self.omission(),
             imbalance_bytes_min: 100_000_000,
@@ -308,14 +307,8 @@ impl World {
             }
             Event::Master(index) => {
                 let is_paused = self.now() < self.masters[index].2;
-                if let (false, Some(master)) = (is_paused, &mut self.masters[index].1) {
-                    if let Ok(tick) = master.tick(Duration::ZERO) {
-                        for step in tick.done {
-                            let name = format!("{:?}", step.action);
-                            let name = name.split('(').next().unwrap_or_default().to_owned();
-                            *self.steps.entry(name).or_default() += 1;
-                        }
-                    }
+                if !is_paused {
+                    self.master(index);
                 }
                 let wait = 20 + self.random.below(80);
                 self.at(wait, event);
@@ -341,6 +334,20 @@ impl World {
                     self.start_master(index - SERVER_COUNT);
                 }
             }
+        }
+    }
+
+    fn master(&mut self, index: usize) {
+        let Some(master) = &mut self.masters[index].1 else {
+            return;
+        };
+        let Ok(tick) = master.tick(Duration::ZERO) else {
+            return; // Failures of the way are what this is about.
+        };
+        for step in tick.done {
+            let name = format!("{:?}", step.action);
+            let name = name.split('(').next().unwrap_or_default().to_owned();
+            *self.steps.entry(name).or_default() += 1;
         }
     }
 
@@ -397,132 +404,6 @@ impl World {
             }
             (Answer::Read(value), _) => self.checker.read(key, value, floor),
             (Answer::Written, None) => unreachable!("a read is not written"),
-        }
-    }
-
-    fn weather(&mut self, actor: usize, change: impl FnOnce(&mut Weather)) {
-        change(&mut self.shared.lock().expect("one thread").weather[actor]);
-    }
-
-    fn fault(&mut self) {
-        if self.now() >= FAULTS_UNTIL {
-            return self.calm();
-        }
-        let actor = self.random.index(SERVER_COUNT + MASTER_COUNT);
-        let server = self.random.index(SERVER_COUNT);
-        let until = self.now() + self.random.milliseconds(50, 3000);
-        let which = self.random.below(17);
-        if super::traces() {
-            eprintln!(
-                "fault {which} of {actor}, server {}, until {until:?}",
-                server + 1
-            );
-        }
-        match which {
-            0 | 1 => {
-                self.crash_server(server);
-                let wait = 100 + self.random.below(4000);
-                self.at(wait, Event::Restart(server));
-            }
-            2 | 3 => self.servers[server].paused_until = until,
-            4 | 5 => self.weather(actor, |it| it.cut_until = until),
-            6 => self.coordinator_away(),
-            7 => self.weather(actor, |it| it.loss_one_in = 4),
-            8 => self.weather(actor, |it| it.watch_delay = Duration::from_millis(700)),
-            9 => {
-                let max = self.random.milliseconds(20, 600);
-                self.weather(actor, |it| it.answer_delay_max = max);
-            }
-            10 => {
-                let other = self.random.index(SERVER_COUNT);
-                let pair = (
-                    self.servers[server.min(other)].id,
-                    self.servers[server.max(other)].id,
-                );
-                self.fleet.lock().expect("one thread").cuts.insert(pair);
-            }
-            11 => self.fleet.lock().expect("one thread").cuts.clear(),
-            12 => {
-                let master = self.random.index(MASTER_COUNT);
-                if self.random.one_in(2) {
-                    self.masters[master].1 = None;
-                    let wait = 100 + self.random.below(2500);
-                    self.at(wait, Event::Restart(SERVER_COUNT + master));
-                } else {
-                    self.masters[master].2 = until;
-                }
-            }
-            13 => {
-                let drains = self.random.one_in(2);
-                let id = self.servers[server].id;
-                admin::set_drain(&self.embedded, id, drains).expect("it works");
-            }
-            14 if self.random.one_in(3) => {
-                for index in 0..SERVER_COUNT {
-                    self.crash_server(index);
-                    let wait = 50 + self.random.below(1500);
-                    self.at(wait, Event::Restart(index));
-                }
-            }
-            15 => self.weather(actor, |it| *it = Weather::default()),
-            _ => self.wish(),
-        }
-        let wait = 50 + self.random.below(450);
-        self.at(wait, Event::Fault);
-    }
-
-    /// Nobody reaches the coordinator for a while; then leases have their whole time again (CP6).
-    fn coordinator_away(&mut self) {
-        let away = self.random.milliseconds(200, 2500);
-        let until = self.now() + away;
-        let mut shared = self.shared.lock().expect("one thread");
-        for weather in &mut shared.weather {
-            weather.cut_until = weather.cut_until.max(until);
-        }
-        // The clock of the coordinator stands while it is away: no lease ends.
-        shared.embedded.renew_all_leases_after(away);
-    }
-
-    fn wish(&mut self) {
-        let regions = self.checker.regions();
-        let Some(record) = regions.get(self.random.index(regions.len().max(1))) else {
-            return;
-        };
-        let (table, region) = (record.table, record.region);
-        let kind = if self.random.one_in(2) {
-            let at = Key(vec![self.random.below(KEY_END) as u8]);
-            WishKind::Split { table, region, at }
-        } else {
-            let from = record.primary.map_or(ServerId(1), |it| it.server);
-            let to = ServerId(1 + self.random.below(SERVER_COUNT as u64));
-            WishKind::Move {
-                table,
-                region,
-                from,
-                to,
-            }
-        };
-        admin::wish(&self.embedded, kind).expect("it works");
-    }
-
-    /// Everything that was broken is whole again.
-    fn calm(&mut self) {
-        for index in 0..SERVER_COUNT {
-            self.servers[index].paused_until = Duration::ZERO;
-            admin::set_drain(&self.embedded, self.servers[index].id, false).expect("it works");
-            if self.servers[index].agent.is_none() {
-                self.start_server(index);
-            }
-        }
-        for index in 0..MASTER_COUNT {
-            self.masters[index].2 = Duration::ZERO;
-            if self.masters[index].1.is_none() {
-                self.start_master(index);
-            }
-        }
-        self.fleet.lock().expect("one thread").cuts.clear();
-        for weather in &mut self.shared.lock().expect("one thread").weather {
-            *weather = Weather::default();
         }
     }
 }
