@@ -1,6 +1,6 @@
 //! The master: whoever holds the key `master` looks, plans, and writes (CP11).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub struct Master<C: std::fmt::Debug> {
     mirror: Mirror<C>,
     /// The revision of what was written last: nothing is planned on a view from before.
     written: Revision,
+    /// The view and what was avoided that nothing is to be done for.
+    idle_at: Option<(Revision, BTreeSet<(RegionId, ServerId)>)>,
     avoided_until: BTreeMap<(RegionId, ServerId), Duration>,
     waiting: Vec<Waiting>,
 }
@@ -64,6 +66,7 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             terms,
             options,
             written: Revision::NEVER,
+            idle_at: None,
             avoided_until: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -103,11 +106,16 @@ impl<C: Coordinator + Clone + std::fmt::Debug> Master<C> {
             return Ok(tick); // It would plan the same again, and be refused.
         }
         self.note_avoided();
+        let seen = (self.mirror.view().revision, self.options.avoided.clone());
+        if self.idle_at.as_ref() == Some(&seen) {
+            return Ok(tick);
+        }
         let Plan { steps, waiting } = plan(self.mirror.view(), &self.options);
         for waits in waiting.iter().filter(|it| !self.waiting.contains(it)) {
             tracing::warn!("{} waits for {}", waits.region, waits.what);
         }
         self.waiting = waiting;
+        self.idle_at = steps.is_empty().then_some(seen);
         for step in steps {
             if !self.execute(election, &step)? {
                 break;

@@ -219,6 +219,9 @@ fn invalid_transactions<H: Harness>(harness: &H) {
         Transaction::new().put("with space", Vec::new()),
         Transaction::new().delete("k".repeat(super::KEY_SIZE_BYTES_MAX + 1)),
         Transaction::new().put("large", vec![0; super::VALUE_SIZE_BYTES_MAX + 1]),
+        Transaction::new()
+            .put("large/1", vec![0; super::TRANSACTION_SIZE_BYTES_MAX / 2])
+            .put("large/2", vec![0; super::TRANSACTION_SIZE_BYTES_MAX / 2]),
         large,
     ];
     for transaction in invalid {

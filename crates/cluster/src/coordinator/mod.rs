@@ -33,6 +33,10 @@ pub const VALUE_SIZE_BYTES_MAX: usize = 1 << 20;
 /// what an implementation adds.
 pub const TRANSACTION_PART_COUNT_MAX: usize = 120;
 
+/// Keys and values that a transaction writes may have so many bytes: etcd takes requests of up to
+/// 1.5 MiB.
+pub const TRANSACTION_SIZE_BYTES_MAX: usize = VALUE_SIZE_BYTES_MAX + (256 << 10);
+
 /// A moment in the coordinator's one order of changes (CP1). The first change has number 2, as
 /// etcd's has; 0 stands for "never".
 #[derive(
@@ -202,19 +206,28 @@ impl Transaction {
         for key in self.compares.iter().map(Compare::key) {
             check_key(key)?;
         }
+        let mut size_bytes = 0;
         for write in &self.writes {
             check_key(write.key())?;
+            size_bytes += write.key().len();
             if !written.insert(write.key()) {
                 return invalid(format!("a transaction writes {} twice", write.key()));
             }
-            if let Write::Put { key, value, .. } = write
-                && value.len() > VALUE_SIZE_BYTES_MAX
-            {
+            let Write::Put { key, value, .. } = write else {
+                continue;
+            };
+            size_bytes += value.len();
+            if value.len() > VALUE_SIZE_BYTES_MAX {
                 return invalid(format!(
                     "the value of {key} has {} bytes, and can have {VALUE_SIZE_BYTES_MAX}",
                     value.len()
                 ));
             }
+        }
+        if size_bytes > TRANSACTION_SIZE_BYTES_MAX {
+            return invalid(format!(
+                "a transaction has {size_bytes} bytes, and can have {TRANSACTION_SIZE_BYTES_MAX}"
+            ));
         }
         Ok(())
     }

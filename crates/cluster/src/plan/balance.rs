@@ -40,7 +40,9 @@ impl<'v> Planner<'v> {
         // Empty replicas count little, and are spread, too.
         let is_small = difference < self.options.imbalance_bytes_min
             && more.size_bytes >= self.options.imbalance_bytes_min;
-        if is_small || difference < 2 * load::REPLICA_SIZE_BYTES_MIN {
+        // A twentieth of what a server has is not worth a move.
+        let is_little = difference <= more.size_bytes / 20;
+        if is_small || is_little || difference < 2 * load::REPLICA_SIZE_BYTES_MIN {
             return false;
         }
         let fits = |record: &RegionRecord| {

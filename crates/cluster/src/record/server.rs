@@ -143,7 +143,7 @@ pub struct ServerReport {
     pub server: ServerId,
     /// In which life.
     pub life: Life,
-    /// What it has of what was ordered.
+    /// What it has of what was ordered, in the order of regions.
     pub replicas: Vec<ReplicaReport>,
     /// What it has found on its disk, and nobody has ordered since.
     pub copies: Vec<CopyReport>,
@@ -154,8 +154,9 @@ pub struct ServerReport {
 impl ServerReport {
     /// What it says of a replica.
     pub fn replica(&self, region: RegionId, replica: ReplicaNumber) -> Option<&ReplicaReport> {
-        let mut replicas = self.replicas.iter();
-        replicas.find(|it| it.region == region && it.replica == replica)
+        let place = self.replicas.binary_search_by_key(&region, |it| it.region);
+        let found = place.ok().map(|place| &self.replicas[place]);
+        found.filter(|it| it.replica == replica)
     }
 }
 
@@ -163,6 +164,9 @@ impl Record for ServerReport {
     fn check(&self, key: &str) -> Result<(), String> {
         check_numbers(self.version, &[self.server.0, self.life.0.0])?;
         check_place(key, &report_key(self.server))?;
+        if !self.replicas.is_sorted_by(|a, b| a.region < b.region) {
+            return Err("its replicas are not in the order of regions".to_owned());
+        }
         for replica in &self.replicas {
             let numbers = [
                 replica.table.0,

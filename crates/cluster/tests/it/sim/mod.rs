@@ -25,7 +25,7 @@ use farleaf_cluster::omission::Check;
 
 use self::world::{Plant, World};
 
-/// Runs `FARLEAF_SIM_RUNS` seeds (600 if it is not set) from `FARLEAF_SIM_SEED` (1) on.
+/// Runs `FARLEAF_SIM_RUNS` seeds (400 if it is not set) from `FARLEAF_SIM_SEED` (1) on.
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |text| {
         text.parse()
@@ -40,7 +40,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 fn clusters_keep_their_promises() {
     let (first, count) = (
         number("FARLEAF_SIM_SEED", 1),
-        number("FARLEAF_SIM_RUNS", 600),
+        number("FARLEAF_SIM_RUNS", 400),
     );
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
     for seed in first..first + count {
