@@ -6,7 +6,7 @@
 //! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
-//! | [`conformance`] | the suite that every coordinator has to pass (feature `conformance`) |
+//! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

@@ -22,6 +22,28 @@ fn entry(key: String, value: Vec<u8>, created: u64) -> Entry {
     }
 }
 
+/// A replica of a region, on one of so many servers.
+fn replica(number: u64, place: u64, server_count: u64) -> Replica {
+    Replica {
+        number: ReplicaNumber(place + 1),
+        server: ServerId((number + place) % server_count + 1),
+        life: Life(Revision(3)),
+    }
+}
+
+/// Gives a region its three replicas.
+fn fill(region: &mut RegionRecord, replica: impl Fn(u64) -> Replica) {
+    region.epoch = Epoch(1);
+    region.is_new = false;
+    region.next_replica = ReplicaNumber(4);
+    region.primary = Some(replica(0));
+    let backup = |place| Backup {
+        replica: replica(place),
+        in_sync: true,
+    };
+    region.backups = vec![backup(1), backup(2)];
+}
+
 /// A cluster in which all is as it should be.
 fn quiet_cluster(region_count: u64, server_count: u64) -> View {
     let (version, table) = (FORMAT_VERSION, TableId(1));
@@ -43,20 +65,8 @@ fn quiet_cluster(region_count: u64, server_count: u64) -> View {
             key(number)
         };
         let mut region = RegionRecord::new(table, RegionId(number + 1), from, to);
-        let replica = |place: u64| Replica {
-            number: ReplicaNumber(place + 1),
-            server: ServerId((number + place) % server_count + 1),
-            life: Life(Revision(3)),
-        };
-        region.epoch = Epoch(1);
-        region.is_new = false;
-        region.next_replica = ReplicaNumber(4);
-        region.primary = Some(replica(0));
-        let backup = |place| Backup {
-            replica: replica(place),
-            in_sync: true,
-        };
-        region.backups = vec![backup(1), backup(2)];
+        let replica = |place: u64| replica(number, place, server_count);
+        fill(&mut region, replica);
         for place in 0..3 {
             let primary = (place == 0).then(|| PrimaryReport {
                 in_sync: vec![ReplicaNumber(2), ReplicaNumber(3)],

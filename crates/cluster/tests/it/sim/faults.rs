@@ -53,16 +53,7 @@ impl World {
                 self.fleet.lock().expect("one thread").cuts.insert(pair);
             }
             11 => self.fleet.lock().expect("one thread").cuts.clear(),
-            12 => {
-                let master = self.random.index(MASTER_COUNT);
-                if self.random.one_in(2) {
-                    self.masters[master].1 = None;
-                    let wait = 100 + self.random.below(2500);
-                    self.at(wait, Event::Restart(SERVER_COUNT + master));
-                } else {
-                    self.masters[master].2 = until;
-                }
-            }
+            12 => self.master_fails(until),
             13 => {
                 let drains = self.random.one_in(2);
                 let id = self.servers[server].id;
@@ -89,6 +80,18 @@ impl World {
         }
         let wait = 50 + self.random.below(450);
         self.at(wait, Event::Fault);
+    }
+
+    /// A master is gone for a while, or paused.
+    fn master_fails(&mut self, until: Duration) {
+        let master = self.random.index(MASTER_COUNT);
+        if self.random.one_in(2) {
+            self.masters[master].1 = None;
+            let wait = 100 + self.random.below(2500);
+            self.at(wait, Event::Restart(SERVER_COUNT + master));
+        } else {
+            self.masters[master].2 = until;
+        }
     }
 
     /// Nobody reaches the coordinator for a while; then leases have their whole time again (CP6).
