@@ -144,7 +144,10 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
         let change = self.tenure.tick(&self.coordinator);
         match &change {
             Ok(TenureChange::Won(guard)) => self.begin_life(guard.clone()),
-            Ok(TenureChange::Lost) => self.end_life(),
+            Ok(TenureChange::Lost) => {
+                tracing::warn!("{} has lost its lease", self.options.server);
+                self.end_life();
+            }
             Ok(TenureChange::Unchanged) | Err(_) => {}
         }
         let Some(life) = self.life else {
@@ -186,10 +189,6 @@ impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
     }
 
     fn end_life(&mut self) {
-        tracing::warn!(
-            "{} has lost its lease, and closes everything",
-            self.options.server
-        );
         self.host.end_life();
         self.life = None;
         self.held.clear();

@@ -62,6 +62,23 @@ fn traces() -> bool {
     *TRACES.get_or_init(|| std::env::var_os("FARLEAF_SIM_TRACE").is_some())
 }
 
+/// Clocks that are worse than agreed on make reads old at the worst: no write is acknowledged at an
+/// epoch after one at a later epoch, and none that is durable is lost.
+#[test]
+fn wild_clocks_lose_no_write() {
+    let first = number("FARLEAF_SIM_SEED", 1);
+    let count = number("FARLEAF_SIM_RUNS", 400) / 4;
+    let mut overlap_count = 0;
+    for seed in first..first + count {
+        match World::new(seed, Plant::WildClocks).run() {
+            Ok(world) => overlap_count += world.checker.overlap_count,
+            Err(broken) => panic!("{broken}"),
+        }
+    }
+    println!("{count} runs, {overlap_count} events at which two could have answered a read");
+    assert!(overlap_count > 0, "the clocks were not wild enough");
+}
+
 /// Within how many seeds a planted bug is found.
 const FOUND_WITHIN_RUN_COUNT: u64 = 600;
 

@@ -44,6 +44,8 @@ pub(crate) enum Plant {
     Omitted(Check),
     /// Clocks may differ, and servers count as if they did not.
     NoMargin,
+    /// Clocks are worse than agreed on.
+    WildClocks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +85,7 @@ pub(crate) struct World {
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     event_count: u64,
     next_value: u64,
-    pub(super) checker: Checker,
+    pub(crate) checker: Checker,
     plant: Plant,
     all_durable: bool,
     pub(crate) steps: BTreeMap<String, u64>,
@@ -94,7 +96,10 @@ impl World {
         let mut random = Random(seed);
         let mut time = Time::new();
         let rates: Vec<_> = (0..=SERVER_COUNT + MASTER_COUNT)
-            .map(|_| 980 + random.below(41))
+            .map(|_| match plant {
+                Plant::WildClocks => 700 + random.below(700),
+                _ => 980 + random.below(41),
+            })
             .collect();
         let clock = time.clock(rates[0]);
         let embedded = Embedded::in_memory(Arc::new(clock));
@@ -154,6 +159,8 @@ impl World {
     }
 
     fn begin(&mut self) {
+        let is_wild = self.plant == Plant::WildClocks;
+        self.fleet.lock().expect("one thread").reads_may_be_old = is_wild;
         for index in 0..SERVER_COUNT {
             self.fleet
                 .lock()
@@ -195,7 +202,7 @@ impl World {
     fn omission(&self) -> Omission {
         match self.plant {
             Plant::Omitted(check) => Omission::of(check),
-            Plant::Nothing | Plant::NoMargin => Omission::NONE,
+            Plant::Nothing | Plant::NoMargin | Plant::WildClocks => Omission::NONE,
         }
     }
 

@@ -194,6 +194,22 @@ fn masters_follow_each_other() {
     assert_eq!(servers(&story.region(table)).len(), 2);
 }
 
+/// A server that leaves is followed at once; nobody waits for the end of its lease.
+#[test]
+fn a_server_that_leaves_is_followed_at_once() {
+    let mut story = Story::new(4);
+    let table = story.table(3, &[]);
+    story.settle();
+    let leaving = story.region(table).primary.expect("it is served").server;
+    let agent = story.agent(leaving).as_mut().expect("it is there");
+    agent.leave().expect("it works");
+    *story.agent(leaving) = None;
+    let done = story.go_on(Duration::from_millis(200));
+    assert_eq!(done[0], Action::Promote);
+    story.settle();
+    assert_eq!(servers(&story.region(table)).len(), 3);
+}
+
 /// A directory of another cluster is refused, and nothing is registered.
 #[test]
 fn a_server_of_another_cluster_is_refused() {
