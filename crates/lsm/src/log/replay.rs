@@ -46,30 +46,31 @@ pub fn replay(
     state: &ManifestState,
     take: &mut dyn FnMut(ReplayedRecord<'_>),
 ) -> Result<Replayed, LsmError> {
-    let numbers = state.log.range(state.read_from.number()..);
-    let mut replay = Replay {
-        device,
-        engine: state.engine,
-        segments: numbers.map(|(number, it)| (*number, *it)).collect(),
-        index: 0,
-        buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
-        found: Replayed {
-            last: None,
-            record_count: 0,
-            edit_count: 0,
-        },
-    };
+    let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, take)?;
     replay.check_what_was_synced(state.read_from, end)?;
     replay.check_nothing_was_behind(end)?;
     check_all_are_named(device, state)?;
-    // Segments before the first one that is read count, too: trees lead into them.
-    if replay.found.last.is_none() {
-        let before = state.log.range(..state.read_from.number()).next_back();
-        replay.found.last =
-            before.map(|(number, entry)| (*number, entry.end.unwrap_or(SEGMENT_SIZE_BYTES as u32)));
-    }
+    replay.count_before(state);
     Ok(replay.found)
+}
+
+/// FO6: where a log ends that was copied from another device, and the place at which the first
+/// record is not whole. What marks say of that device, nobody has promised of this one, so what is
+/// behind the end does not count. Costs as [`replay`] does.
+///
+/// # Errors
+/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, is not there. Or it
+/// cannot be read.
+pub fn find_end(
+    device: &Device,
+    state: &ManifestState,
+) -> Result<(Replayed, LogPosition), LsmError> {
+    let mut replay = Replay::new(device, state);
+    let end = replay.read_all(state.read_from, &mut |_| {})?;
+    replay.check_what_was_synced(state.read_from, end)?;
+    replay.count_before(state);
+    Ok((replay.found, end))
 }
 
 struct Replay<'a> {
@@ -89,6 +90,34 @@ enum Next {
     Segment,
     /// No record is whole there.
     Broken,
+}
+
+impl<'a> Replay<'a> {
+    fn new(device: &'a Device, state: &ManifestState) -> Self {
+        let numbers = state.log.range(state.read_from.number()..);
+        Self {
+            device,
+            engine: state.engine,
+            segments: numbers.map(|(number, it)| (*number, *it)).collect(),
+            index: 0,
+            buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
+            found: Replayed {
+                last: None,
+                record_count: 0,
+                edit_count: 0,
+            },
+        }
+    }
+
+    /// Segments before the first one that is read count, too: trees lead into them.
+    fn count_before(&mut self, state: &ManifestState) {
+        if self.found.last.is_none() {
+            let before = state.log.range(..state.read_from.number()).next_back();
+            let end =
+                |entry: &crate::manifest::LogEntry| entry.end.unwrap_or(SEGMENT_SIZE_BYTES as u32);
+            self.found.last = before.map(|(number, entry)| (*number, end(entry)));
+        }
+    }
 }
 
 impl Replay<'_> {
