@@ -35,6 +35,10 @@ pub const LAYERS: &[Layer] = &[
     layer("chart", &[]),
     layer("fabric", &["types", "executor"]),
     layer("message", &["types", "executor", "fabric"]),
+    layer(
+        "replica",
+        &["types", "executor", "fabric", "message", "lsm"],
+    ),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
     layer("block", &["types", "executor", "fabric", "region"]),
