@@ -8,6 +8,9 @@ use crate::log::record::{
 use crate::log::replay::ReplayedRecord;
 use crate::place::{LogPosition, SEGMENT_SIZE_BYTES};
 
+/// Takes a record, and where the next one begins.
+pub(super) type Take<'t> = dyn FnMut(ReplayedRecord<'_>, LogPosition) + 't;
+
 /// Where the next record begins, and what has come of one that is not whole.
 #[derive(Debug)]
 pub(super) struct Feed {
@@ -31,11 +34,6 @@ impl Feed {
         }
     }
 
-    /// Where the first record begins that has not been handed out.
-    pub(super) const fn fed_to(&self) -> LogPosition {
-        self.fed_to
-    }
-
     /// Takes in the bytes from a place on, which are side by side with those before, and hands out
     /// puts and deletes that are whole. `is_closed`: nothing more comes into this segment.
     ///
@@ -46,7 +44,7 @@ impl Feed {
         at: LogPosition,
         bytes: &[u8],
         is_closed: bool,
-        take: &mut dyn FnMut(ReplayedRecord<'_>),
+        take: &mut Take<'_>,
     ) -> Result<(), LsmError> {
         if at.number() < self.fed_to.number() {
             // VL3: behind a record that no segment is large enough for, its last one has nothing.
@@ -63,7 +61,7 @@ impl Feed {
                 return Ok(());
             }
             self.pending.truncate(size_bytes);
-            self.take_whole(0, take)?;
+            self.take_whole((0, at.number().next().start()), take)?;
             self.close(at);
             return Ok(());
         }
@@ -88,11 +86,7 @@ impl Feed {
 
     /// Hands out the record that the pending bytes have at a place; its size. `None`: none is whole,
     /// or none comes.
-    fn take_next(
-        &mut self,
-        at: usize,
-        take: &mut dyn FnMut(ReplayedRecord<'_>),
-    ) -> Result<Option<usize>, LsmError> {
+    fn take_next(&mut self, at: usize, take: &mut Take<'_>) -> Result<Option<usize>, LsmError> {
         let bytes = &self.pending[at..];
         let Some(first) = bytes.first_chunk::<RECORD_HEADER_SIZE_BYTES>() else {
             return Ok(None);
@@ -114,25 +108,27 @@ impl Feed {
         if bytes.len() < size_bytes || header.kind == RecordKind::End {
             return Ok(None);
         }
-        self.take_whole(at, take)?;
+        let end = self.fed_to.plus(size_bytes as u64);
+        self.take_whole((at, end), take)?;
         Ok(Some(size_bytes))
     }
 
     fn take_whole(
         &self,
-        at: usize,
-        take: &mut dyn FnMut(ReplayedRecord<'_>),
+        (at, end): (usize, LogPosition),
+        take: &mut Take<'_>,
     ) -> Result<(), LsmError> {
         let view = RecordView::decode(&self.pending[at..], self.engine, self.fed_to);
         let view = view.ok_or_else(|| self.broken())?;
         // What was moved has its old place in the trees of this directory.
         if matches!(view.kind, RecordKind::Put | RecordKind::Delete) {
-            take(ReplayedRecord {
+            let record = ReplayedRecord {
                 position: self.fed_to,
                 key: view.key,
                 is_delete: view.kind == RecordKind::Delete,
                 size_bytes: view.size_bytes() as u64,
-            });
+            };
+            take(record, end);
         }
         Ok(())
     }

@@ -233,15 +233,14 @@ impl Follower {
         let Index::Built { engine, feed } = &mut self.index else {
             return Ok(());
         };
-        let (active, _) = engine.active();
-        feed.take(at, bytes, is_closed, &mut |record| {
+        feed.take(at, bytes, is_closed, &mut |record, end| {
+            let (active, _) = engine.active();
             let place = (record.position, record.size_bytes);
             active.insert(record.key, place, record.is_delete);
-        })?;
-        if engine.active().1 {
-            engine.freeze_at(feed.fed_to());
-        }
-        Ok(())
+            if engine.active().1 {
+                engine.freeze_at(end);
+            }
+        })
     }
 
     /// Where the next segment of the log goes, if these bytes begin it.
@@ -361,16 +360,8 @@ impl Follower {
         self.sync_log()?;
         let state = self.manifest.state();
         let device = &self.log.segments().device;
-        let (found, end) = find_end(device, &state)?;
-        if self.knows_end && end < self.written_to {
-            return Err(LsmError::DamagedLog {
-                position: end,
-                how: format!(
-                    "no record is whole there, and the log was written up to {}",
-                    self.written_to
-                ),
-            });
-        }
+        let copied_to = self.knows_end.then_some(self.written_to);
+        let found = find_end(device, &state, copied_to)?;
         if !state.log.is_empty() {
             // What could be read and was not synced must be, before this says that it is there.
             device.sync()?;

@@ -55,22 +55,30 @@ pub fn replay(
     Ok(replay.found)
 }
 
-/// FO6: where a log ends that was copied from another device, and the place at which the first
-/// record is not whole. What marks say of that device, nobody has promised of this one, so what is
-/// behind the end does not count. Costs as [`replay`] does.
+/// FO6: where a log ends that was copied from another device, up to a place if that is known. What
+/// marks say of that device, nobody has promised of this one, so what is behind the end does not
+/// count. Costs as [`replay`] does.
 ///
 /// # Errors
-/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, is not there. Or it
-/// cannot be read.
+/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, or what was copied,
+/// is not there. Or it cannot be read.
 pub fn find_end(
     device: &Device,
     state: &ManifestState,
-) -> Result<(Replayed, LogPosition), LsmError> {
+    copied_to: Option<LogPosition>,
+) -> Result<Replayed, LsmError> {
     let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, &mut |_| {})?;
     replay.check_what_was_synced(state.read_from, end)?;
+    let missing = copied_to.filter(|copied_to| end < *copied_to);
+    if let Some(copied_to) = missing
+        && !replay.goes_on_behind(end, copied_to)?
+    {
+        let how = format!("no record is whole there, and the log was written up to {copied_to}");
+        return Err(damaged(end, how));
+    }
     replay.count_before(state);
-    Ok((replay.found, end))
+    Ok(replay.found)
 }
 
 struct Replay<'a> {
@@ -107,6 +115,32 @@ impl<'a> Replay<'a> {
                 edit_count: 0,
             },
         }
+    }
+
+    /// VL3: whether a record begins at a place that no segment is large enough for, and ends behind
+    /// another place: not all of it has come.
+    fn goes_on_behind(
+        &mut self,
+        position: LogPosition,
+        place: LogPosition,
+    ) -> Result<bool, LsmError> {
+        let number = position.number();
+        let mut segments = self.segments.iter();
+        let Some((_, entry)) = segments.find(|it| it.0 == number).copied() else {
+            return Ok(false);
+        };
+        self.load(number, entry.segment)?;
+        let first = self.buffer[position.offset()..].first_chunk();
+        let size_bytes = first
+            .and_then(RecordHeader::decode)
+            .map_or(0, |(_, header)| header.record_size_bytes());
+        if size_bytes <= PAYLOAD_SIZE_BYTES || position.offset() != SEGMENT_HEADER_SIZE_BYTES {
+            return Ok(false);
+        }
+        let whole = (size_bytes - 1) / PAYLOAD_SIZE_BYTES;
+        let in_last = size_bytes - whole * PAYLOAD_SIZE_BYTES;
+        let last = LogNumber(number.0 + whole as u64).start();
+        Ok(last.plus((SEGMENT_HEADER_SIZE_BYTES + in_last) as u64) > place)
     }
 
     /// Segments before the first one that is read count, too: trees lead into them.

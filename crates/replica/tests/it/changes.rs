@@ -1,1 +1,185 @@
-//! To come.
+//! Backups lost, removed, filled while writes go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_lsm::Durability;
+use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::storage::{Fault, FaultyStorage, Operation};
+use farleaf_replica::{Backup, BackupId, BackupOptions, Epoch, ReplicaError};
+
+use crate::world::{Model, Node, all, engine_options, layout, opened, primary};
+
+/// Promise (RP6, RP10): writes are not acknowledged while a backup is lost, and are when it is
+/// removed; a new one is filled while several threads write, and has all of it when it is promoted.
+/// For both kinds of index.
+#[test]
+fn a_lost_backup_is_replaced_while_writes_go_on() {
+    for (seed, index) in [(1, IndexKind::Sent), (2, IndexKind::Built)] {
+        let nodes: Vec<Node> = (0..4).map(|it| Node::new(seed * 10 + it)).collect();
+        let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
+        for number in 0..200_u64 {
+            let key = number.to_le_bytes();
+            primary
+                .put(&key, &[1; 700], Durability::Memory)
+                .expect("acknowledged");
+            primary.maintain().expect("no fault is set");
+        }
+        nodes[1].faults.is_dead.store(true, Ordering::Release);
+        let lost = primary.put(b"lost", b"", Durability::Memory);
+        let is_told = matches!(
+            lost,
+            Err(ReplicaError::BackupLost {
+                backup: BackupId(1),
+                ..
+            })
+        );
+        assert!(is_told, "{lost:?}");
+        let again = primary.delete(b"lost", Durability::Memory);
+        assert!(
+            matches!(again, Err(ReplicaError::BackupLost { .. })),
+            "{again:?}"
+        );
+        assert_eq!(
+            primary.get(b"lost").expect("it is read"),
+            None,
+            "not on all"
+        );
+        let status = primary.status();
+        assert!(status.backups[0].lost.is_some(), "{status:?}");
+        primary.remove_backup(BackupId(1)).expect("it was one");
+        let none = primary.remove_backup(BackupId(1));
+        assert!(
+            matches!(none, Err(ReplicaError::WrongBackup { .. })),
+            "{none:?}"
+        );
+
+        let (is_over, served) = (AtomicBool::new(false), AtomicU64::new(0));
+        nodes[3].become_backup(1);
+        thread::scope(|scope| {
+            for writer in 0..2_u64 {
+                let (primary, is_over, served) = (&primary, &is_over, &served);
+                scope.spawn(move || {
+                    for number in 0.. {
+                        if is_over.load(Ordering::Acquire) {
+                            break;
+                        }
+                        let key = (1_000 + number * 2 + writer).to_le_bytes();
+                        primary
+                            .put(&key, &[2; 2_000], Durability::Memory)
+                            .expect("acknowledged");
+                        served.fetch_add(1, Ordering::Relaxed);
+                        if number % 8 == 0 {
+                            primary.maintain().expect("no fault is set");
+                        }
+                    }
+                });
+            }
+            while served.load(Ordering::Relaxed) < 200 {
+                thread::yield_now();
+            }
+            let twice = primary.add_backup(BackupId(2), nodes[1].ways());
+            assert!(
+                matches!(twice, Err(ReplicaError::WrongBackup { .. })),
+                "{twice:?}"
+            );
+            primary
+                .add_backup(BackupId(3), nodes[3].ways())
+                .expect("filled");
+            let before = served.load(Ordering::Relaxed);
+            while served.load(Ordering::Relaxed) < before + 100 {
+                thread::yield_now();
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        let expected: Model = crate::world::scanned(&primary.snapshot().expect("it leads"));
+        // "lost" was put, and not acknowledged: it is on all by now. The delete was refused at once.
+        let written = 201 + served.load(Ordering::Relaxed) as usize;
+        assert_eq!(expected.len(), written, "{index:?}");
+        for which in [2, 3] {
+            let found = if which == 2 {
+                drop(nodes[2].backup().as_mut().expect("it is one").status());
+                nodes[2].promote(2)
+            } else {
+                nodes[3].promote(3)
+            };
+            let found = all(&found.expect("promoted"));
+            assert!(found == expected, "{index:?}, node {which}");
+        }
+    }
+}
+
+/// Promise (RP6): a backup whose disk fails says so: its primary learns it by the next write, goes
+/// on without it when it is removed, and it cannot be promoted.
+#[test]
+fn a_backup_whose_disk_fails_says_so() {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    let storage = FaultyStorage::new(nodes[1].shared_storage());
+    let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[]);
+    let near = MappedEndpoint::new(Arc::clone(&nodes[1].region));
+    let of = (Arc::new(storage.clone()) as _, BackupOptions::default());
+    let backup = Backup::new(near, layout(), Epoch(1), of).expect("its words are there");
+    *nodes[1].backup() = Some(backup);
+    primary
+        .add_backup(BackupId(1), nodes[1].ways())
+        .expect("filled");
+    primary.put(b"a", b"1", Durability::Sync).expect("synced");
+    storage.set(Fault::Fail {
+        operations: &[Operation::Sync],
+        file: None,
+        nth: 1,
+        times: 1,
+    });
+    let failed = primary.put(b"b", b"2", Durability::Sync);
+    let text = failed.expect_err("it cannot sync").to_string();
+    assert!(text.contains("it says that it has failed"), "{text}");
+    primary.remove_backup(BackupId(1)).expect("it was one");
+    primary.put(b"c", b"3", Durability::Sync).expect("alone");
+    let promoted = nodes[1].promote(2);
+    let is_refused = matches!(promoted, Err(ReplicaError::NotPromotable { .. }));
+    assert!(is_refused, "{promoted:?}");
+}
+
+/// Promise (RP10): a backup that is lost while it is filled, at any batch or step, is no harm: the
+/// primary goes on, and another one is filled. Its directory is no engine's.
+#[test]
+fn filling_can_fail_anywhere() {
+    let mut failed_count = 0;
+    for after in (0..40).step_by(3) {
+        let nodes: Vec<Node> = (0..3).map(|it| Node::new(after * 10 + it)).collect();
+        let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[]);
+        for number in 0..100_u64 {
+            let key = number.to_le_bytes();
+            primary.put(&key, &[1; 9], Durability::Memory).expect("put");
+            primary.maintain().expect("no fault is set");
+        }
+        nodes[1].become_backup(1);
+        let faults = &nodes[1].faults;
+        if after % 2 == 0 {
+            faults.batches_left.store(after as i64, Ordering::Release);
+        } else {
+            faults.steps_left.store(after as i64 / 4, Ordering::Release);
+        }
+        let added = primary.add_backup(BackupId(1), nodes[1].ways());
+        if let Err(error) = added {
+            assert!(matches!(error, ReplicaError::NotFilled { .. }), "{error}");
+            failed_count += 1;
+            nodes[1].backup().take();
+            let opened = farleaf_lsm::Engine::open(nodes[1].shared_storage(), engine_options());
+            assert!(opened.is_err() || all(&opened.expect("new")).is_empty());
+        } else {
+            primary.remove_backup(BackupId(1)).expect("it was added");
+        }
+        nodes[2].become_backup(1);
+        primary
+            .add_backup(BackupId(1), nodes[2].ways())
+            .expect("filled");
+        primary.put(b"on", b"", Durability::Sync).expect("put");
+        drop(primary);
+        let promoted = nodes[2].promote(2).expect("promoted");
+        assert_eq!(all(&promoted).len(), 101);
+    }
+    assert!(failed_count > 5, "{failed_count}");
+}

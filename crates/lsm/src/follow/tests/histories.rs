@@ -57,3 +57,39 @@ fn a_follower_becomes_the_engine() {
     assert_eq!(work[0], (0, 0), "flushes and merges where trees are sent");
     assert!(work[1].0 > 60 && work[1].1 > 20, "{work:?}");
 }
+
+/// Promise (FO8, VL3): of a record that no segment is large enough for, and of which the last
+/// segments have not come, nothing is there; everything before it is. (A primary that died while it
+/// sent such a record left backups that said that their log was damaged.)
+#[test]
+fn a_large_record_that_has_not_come_is_left_out() {
+    for (index, part_count) in [IndexKind::Sent, IndexKind::Built]
+        .into_iter()
+        .flat_map(|index| (0..=3).map(move |count| (index, count)))
+    {
+        let mut pair = Pair::new(&CrashStorage::new(1));
+        pair.fill(&CrashStorage::new(2), index).expect("filled");
+        pair.engine
+            .put(b"1", b"before", Durability::Memory)
+            .expect("put");
+        pair.follow_log().expect("it follows");
+        pair.engine
+            .put(b"2", &[7; 5 << 20], Durability::Memory)
+            .expect("put");
+        let mut follower = pair.follower.take().expect("it was filled");
+        let mut buffer = Vec::new();
+        // The rest of the segment before, and so many of the record.
+        for _ in 0..=part_count {
+            let at = follower.written_to();
+            let log = pair.engine.log();
+            let next = log.read_raw(at, &mut buffer).expect("it is there");
+            let is_closed = next.number() > at.number();
+            follower
+                .write_log(at, &buffer, is_closed)
+                .expect("it follows");
+        }
+        let promoted = follower.promote(options()).expect("promoted");
+        let expected = if part_count == 3 { 2 } else { 1 };
+        assert_eq!(all(&promoted).len(), expected, "{index:?}, {part_count}");
+    }
+}
