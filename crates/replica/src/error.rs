@@ -34,8 +34,8 @@ pub enum ReplicaError {
     Engine(#[from] LsmError),
     /// RP8: another primary has taken over. Nothing is acknowledged here any more.
     #[error(
-        "this primary is of {own}, and one of {found} has taken over: what was not acknowledged may \
-         be there or not; ask who is primary now"
+        "this primary is of {own}, and one of {found} has taken over: what was not acknowledged \
+         may be there or not; ask who is primary now"
     )]
     Deposed {
         /// Whose this one is.

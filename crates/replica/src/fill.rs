@@ -61,8 +61,8 @@ impl<E: Endpoint + Send> Links<E> {
             ShipError::Way(error) => not_filled(error.to_string()),
         };
         let mut is_new = true;
-        // Until it is filled, no edit is brought to it.
-        let mut way = way_of(member);
+        // RP10: until it has the log that edits lead to, none is brought to it.
+        let mut index_way = way_of(member);
         let base = engine.base(|_| {
             let mut members = self.members();
             is_new = !members.contains_key(&backup);
@@ -74,9 +74,8 @@ impl<E: Endpoint + Send> Links<E> {
             let is = "is there already";
             return Err(ReplicaError::WrongBackup { backup, is });
         }
-        self.send_base(engine, (&mut way, member), &base)
+        self.send_base(engine, (&mut index_way, member), &base)
             .map_err(ship_failed)?;
-        drop(way);
         let from = base.next_log.start();
         let mut way = LogWay::new(log, (layout, self.epoch), Arc::clone(member), from);
         let own = |error| match error {
@@ -97,6 +96,7 @@ impl<E: Endpoint + Send> Links<E> {
         self.send(&mut way, end).map_err(own)?;
         Self::sync(&mut way, end).map_err(own)?;
         others.push(way);
+        drop(index_way);
         Ok(())
     }
 

@@ -27,8 +27,8 @@
 //! | `layout` | where in a backup's memory things are |
 //! | `request` | what is asked by messages |
 //!
-//! What it is not: it does not decide who is primary, and which backups there are. Whoever keeps the
-//! map of regions does.
+//! What it is not: it does not decide who is primary, and which backups there are. Whoever keeps
+//! the map of regions does.
 
 #![forbid(unsafe_code)]
 

@@ -333,7 +333,8 @@ impl<E: Endpoint + Send> Follow for Links<E> {
 
     fn needed_from(&self) -> LogNumber {
         let members = self.members();
-        let needed = members.values().map(|member| member.needed_from());
+        let followers = members.values().filter(|it| it.lost().is_none());
+        let needed = followers.map(|member| member.needed_from());
         needed.min().unwrap_or(LogNumber(u64::MAX))
     }
 
@@ -343,6 +344,11 @@ impl<E: Endpoint + Send> Follow for Links<E> {
         }
         let edit = Arc::new(edit);
         for member in self.members().values() {
+            if member.lost().is_some() {
+                // RP6: it will be filled anew, and nothing is to stay for it.
+                member.edits().clear();
+                continue;
+            }
             member.edits().push_back(Arc::clone(&edit));
         }
     }

@@ -82,8 +82,8 @@ impl<E> Clone for Primary<E> {
 
 impl<E: Endpoint + Send + 'static> Primary<E> {
     /// Of an engine that was opened, or promoted, and that nobody else uses: without backups. No
-    /// primary of this region ever had this epoch, or a higher one (RP8); who keeps the region's map
-    /// sees to that.
+    /// primary of this region ever had this epoch, or a higher one (RP8); who keeps the region's
+    /// map sees to that.
     ///
     /// # Panics
     /// Somebody follows the engine already.
@@ -117,8 +117,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         self.links.remove(id)
     }
 
-    /// Gives a key a value. Returns when all backups have it in their buffers: one round trip to all
-    /// of them at once, which all who wait share, and no processor of theirs. With
+    /// Gives a key a value. Returns when all backups have it in their buffers: one round trip to
+    /// all of them at once, which all who wait share, and no processor of theirs. With
     /// [`Durability::Sync`], when it is on the devices of all, too.
     ///
     /// # Errors

@@ -44,8 +44,9 @@ impl Engine {
     /// # Errors
     /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::VersionFromThePast`],
     /// [`LsmError::DamagedManifest`], [`LsmError::DamagedLog`], [`LsmError::DamagedTree`],
-    /// [`LsmError::NoIdentity`], [`LsmError::Follows`]: nothing was changed but for the lock's file.
-    /// [`LsmError::BadOption`]: nothing was changed at all. Or files cannot be read or written.
+    /// [`LsmError::NoIdentity`], [`LsmError::Follows`]: nothing was changed but for the lock's
+    /// file. [`LsmError::BadOption`]: nothing was changed at all. Or files cannot be read or
+    /// written.
     pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
         options.check()?;
         let lock = lock(&*storage)?;

@@ -93,7 +93,8 @@ impl SharedTree {
         self.live.entry().segments.len()
     }
 
-    /// Puts the blocks of one of its segments into a buffer. One read of the device, past the cache.
+    /// Puts the blocks of one of its segments into a buffer. One read of the device, past the
+    /// cache.
     ///
     /// # Errors
     /// They cannot be read, or there is no such segment.

@@ -84,8 +84,8 @@ impl Feed {
         self.fed_to = at.number().next().start();
     }
 
-    /// Hands out the record that the pending bytes have at a place; its size. `None`: none is whole,
-    /// or none comes.
+    /// Hands out the record that the pending bytes have at a place; its size. `None`: none is
+    /// whole, or none comes.
     fn take_next(&mut self, at: usize, take: &mut Take<'_>) -> Result<Option<usize>, LsmError> {
         let bytes = &self.pending[at..];
         let Some(first) = bytes.first_chunk::<RECORD_HEADER_SIZE_BYTES>() else {

@@ -274,8 +274,8 @@ impl Follower {
     /// Takes in the next segment of a tree. One write.
     ///
     /// # Errors
-    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not that, or this follower makes
-    /// its trees itself. Or it cannot be written.
+    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not that, or this follower
+    /// makes its trees itself. Or it cannot be written.
     pub fn put_tree_segment(
         &mut self,
         id: TreeId,

@@ -92,9 +92,10 @@ impl<E> core::fmt::Debug for Backup<E> {
 }
 
 impl<E: Endpoint> Backup<E> {
-    /// A backup that waits for the primary of this epoch, which fills it. `near` leads to the memory
-    /// of this process in which it has its words; nobody else uses those: sessions of earlier
-    /// primaries, that did, are fenced (F6). Zeros control words and rings; touches no file.
+    /// A backup that waits for the primary of this epoch, which fills it. `near` leads to the
+    /// memory of this process in which it has its words; nobody else uses those: sessions of
+    /// earlier primaries, that did, are fenced (F6). Zeros control words and rings; touches no
+    /// file.
     ///
     /// # Errors
     /// The words are not all there.
@@ -215,8 +216,8 @@ impl<E: Endpoint> Backup<E> {
     /// Its words are used again only when the sessions of the old primary are fenced (F6).
     ///
     /// # Errors
-    /// [`ReplicaError::NotPromotable`]: nothing was changed. Others: of the disk; the directory is a
-    /// backup's still, for [`promote_directory`], or an engine's.
+    /// [`ReplicaError::NotPromotable`]: nothing was changed. Others: of the disk; the directory is
+    /// a backup's still, for [`promote_directory`], or an engine's.
     pub fn promote(mut self, epoch: Epoch, options: EngineOptions) -> Result<Engine, ReplicaError> {
         let not = |how: String| Err(ReplicaError::NotPromotable { how });
         if !matches!(self.state, State::Following(_)) {

@@ -11,8 +11,8 @@ use farleaf_replica::{BackupId, BackupWays, Epoch, Primary, ReplicaError};
 
 use crate::world::{Node, all, layout, opened, options, primary};
 
-/// Promise: an old primary whose backup was promoted acknowledges nothing, changes nothing, knows it
-/// from its first attempt on, and also tells its readers; a primary of another epoch than the
+/// Promise: an old primary whose backup was promoted acknowledges nothing, changes nothing, knows
+/// it from its first attempt on, and also tells its readers; a primary of another epoch than the
 /// backup waits for is refused.
 #[test]
 fn an_old_primary_changes_nothing() {

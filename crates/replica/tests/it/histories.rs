@@ -163,15 +163,15 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 3] {
     counts
 }
 
-/// Promise (RP5, RP7, RP8): wherever a primary dies, at any verb of a batch, or a backup between any
-/// two steps, and whichever backup is promoted, it has all that was acknowledged and at most what
-/// was under way, whole; what the primary had shown to readers is there; and an old primary that
-/// wakes up acknowledges nothing and changes nothing. Trees are sent.
+/// Promise (RP5, RP7, RP8): wherever a primary dies, at any verb of a batch, or a backup between
+/// any two steps, and whichever backup is promoted, it has all that was acknowledged and at most
+/// what was under way, whole; what the primary had shown to readers is there; and an old primary
+/// that wakes up acknowledges nothing and changes nothing. Trees are sent.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_sent() {
-    let [died, had_more, zombies] = live_and_die(IndexKind::Sent, 0..14);
+    let [died, had_more, zombies] = live_and_die(IndexKind::Sent, 0..7);
     assert!(
-        died > 8 && had_more > 0 && zombies > 8,
+        died > 4 && had_more > 0 && zombies > 4,
         "{died} {had_more} {zombies}"
     );
 }
@@ -179,8 +179,8 @@ fn what_is_acknowledged_is_there_with_trees_sent() {
 /// The same where backups make their trees themselves.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_built() {
-    let [died, _, zombies] = live_and_die(IndexKind::Built, 100..110);
-    assert!(died > 5 && zombies > 5, "{died} {zombies}");
+    let [died, _, zombies] = live_and_die(IndexKind::Built, 100..105);
+    assert!(died > 3 && zombies > 3, "{died} {zombies}");
 }
 
 /// The same, with many more histories: `cargo test --release -p farleaf-replica many_histories --
