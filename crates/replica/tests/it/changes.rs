@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use farleaf_fabric::mapped::MappedEndpoint;
 use farleaf_lsm::Durability;
+use farleaf_lsm::engine::Worked;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::storage::{Fault, FaultyStorage, Operation};
-use farleaf_replica::{Backup, BackupId, BackupOptions, Epoch, Primary, ReplicaError};
+use farleaf_replica::{
+    Backup, BackupId, BackupOptions, BackupWays, Epoch, Primary, PrimaryWorked, ReplicaError,
+};
 
 use crate::world::{
-    Model, Node, TestEndpoint, all, engine_options, layout, opened, primary, scanned,
+    Hook, Model, Node, TestEndpoint, all, engine_options, layout, opened, primary, scanned,
 };
 
 /// Promise (RP6): writes are not acknowledged while a backup is lost, told as such each time, and
@@ -75,7 +79,13 @@ fn a_backup_is_filled_while_writes_go_on() {
         let (is_over, served) = (AtomicBool::new(false), AtomicU64::new(0));
         let wait_for = |count: u64| {
             let from = served.load(Ordering::Relaxed);
+            let start = Instant::now();
             while served.load(Ordering::Relaxed) < from + count {
+                // A writer that has failed has said why.
+                if start.elapsed() > Duration::from_secs(60) {
+                    is_over.store(true, Ordering::Release);
+                    panic!("nothing is written any more");
+                }
                 thread::yield_now();
             }
         };
@@ -101,6 +111,44 @@ fn a_backup_is_filled_while_writes_go_on() {
             assert!(all(&promoted) == expected, "{index:?}, node {which}");
         }
     }
+}
+
+/// Promise (RP10, FO2): while a backup is filled, and everything is written anew between any two of
+/// its batches, nothing of the log is freed that it has still to get.
+#[test]
+fn the_log_stays_for_a_backup_that_is_behind() {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[]);
+    let write = |primary: &Primary<TestEndpoint>| {
+        let mut freed_count = 0;
+        for number in 0..60_u8 {
+            let put = primary.put(&[number % 5], &[1; 15_000], Durability::Memory);
+            put.expect("no write waits for it yet");
+            for _ in 0..3 {
+                let worked = primary.maintain().expect("no fault is set");
+                freed_count += u64::from(worked == PrimaryWorked::Engine(Worked::Freed));
+            }
+        }
+        freed_count
+    };
+    let freed_count: u64 = (0..20).map(|_| write(&primary)).sum();
+    assert!(freed_count > 5, "{freed_count}: the log is freed otherwise");
+    nodes[1].become_backup(1);
+    let (hook, writer) = (Hook::default(), primary.clone());
+    *hook.lock().expect("no panic") = Some(Box::new(move || {
+        write(&writer);
+    }));
+    let ways = BackupWays {
+        index: nodes[1].endpoint_with(&hook),
+        ..nodes[1].ways()
+    };
+    primary.add_backup(BackupId(1), ways).expect("filled");
+    // What it has of the primary goes with it.
+    hook.lock().expect("no panic").take();
+    let status = &primary.status().backups[0];
+    assert!(status.log_size_bytes > 5 << 20, "it was behind: {status:?}");
+    let expected = scanned(&primary.snapshot().expect("it leads"));
+    assert!(all(&nodes[1].promote(2).expect("promoted")) == expected);
 }
 
 /// Promise (RP6): a backup whose disk fails says so: its primary learns it by the next write, goes

@@ -135,9 +135,15 @@ impl Node {
     }
 
     pub(crate) fn endpoint(&self) -> TestEndpoint {
+        self.endpoint_with(&Hook::default())
+    }
+
+    /// The way to it, and what is done before each batch.
+    pub(crate) fn endpoint_with(&self, hook: &Hook) -> TestEndpoint {
         TestEndpoint {
             inner: MappedEndpoint::new(Arc::clone(&self.region)),
             node: self.clone(),
+            hook: Arc::clone(hook),
         }
     }
 
@@ -172,10 +178,17 @@ impl Node {
 pub(crate) struct TestEndpoint {
     inner: MappedEndpoint,
     node: Node,
+    hook: Hook,
 }
+
+/// What is done before each batch of an endpoint.
+pub(crate) type Hook = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
 
 impl Endpoint for TestEndpoint {
     async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        if let Some(act) = &mut *self.hook.lock().expect("no panic") {
+            act();
+        }
         let faults = &self.node.faults;
         if faults.is_dead.load(Ordering::Acquire) {
             let kind = BatchErrorKind::Unreachable {
