@@ -134,15 +134,7 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
                 }
             }
         });
-        let start = Instant::now();
-        let mut value = [0; VALUE_SIZE_BYTES];
-        for number in 0..write_count {
-            let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % record_count;
-            value[..8].copy_from_slice(&number.to_le_bytes());
-            let put = primary.put(&key.to_be_bytes(), &value, Durability::Memory);
-            put.expect("acknowledged");
-        }
-        let time = start.elapsed();
+        let time = write(&primary, record_count, write_count);
         is_written.store(true, Ordering::Release);
         worker.join().expect("no panic");
         // Until then it is asked for things.
@@ -156,4 +148,17 @@ fn run(index: IndexKind, record_count: u64, write_count: u64) -> Result<Cost, Bo
         network_index_size_bytes: status.index_size_bytes,
         backup: backup.counts(),
     })
+}
+
+/// Puts keys in an order in which neighbours are far from each other.
+fn write(primary: &Primary<MappedEndpoint>, record_count: u64, write_count: u64) -> Duration {
+    let start = Instant::now();
+    let mut value = [0; VALUE_SIZE_BYTES];
+    for number in 0..write_count {
+        let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % record_count;
+        value[..8].copy_from_slice(&number.to_le_bytes());
+        let put = primary.put(&key.to_be_bytes(), &value, Durability::Memory);
+        put.expect("acknowledged");
+    }
+    start.elapsed()
 }

@@ -85,7 +85,7 @@ fn a_backup_is_filled_while_writes_go_on() {
             let start = Instant::now();
             while served.load(Ordering::Relaxed) < from + count {
                 // A writer that has failed has said why.
-                if start.elapsed() > Duration::from_secs(60) {
+                if start.elapsed() > Duration::from_secs(50) {
                     is_over.store(true, Ordering::Release);
                     panic!("nothing is written any more");
                 }
@@ -198,7 +198,7 @@ fn a_backup_that_hangs_is_removed() {
         });
         // Two buffers, of which each has room for two such records.
         let start = Instant::now();
-        while put_count.load(Ordering::Relaxed) < 4 && start.elapsed() < Duration::from_secs(60) {
+        while put_count.load(Ordering::Relaxed) < 4 && start.elapsed() < Duration::from_secs(50) {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(50));
