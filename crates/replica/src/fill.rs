@@ -96,6 +96,7 @@ impl<E: Endpoint + Send> Links<E> {
         self.send(&mut way, end).map_err(own)?;
         Self::sync(&mut way, end).map_err(own)?;
         others.push(way);
+        member.note_filled();
         drop(index_way);
         Ok(())
     }

@@ -16,6 +16,8 @@ pub(crate) struct Member<E> {
     pub(crate) id: BackupId,
     /// RP5: the log is still read from this segment on.
     needed_from: AtomicU64,
+    /// RP10: it has everything, and writes wait for it.
+    is_filled: AtomicBool,
     /// RP6: nobody waits for it any more.
     is_given_up: AtomicBool,
     lost: OnceLock<String>,
@@ -43,6 +45,7 @@ impl<E> Member<E> {
         Self {
             id,
             needed_from: AtomicU64::new(0),
+            is_filled: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
             lost: OnceLock::new(),
             edits: Mutex::default(),
@@ -60,6 +63,14 @@ impl<E> Member<E> {
         self.needed_from
             .store(sent_to.number().0, Ordering::Release);
         self.counters.sent_to.store(sent_to.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_filled(&self) {
+        self.is_filled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Acquire)
     }
 
     pub(crate) fn give_up(&self) {

@@ -62,10 +62,13 @@ impl<E: Endpoint + Send> Links<E> {
         Ok(false)
     }
 
-    /// How many edits the backup lacks that lacks most.
+    /// How many edits the backup lacks that lacks most. Of one that is being filled, nothing can be
+    /// brought to it before: nobody waits for it.
     pub(crate) fn behind_count(&self) -> usize {
         let members = self.members();
-        let behind = members.values().filter(|it| it.lost().is_none());
+        let behind = members
+            .values()
+            .filter(|it| it.lost().is_none() && it.is_filled());
         behind.map(|it| it.edits().len()).max().unwrap_or(0)
     }
 }
