@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_lsm::Durability;
 use farleaf_lsm::engine::Worked;
 use farleaf_lsm::follow::IndexKind;
 use farleaf_lsm::storage::{Fault, FaultyStorage, Operation};
+use farleaf_lsm::{Durability, LsmError};
 use farleaf_replica::{
     Backup, BackupId, BackupOptions, BackupWays, Epoch, Primary, PrimaryWorked, ReplicaError,
     ReplicationOptions,
@@ -163,6 +163,28 @@ fn the_log_stays_for_a_backup_that_is_behind() {
     );
     let expected = scanned(&primary.snapshot().expect("it leads"));
     assert!(all(&nodes[1].promote(2).expect("promoted")) == expected);
+}
+
+/// Promise (RP5, FO2): what not all backups have is seen by nobody and becomes no tree, also when
+/// it is to be flushed: that fails, and can be tried again when the backup is removed.
+#[test]
+fn what_is_not_replicated_becomes_no_tree() {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[&nodes[1]]);
+    let engine = primary.engine();
+    // As of a writer that is about to replicate it.
+    engine.append(b"a", Some(b"1")).expect("appended");
+    nodes[1].faults.is_dead.store(true, Ordering::Release);
+    engine.freeze();
+    let refused = engine.maintain();
+    let is_told = matches!(refused, Err(LsmError::NotFollowed { .. }));
+    assert!(is_told, "{refused:?}");
+    assert_eq!(primary.get(b"a").expect("read"), None);
+    assert!(scanned(&primary.snapshot().expect("it leads")).is_empty());
+    primary.remove_backup(BackupId(1)).expect("it was one");
+    assert_eq!(engine.maintain().expect("alone"), Worked::Flushed);
+    let value = primary.get(b"a").expect("read");
+    assert_eq!(value, Some(b"1".to_vec()));
 }
 
 /// Promise (RP6): a backup that hangs, and whose memory is there, takes writes as long as it has
