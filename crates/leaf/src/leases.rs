@@ -24,7 +24,7 @@ pub struct LeafLeases {
     unlinked_count: Cell<u32>,
     /// Whether they come from what is kept for retraining, where nothing else will do (A6).
     takes_reserve: bool,
-    /// Chunks in one piece that are to be free after a new one is leased.
+    /// Chunks in one piece of the home that are to be free after a new one there is leased.
     left_chunk_count: Cell<u64>,
 }
 
@@ -38,7 +38,8 @@ impl LeafLeases {
         }
     }
 
-    /// From now on a new chunk is leased only if so many others in one piece are free afterwards.
+    /// From now on a new chunk of the home is leased only if so many others in one piece are free
+    /// there afterwards.
     pub fn set_left_chunk_count(&self, chunk_count: u64) {
         self.left_chunk_count.set(chunk_count);
     }
@@ -108,7 +109,6 @@ impl LeafLeases {
         node: NodeId,
     ) -> Result<(), RegionError> {
         let mut allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-        allocator = allocator.leaving(self.left_chunk_count.get());
         if self.takes_reserve {
             allocator = allocator.taking_reserve();
         }
@@ -121,7 +121,10 @@ impl LeafLeases {
             unreachable!("the shape is that of leaves");
         };
         let lease_on = async |node| {
-            let allocator = allocator.on(node);
+            let mut allocator = allocator.on(node);
+            if node == access.layout.home().node {
+                allocator = allocator.leaving(self.left_chunk_count.get());
+            }
             let leased = allocator.lease_leaves(access.table, slots, piece_count);
             leased.await
         };
@@ -130,6 +133,12 @@ impl LeafLeases {
         let mut leased = None;
         if is_open {
             leased = Some(lease_on(node).await);
+        }
+        if self.takes_reserve && node == access.layout.home().node {
+            // Who makes room is told that there is none at home, where others have none, either.
+            if let Some(Err(error @ RegionError::Full { .. })) = leased {
+                return Err(error);
+            }
         }
         if !matches!(leased, Some(Ok(_) | Err(RegionError::Fabric(_)))) {
             let mut placement = Placement::read(&allocator, access.layout).await?;

@@ -29,7 +29,7 @@ pub struct LateCounter {
 }
 
 impl LateCounter {
-    /// The counters of a model that is about to be gone, which say so much.
+    /// The counters of a model whose table is about to be gone, which say so much.
     pub(super) fn of(contents: &Contents, model: usize, counted: CountedModel) -> Self {
         let next = contents.segments.get(model + 1);
         Self {

@@ -73,13 +73,14 @@ impl<E: Endpoint> Looked<'_, E> {
         ),
         retrained: &mut Retrained,
     ) -> Result<(), ByteIndexError> {
-        let mut right = walked.pages.len();
+        let (mut right, mut full_node) = (walked.pages.len(), None);
         while right > 1 {
             right -= 1;
             let (left, pages) = (right - 1, &mut walked.pages);
             // What leads to the first one has to be known.
             let is_reached = left > 0 || walked.left.is_some() || pages[left].begins_table();
-            if !is_reached || !index.is_pair(&pages[left], &pages[right]) {
+            let is_full = full_node == Some(pages[left].addr.node());
+            if !is_reached || is_full || !index.is_pair(&pages[left], &pages[right]) {
                 continue;
             }
             if !may_go_on() || retrained.made_count >= step_count_max {
@@ -102,9 +103,10 @@ impl<E: Endpoint> Looked<'_, E> {
                     stretches.leave_room(false);
                     right += 1;
                 }
+                // Others may have room; what is left here is counted, and due again.
                 Merged::NoRoom(error) => {
                     retrained.no_room = Some(error);
-                    return Ok(());
+                    full_node = Some(walked.pages[left].addr.node());
                 }
             }
         }

@@ -13,19 +13,21 @@
 //!   their runs, residuals and synonym leaf tables (but for BR9).
 //! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
 //!   one is reused when every session has followed (D7). What it names beside itself is named by
-//!   the new one, too, but for synonym leaf tables of models that are gone.
+//!   the new one, too, but for synonym leaf tables of models that are gone, or that get another one
+//!   (BR9).
 //! - **BR5.** Sessions that have not followed yet count splits, and underfull pages, in the synonym
-//!   leaf tables of models that are gone. When all have followed, and before these are reused, what
-//!   came since they were read for BR1 is added to the counters of the models in whose place it is,
-//!   for which these may be due again. So a table that grows faster than sessions follow is trained
-//!   whole in the end. Where a counter cannot be read, links lead to what it has counted.
+//!   leaf tables that are gone. When all have followed, and before these are reused, what came since
+//!   they were read for BR1 is added to the counters of the models in whose place it is, for which
+//!   these may be due again. So a table that grows faster than sessions follow is trained whole in
+//!   the end. Where a counter cannot be read, or the node dies first, links lead to the splits that
+//!   it has counted; underfull pages count again when deletes make others of their model so.
 //! - **BR6.** Where underfull pages were counted, two neighbours of those walked whose records fit
 //!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right to
 //!   left, once each; so of many empty pages a retraining leaves half, and counts the pairs that
 //!   are left, for which the models are due again. Of a large table it makes one page for eight
-//!   that there are. It holds room for its snapshot before it makes any, and pages go into new
-//!   chunks only while there is room in one piece for the next snapshot, too; if none could be made
-//!   otherwise, into one. Else new pages could take all that there is, and nothing retired would
+//!   that there are. It holds room for its snapshot before it makes any, by the pages that have been
+//!   counted, and new pages on the home go into new chunks only while there is room in one piece for
+//!   the next snapshot, too; if none could be made otherwise, into one. Else new pages could take all that there is, and nothing retired would
 //!   ever be free. The new page's place is leased
 //!   like a split's. It waits for the right one's lock while it holds none, and for the left one's
 //!   not at all; what links to the left one is linked to the new one before the next step (BR7).
@@ -140,6 +142,8 @@ pub struct Retrained {
     pub page_count: u64,
     /// Models that were made.
     pub model_count: u64,
+    /// Models that were retrained.
+    pub replaced_count: u64,
     /// Records in the pages, about.
     pub record_count: u64,
     /// Pages that took the place of two.
@@ -149,7 +153,7 @@ pub struct Retrained {
     pub retired: Vec<RemoteAddr>,
     /// Where the models begin that were retrained, and where the next ones do; `None`: at the end.
     pub ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The counters of models that are gone (BR5).
+    /// The counters of synonym leaf tables that are gone (BR5, BR9).
     pub late: Vec<LateCounter>,
     /// Why pages did not become fewer: there was no room for what takes their place.
     no_room: Option<ByteIndexError>,
@@ -263,7 +267,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
 
     /// Retrains models of a table. `may_go_on` is asked before each step that merges pages. `None`:
     /// the table was loaded meanwhile, and the load's root is in force. A round trip for each page,
-    /// those of the steps, and of writing the snapshot.
+    /// those of the steps, and of writing the snapshot; and two for each kept model whose synonym
+    /// leaf table lies in the reserve (BR9).
     ///
     /// # Errors
     /// Pages are damaged, the pool is full, or the fabric failed: the root is as it was, and what
@@ -333,6 +338,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             spliced.train(&walked.pages, (&self.access, range.clone()), is_pair)?;
             let covered = self.covered(range);
             retrained.ranges.push(covered);
+            retrained.replaced_count += range.len() as u64;
             let gone = range
                 .clone()
                 .filter(|model| !self.counted[*model].synonym_table.is_null());
@@ -352,7 +358,9 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let purpose = ChunkPurpose::Snapshot {
             generation: contents.generation,
         };
-        let chunk_count = contents.chunk_count_listed(access.geometry);
+        let splits = self.counted.iter().map(|model| model.splits);
+        let splits = splits.fold(0, u64::saturating_add);
+        let chunk_count = contents.chunk_count_listed(access.geometry, splits);
         let allocator = allocator.taking_reserve();
         let held = allocator.claim(chunk_count, purpose, access.table);
         stretches.room.set(Some((held.await?, contents.generation)));
@@ -406,7 +414,11 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         let written = write_snapshot_into(access, &allocator, &mut contents, room);
         let (root, range) = written.await?;
         let filled = self.fill_renewed(batch, &contents, &spliced.renewed);
-        filled.await?;
+        if let Err(error) = filled.await {
+            // Nothing names it.
+            give_back_snapshot(&allocator, range, (access.table, generation), false).await?;
+            return Err(error);
+        }
         let is_swapped = swap_root(access, batch, self.entry, (self.root, root)).await?;
         give_back_snapshot(&allocator, range, (access.table, generation), is_swapped).await?;
         if !is_swapped {

@@ -30,7 +30,7 @@ impl<E: Endpoint> Looked<'_, E> {
         for (number, run) in spliced.runs.iter_mut().enumerate() {
             let table = run.synonym_table;
             // Those of new models have no place yet.
-            if table.is_null() || !is_reserve(table) {
+            if table.is_null() || run.synonym_capacity == 0 || !is_reserve(table) {
                 continue;
             }
             let mut counted = self.counted.iter();

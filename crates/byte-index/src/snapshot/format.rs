@@ -19,7 +19,7 @@ use farleaf_model::strings::{Residuals, StringSegment};
 use farleaf_page::{KEY_SIZE_BYTES_MAX, PageGeometry};
 use farleaf_region::PoolLayout;
 use farleaf_region::layout::{CHUNK_SIZE_BYTES, ChunkIndex};
-use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, crc32c};
+use farleaf_types::{BLOCK_SIZE_WORDS, RemoteAddr, TableId, WORD_SIZE_BYTES, crc32c};
 
 use super::heads::{HEAD_SIZE_WORDS, Heads, encode_heads};
 use super::model::MODEL_SIZE_WORDS;
@@ -278,14 +278,21 @@ impl Contents {
             .collect()
     }
 
-    /// Chunks that a snapshot takes which lists all pages, with synonym leaf tables for all models.
-    pub fn chunk_count_listed(&self, geometry: PageGeometry) -> u64 {
+    /// Chunks that a snapshot takes which lists all pages, with synonym leaf tables for all models,
+    /// if there are so many pages more of the same kind.
+    pub fn chunk_count_listed(&self, geometry: PageGeometry, added_page_count: u64) -> u64 {
         let unlisted = self.runs.iter().filter(|run| !run.is_listed());
         let unlisted: usize = unlisted.map(|run| run.page_count as usize).sum();
         let tables = self.runs.iter();
         let tables = tables.map(|run| table_size_words(run.synonym_capacity));
         let size_words = self.encode(geometry).len() + unlisted + tables.sum::<usize>();
-        (size_words as u64 * 8).div_ceil(CHUNK_SIZE_BYTES)
+        let page_counts = self.runs.iter().map(|run| u64::from(run.page_count));
+        let page_count = page_counts.sum::<u64>().max(1);
+        let added_words = u128::from(added_page_count) * size_words as u128;
+        let added_words = added_words.div_ceil(page_count.into()) as u64;
+        let size_bytes = (size_words as u64).saturating_add(added_words);
+        let size_bytes = size_bytes.saturating_mul(WORD_SIZE_BYTES);
+        size_bytes.div_ceil(CHUNK_SIZE_BYTES)
     }
 
     /// The directory that it describes.

@@ -259,7 +259,7 @@ impl Retrainer {
         self.count(|tally| {
             tally.retraining_count += 1;
             tally.model_count += retrained.model_count;
-            tally.found_count += retrained.late.len() as u64;
+            tally.found_count += retrained.replaced_count;
             tally.moved_count += 2 * retrained.made_count;
             tally.made_count += retrained.made_count;
             tally.record_count += retrained.record_count;
