@@ -51,8 +51,13 @@
 //!   snapshot, with what was counted and announced in the old one; what comes there later is late
 //!   (BR5). Else a few tables would keep a chunk each, and no snapshot could find so many side by
 //!   side as it takes.
+//! - **BR10.** Where there is no room for a snapshot that lists all pages, a retraining for which
+//!   pages become fewer lists one in four, in 16, or in 64, of those that splits have made; the
+//!   others count as splits, and are found by links. Those that lie in runs are listed always, as
+//!   what names none of its pages is reused (BR7).
 
 mod late;
+mod listing;
 mod merging;
 mod renewal;
 mod splice;
@@ -72,8 +77,8 @@ use farleaf_model::strings::StringSegment;
 use farleaf_page::format::{PageAccess, block_access};
 use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
 use farleaf_region::catalog::CatalogEntry;
-use farleaf_region::chunk::ChunkPurpose;
 use farleaf_types::RemoteAddr;
+use listing::Listing;
 
 use crate::error::ByteIndexError;
 use crate::operation::{ByteIndex, ByteIndexState};
@@ -133,6 +138,7 @@ pub struct Stretches {
     room: Cell<Option<(ChunkRange, u16)>>,
     /// Chunks in one piece that are left free for the snapshot after that.
     left_chunk_count: Cell<u64>,
+    listing: Listing,
 }
 
 /// What a retraining has made.
@@ -262,6 +268,7 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             state,
             room: Cell::new(None),
             left_chunk_count: Cell::new(0),
+            listing: Listing::default(),
         }))
     }
 
@@ -335,7 +342,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             }
             spliced.keep_until(range.start);
             let is_pair = |left: &_, right: &_| index.is_pair(left, right);
-            spliced.train(&walked.pages, (&self.access, range.clone()), is_pair)?;
+            let at = (&self.access, range.clone());
+            spliced.train(&walked.pages, at, is_pair, &stretches.listing)?;
             let covered = self.covered(range);
             retrained.ranges.push(covered);
             retrained.replaced_count += range.len() as u64;
@@ -347,25 +355,6 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             retrained.late.extend(late);
         }
         spliced.keep_until(self.contents.segments.len());
-        Ok(())
-    }
-
-    /// Claims what the next snapshot takes at the most: without room for that, what merging retires
-    /// is not reused, and new pages would take all that there is.
-    async fn hold_room(&self, stretches: &Stretches) -> Result<(), ByteIndexError> {
-        let (access, contents) = (&self.access, &self.contents);
-        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
-        let purpose = ChunkPurpose::Snapshot {
-            generation: contents.generation,
-        };
-        let splits = self.counted.iter().map(|model| model.splits);
-        let splits = splits.fold(0, u64::saturating_add);
-        let chunk_count = contents.chunk_count_listed(access.geometry, splits);
-        let allocator = allocator.taking_reserve();
-        let held = allocator.claim(chunk_count, purpose, access.table);
-        stretches.room.set(Some((held.await?, contents.generation)));
-        stretches.left_chunk_count.set(chunk_count);
-        stretches.leave_room(true);
         Ok(())
     }
 
@@ -424,20 +413,24 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         if !is_swapped {
             return Ok(None);
         }
-        self.count_pairs(batch, &contents, &spliced.pairs).await?;
+        let counts = [&spliced.unlisted[..], &spliced.pairs];
+        self.count_anew(batch, &contents, counts).await?;
         Ok(Some(Installed { root, contents }))
     }
 
-    /// BR6: tells new models of the pairs that are left in them. If this never happens, deletes do.
-    async fn count_pairs(
+    /// BR6, BR10: tells new models of pages that they do not list, and of the pairs that are left in
+    /// them. If this never happens, splits and deletes do.
+    async fn count_anew(
         &self,
         batch: &mut Batch,
         contents: &Contents,
-        pairs: &[(usize, u64)],
+        counts: [&[(usize, u64)]; 2],
     ) -> Result<(), ByteIndexError> {
         batch.clear();
-        for (run, count) in pairs {
-            batch.fetch_add(contents.runs[*run].synonym_table.word_at(1), *count);
+        for (word, counts) in (0..).zip(counts) {
+            for (run, count) in counts {
+                batch.fetch_add(contents.runs[*run].synonym_table.word_at(word), *count);
+            }
         }
         if !batch.is_empty() {
             self.access.endpoint.execute(batch).await?;

@@ -9,6 +9,7 @@ use farleaf_model::strings::{
 };
 use farleaf_page::format::PageAccess;
 
+use super::listing::Listing;
 use super::renewal::Renewed;
 use crate::directory::Run;
 use crate::error::ByteIndexError;
@@ -34,6 +35,8 @@ pub(super) struct Spliced<'a> {
     pub(super) model_count: u64,
     /// New models in which there are pairs of pages that could be one, and how many.
     pub(super) pairs: Vec<(usize, u64)>,
+    /// New models that do not list all of their pages (BR10), and how many they do not.
+    pub(super) unlisted: Vec<(usize, u64)>,
     /// Kept models that get another synonym leaf table (BR9).
     pub(super) renewed: Vec<Renewed>,
 }
@@ -50,6 +53,7 @@ impl<'a> Spliced<'a> {
             record_count: 0,
             model_count: 0,
             pairs: Vec::new(),
+            unlisted: Vec::new(),
             renewed: Vec::new(),
         }
     }
@@ -76,12 +80,14 @@ impl<'a> Spliced<'a> {
         self.pass(model, true);
     }
 
-    /// Trains models over pages, in the place of old ones.
+    /// Trains models over pages, in the place of old ones; of those that may be left out, over one
+    /// in so many (BR10).
     pub(super) fn train<E: Endpoint>(
         &mut self,
         pages: &[WalkedPage],
         (access, range): (&PageAccess<'_, E>, Range<usize>),
         is_pair: impl Fn(&WalkedPage, &WalkedPage) -> bool,
+        listing: &Listing,
     ) -> Result<(), ByteIndexError> {
         let is_ascending = pages.is_sorted_by(|one, next| one.fence < next.fence);
         assert!(!pages.is_empty(), "a walk begins with a page");
@@ -95,25 +101,34 @@ impl<'a> Spliced<'a> {
         };
         let mut builder = StringSegmentBuilder::new(epsilon, PAGE_COUNT_MAX);
         let mut segments = Vec::new();
-        for page in pages {
-            segments.extend(builder.push(&page.fence));
+        let listed = listing.listed(access, pages);
+        for number in &listed {
+            segments.extend(builder.push(&pages[*number].fence));
         }
         segments.extend(builder.finish());
-        let mut rest = pages;
+        let mut rest = &listed[..];
         for segment in segments {
             let (own, after) = rest.split_at(segment.leaf_count() as usize);
-            let pair_count = pair_count(own, &is_pair);
+            let end = after.first().copied().unwrap_or(pages.len());
+            let covered = &pages[own[0]..end];
+            let pair_count = pair_count(covered, &is_pair);
             if pair_count > 0 {
                 self.pairs.push((self.runs.len(), pair_count));
             }
-            self.add(segment, own);
+            let unlisted_count = covered.len() - own.len();
+            if unlisted_count > 0 {
+                self.unlisted.push((self.runs.len(), unlisted_count as u64));
+            }
+            self.record_count += covered.iter().map(|page| page.record_count).sum::<u64>();
+            let own: Vec<_> = own.iter().map(|number| &pages[*number]).collect();
+            self.add(segment, &own);
             rest = after;
         }
         self.pass(range.end, false);
         Ok(())
     }
 
-    fn add(&mut self, segment: StringSegment, pages: &[WalkedPage]) {
+    fn add(&mut self, segment: StringSegment, pages: &[&WalkedPage]) {
         let boundaries = pages.iter().map(|page| Boundary {
             last: page.last_before.as_deref(),
             fence: &page.fence,
@@ -122,7 +137,6 @@ impl<'a> Spliced<'a> {
         self.residuals.push(&segment, boundaries);
         let page_count = pages.len() as u32;
         self.page_count += u64::from(page_count);
-        self.record_count += pages.iter().map(|page| page.record_count).sum::<u64>();
         self.model_count += 1;
         self.segments.push(segment);
         self.runs.push(Run::listed(

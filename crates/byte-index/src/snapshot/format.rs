@@ -278,9 +278,9 @@ impl Contents {
             .collect()
     }
 
-    /// Chunks that a snapshot takes which lists all pages, with synonym leaf tables for all models,
-    /// if there are so many pages more of the same kind.
-    pub fn chunk_count_listed(&self, geometry: PageGeometry, added_page_count: u64) -> u64 {
+    /// Chunks that a snapshot takes which lists so many pages of the same kind, each by itself, with
+    /// synonym leaf tables for all models.
+    pub fn chunk_count_listed(&self, geometry: PageGeometry, listed_page_count: u64) -> u64 {
         let unlisted = self.runs.iter().filter(|run| !run.is_listed());
         let unlisted: usize = unlisted.map(|run| run.page_count as usize).sum();
         let tables = self.runs.iter();
@@ -288,9 +288,9 @@ impl Contents {
         let size_words = self.encode(geometry).len() + unlisted + tables.sum::<usize>();
         let page_counts = self.runs.iter().map(|run| u64::from(run.page_count));
         let page_count = page_counts.sum::<u64>().max(1);
-        let added_words = u128::from(added_page_count) * size_words as u128;
-        let added_words = added_words.div_ceil(page_count.into()) as u64;
-        let size_bytes = (size_words as u64).saturating_add(added_words);
+        let size_words = u128::from(listed_page_count) * size_words as u128;
+        let size_words = size_words.div_ceil(page_count.into());
+        let size_bytes = u64::try_from(size_words).unwrap_or(u64::MAX / WORD_SIZE_BYTES);
         let size_bytes = size_bytes.saturating_mul(WORD_SIZE_BYTES);
         size_bytes.div_ceil(CHUNK_SIZE_BYTES)
     }

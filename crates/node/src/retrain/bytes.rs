@@ -1,5 +1,5 @@
 //! Tables of byte strings: models trained anew over pages where they are, and pages that deletes
-//! have emptied made fewer (BR1 to BR9 of `farleaf_byte_index::retrain`).
+//! have emptied made fewer (BR1 to BR10 of `farleaf_byte_index::retrain`).
 
 use core::cell::Cell;
 use core::mem::take;

@@ -87,14 +87,14 @@ impl<'a> Client<'a> {
         assert!(block_on(changed, || 0).expect("nothing fails").is_done);
     }
 
-    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let index = ByteIndex::new(self.access, &self.state);
         let read = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         let got = block_on(index.get(&mut self.batch, key, read), || 0);
         got.expect("nothing fails")
     }
 
-    fn survey(&mut self) -> Vec<PageReport> {
+    pub(crate) fn survey(&mut self) -> Vec<PageReport> {
         let index = ByteIndex::new(self.access, &self.state);
         let (mut survey, mut pages) = (PageSurvey::default(), Vec::new());
         while let Some(page) =

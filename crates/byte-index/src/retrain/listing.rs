@@ -1,0 +1,145 @@
+//! Which pages new models list (BR10).
+
+use core::cell::{Cell, RefCell};
+use core::ops::Range;
+use std::collections::BTreeSet;
+
+use farleaf_fabric::Endpoint;
+use farleaf_page::format::PageAccess;
+use farleaf_region::RegionError;
+use farleaf_region::allocation::{ChunkAllocator, ChunkRange};
+use farleaf_region::chunk::ChunkPurpose;
+use farleaf_region::layout::ChunkIndex;
+
+use super::{Looked, Stretches};
+use crate::error::ByteIndexError;
+use crate::operation::WalkedPage;
+
+/// New models list one page in so many, if there is no room for more: the first of these for which
+/// there is some.
+const SHARES: [u64; 4] = [1, 4, 16, 64];
+
+/// Which pages new models list.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// One in so many.
+    share: Cell<u64>,
+    /// Chunks of pages that splits take from: only these are used whether they are named or not.
+    shared: RefCell<BTreeSet<ChunkIndex>>,
+}
+
+impl Default for Listing {
+    fn default() -> Self {
+        Self {
+            share: Cell::new(1),
+            shared: RefCell::default(),
+        }
+    }
+}
+
+impl Listing {
+    /// The pages that are listed, by their numbers: the first one, all that lie in runs, and of the
+    /// others one in so many.
+    pub(super) fn listed<E: Endpoint>(
+        &self,
+        access: &PageAccess<'_, E>,
+        pages: &[WalkedPage],
+    ) -> Vec<usize> {
+        let (share, shared) = (self.share.get() as usize, self.shared.borrow());
+        let (mut listed, mut next) = (Vec::new(), 0);
+        for (number, page) in pages.iter().enumerate() {
+            let chunk = access.layout.chunk_of(page.addr);
+            let is_shared = chunk.is_some_and(|chunk| shared.contains(&chunk));
+            if number >= next || !is_shared {
+                listed.push(number);
+                next = number + share;
+            }
+        }
+        listed
+    }
+}
+
+impl<E: Endpoint> Looked<'_, E> {
+    /// BR6, BR10: claims what the next snapshot takes, as far as pages have been counted: without
+    /// room for that, what merging retires is not reused, and new pages would take all that there
+    /// is. Until the snapshot is written, its chunks say the old generation.
+    pub(super) async fn hold_room(&self, stretches: &Stretches) -> Result<(), ByteIndexError> {
+        let (access, contents) = (&self.access, &self.contents);
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let allocator = allocator.taking_reserve();
+        let mut last_chunk_count = u64::MAX;
+        let mut full = None;
+        for share in SHARES {
+            let chunk_count = self.chunk_count(stretches, share);
+            if chunk_count == last_chunk_count {
+                continue;
+            }
+            last_chunk_count = chunk_count;
+            let purpose = ChunkPurpose::Snapshot {
+                generation: contents.generation,
+            };
+            match allocator.claim(chunk_count, purpose, access.table).await {
+                Ok(room) => {
+                    stretches.hold(room, contents.generation);
+                    if share > 1 {
+                        self.list_one_in(stretches, share).await?;
+                    }
+                    return Ok(());
+                }
+                Err(error @ RegionError::Full { .. }) => full = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(full.expect("it was tried").into())
+    }
+
+    /// BR10: new models list one page in so many, of those that may be left out. Reads the chunk
+    /// table.
+    ///
+    /// # Errors
+    /// The fabric failed.
+    pub async fn list_one_in(
+        &self,
+        stretches: &Stretches,
+        share: u64,
+    ) -> Result<(), ByteIndexError> {
+        let access = &self.access;
+        let allocator = ChunkAllocator::new(access.endpoint, access.layout, access.owner);
+        let chunks = allocator.entries().await?;
+        let shared = chunks.iter().filter(|(_, chunk)| {
+            matches!(chunk.purpose, Some(ChunkPurpose::Leaves { .. }))
+                && chunk.table == access.table
+        });
+        let listing = &stretches.listing;
+        *listing.shared.borrow_mut() = shared.map(|(index, _)| index).collect();
+        listing.share.set(share);
+        Ok(())
+    }
+
+    /// Chunks of a snapshot in which new models list one page in so many.
+    fn chunk_count(&self, stretches: &Stretches, share: u64) -> u64 {
+        let pages_of = |models: Range<usize>| -> u64 {
+            let models = self.counted[models].iter();
+            let counts =
+                models.map(|model| u64::from(model.page_count).saturating_add(model.splits));
+            counts.fold(0, u64::saturating_add)
+        };
+        let all = pages_of(0..self.counted.len());
+        let due = stretches
+            .ranges
+            .iter()
+            .map(|(range, _)| pages_of(range.clone()));
+        let due = due.fold(0, u64::saturating_add);
+        let listed = all - due + due.div_ceil(share);
+        self.contents
+            .chunk_count_listed(self.access.geometry, listed)
+    }
+}
+
+impl Stretches {
+    fn hold(&self, room: ChunkRange, generation: u16) {
+        self.room.set(Some((room, generation)));
+        self.left_chunk_count.set(room.count);
+        self.leave_room(true);
+    }
+}
