@@ -34,6 +34,15 @@ pub const LAYERS: &[Layer] = &[
     layer("tidy", &[]),
     layer("chart", &[]),
     layer("fabric", &["types", "executor"]),
+    Layer {
+        // How decoders are fuzzed.
+        may_use_in_tests: &["fabric"],
+        ..layer("cluster", &["lsm"])
+    },
+    Layer {
+        is_optional: true,
+        ..layer("etcd", &["cluster"])
+    },
     layer("message", &["types", "executor", "fabric"]),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),

@@ -1,0 +1,257 @@
+//! What administrators do: they found the cluster, make and drop tables, drain servers, wish for
+//! splits and moves. None of it needs a master at that moment; what is ordered is done when there
+//! is one.
+
+use crate::coordinator::{
+    Compare, Coordinator, Revision, TRANSACTION_PART_COUNT_MAX, Transaction, TransactionOutcome,
+};
+use crate::error::ClusterError;
+use crate::ids::{ClusterId, RegionId, ServerId, TableId};
+use crate::record::region::{KEY_SIZE_BYTES_MAX, Key};
+use crate::record::table::check_name;
+use crate::record::{
+    CLUSTER_KEY, Cluster, Drain, FORMAT_VERSION, IDS_KEY, Ids, NUMBER_END, Record, RegionRecord,
+    TableName, TableRecord, Wish, WishAnswer, WishKind, drain_key, name_key, table_key, wish_key,
+};
+use crate::view::Seen;
+
+/// A table has so many regions at the most when it is made: they are made by one transaction, with
+/// three records more. Splits make more.
+pub const FIRST_REGION_COUNT_MAX: usize = TRANSACTION_PART_COUNT_MAX - 3;
+
+/// So many times a transaction is tried that others got in the way of.
+const TRY_COUNT: usize = 16;
+
+fn random_number() -> Result<u64, ClusterError> {
+    let mut bytes = [0; 8];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::rand::getrandom(&mut bytes, flags)
+        .map_err(|error| ClusterError::NoIdentity(error.into()))?;
+    Ok(u64::from_le_bytes(bytes) % NUMBER_END)
+}
+
+/// One record, if it is there. One round trip.
+///
+/// # Errors
+/// Those of the coordinator, and [`ClusterError::Record`].
+pub fn read<R: Record>(
+    coordinator: &impl Coordinator,
+    key: &str,
+) -> Result<Option<Seen<R>>, ClusterError> {
+    let entries = coordinator.range(key)?.entries;
+    let entry = entries.iter().find(|entry| entry.key == key);
+    Ok(entry.map(Seen::decode).transpose()?)
+}
+
+/// Founds a cluster. Two round trips at the most.
+///
+/// # Errors
+/// [`ClusterError::ClusterExists`], and those of the coordinator.
+pub fn found(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
+    let cluster = Cluster {
+        version: FORMAT_VERSION,
+        cluster: ClusterId(random_number()?),
+    };
+    let transaction = Transaction::new()
+        .when(Compare::Created(CLUSTER_KEY.to_owned(), Revision::NEVER))
+        .put(CLUSTER_KEY, cluster.encode())
+        .put(IDS_KEY, Ids::default().encode());
+    match coordinator.transact(&transaction)? {
+        TransactionOutcome::Committed(_) => Ok(cluster.cluster),
+        TransactionOutcome::Refused | TransactionOutcome::LeaseGone => {
+            Err(ClusterError::ClusterExists(cluster_id(coordinator)?))
+        }
+    }
+}
+
+/// Which cluster the coordinator has. One round trip.
+///
+/// # Errors
+/// [`ClusterError::NoCluster`], and those of the coordinator.
+pub fn cluster_id(coordinator: &impl Coordinator) -> Result<ClusterId, ClusterError> {
+    let seen = read::<Cluster>(coordinator, CLUSTER_KEY)?;
+    Ok(seen.ok_or(ClusterError::NoCluster)?.record.cluster)
+}
+
+/// Makes a table whose regions are cut at these keys, and each of which is to have so many
+/// replicas. Three round trips if nobody is in the way. A region is served when a master has given
+/// it to a server.
+///
+/// # Errors
+/// [`ClusterError::TableExists`], [`BadTable`](ClusterError::BadTable),
+/// [`Contended`](ClusterError::Contended), and those of the coordinator.
+pub fn create_table(
+    coordinator: &impl Coordinator,
+    name: &str,
+    replica_count: usize,
+    split_keys: &[Key],
+) -> Result<TableId, ClusterError> {
+    check_name(name).map_err(ClusterError::BadTable)?;
+    check_split_keys(split_keys)?;
+    for _ in 0..TRY_COUNT {
+        if read::<TableName>(coordinator, &name_key(name))?.is_some() {
+            return Err(ClusterError::TableExists(name.to_owned()));
+        }
+        let ids = read::<Ids>(coordinator, IDS_KEY)?.ok_or(ClusterError::NoCluster)?;
+        let table = TableRecord {
+            version: FORMAT_VERSION,
+            table: ids.record.next_table,
+            name: name.to_owned(),
+            replica_count,
+            dropping: false,
+        };
+        (table.check(&table_key(table.table))).map_err(ClusterError::BadTable)?;
+        let transaction = table_transaction(&table, &ids, split_keys);
+        if let TransactionOutcome::Committed(_) = coordinator.transact(&transaction)? {
+            return Ok(table.table);
+        }
+    }
+    Err(ClusterError::Contended)
+}
+
+fn check_split_keys(split_keys: &[Key]) -> Result<(), ClusterError> {
+    let bad = |what: String| Err(ClusterError::BadTable(what));
+    if split_keys.len() >= FIRST_REGION_COUNT_MAX {
+        return bad(format!(
+            "{} keys cut a table into more than {FIRST_REGION_COUNT_MAX} regions: split some later",
+            split_keys.len()
+        ));
+    }
+    let mut before = &Key::default();
+    for key in split_keys {
+        if key <= before || key.0.len() > KEY_SIZE_BYTES_MAX {
+            return bad(format!(
+                "the key {key} cuts nothing: it is not greater than the one before, or longer than \
+                 {KEY_SIZE_BYTES_MAX} bytes"
+            ));
+        }
+        before = key;
+    }
+    Ok(())
+}
+
+fn table_transaction(table: &TableRecord, ids: &Seen<Ids>, split_keys: &[Key]) -> Transaction {
+    let mut next_region = ids.record.next_region;
+    let named = TableName {
+        version: FORMAT_VERSION,
+        table: table.table,
+    };
+    let mut transaction = Transaction::new()
+        .when(Compare::Created(name_key(&table.name), Revision::NEVER))
+        .when(Compare::Modified(IDS_KEY.to_owned(), ids.modified))
+        .put(name_key(&table.name), named.encode())
+        .put(table_key(table.table), table.encode());
+    let from = std::iter::once(Key::default()).chain(split_keys.iter().cloned());
+    let to = split_keys.iter().cloned().map(Some).chain([None]);
+    for (from, to) in from.zip(to) {
+        let region = RegionRecord::new(table.table, next_region, from, to);
+        next_region = RegionId(next_region.0 + 1);
+        transaction = transaction.put(region.key(), region.encode());
+    }
+    let ids = Ids {
+        next_table: TableId(table.table.0 + 1),
+        next_region,
+        ..ids.record
+    };
+    transaction.put(IDS_KEY, ids.encode())
+}
+
+/// Which table a name is. One round trip.
+///
+/// # Errors
+/// [`ClusterError::NoTable`], and those of the coordinator.
+pub fn table_named(coordinator: &impl Coordinator, name: &str) -> Result<TableId, ClusterError> {
+    check_name(name).map_err(ClusterError::BadTable)?;
+    let seen = read::<TableName>(coordinator, &name_key(name))?;
+    Ok(seen
+        .ok_or_else(|| ClusterError::NoTable(name.to_owned()))?
+        .record
+        .table)
+}
+
+/// Drops a table: from then on its regions go, and then its name. Two round trips.
+///
+/// # Errors
+/// [`ClusterError::NoTableNumbered`], [`Contended`](ClusterError::Contended), and those of the
+/// coordinator.
+pub fn drop_table(coordinator: &impl Coordinator, table: TableId) -> Result<(), ClusterError> {
+    for _ in 0..TRY_COUNT {
+        let seen = read::<TableRecord>(coordinator, &table_key(table))?;
+        let seen = seen.ok_or(ClusterError::NoTableNumbered(table))?;
+        let dropped = TableRecord {
+            dropping: true,
+            ..seen.record
+        };
+        let transaction = Transaction::new()
+            .when(Compare::Modified(table_key(table), seen.modified))
+            .put(table_key(table), dropped.encode());
+        if let TransactionOutcome::Committed(_) = coordinator.transact(&transaction)? {
+            return Ok(());
+        }
+    }
+    Err(ClusterError::Contended)
+}
+
+/// Says that a server is to have no replicas, or that it can have some again. One round trip.
+///
+/// # Errors
+/// Those of the coordinator.
+pub fn set_drain(
+    coordinator: &impl Coordinator,
+    server: ServerId,
+    drains: bool,
+) -> Result<(), ClusterError> {
+    let drain = Drain {
+        version: FORMAT_VERSION,
+    };
+    let transaction = if drains {
+        Transaction::new().put(drain_key(server), drain.encode())
+    } else {
+        Transaction::new().delete(drain_key(server))
+    };
+    coordinator.transact(&transaction)?;
+    Ok(())
+}
+
+/// A wish that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WishNumber(pub u64);
+
+/// Wishes for something. One round trip. [`answer`] tells what comes of it.
+///
+/// # Errors
+/// Those of the coordinator.
+pub fn wish(coordinator: &impl Coordinator, kind: WishKind) -> Result<WishNumber, ClusterError> {
+    let wish = Wish {
+        version: FORMAT_VERSION,
+        kind,
+        answer: None,
+    };
+    for _ in 0..TRY_COUNT {
+        let number = random_number()?;
+        let transaction = Transaction::new()
+            .when(Compare::Created(wish_key(number), Revision::NEVER))
+            .put(wish_key(number), wish.encode());
+        if let TransactionOutcome::Committed(_) = coordinator.transact(&transaction)? {
+            return Ok(WishNumber(number));
+        }
+    }
+    Err(ClusterError::Contended)
+}
+
+/// What came of a wish, if a master has looked at it; the wish is forgotten then. Two round trips.
+///
+/// # Errors
+/// Those of the coordinator.
+pub fn answer(
+    coordinator: &impl Coordinator,
+    number: WishNumber,
+) -> Result<Option<WishAnswer>, ClusterError> {
+    let key = wish_key(number.0);
+    let seen = read::<Wish>(coordinator, &key)?;
+    let Some(answer) = seen.and_then(|seen| seen.record.answer) else {
+        return Ok(None);
+    };
+    coordinator.transact(&Transaction::new().delete(key))?;
+    Ok(Some(answer))
+}

@@ -1,0 +1,206 @@
+//! What a region server runs: it keeps the server's lease, has the host do what the records say,
+//! and reports what came of it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`host`] | [`RegionHost`]: what the region server does, and promises |
+//! | `reconcile` | from records to calls of the host |
+//! | `reporting` | from the host's status to a report |
+
+pub mod host;
+mod reconcile;
+mod reporting;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::host::RegionHost;
+use self::reconcile::Held;
+use crate::admin;
+use crate::clock::Clock;
+use crate::coordinator::{Coordinator, CoordinatorError};
+use crate::error::ClusterError;
+use crate::ids::{ClusterId, Life, RegionId, ServerId};
+use crate::lease::{LeaseGuard, LeaseTerms};
+use crate::omission::Omission;
+use crate::record::{
+    CopyReport, FORMAT_VERSION, REGION_PREFIX, Record, ServerRecord, ServerReport, server_key,
+};
+use crate::tenure::{Tenure, TenureChange};
+use crate::view::{Mirror, View};
+
+/// What a server says of itself.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// To which cluster its directory belongs.
+    pub cluster: ClusterId,
+    /// Which server it is.
+    pub server: ServerId,
+    /// Where clients and other servers reach it.
+    pub address: String,
+    /// What is agreed on about leases: the same for all of a cluster.
+    pub terms: LeaseTerms,
+    /// How often sizes and rates are reported, when nothing else is.
+    pub load_interval: Duration,
+    /// A check that is left out, in tests of the tests.
+    #[doc(hidden)]
+    pub omission: Omission,
+}
+
+impl AgentOptions {
+    /// Those of a server, with everything else as it is by default.
+    pub fn new(cluster: ClusterId, server: ServerId, address: &str) -> Self {
+        Self {
+            cluster,
+            server,
+            address: address.to_owned(),
+            terms: LeaseTerms::default(),
+            load_interval: Duration::from_secs(10),
+            omission: Omission::NONE,
+        }
+    }
+}
+
+/// A region server's side of the control plane.
+#[derive(Debug)]
+pub struct Agent<C: Debug, H> {
+    coordinator: C,
+    clock: Arc<dyn Clock>,
+    options: AgentOptions,
+    host: H,
+    is_cluster_checked: bool,
+    tenure: Tenure,
+    life: Option<Life>,
+    mirror: Mirror<C>,
+    held: BTreeMap<RegionId, Held>,
+    copies: Vec<CopyReport>,
+    reported: Option<ServerReport>,
+    reported_at: Duration,
+}
+
+impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
+    /// One of a server whose host has nothing open.
+    pub fn new(coordinator: C, clock: Arc<dyn Clock>, options: AgentOptions, host: H) -> Self {
+        let record = ServerRecord {
+            version: FORMAT_VERSION,
+            server: options.server,
+            address: options.address.clone(),
+        };
+        let key = server_key(options.server);
+        let tenure = Tenure::new(key, record.encode(), options.terms, clock.clone());
+        Self {
+            mirror: Mirror::new(coordinator.clone(), REGION_PREFIX),
+            coordinator,
+            tenure: tenure.leaving_out(options.omission),
+            clock,
+            options,
+            host,
+            is_cluster_checked: false,
+            life: None,
+            held: BTreeMap::new(),
+            copies: Vec::new(),
+            reported: None,
+            reported_at: Duration::ZERO,
+        }
+    }
+
+    /// The host.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// The host.
+    pub fn host_mut(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    /// The life that goes on, as far as is known.
+    pub fn life(&self) -> Option<Life> {
+        self.life
+    }
+
+    /// The guard of this life.
+    pub fn guard(&self) -> Option<&LeaseGuard> {
+        self.tenure.guard()
+    }
+
+    /// The regions as they were seen last.
+    pub fn view(&self) -> &View {
+        self.mirror.view()
+    }
+
+    /// Does what is due, and waits for a change of the records, for so long at the most. To be
+    /// called again and again, several times in a
+    /// [`keep_alive_interval`](LeaseTerms::keep_alive_interval). No round trip if nothing is due.
+    ///
+    /// # Errors
+    /// Those of the coordinator: what could not be done is done by a later call, and what is open
+    /// goes on for as long as the lease is usable. [`ClusterError::OtherCluster`] and
+    /// [`NoCluster`](ClusterError::NoCluster): nothing was begun.
+    pub fn tick(&mut self, timeout: Duration) -> Result<(), ClusterError> {
+        self.check_cluster()?;
+        let change = self.tenure.tick(&self.coordinator);
+        match &change {
+            Ok(TenureChange::Won(guard)) => self.begin_life(guard.clone()),
+            Ok(TenureChange::Lost) => {
+                tracing::warn!("{} has lost its lease", self.options.server);
+                self.end_life();
+            }
+            Ok(TenureChange::Unchanged) | Err(_) => {}
+        }
+        let Some(life) = self.life else {
+            return change.map(drop).map_err(ClusterError::from);
+        };
+        let refreshed = self.mirror.refresh(timeout);
+        if self.mirror.view().revision >= life.0 {
+            self.reconcile(life);
+        }
+        let reported = self.report(life);
+        change?;
+        refreshed?;
+        Ok(reported?)
+    }
+
+    fn check_cluster(&mut self) -> Result<(), ClusterError> {
+        if self.is_cluster_checked {
+            return Ok(());
+        }
+        let found = admin::cluster_id(&self.coordinator)?;
+        if found != self.options.cluster {
+            return Err(ClusterError::OtherCluster {
+                own: self.options.cluster,
+                found,
+            });
+        }
+        self.is_cluster_checked = true;
+        Ok(())
+    }
+
+    fn begin_life(&mut self, guard: LeaseGuard) {
+        self.life = self.tenure.held_since().map(Life);
+        tracing::info!("{} begins {:?}", self.options.server, self.life);
+        self.host.begin_life(guard);
+        self.copies = self.host.copies();
+        // Copies are given up by what the records say now, not by what they said once.
+        self.mirror = Mirror::new(self.coordinator.clone(), REGION_PREFIX);
+        self.reported = None;
+    }
+
+    fn end_life(&mut self) {
+        self.host.end_life();
+        self.life = None;
+        self.held.clear();
+        self.copies.clear();
+    }
+
+    /// Leaves: everything is closed, and others need not wait for the lease's end. One round trip.
+    ///
+    /// # Errors
+    /// Those of the coordinator: the lease then ends by itself.
+    pub fn leave(&mut self) -> Result<(), CoordinatorError> {
+        self.end_life();
+        self.tenure.resign(&self.coordinator)
+    }
+}

@@ -1,0 +1,313 @@
+//! From records to calls of the host: whatever was missed in between, what is open becomes what
+//! the newest records say.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use super::Agent;
+use super::host::{
+    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+};
+use crate::coordinator::{Coordinator, Revision};
+use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use crate::record::server::{FAILURE_SIZE_BYTES_MAX, cut};
+use crate::record::{Phase, RegionRecord, Replica, region_key};
+
+/// A replica as the host was told to have it.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) table: TableId,
+    pub(super) replica: ReplicaNumber,
+    pub(super) epoch: Epoch,
+    /// The record that this is from.
+    seen: Revision,
+    pub(super) role: Role,
+    /// It does nothing more, because of this (CP16).
+    pub(super) broken: Option<String>,
+    /// The region that it was told to split off.
+    splitting: Option<RegionId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Primary {
+        backups: Vec<BackupOrder>,
+        /// It acknowledges nothing more at this epoch (CP15).
+        stopped: bool,
+    },
+    Backup {
+        primary: ServerId,
+    },
+}
+
+/// What a record wants of this server.
+struct Order {
+    region: RegionOrder,
+    role: Role,
+    /// Where the data are, if nothing is open.
+    source: Source,
+}
+
+impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
+    /// Has the host do what the records say that were seen last.
+    pub(super) fn reconcile(&mut self, life: Life) {
+        self.note_failures();
+        let regions = self.mirror.view().regions.values();
+        let wanted: Vec<_> = regions
+            .filter_map(|seen| {
+                let replica = seen.record.replica_on(self.options.server)?;
+                let is_own = replica.life == life;
+                is_own.then(|| (seen.record.clone(), seen.modified, replica))
+            })
+            .collect();
+        self.close_unwanted(&wanted);
+        for (record, seen, replica) in &wanted {
+            self.follow_record(record, *seen, *replica);
+        }
+        self.stop_splitters();
+        self.discard_copies();
+    }
+
+    /// Replicas that the host cannot go on with are closed (CP16).
+    fn note_failures(&mut self) {
+        for status in self.host.status() {
+            let Some(held) = self.held.get_mut(&status.region) else {
+                continue;
+            };
+            if let Some(failure) = status.failure
+                && held.broken.is_none()
+                && held.replica == status.replica
+            {
+                self.host
+                    .close(status.region, status.replica, Closing::Broken);
+                held.broken = Some(cut(failure, FAILURE_SIZE_BYTES_MAX));
+            }
+        }
+    }
+
+    /// Closes what no record names any more. A record that cannot be decoded changes nothing.
+    fn close_unwanted(&mut self, wanted: &[(RegionRecord, Revision, Replica)]) {
+        let numbers: BTreeMap<_, _> = wanted
+            .iter()
+            .map(|(record, _, replica)| (record.region, replica.number))
+            .collect();
+        let damaged = &self.mirror.view().damaged;
+        let host = &mut self.host;
+        self.held.retain(|region, held| {
+            let is_wanted = numbers.get(region) == Some(&held.replica);
+            if is_wanted || damaged.contains_key(&region_key(held.table, *region)) {
+                return true;
+            }
+            if let Some(child) = held.splitting {
+                host.abandon_split(child);
+            }
+            if held.broken.is_none() {
+                host.close(*region, held.replica, Closing::Removed);
+            }
+            false
+        });
+    }
+
+    fn follow_record(&mut self, record: &RegionRecord, seen: Revision, replica: Replica) {
+        let region = record.region;
+        let before = self.held.get(&region).cloned();
+        if before
+            .as_ref()
+            .is_some_and(|held| held.seen >= seen || held.broken.is_some())
+        {
+            return;
+        }
+        let order = self.order(record, replica);
+        let opened = self.bring_about(before.as_ref(), &order);
+        let mut held = Held {
+            table: record.table,
+            replica: replica.number,
+            epoch: record.epoch,
+            seen,
+            role: order.role.clone(),
+            broken: None,
+            splitting: before.as_ref().and_then(|it| it.splitting),
+        };
+        if let (Some(before), Role::Primary { stopped, .. }) = (&before, &mut held.role) {
+            // What has stopped at an epoch stays so (CP15).
+            let was_stopped = matches!(before.role, Role::Primary { stopped: true, .. });
+            *stopped = was_stopped && before.epoch == record.epoch;
+        }
+        let done = opened.and_then(|()| self.follow_phase(record, &order, &mut held));
+        if let Err(HostError(why)) = done {
+            tracing::error!("{region} is broken on {}: {why}", self.options.server);
+            self.host.close(region, replica.number, Closing::Broken);
+            held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
+        }
+        self.copies.retain(|it| it.region != region);
+        self.held.insert(region, held);
+    }
+
+    fn order(&self, record: &RegionRecord, replica: Replica) -> Order {
+        let region = record.region;
+        let order = RegionOrder {
+            table: record.table,
+            region,
+            from: record.from.clone(),
+            to: record.to.clone(),
+            epoch: record.epoch,
+            replica: replica.number,
+        };
+        let mut copies = self.copies.iter();
+        let has_copy = copies.any(|it| it.region == region && it.replica == replica.number);
+        let split = record.split_from.map(Source::Split);
+        match (record.backup(replica.number), record.primary) {
+            (Some(backup), Some(primary)) => Order {
+                region: order,
+                role: Role::Backup {
+                    primary: primary.server,
+                },
+                source: split
+                    .filter(|_| backup.in_sync)
+                    .unwrap_or(Source::Primary(primary.server)),
+            },
+            _ => Order {
+                region: order,
+                role: Role::Primary {
+                    backups: backup_orders(record),
+                    stopped: false,
+                },
+                source: match split {
+                    _ if has_copy => Source::Copy,
+                    Some(split) => split,
+                    None if record.is_new => Source::Empty,
+                    // There is none, and the host says so: nobody serves a region from nothing.
+                    None => Source::Copy,
+                },
+            },
+        }
+    }
+
+    /// Has the host turn what is open into what is ordered.
+    fn bring_about(&mut self, before: Option<&Held>, wanted: &Order) -> Result<(), HostError> {
+        let Order {
+            region: order,
+            role,
+            source,
+        } = wanted;
+        match (role, before) {
+            (Role::Primary { backups, .. }, None) => {
+                self.host.open_as_primary(order, backups, *source)
+            }
+            (Role::Primary { backups, .. }, Some(held)) => {
+                let was_primary = matches!(held.role, Role::Primary { .. });
+                if was_primary && held.epoch == order.epoch {
+                    self.host.set_backups(order, backups)
+                } else {
+                    self.host.promote(order, backups)
+                }
+            }
+            (Role::Backup { primary }, None) => self.host.open_as_backup(order, *primary, *source),
+            (Role::Backup { primary }, Some(held)) => {
+                let is_same = held.epoch == order.epoch && held.role == *role;
+                if is_same {
+                    return Ok(());
+                }
+                self.host.follow(order, *primary)
+            }
+        }
+    }
+
+    /// Stops, or prepares a split, if the record says so.
+    fn follow_phase(
+        &mut self,
+        record: &RegionRecord,
+        order: &Order,
+        held: &mut Held,
+    ) -> Result<(), HostError> {
+        let child = match &record.phase {
+            Phase::Splitting { child, .. } => Some(*child),
+            _ => None,
+        };
+        if let Some(abandoned) = held.splitting.filter(|it| Some(*it) != child) {
+            held.splitting = None;
+            if !self.mirror.view().regions.contains_key(&abandoned) {
+                self.host.abandon_split(abandoned);
+            }
+        }
+        let Role::Primary { stopped, .. } = &mut held.role else {
+            return Ok(());
+        };
+        match &record.phase {
+            Phase::HandingOver { .. } if !*stopped => {
+                *stopped = true;
+                self.host.stop(record.region, record.epoch)
+            }
+            Phase::Splitting { at, child } => {
+                held.splitting = Some(*child);
+                self.host.prepare_split(&order.region, at, *child)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops primaries that have prepared a split (CP17).
+    fn stop_splitters(&mut self) {
+        for status in self.host.status() {
+            let Some(held) = self.held.get_mut(&status.region) else {
+                continue;
+            };
+            let is_ready = held.splitting.is_some() && prepared(&status) == held.splitting;
+            let is_current = held.broken.is_none() && held.epoch == status.epoch;
+            let Role::Primary { stopped, .. } = &mut held.role else {
+                continue;
+            };
+            if !is_ready || !is_current || *stopped {
+                continue;
+            }
+            *stopped = true;
+            if let Err(HostError(why)) = self.host.stop(status.region, status.epoch) {
+                self.host
+                    .close(status.region, held.replica, Closing::Broken);
+                held.broken = Some(cut(why, FAILURE_SIZE_BYTES_MAX));
+            }
+        }
+    }
+
+    /// Gives up copies that nobody can want any more (CP18): those of replicas that the record does
+    /// not name, while two members or more have everything; and those of regions that are gone.
+    fn discard_copies(&mut self) {
+        let view = self.mirror.view();
+        if !view.damaged.is_empty() {
+            return;
+        }
+        let is_being_made = |region: RegionId| {
+            let mut phases = view.regions.values().map(|seen| &seen.record.phase);
+            phases.any(|phase| matches!(phase, Phase::Splitting { child, .. } if *child == region))
+        };
+        let host = &mut self.host;
+        self.copies.retain(|copy| {
+            let is_wanted = match view.regions.get(&copy.region) {
+                Some(seen) => {
+                    let record = &seen.record;
+                    let is_named = record.replicas().any(|it| it.number == copy.replica);
+                    is_named || record.members().count() < 2
+                }
+                None => is_being_made(copy.region),
+            };
+            if !is_wanted {
+                host.discard_copy(copy.region, copy.replica);
+            }
+            is_wanted
+        });
+    }
+}
+
+fn prepared(status: &ReplicaStatus) -> Option<RegionId> {
+    let (child, _) = status.primary.as_ref()?.prepared.as_ref()?;
+    Some(*child)
+}
+
+fn backup_orders(record: &RegionRecord) -> Vec<BackupOrder> {
+    let backups = record.backups.iter().map(|backup| BackupOrder {
+        replica: backup.replica.number,
+        server: backup.replica.server,
+        in_sync: backup.in_sync,
+    });
+    backups.collect()
+}

@@ -1,0 +1,104 @@
+//! From the host's status to a report: at once when a fact has changed that the master goes by, now
+//! and then when only sizes and rates have.
+
+use std::fmt::Debug;
+
+use super::Agent;
+use super::host::{RegionHost, ReplicaStatus};
+use super::reconcile::{Held, Role};
+use crate::coordinator::{Compare, Coordinator, CoordinatorError, Transaction, TransactionOutcome};
+use crate::ids::{Life, RegionId};
+use crate::record::{
+    FORMAT_VERSION, PrimaryReport, Record, ReplicaReport, ServerReport, report_key, server_key,
+};
+
+impl<C: Coordinator + Clone + Debug, H: RegionHost> Agent<C, H> {
+    /// Reports what is so, if it is something else than what was reported. One round trip then.
+    pub(super) fn report(&mut self, life: Life) -> Result<(), CoordinatorError> {
+        let report = self.current_report(life);
+        let now = self.clock.now();
+        let is_due = match &self.reported {
+            None => true,
+            Some(before) if facts(before) != facts(&report) => true,
+            Some(before) => {
+                *before != report && now >= self.reported_at + self.options.load_interval
+            }
+        };
+        let (true, Some(lease)) = (is_due, self.tenure.lease()) else {
+            return Ok(());
+        };
+        // Until the answer is there, nobody knows what the coordinator has.
+        self.reported = None;
+        let server = server_key(self.options.server);
+        let key = report_key(self.options.server);
+        let transaction = Transaction::new()
+            .when(Compare::Created(server, life.0))
+            .put_leased(key, report.encode(), lease);
+        match self.coordinator.transact(&transaction)? {
+            TransactionOutcome::Committed(_) => {
+                self.reported = Some(report);
+                self.reported_at = now;
+            }
+            TransactionOutcome::Refused | TransactionOutcome::LeaseGone => {
+                // This life is over (CP8).
+                self.tenure.lose();
+                self.end_life();
+            }
+        }
+        Ok(())
+    }
+
+    fn current_report(&mut self, life: Life) -> ServerReport {
+        let statuses = self.host.status();
+        let held = self.held.iter();
+        let replicas = held.map(|(region, held)| {
+            let mut own = statuses.iter();
+            let own = own.find(|it| it.region == *region && it.replica == held.replica);
+            replica_report(*region, held, own)
+        });
+        ServerReport {
+            version: FORMAT_VERSION,
+            server: self.options.server,
+            life,
+            replicas: replicas.collect(),
+            copies: self.copies.clone(),
+            capacity_bytes: self.host.capacity_bytes(),
+        }
+    }
+}
+
+fn replica_report(region: RegionId, held: &Held, status: Option<&ReplicaStatus>) -> ReplicaReport {
+    let primary = match &held.role {
+        // What the host says of another epoch is not what was ordered last.
+        Role::Primary { stopped, .. } => status
+            .filter(|status| status.epoch == held.epoch && held.broken.is_none())
+            .and_then(|status| status.primary.clone())
+            .map(|primary| PrimaryReport {
+                stopped: *stopped,
+                ..primary
+            }),
+        Role::Backup { .. } => None,
+    };
+    ReplicaReport {
+        table: held.table,
+        region,
+        replica: held.replica,
+        epoch: held.epoch,
+        primary,
+        broken: held.broken.clone(),
+        size_bytes: status.map_or(0, |it| it.size_bytes),
+        operations_per_second: status.map_or(0, |it| it.operations_per_second),
+        position_bytes: status.map_or(0, |it| it.position_bytes),
+    }
+}
+
+/// A report without what changes all the time.
+fn facts(report: &ServerReport) -> ServerReport {
+    let mut report = report.clone();
+    for replica in &mut report.replicas {
+        replica.size_bytes = 0;
+        replica.operations_per_second = 0;
+        replica.position_bytes = 0;
+    }
+    report
+}

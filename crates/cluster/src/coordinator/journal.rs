@@ -1,0 +1,259 @@
+//! What the embedded coordinator writes into a directory (CJ1 to CJ3).
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `COORDINATOR-LOCK` | locked by the operating system while the directory is open |
+//! | `COORDINATOR` | the journal: lines, the first one the whole map, the others changes |
+//! | `COORDINATOR-NEW` | a journal that is being written, to take the other one's place |
+//!
+//! - **CJ1.** A line is its sum and that of the line before (0 for the first one), each in 8
+//!   hexadecimal digits with a space behind, and JSON; the sum is the CRC-32C of that of the line
+//!   before (4 bytes, little endian) and the JSON. The first line also says the format's version. A
+//!   change is synced before it takes effect.
+//! - **CJ2.** Only the last line can be one that was not synced. So, when the journal is read, what
+//!   is not whole, with no line anywhere behind it that is whole by itself, was never in force, and
+//!   is left out; any other line that is not right is damage. What is left out is gone then, as the
+//!   journal is written anew. (The same rule as MF2 of the engine's manifest; lines are looked for
+//!   at every byte, since what was not synced can be anything, ends of lines too.)
+//! - **CJ3.** A journal is written anew when its changes outweigh its map: whole, synced, and then
+//!   renamed, and the names synced.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use farleaf_lsm::storage::{Storage, StorageFile, StorageLock};
+use serde::{Deserialize, Serialize};
+
+use super::CoordinatorError;
+use super::store::{Change, Image, Store};
+
+const JOURNAL: &str = "COORDINATOR";
+const NEW_JOURNAL: &str = "COORDINATOR-NEW";
+const LOCK: &str = "COORDINATOR-LOCK";
+
+/// The version of the format.
+const VERSION: u32 = 1;
+
+/// Changes of fewer bytes than this never make a journal be written anew.
+const REWRITE_SIZE_BYTES_MIN: u64 = 256 << 10;
+
+/// Digits of two sums, with a space behind each.
+const PREFIX_SIZE_BYTES: usize = 18;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    version: u32,
+    map: Image,
+}
+
+/// A journal that is open.
+pub struct Journal {
+    storage: Arc<dyn Storage>,
+    file: Arc<dyn StorageFile>,
+    _lock: Box<dyn StorageLock>,
+    size_bytes: u64,
+    head_size_bytes: u64,
+    last_sum: u32,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Journal in {}", self.storage.name())
+    }
+}
+
+fn sum(before: u32, json: &[u8]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&before.to_le_bytes());
+    digest.update(json);
+    digest.finalize() as u32
+}
+
+/// A line, and its sum.
+fn line(content: &impl Serialize, before: u32) -> (Vec<u8>, u32) {
+    let json = serde_json::to_string(content).expect("maps and changes are plain values");
+    let sum = sum(before, json.as_bytes());
+    (format!("{sum:08x} {before:08x} {json}\n").into_bytes(), sum)
+}
+
+/// The line that bytes begin with, which is whole by itself: its JSON, its sum, and that of the
+/// line that it follows.
+fn whole_line(bytes: &[u8]) -> Option<(&[u8], u32, u32)> {
+    let prefix = bytes.get(..PREFIX_SIZE_BYTES)?;
+    if prefix[8] != b' ' || prefix[17] != b' ' {
+        return None;
+    }
+    let before = u32::from_str_radix(str::from_utf8(&prefix[9..17]).ok()?, 16).ok()?;
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let json = bytes.get(PREFIX_SIZE_BYTES..end)?;
+    let own = sum(before, json);
+    let right = format!("{own:08x} {before:08x} ");
+    (prefix == right.as_bytes()).then_some((json, own, before))
+}
+
+/// Such a line, if it follows the one with this sum; and its size with its end.
+fn read_line(bytes: &[u8], before: u32) -> Option<(&[u8], u32, usize)> {
+    let (json, own, follows) = whole_line(bytes)?;
+    (follows == before).then_some((json, own, PREFIX_SIZE_BYTES + json.len() + 1))
+}
+
+/// The map that a journal says, its leases as of `now`.
+///
+/// # Errors
+/// How it is damaged.
+pub fn replay(bytes: &[u8], now: Duration) -> Result<Store, String> {
+    let (json, mut last_sum, mut at) =
+        read_line(bytes, 0).ok_or("its first line is not what was written")?;
+    let head: Head = serde_json::from_slice(json).map_err(|error| format!("line 1: {error}"))?;
+    if head.version != VERSION {
+        return Err(format!(
+            "it has format version {}, and this program knows version {VERSION} alone",
+            head.version
+        ));
+    }
+    let mut store = Store::from_image(head.map, now).map_err(|how| format!("line 1: {how}"))?;
+    let mut line_number = 2;
+    while at < bytes.len() {
+        let Some((json, own, size_bytes)) = read_line(&bytes[at..], last_sum) else {
+            let has_whole = (at..bytes.len()).any(|at| whole_line(&bytes[at..]).is_some());
+            if !has_whole {
+                break; // CJ2: it was never in force.
+            }
+            return Err(format!("line {line_number} is not what was written"));
+        };
+        let change: Change =
+            serde_json::from_slice(json).map_err(|error| format!("line {line_number}: {error}"))?;
+        store
+            .apply(&change, now)
+            .map_err(|how| format!("line {line_number}: {how}"))?;
+        (last_sum, at, line_number) = (own, at + size_bytes, line_number + 1);
+    }
+    Ok(store)
+}
+
+fn failed<'s>(
+    storage: &'s dyn Storage,
+    action: &'static str,
+    file: &'static str,
+) -> impl FnOnce(std::io::Error) -> CoordinatorError + 's {
+    move |source| CoordinatorError::Storage {
+        action,
+        file: file.to_owned(),
+        directory: storage.name(),
+        source,
+    }
+}
+
+impl Journal {
+    /// Opens the journal of a directory, or makes one; and says what its map is. It is written anew
+    /// in any case, so that nothing stays behind its end (CJ2).
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Locked`], [`Damaged`](CoordinatorError::Damaged),
+    /// [`Storage`](CoordinatorError::Storage).
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        now: Duration,
+    ) -> Result<(Self, Store), CoordinatorError> {
+        let lock = storage
+            .lock(LOCK)
+            .map_err(failed(&*storage, "lock", LOCK))?
+            .ok_or_else(|| CoordinatorError::Locked {
+                directory: storage.name(),
+            })?;
+        let names = storage.list().map_err(failed(&*storage, "list", "files"))?;
+        let store = if names.iter().any(|name| name == JOURNAL) {
+            let bytes = read_whole(&*storage)?;
+            replay(&bytes, now).map_err(|how| CoordinatorError::Damaged {
+                file: JOURNAL.to_owned(),
+                directory: storage.name(),
+                how,
+            })?
+        } else {
+            Store::default()
+        };
+        let (file, size_bytes, last_sum) = write_new(&*storage, &store)?;
+        let journal = Self {
+            storage,
+            file,
+            _lock: lock,
+            size_bytes,
+            head_size_bytes: size_bytes,
+            last_sum,
+        };
+        Ok((journal, store))
+    }
+
+    /// Writes a change and syncs it (CJ1). After an error nothing is known of it, and the journal
+    /// is of no more use.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Storage`].
+    pub fn append(&mut self, change: &Change) -> Result<(), CoordinatorError> {
+        let (bytes, sum) = line(change, self.last_sum);
+        let storage = &*self.storage;
+        self.file
+            .write_at(&bytes, self.size_bytes)
+            .map_err(failed(storage, "write", JOURNAL))?;
+        self.file.sync().map_err(failed(storage, "sync", JOURNAL))?;
+        self.size_bytes += bytes.len() as u64;
+        self.last_sum = sum;
+        Ok(())
+    }
+
+    /// Writes the journal anew if its changes outweigh its map (CJ3).
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Storage`].
+    pub fn tidy(&mut self, store: &Store) -> Result<(), CoordinatorError> {
+        let change_size_bytes = self.size_bytes - self.head_size_bytes;
+        if change_size_bytes < REWRITE_SIZE_BYTES_MIN.max(2 * self.head_size_bytes) {
+            return Ok(());
+        }
+        let (file, size_bytes, last_sum) = write_new(&*self.storage, store)?;
+        self.file = file;
+        self.size_bytes = size_bytes;
+        self.head_size_bytes = size_bytes;
+        self.last_sum = last_sum;
+        Ok(())
+    }
+}
+
+fn read_whole(storage: &dyn Storage) -> Result<Vec<u8>, CoordinatorError> {
+    let file = storage
+        .open(JOURNAL)
+        .map_err(failed(storage, "open", JOURNAL))?;
+    let size_bytes = file.size().map_err(failed(storage, "read", JOURNAL))?;
+    let mut bytes = vec![0; size_bytes as usize];
+    file.read_at(&mut bytes, 0)
+        .map_err(failed(storage, "read", JOURNAL))?;
+    Ok(bytes)
+}
+
+/// Writes a map as a journal of one line, in place of the one that is there.
+fn write_new(
+    storage: &dyn Storage,
+    store: &Store,
+) -> Result<(Arc<dyn StorageFile>, u64, u32), CoordinatorError> {
+    let head = Head {
+        version: VERSION,
+        map: store.image(),
+    };
+    let (bytes, sum) = line(&head, 0);
+    let file = storage
+        .create(NEW_JOURNAL)
+        .map_err(failed(storage, "create", NEW_JOURNAL))?;
+    file.write_at(&bytes, 0)
+        .map_err(failed(storage, "write", NEW_JOURNAL))?;
+    file.sync().map_err(failed(storage, "sync", NEW_JOURNAL))?;
+    storage
+        .rename(NEW_JOURNAL, JOURNAL)
+        .map_err(failed(storage, "rename", NEW_JOURNAL))?;
+    storage
+        .sync_names()
+        .map_err(failed(storage, "sync", "names"))?;
+    Ok((file, bytes.len() as u64, sum))
+}

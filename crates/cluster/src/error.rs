@@ -1,0 +1,57 @@
+//! What can go wrong with a cluster.
+
+use thiserror::Error;
+
+use crate::coordinator::CoordinatorError;
+use crate::ids::{ClusterId, ServerId, TableId};
+use crate::record::RecordError;
+
+/// An operating failure of the control plane.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The coordinator, or the way to it.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// A record cannot be decoded.
+    #[error("{0}; it is left as it is, and what depends on it stands still")]
+    Record(#[from] RecordError),
+    /// The coordinator knows no cluster.
+    #[error("the coordinator knows no cluster: found one, or give the right address")]
+    NoCluster,
+    /// The coordinator has a cluster already.
+    #[error("the coordinator has {0} already; nothing was changed")]
+    ClusterExists(ClusterId),
+    /// The coordinator has another cluster than the one that a directory belongs to.
+    #[error(
+        "the directory belongs to {own}, and the coordinator has {found}: give the right address; \
+         nothing was changed"
+    )]
+    OtherCluster {
+        /// Whose the directory is.
+        own: ClusterId,
+        /// What was found.
+        found: ClusterId,
+    },
+    /// A name is taken.
+    #[error("there is a table {0} already")]
+    TableExists(String),
+    /// Nothing has this name.
+    #[error("there is no table {0}")]
+    NoTable(String),
+    /// Nothing has this number.
+    #[error("there is no {0}, or it is being dropped")]
+    NoTableNumbered(TableId),
+    /// A server is not there.
+    #[error("there is no {0}")]
+    NoServer(ServerId),
+    /// A table cannot be as it was asked for.
+    #[error("{0}")]
+    BadTable(String),
+    /// No random number can be had for a cluster's id.
+    #[error("no id can be drawn: {0}; try again")]
+    NoIdentity(#[source] std::io::Error),
+    /// Others have written the same records again and again.
+    #[error("others keep changing what is to be changed; nothing was done, try again")]
+    Contended,
+}

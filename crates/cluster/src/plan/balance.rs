@@ -1,0 +1,112 @@
+//! Moves for an even load, when nothing else is to be done (CP20).
+//!
+//! Each move makes the difference between the two servers smaller, so moves come to an end while
+//! nothing else changes.
+
+use super::{Action, Planner, load};
+use crate::ids::ServerId;
+use crate::record::{Phase, RegionRecord};
+use crate::view::Seen;
+
+impl<'v> Planner<'v> {
+    /// One move at the most: of bytes first, then of primaries.
+    pub(super) fn balance(&mut self) {
+        let is_allowed = self.moving_count() < self.options.move_count_max;
+        if is_allowed && !self.balance_bytes() {
+            self.balance_primaries();
+        }
+    }
+
+    /// Regions that are as they should be.
+    fn quiet_regions(&self) -> impl Iterator<Item = &'v Seen<RegionRecord>> + use<'v> {
+        let view = self.view;
+        view.regions.values().filter(move |seen| {
+            let table = view.tables.get(&seen.record.table);
+            table.is_some_and(|table| {
+                let wanted = table.record.replica_count;
+                !table.record.dropping && load::is_quiet(view, &seen.record, wanted)
+            })
+        })
+    }
+
+    /// The replica whose move from the fullest to the emptiest server evens them most.
+    fn balance_bytes(&mut self) -> bool {
+        let fullest = self.loads.iter().max_by_key(|(_, load)| load.size_bytes);
+        let emptiest = self.loads.iter().min_by_key(|(_, load)| load.size_bytes);
+        let (Some((from, more)), Some((to, less))) = (fullest, emptiest) else {
+            return false;
+        };
+        let difference = more.size_bytes - less.size_bytes;
+        // Empty replicas count little, and are spread, too.
+        let is_small = difference < self.options.imbalance_bytes_min
+            && more.size_bytes >= self.options.imbalance_bytes_min;
+        // A twentieth of what a server has is not worth a move.
+        let is_little = difference <= more.size_bytes / 20;
+        if is_small || is_little || difference < 2 * load::REPLICA_SIZE_BYTES_MIN {
+            return false;
+        }
+        let fits = |record: &RegionRecord| {
+            let size_bytes = load::size_bytes(self.view, record);
+            record.replica_on(from).is_some()
+                && record.replica_on(to).is_none()
+                && size_bytes.saturating_mul(2) <= difference
+        };
+        let movable = self.quiet_regions().filter(|seen| fits(&seen.record));
+        let largest = movable.max_by_key(|seen| {
+            // Backups rather than primaries: moving those stops nobody.
+            let is_backup = seen.record.primary.is_some_and(|it| it.server != from);
+            (load::size_bytes(self.view, &seen.record), is_backup)
+        });
+        largest.is_some_and(|seen| self.begin_balancing(seen, from, to))
+    }
+
+    fn begin_balancing(&mut self, seen: &Seen<RegionRecord>, from: ServerId, to: ServerId) -> bool {
+        let mut record = seen.record.clone();
+        let Some(leaving) = record.replica_on(from) else {
+            return false;
+        };
+        let Some(arriving) = self.add_backup_on(&mut record, to) else {
+            return false;
+        };
+        record.phase = Phase::Moving {
+            leaving: leaving.number,
+            arriving: arriving.number,
+        };
+        self.step(Action::BeginMove(to), seen, &record);
+        true
+    }
+
+    /// The primary whose hand-over to a backup evens operations most.
+    fn balance_primaries(&mut self) {
+        let mut best = None;
+        for seen in self.quiet_regions() {
+            let record = &seen.record;
+            let Some(primary) = record.primary else {
+                continue;
+            };
+            let operations = load::operations_per_second(self.view, record);
+            let here = self.loads.of(primary.server).operations_per_second;
+            for backup in &record.backups {
+                let server = backup.replica.server;
+                let there = self.loads.of(server).operations_per_second;
+                let is_drained = self.view.drains.contains(&server);
+                let difference = here.saturating_sub(there);
+                // A tenth of what a server does is not worth a stop.
+                let is_worth = difference > here / 10;
+                let evens = operations.saturating_mul(2) <= difference && is_worth && !is_drained;
+                if evens && best.is_none_or(|(_, _, gain)| operations > gain) {
+                    best = Some((seen, backup.replica.number, operations));
+                }
+            }
+        }
+        let Some((seen, to, _)) = best else {
+            return;
+        };
+        let mut record = seen.record.clone();
+        record.phase = Phase::HandingOver {
+            to,
+            old_leaves: false,
+        };
+        self.step(Action::BeginHandOver, seen, &record);
+    }
+}

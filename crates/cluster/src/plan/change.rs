@@ -1,0 +1,268 @@
+//! Backups that get in sync, and what is done by several steps: moves, hand-overs, splits.
+
+use super::{Action, Planner, load};
+use crate::coordinator::{Compare, Transaction};
+use crate::ids::{RegionId, ReplicaNumber, ServerId};
+use crate::omission::Check;
+use crate::record::region::Key;
+use crate::record::{Backup, IDS_KEY, Ids, Phase, Record, RegionRecord, Replica};
+use crate::view::Seen;
+
+impl Planner<'_> {
+    /// Backups of which the primary says that they are in sync count as such (CP14).
+    pub(super) fn mark_in_sync(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        let Some(report) = self.primary_report(&seen.record) else {
+            return false;
+        };
+        let mut record = seen.record.clone();
+        for backup in &mut record.backups {
+            let is_open = self.view.report(record.region, backup.replica).is_some();
+            backup.in_sync |= report.in_sync.contains(&backup.replica.number)
+                || (is_open && self.options.omission.leaves_out(Check::InSyncIsReported));
+        }
+        if record == seen.record {
+            return false;
+        }
+        self.step(Action::MarkInSync, seen, &record);
+        true
+    }
+
+    /// Goes on with what is being done.
+    pub(super) fn go_on_with_phase(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        match seen.record.phase.clone() {
+            Phase::Steady => false,
+            Phase::Moving { leaving, arriving } => self.go_on_moving(seen, leaving, arriving),
+            Phase::HandingOver { to, old_leaves } => self.hand_over(seen, to, old_leaves),
+            Phase::Splitting { at, child } => self.split(seen, &at, child),
+        }
+    }
+
+    fn go_on_moving(
+        &mut self,
+        seen: &Seen<RegionRecord>,
+        leaving: ReplicaNumber,
+        arriving: ReplicaNumber,
+    ) -> bool {
+        let mut record = seen.record.clone();
+        if record.backup(arriving).is_none_or(|it| !it.in_sync) {
+            return false;
+        }
+        if record.primary.is_some_and(|it| it.number == leaving) {
+            record.phase = Phase::HandingOver {
+                to: arriving,
+                old_leaves: true,
+            };
+            self.step(Action::BeginHandOver, seen, &record);
+            return true;
+        }
+        record.backups.retain(|it| it.replica.number != leaving);
+        record.phase = Phase::Steady;
+        self.step(Action::RemoveReplica, seen, &record);
+        true
+    }
+
+    /// The primary has stopped, so the backup takes over (CP15).
+    fn hand_over(
+        &mut self,
+        seen: &Seen<RegionRecord>,
+        to: ReplicaNumber,
+        old_leaves: bool,
+    ) -> bool {
+        let mut record = seen.record.clone();
+        let is_stopped = self.primary_report(&record).is_some_and(|it| it.stopped)
+            || self.options.omission.leaves_out(Check::PrimaryIsOver);
+        let (Some(old), Some(new), true) = (record.primary, record.backup(to).copied(), is_stopped)
+        else {
+            return false;
+        };
+        record.backups.retain(|it| it.replica.number != to);
+        if !old_leaves {
+            // It has all that it has acknowledged.
+            record.backups.push(Backup {
+                replica: old,
+                in_sync: true,
+            });
+        }
+        record.primary = Some(new.replica);
+        if !self.options.omission.leaves_out(Check::EpochIsRaised) {
+            record.epoch = record.epoch.next();
+        }
+        record.phase = Phase::Steady;
+        self.step(Action::HandOver, seen, &record);
+        true
+    }
+
+    /// The primary has prepared the split and stopped, so the region becomes two (CP17).
+    fn split(&mut self, seen: &Seen<RegionRecord>, at: &Key, child: RegionId) -> bool {
+        let mut record = seen.record.clone();
+        let Some(report) = self.primary_report(&record) else {
+            return false;
+        };
+        let prepared = report.prepared.as_ref().filter(|it| it.0 == child);
+        let (Some((_, prepared_on)), true) = (prepared, report.stopped) else {
+            return false;
+        };
+        let prepared_on = prepared_on.clone();
+        record.epoch = record.epoch.next();
+        record.phase = Phase::Steady;
+        let mut new = RegionRecord::new(
+            record.table,
+            child,
+            at.clone(),
+            record.to.replace(at.clone()),
+        );
+        new.epoch = record.epoch;
+        new.primary = record.primary;
+        new.next_replica = record.next_replica;
+        new.is_new = false;
+        new.split_from = Some(record.region);
+        let backups = record.backups.iter().copied();
+        new.backups = backups
+            .filter(|it| it.in_sync && prepared_on.contains(&it.replica.number))
+            .collect();
+        if let Err(how) = new.check(&new.key()) {
+            self.wait(
+                child,
+                format!("somebody to mend the record that it comes from: {how}"),
+            );
+            return true;
+        }
+        let more = Transaction::new()
+            .when(Compare::Modified(
+                new.key(),
+                crate::coordinator::Revision::NEVER,
+            ))
+            .put(new.key(), new.encode());
+        self.step_with(Action::Split(child), seen, &record, more);
+        true
+    }
+
+    /// A region with too few replicas gets a backup.
+    pub(super) fn add_backup(&mut self, seen: &Seen<RegionRecord>, wanted: usize) -> bool {
+        let is_moving = matches!(seen.record.phase, Phase::Moving { .. });
+        let wanted = wanted + usize::from(is_moving);
+        if seen.record.replicas().count() >= wanted {
+            return false;
+        }
+        if self.primary_report(&seen.record).is_none() {
+            return true; // It is not open yet, and nothing else can be done.
+        }
+        let mut record = seen.record.clone();
+        record.is_new = false;
+        let Some(replica) = self.draw_backup(&mut record) else {
+            self.wait(record.region, "a server for another backup".to_owned());
+            return false;
+        };
+        self.step(Action::AddBackup(replica.server), seen, &record);
+        true
+    }
+
+    /// Adds a backup on the server that is to have it.
+    pub(super) fn draw_backup(&mut self, record: &mut RegionRecord) -> Option<Replica> {
+        let region = record.region;
+        let is_avoided = |server: ServerId| self.options.avoided.contains(&(region, server));
+        let server = self.loads.for_backup(record, is_avoided)?;
+        self.add_backup_on(record, server)
+    }
+
+    /// Adds a backup on this server, if that is alive.
+    pub(super) fn add_backup_on(
+        &mut self,
+        record: &mut RegionRecord,
+        server: ServerId,
+    ) -> Option<Replica> {
+        let life = *self.view.lives.get(&server)?;
+        let replica = record.draw_replica(server, life);
+        record.backups.push(Backup {
+            replica,
+            in_sync: false,
+        });
+        self.loads.add(server, load::size_bytes(self.view, record));
+        Some(replica)
+    }
+
+    /// A region with too many backups loses one: one that is being filled, if there is any, on a
+    /// server that is drained, on the fullest.
+    pub(super) fn remove_surplus(&mut self, seen: &Seen<RegionRecord>, wanted: usize) -> bool {
+        let is_steady = seen.record.phase == Phase::Steady;
+        if !is_steady || seen.record.replicas().count() <= wanted {
+            return false;
+        }
+        let mut record = seen.record.clone();
+        let place = (0..record.backups.len()).max_by_key(|place| {
+            let backup = record.backups[*place];
+            let server = backup.replica.server;
+            let is_drained = self.view.drains.contains(&server);
+            (
+                !backup.in_sync,
+                is_drained,
+                self.loads.of(server).size_bytes,
+                server,
+            )
+        });
+        let Some(place) = place else {
+            return false;
+        };
+        record.backups.remove(place);
+        self.step(Action::RemoveReplica, seen, &record);
+        true
+    }
+
+    /// A replica on a server that is drained begins to move.
+    pub(super) fn drain(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        let drained = (seen.record.replicas()).find(|it| self.view.drains.contains(&it.server));
+        let is_steady = seen.record.phase == Phase::Steady;
+        let (Some(leaving), true) = (drained, is_steady) else {
+            return false;
+        };
+        if self.moving_count() >= self.options.move_count_max {
+            return false;
+        }
+        let mut record = seen.record.clone();
+        if self.primary_report(&record).is_none() {
+            return false;
+        }
+        record.is_new = false;
+        let Some(arriving) = self.draw_backup(&mut record) else {
+            let what = format!("a server that takes what {} has", leaving.server);
+            self.wait(record.region, what);
+            return false;
+        };
+        record.phase = Phase::Moving {
+            leaving: leaving.number,
+            arriving: arriving.number,
+        };
+        self.step(Action::BeginMove(arriving.server), seen, &record);
+        true
+    }
+
+    /// How many regions are being moved, or begin to be by this plan.
+    pub(super) fn moving_count(&self) -> usize {
+        let is_moving = |it: &&Seen<RegionRecord>| {
+            matches!(
+                it.record.phase,
+                Phase::Moving { .. } | Phase::HandingOver { .. }
+            )
+        };
+        let begun = self
+            .plan
+            .steps
+            .iter()
+            .filter(|step| matches!(step.action, Action::BeginMove(_) | Action::BeginHandOver));
+        self.view.regions.values().filter(is_moving).count() + begun.count()
+    }
+
+    /// Draws the number of another region: the transaction takes it, if nobody else has.
+    pub(super) fn draw_region(&self) -> Option<(RegionId, Transaction)> {
+        let seen = self.view.ids.as_ref()?;
+        let child = seen.record.next_region;
+        let ids = Ids {
+            next_region: RegionId(child.0 + 1),
+            ..seen.record
+        };
+        let transaction = Transaction::new()
+            .when(Compare::Modified(IDS_KEY.to_owned(), seen.modified))
+            .put(IDS_KEY, ids.encode());
+        Some((child, transaction))
+    }
+}

@@ -1,0 +1,137 @@
+//! A region's first primary; primaries and backups that are lost.
+
+use super::{Action, Planner, load};
+use crate::ids::ReplicaNumber;
+use crate::omission::Check;
+use crate::record::{Backup, Phase, PrimaryReport, RegionRecord, Replica};
+use crate::view::Seen;
+
+impl Planner<'_> {
+    /// A region that nobody has ever served gets a primary.
+    pub(super) fn place_first(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        let mut record = seen.record.clone();
+        if record.primary.is_some() {
+            return false;
+        }
+        let server = self.loads.for_primary();
+        let Some((server, life)) = server.and_then(|it| Some((it, *self.view.lives.get(&it)?)))
+        else {
+            self.wait(record.region, "a server for its first replica".to_owned());
+            return true;
+        };
+        let replica = record.draw_replica(server, life);
+        record.primary = Some(replica);
+        record.epoch = record.epoch.next();
+        self.loads.add(server, load::REPLICA_SIZE_BYTES_MIN);
+        self.loads.add_primary(server, 1);
+        self.step(Action::Place, seen, &record);
+        true
+    }
+
+    /// A replica can do what was ordered: its life goes on, and it has not said that it is broken.
+    pub(super) fn is_usable(&self, record: &RegionRecord, replica: Replica) -> bool {
+        let report = self.view.report(record.region, replica);
+        self.view.is_alive(replica) && report.is_none_or(|it| it.broken.is_none())
+    }
+
+    /// The members that can do what was ordered.
+    pub(super) fn usable_backups(&self, record: &RegionRecord) -> Vec<Backup> {
+        let backups = record.backups.iter().copied();
+        backups
+            .filter(|it| it.in_sync && self.is_usable(record, it.replica))
+            .collect()
+    }
+
+    /// A primary whose life is over, or that is broken, is replaced by a backup in sync (CP13).
+    /// True: it was, or cannot be.
+    pub(super) fn replace_primary(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        let omission = self.options.omission;
+        let Some(primary) = seen.record.primary else {
+            return false;
+        };
+        if self.is_usable(&seen.record, primary) {
+            return false;
+        }
+        let mut usable = self.usable_backups(&seen.record);
+        if omission.leaves_out(Check::PromotedWasInSync) {
+            let backups = seen.record.backups.iter().copied();
+            usable = backups
+                .filter(|it| self.view.is_alive(it.replica))
+                .collect();
+        }
+        let least = usable.iter().min_by_key(|it| {
+            let load = self.loads.of(it.replica.server);
+            let is_drained = self.view.drains.contains(&it.replica.server);
+            (is_drained, load.primary_count, it.replica.number)
+        });
+        let Some(promoted) = least.map(|it| it.replica) else {
+            self.recover(seen);
+            return true;
+        };
+        let mut record = seen.record.clone();
+        promote(&mut record, promoted, &usable);
+        if omission.leaves_out(Check::EpochIsRaised) {
+            record.epoch = seen.record.epoch;
+        }
+        let operations = load::operations_per_second(self.view, &record);
+        self.loads.add_primary(promoted.server, operations);
+        self.step(Action::Promote, seen, &record);
+        true
+    }
+
+    /// What the primary says at the record's epoch.
+    pub(super) fn primary_report(&self, record: &RegionRecord) -> Option<&PrimaryReport> {
+        let report = self.view.report(record.region, record.primary?)?;
+        let is_current = report.epoch == record.epoch;
+        report.primary.as_ref().filter(|_| is_current)
+    }
+
+    /// Backups whose lives are over, that are broken, or that the primary cannot reach, leave
+    /// (CP14); and a phase that needs one of them ends.
+    pub(super) fn drop_lost(&mut self, seen: &Seen<RegionRecord>) -> bool {
+        let failed: Vec<ReplicaNumber> = self
+            .primary_report(&seen.record)
+            .map_or(Vec::new(), |it| it.failed.clone());
+        let is_lost = |backup: &Backup| {
+            !self.is_usable(&seen.record, backup.replica) || failed.contains(&backup.replica.number)
+        };
+        if !seen.record.backups.iter().any(is_lost) {
+            return false;
+        }
+        let mut record = seen.record.clone();
+        record.backups.retain(|backup| !is_lost(backup));
+        end_phase_without(&mut record);
+        self.step(Action::DropReplicas, seen, &record);
+        true
+    }
+}
+
+/// Ends a phase whose replicas are not there any more. A primary that may have stopped for it
+/// goes on at another epoch: at its own it never does (CP15).
+fn end_phase_without(record: &mut RegionRecord) {
+    let is_there = |number| record.replicas().any(|it| it.number == number);
+    let goes_on = match &record.phase {
+        Phase::Steady | Phase::Splitting { .. } => true,
+        Phase::Moving { leaving, arriving } => is_there(*leaving) && is_there(*arriving),
+        Phase::HandingOver { to, .. } => is_there(*to),
+    };
+    if goes_on {
+        return;
+    }
+    if matches!(record.phase, Phase::HandingOver { .. }) {
+        record.epoch = record.epoch.next();
+    }
+    record.phase = Phase::Steady;
+}
+
+/// Makes a backup primary at the next epoch; of the others those stay that are listed. What was
+/// being done ends.
+fn promote(record: &mut RegionRecord, promoted: Replica, usable: &[Backup]) {
+    record.primary = Some(promoted);
+    record.epoch = record.epoch.next();
+    record.backups = usable.to_vec();
+    record
+        .backups
+        .retain(|it| it.replica.number != promoted.number);
+    record.phase = Phase::Steady;
+}

@@ -1,0 +1,196 @@
+//! Servers: that they are there, and what they report.
+
+use serde::{Deserialize, Serialize};
+
+use super::region::REPLICA_COUNT_MAX;
+use super::{
+    MASTER_KEY, Record, check_numbers, check_place, check_text, drain_key, number_behind,
+    report_key, server_key,
+};
+use crate::ids::{Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+
+/// An address may have so many bytes.
+pub const ADDRESS_SIZE_BYTES_MAX: usize = 256;
+
+/// What a server says about a failure may have so many bytes; more is cut off.
+pub const FAILURE_SIZE_BYTES_MAX: usize = 512;
+
+/// Text of so many bytes at the most.
+pub fn cut(mut text: String, size_bytes_max: usize) -> String {
+    let mut size_bytes = text.len().min(size_bytes_max);
+    while !text.is_char_boundary(size_bytes) {
+        size_bytes -= 1;
+    }
+    text.truncate(size_bytes);
+    text
+}
+
+/// The master: whose key it is, is master. Which election it was is when the key came into being.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MasterRecord {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// Where it can be asked, in words for people.
+    pub address: String,
+}
+
+impl Record for MasterRecord {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[])?;
+        check_place(key, MASTER_KEY)?;
+        check_text("an address", &self.address, ADDRESS_SIZE_BYTES_MAX)
+    }
+}
+
+/// A server that is there. Its life is when its key came into being (CP8).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerRecord {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// Which one.
+    pub server: ServerId,
+    /// Where clients and other servers reach it.
+    pub address: String,
+}
+
+impl Record for ServerRecord {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[self.server.0])?;
+        check_place(key, &server_key(self.server))?;
+        check_text("an address", &self.address, ADDRESS_SIZE_BYTES_MAX)
+    }
+}
+
+/// The wish that a server have no replicas: it gets none, and what it has moves away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drain {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+}
+
+impl Record for Drain {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[])?;
+        let server = number_behind(key, "drain/").ok_or("its key has no number of a server")?;
+        check_place(key, &drain_key(ServerId(server)))
+    }
+}
+
+/// What a server says of a region that it is primary of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrimaryReport {
+    /// Backups without which it acknowledges nothing any more (CP14).
+    pub in_sync: Vec<ReplicaNumber>,
+    /// Backups that it cannot reach, or that do not do what they must.
+    pub failed: Vec<ReplicaNumber>,
+    /// It has acknowledged its last operation at this epoch (CP15).
+    pub stopped: bool,
+    /// The region that it has prepared to split off, and the backups that have, too.
+    pub prepared: Option<(RegionId, Vec<ReplicaNumber>)>,
+}
+
+/// What a server says of a replica that was ordered from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaReport {
+    /// Of which table.
+    pub table: TableId,
+    /// Of which region.
+    pub region: RegionId,
+    /// Which one.
+    pub replica: ReplicaNumber,
+    /// The epoch that it is open at.
+    pub epoch: Epoch,
+    /// If it is primary, what it says as such.
+    pub primary: Option<PrimaryReport>,
+    /// Why it is not any more what was ordered: it does nothing more for this region (CP16).
+    pub broken: Option<String>,
+    /// How much it has, in bytes.
+    pub size_bytes: u64,
+    /// How many operations it executes in a second.
+    pub operations_per_second: u64,
+    /// Up to where its log goes, in bytes.
+    pub position_bytes: u64,
+}
+
+/// A copy of a region that was found on a server's disk, from an earlier life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyReport {
+    /// Of which table.
+    pub table: TableId,
+    /// Of which region.
+    pub region: RegionId,
+    /// Which replica it was.
+    pub replica: ReplicaNumber,
+    /// The epoch of the last record in its log.
+    pub epoch: Epoch,
+    /// Up to where its log goes, in bytes.
+    pub position_bytes: u64,
+}
+
+/// What a server reports. A server's newest report of a life says all that is so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerReport {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// Of which server.
+    pub server: ServerId,
+    /// In which life.
+    pub life: Life,
+    /// What it has of what was ordered, in the order of regions.
+    pub replicas: Vec<ReplicaReport>,
+    /// What it has found on its disk, and nobody has ordered since.
+    pub copies: Vec<CopyReport>,
+    /// How much its disk can hold, in bytes; 0: it does not say.
+    pub capacity_bytes: u64,
+}
+
+impl ServerReport {
+    /// What it says of a replica.
+    pub fn replica(&self, region: RegionId, replica: ReplicaNumber) -> Option<&ReplicaReport> {
+        let place = self.replicas.binary_search_by_key(&region, |it| it.region);
+        let found = place.ok().map(|place| &self.replicas[place]);
+        found.filter(|it| it.replica == replica)
+    }
+}
+
+impl Record for ServerReport {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[self.server.0, self.life.0.0])?;
+        check_place(key, &report_key(self.server))?;
+        if !self.replicas.is_sorted_by(|a, b| a.region < b.region) {
+            return Err("its replicas are not in the order of regions".to_owned());
+        }
+        for replica in &self.replicas {
+            let numbers = [
+                replica.table.0,
+                replica.region.0,
+                replica.replica.0,
+                replica.epoch.0,
+            ];
+            check_numbers(self.version, &numbers)?;
+            if let Some(failure) = &replica.broken {
+                check_text("a failure", failure, FAILURE_SIZE_BYTES_MAX)?;
+            }
+            let Some(primary) = &replica.primary else {
+                continue;
+            };
+            let prepared = primary.prepared.as_ref().map_or(0, |(_, on)| on.len());
+            let count_max = primary.in_sync.len().max(primary.failed.len());
+            if count_max.max(prepared) > REPLICA_COUNT_MAX {
+                return Err(format!("{} has too many backups", replica.region));
+            }
+        }
+        for copy in &self.copies {
+            let numbers = [copy.table.0, copy.region.0, copy.replica.0, copy.epoch.0];
+            check_numbers(self.version, &numbers)?;
+        }
+        Ok(())
+    }
+}

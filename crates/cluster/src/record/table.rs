@@ -1,0 +1,132 @@
+//! The cluster, its tables, and the counters that numbers are drawn from.
+
+use serde::{Deserialize, Serialize};
+
+use super::region::REPLICA_COUNT_MAX;
+use super::{CLUSTER_KEY, IDS_KEY, Record, check_numbers, check_place, name_key, table_key};
+use crate::ids::{ClusterId, RegionId, TableId};
+
+/// A table's name may have so many bytes.
+pub const NAME_SIZE_BYTES_MAX: usize = 64;
+
+/// That there is a cluster, and which.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// Which one.
+    pub cluster: ClusterId,
+}
+
+impl Record for Cluster {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[self.cluster.0])?;
+        check_place(key, CLUSTER_KEY)
+    }
+}
+
+/// The numbers that the next table and the next region get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ids {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// The next table.
+    pub next_table: TableId,
+    /// The next region.
+    pub next_region: RegionId,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self {
+            version: super::FORMAT_VERSION,
+            next_table: TableId(1),
+            next_region: RegionId(1),
+        }
+    }
+}
+
+impl Record for Ids {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[self.next_table.0, self.next_region.0])?;
+        if self.next_table.0 == 0 || self.next_region.0 == 0 {
+            return Err("a counter is 0".to_owned());
+        }
+        check_place(key, IDS_KEY)
+    }
+}
+
+/// Which table a name is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableName {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// Which table.
+    pub table: TableId,
+}
+
+impl Record for TableName {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[self.table.0])?;
+        let name = key.strip_prefix("name/").ok_or("its key is no name's")?;
+        check_name(name)
+    }
+}
+
+/// Refuses what cannot be a table's name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if (1..=NAME_SIZE_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "a table is named {name:?}; a name has 1 to {NAME_SIZE_BYTES_MAX} letters, digits, '-', \
+         '_' and '.'"
+    ))
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableRecord {
+    /// [`FORMAT_VERSION`](super::FORMAT_VERSION).
+    pub version: u32,
+    /// Which one.
+    pub table: TableId,
+    /// What it is called.
+    pub name: String,
+    /// How many replicas each region is to have, the primary included.
+    pub replica_count: usize,
+    /// It is being dropped: its regions go, then its record.
+    pub dropping: bool,
+}
+
+impl Record for TableRecord {
+    fn check(&self, key: &str) -> Result<(), String> {
+        check_numbers(self.version, &[self.table.0])?;
+        check_place(key, &table_key(self.table))?;
+        check_name(&self.name)?;
+        // One place is kept for a replica that takes another one's.
+        if !(1..REPLICA_COUNT_MAX).contains(&self.replica_count) {
+            return Err(format!(
+                "it is to have {} replicas, and can have 1 to {}",
+                self.replica_count,
+                REPLICA_COUNT_MAX - 1
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl TableRecord {
+    /// The keys of its name and of itself.
+    pub fn keys(&self) -> [String; 2] {
+        [name_key(&self.name), table_key(self.table)]
+    }
+}

@@ -1,0 +1,204 @@
+//! The embedded coordinator passes the suite, in memory and in a directory, and keeps what it has
+//! committed when power is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farleaf_cluster::clock::{ManualClock, SystemClock};
+use farleaf_cluster::coordinator::conformance::{Harness, run_all};
+use farleaf_cluster::coordinator::{
+    Compare, Coordinator, CoordinatorError, Embedded, KeepAlive, Revision, Transaction,
+    TransactionOutcome,
+};
+use farleaf_lsm::storage::{CrashStorage, DirectoryStorage, PowerLoss, Storage};
+
+struct InMemory;
+
+impl Harness for InMemory {
+    type Tested = Embedded;
+
+    fn open(&self) -> Embedded {
+        Embedded::default()
+    }
+
+    fn compact(&self, tested: &Embedded) {
+        tested.compact();
+    }
+
+    fn time_to_live_min(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+}
+
+struct InDirectories {
+    root: tempfile::TempDir,
+    next: AtomicU64,
+}
+
+impl Harness for InDirectories {
+    type Tested = Embedded;
+
+    fn open(&self) -> Embedded {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.root.path().join(number.to_string());
+        std::fs::create_dir(&path).expect("a directory can be made");
+        let storage = DirectoryStorage::open(path).expect("it can be opened");
+        Embedded::open(Arc::new(storage), Arc::new(SystemClock)).expect("it is new")
+    }
+
+    fn compact(&self, tested: &Embedded) {
+        tested.compact();
+    }
+
+    fn time_to_live_min(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+}
+
+/// The embedded coordinator in memory keeps every promise of a coordinator.
+#[test]
+fn the_embedded_one_in_memory_conforms() {
+    run_all(&InMemory);
+}
+
+/// So does the one in a directory.
+#[test]
+fn the_embedded_one_in_a_directory_conforms() {
+    let root = tempfile::tempdir().expect("a directory can be made");
+    run_all(&InDirectories {
+        root,
+        next: AtomicU64::new(0),
+    });
+}
+
+fn open(storage: &CrashStorage, clock: &ManualClock) -> Result<Embedded, CoordinatorError> {
+    Embedded::open(Arc::new(storage.clone()), Arc::new(clock.clone()))
+}
+
+/// After a start everything is there, with its revisions; leases have their whole time again, and
+/// end then; numbers of leases go on.
+#[test]
+fn a_start_keeps_everything() {
+    let (storage, clock) = (CrashStorage::new(1), ManualClock::new());
+    let first = open(&storage, &clock).expect("it is new");
+    let (lease, _) = first.grant_lease(Duration::from_secs(5)).expect("it works");
+    first
+        .transact(&Transaction::new().put("a", b"1".to_vec()))
+        .expect("it works");
+    let held = Transaction::new().put_leased("b", b"2".to_vec(), lease);
+    first.transact(&held).expect("it works");
+    clock.advance(Duration::from_secs(4));
+    let before = first.range("").expect("it works");
+    drop(first);
+    let second = open(&storage, &clock).expect("it was closed");
+    assert_eq!(second.range("").expect("it works"), before);
+    clock.advance(Duration::from_secs(4));
+    assert_eq!(second.range("").expect("it works"), before);
+    let kept = second.keep_alive(lease).expect("it works");
+    assert_eq!(kept, KeepAlive::Alive(Duration::from_secs(5)));
+    let (next, _) = second
+        .grant_lease(Duration::from_secs(5))
+        .expect("it works");
+    assert_ne!(next, lease);
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(second.range("b").expect("it works").entries, []);
+    drop(second);
+    let third = open(&storage, &clock).expect("it was closed");
+    assert_eq!(third.range("b").expect("it works").entries, []);
+    assert_eq!(third.keep_alive(lease).expect("it works"), KeepAlive::Gone);
+}
+
+/// A directory is open once at a time.
+#[test]
+fn a_directory_that_is_open_is_refused() {
+    let (storage, clock) = (CrashStorage::new(1), ManualClock::new());
+    let _first = open(&storage, &clock).expect("it is new");
+    let error = open(&storage, &clock).expect_err("it is open");
+    assert!(matches!(error, CoordinatorError::Locked { .. }), "{error}");
+}
+
+/// Counts up a key until the storage fails: how far it was committed.
+fn count_up(embedded: &Embedded, from: u64, to: u64) -> u64 {
+    let mut done = from;
+    for number in from + 1..=to {
+        let before = embedded
+            .range("n")
+            .ok()
+            .and_then(|it| it.entries.first().cloned());
+        let modified = before.map_or(Revision::NEVER, |it| it.mod_revision);
+        let count = Transaction::new()
+            .when(Compare::Modified("n".to_owned(), modified))
+            .put("n", number.to_string().into_bytes())
+            .put(format!("of/{number}"), vec![b'x'; 3000]);
+        match embedded.transact(&count) {
+            Ok(TransactionOutcome::Committed(_)) => done = number,
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => break,
+        }
+    }
+    done
+}
+
+/// Power is lost at any operation of the storage: what was committed is there, whole; at most the
+/// one transaction under way is there besides, whole, too; and it goes on.
+#[test]
+fn a_loss_of_power_loses_nothing_committed() {
+    for seed in 0..120 {
+        let clock = ManualClock::new();
+        let storage = CrashStorage::new(seed);
+        storage.cut_power_at(5 + seed * 3);
+        let committed = open(&storage, &clock).map_or(0, |it| count_up(&it, 0, 200));
+        let storage = storage.lose_power(PowerLoss::Any);
+        let embedded = open(&storage, &clock).expect("it is as it was");
+        let entries = embedded.range("n").expect("it works").entries;
+        let found = entries.first().map_or(0, |entry| {
+            let text = String::from_utf8(entry.value.clone()).expect("it is a number");
+            text.parse().expect("it is a number")
+        });
+        assert!((committed..=committed + 1).contains(&found), "seed {seed}");
+        let parts = embedded.range("of/").expect("it works").entries;
+        assert_eq!(parts.len() as u64, found, "seed {seed}");
+        assert_eq!(count_up(&embedded, found, found + 3), found + 3);
+    }
+}
+
+/// A journal with a byte that is wrong before its last line is damage, and is left as it is; a last
+/// line that is cut off, anywhere, was never in force.
+#[test]
+fn damage_is_told_and_a_torn_end_is_not() {
+    let clock = ManualClock::new();
+    let storage = CrashStorage::new(7);
+    drop(open(&storage, &clock).map(|it| count_up(&it, 0, 2)));
+    let file = storage.open("COORDINATOR").expect("it is there");
+    let size_bytes = file.size().expect("it works") as usize;
+    let mut bytes = vec![0; size_bytes];
+    file.read_at(&mut bytes, 0).expect("it works");
+    let last_line = bytes[..size_bytes - 1]
+        .iter()
+        .rposition(|it| *it == b'\n')
+        .expect("three")
+        + 1;
+    let copy = |bytes: &[u8]| {
+        let storage = CrashStorage::new(8);
+        let file = storage.create("COORDINATOR").expect("it works");
+        file.write_at(bytes, 0).expect("it works");
+        storage
+    };
+    for end in (last_line..size_bytes).step_by(97) {
+        let embedded = open(&copy(&bytes[..end]), &clock).expect("a torn end is no damage");
+        let entries = embedded.range("n").expect("it works").entries;
+        assert_eq!(entries[0].value, b"1", "cut at {end}");
+    }
+    for at in (0..last_line).step_by(61) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 4;
+        let storage = copy(&bytes);
+        let error = open(&storage, &clock).expect_err("it is damaged");
+        assert!(matches!(error, CoordinatorError::Damaged { .. }), "{error}");
+        let file = storage.open("COORDINATOR").expect("it is there");
+        let mut after = vec![0; bytes.len()];
+        file.read_at(&mut after, 0).expect("it works");
+        assert!(after == bytes, "it was changed");
+    }
+}

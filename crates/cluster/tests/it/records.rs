@@ -1,0 +1,306 @@
+//! Records: what was encoded comes back, written as it always was; what is hostile is refused with
+//! an error, and never more.
+
+use farleaf_cluster::coordinator::{Entry, Event, Revision, journal};
+use farleaf_cluster::ids::{ClusterId, Epoch, Life, RegionId, ReplicaNumber, ServerId, TableId};
+use farleaf_cluster::plan::PlanOptions;
+use farleaf_cluster::record::region::{KEY_SIZE_BYTES_MAX, Key};
+use farleaf_cluster::record::{
+    Backup, CLUSTER_KEY, Cluster, CopyReport, Drain, FORMAT_VERSION, IDS_KEY, Ids, MASTER_KEY,
+    MasterRecord, Phase, PrimaryReport, Record, RegionRecord, Replica, ReplicaReport, ServerRecord,
+    ServerReport, TableName, TableRecord, Wish, WishAnswer, WishKind, drain_key, name_key,
+    region_key, report_key, server_key, table_key, wish_key,
+};
+use farleaf_cluster::view::View;
+use farleaf_fabric::fuzzing::{Random, run};
+
+fn replica(number: u64, server: u64) -> Replica {
+    Replica {
+        number: ReplicaNumber(number),
+        server: ServerId(server),
+        life: Life(Revision(server + 10)),
+    }
+}
+
+fn region() -> RegionRecord {
+    let backup = |number, server, in_sync| Backup {
+        replica: replica(number, server),
+        in_sync,
+    };
+    RegionRecord {
+        epoch: Epoch(4),
+        primary: Some(replica(2, 1)),
+        backups: vec![backup(3, 2, true), backup(5, 3, false)],
+        next_replica: ReplicaNumber(6),
+        phase: Phase::Splitting {
+            at: Key(b"m\xFF".to_vec()),
+            child: RegionId(9),
+        },
+        is_new: false,
+        split_from: Some(RegionId(3)),
+        ..RegionRecord::new(
+            TableId(1),
+            RegionId(7),
+            Key(b"a".to_vec()),
+            Some(Key(b"z".to_vec())),
+        )
+    }
+}
+
+fn report() -> ServerReport {
+    ServerReport {
+        version: FORMAT_VERSION,
+        server: ServerId(2),
+        life: Life(Revision(12)),
+        replicas: vec![ReplicaReport {
+            table: TableId(1),
+            region: RegionId(7),
+            replica: ReplicaNumber(2),
+            epoch: Epoch(4),
+            primary: Some(PrimaryReport {
+                in_sync: vec![ReplicaNumber(3)],
+                failed: vec![ReplicaNumber(5)],
+                stopped: true,
+                prepared: Some((RegionId(9), vec![ReplicaNumber(3)])),
+            }),
+            broken: Some("the disk is full".to_owned()),
+            size_bytes: u64::MAX,
+            operations_per_second: 5,
+            position_bytes: 6,
+        }],
+        copies: vec![CopyReport {
+            table: TableId(1),
+            region: RegionId(8),
+            replica: ReplicaNumber(1),
+            epoch: Epoch(1),
+            position_bytes: 7,
+        }],
+        capacity_bytes: 0,
+    }
+}
+
+/// One of each record, as it lies in the coordinator.
+fn one_of_each() -> Vec<(String, Vec<u8>)> {
+    let version = FORMAT_VERSION;
+    let address = "host:1".to_owned();
+    let (server, table) = (ServerId(2), TableId(1));
+    let wish = Wish {
+        version,
+        kind: WishKind::Move {
+            table,
+            region: RegionId(7),
+            from: server,
+            to: ServerId(3),
+        },
+        answer: Some(WishAnswer::Refused("no".to_owned())),
+    };
+    let cluster = Cluster {
+        version,
+        cluster: ClusterId(77),
+    };
+    let table_record = TableRecord {
+        version,
+        table,
+        name: "words".to_owned(),
+        replica_count: 3,
+        dropping: false,
+    };
+    vec![
+        (CLUSTER_KEY.to_owned(), cluster.encode()),
+        (IDS_KEY.to_owned(), Ids::default().encode()),
+        (
+            MASTER_KEY.to_owned(),
+            MasterRecord {
+                version,
+                address: address.clone(),
+            }
+            .encode(),
+        ),
+        (
+            server_key(server),
+            ServerRecord {
+                version,
+                server,
+                address,
+            }
+            .encode(),
+        ),
+        (report_key(server), report().encode()),
+        (drain_key(server), Drain { version }.encode()),
+        (name_key("words"), TableName { version, table }.encode()),
+        (table_key(table), table_record.encode()),
+        (region_key(table, RegionId(7)), region().encode()),
+        (wish_key(5), wish.encode()),
+    ]
+}
+
+fn put(key: &str, value: &[u8]) -> Event {
+    Event::Put(Entry {
+        key: key.to_owned(),
+        value: value.to_vec(),
+        create_revision: Revision(3),
+        mod_revision: Revision(4),
+        lease: None,
+    })
+}
+
+/// What is encoded is decoded to the same, each under its key, and a view finds it.
+#[test]
+fn records_come_back_as_they_were() {
+    let key = region().key();
+    assert_eq!(RegionRecord::decode(&key, &region().encode()), Ok(region()));
+    let key = report_key(ServerId(2));
+    assert_eq!(ServerReport::decode(&key, &report().encode()), Ok(report()));
+    let mut view = View::default();
+    for (key, value) in one_of_each() {
+        view.follow(&put(&key, &value));
+    }
+    assert!(view.damaged.is_empty(), "{:?}", view.damaged);
+    assert_eq!(view.regions[&RegionId(7)].record, region());
+    assert_eq!(view.lives[&ServerId(2)], Life(Revision(3)));
+    assert_eq!(
+        (view.drains.len(), view.wishes.len(), view.tables.len()),
+        (1, 1, 1)
+    );
+    for (key, _) in one_of_each() {
+        let revision = Revision(5);
+        view.follow(&Event::Delete { key, revision });
+    }
+    let gone = View {
+        revision: Revision(5),
+        ..View::default()
+    };
+    assert_eq!(format!("{view:?}"), format!("{gone:?}"));
+}
+
+/// A region's record is written as it was when the format got its version.
+#[test]
+fn a_region_is_written_as_it_always_was() {
+    let golden = r#"{"version":1,"table":1,"region":7,"from":"61","to":"7a","epoch":4,"primary":{"number":2,"server":1,"life":11},"backups":[{"replica":{"number":3,"server":2,"life":12},"in_sync":true},{"replica":{"number":5,"server":3,"life":13},"in_sync":false}],"next_replica":6,"phase":{"splitting":{"at":"6dff","child":9}},"is_new":false,"split_from":3}"#;
+    assert_eq!(
+        String::from_utf8(region().encode()).expect("it is JSON"),
+        golden
+    );
+    assert_eq!(
+        region().key(),
+        "region/00000000000000000001/00000000000000000007"
+    );
+}
+
+/// Records that cannot be are refused, with what is wrong.
+#[test]
+fn records_that_cannot_be_are_refused() {
+    let refused = |change: fn(&mut RegionRecord), why: &str| {
+        let mut record = region();
+        change(&mut record);
+        let error = RegionRecord::decode(&region().key(), &record.encode()).expect_err(why);
+        assert!(error.how.contains(why), "{error}, and not: {why}");
+    };
+    refused(|it| it.version = 2, "format version 2");
+    refused(|it| it.epoch = Epoch(1 << 53), "2^53");
+    refused(|it| it.region = RegionId(8), "is the one of");
+    refused(|it| it.to = Some(Key(b"a".to_vec())), "range is empty");
+    refused(|it| it.next_replica = ReplicaNumber(5), "never drawn");
+    refused(
+        |it| it.backups[0].replica.number = ReplicaNumber(2),
+        "there twice",
+    );
+    refused(
+        |it| it.backups[0].replica.server = ServerId(1),
+        "two replicas",
+    );
+    refused(|it| it.primary = None, "no primary");
+    refused(|it| it.is_new = true, "never opened");
+    refused(|it| it.from = Key(b"n".to_vec()), "not within it");
+    refused(
+        |it| it.from = Key(vec![b'a'; KEY_SIZE_BYTES_MAX + 1]),
+        "hexadecimal",
+    );
+    let handing = |it: &mut RegionRecord| {
+        it.phase = Phase::HandingOver {
+            to: ReplicaNumber(5),
+            old_leaves: true,
+        };
+    };
+    refused(handing, "not in sync");
+    for bytes in [&b""[..], b"{}", b"[1]", b"\xFF", b"{\"version\":1}"] {
+        assert!(RegionRecord::decode(&region().key(), bytes).is_err());
+    }
+}
+
+/// A server whose record is damaged is alive all the same; a region whose record is, is not
+/// touched, and told.
+#[test]
+fn a_damaged_record_is_told() {
+    let mut view = View::default();
+    view.follow(&put(&server_key(ServerId(2)), b"not JSON"));
+    view.follow(&put(&region().key(), &region().encode()));
+    view.follow(&put(&region().key(), b"{\"version\":9}"));
+    assert_eq!(view.lives[&ServerId(2)], Life(Revision(3)));
+    assert!(view.servers.is_empty() && view.regions.is_empty());
+    assert_eq!(view.damaged.len(), 2);
+    view.follow(&put(&region().key(), &region().encode()));
+    assert_eq!(view.damaged.len(), 1);
+}
+
+/// Changed bytes are a record that holds to all checks, or an error; a plan is made of what is left
+/// without a panic.
+#[test]
+fn fuzzed_records() {
+    let honest = one_of_each();
+    run("records", |random: &mut Random| {
+        let mut view = View::default();
+        for (key, value) in &honest {
+            let (mut key, mut value) = (key.clone().into_bytes(), value.clone());
+            if random.one_in(2) {
+                random.mutate(&mut value);
+            }
+            if random.one_in(8) {
+                random.mutate(&mut key);
+            }
+            view.follow(&put(&String::from_utf8_lossy(&key), &value));
+        }
+        let plan = farleaf_cluster::plan::plan(&view, &PlanOptions::default());
+        for step in plan.steps {
+            let checked = step.transaction.check();
+            assert!(checked.is_ok(), "{step}: {checked:?}");
+        }
+    });
+}
+
+/// Changed bytes of a journal are a map or an error.
+#[test]
+fn fuzzed_journals() {
+    let honest = br#"{"version":1,"map":{"revision":3,"next_lease":2,"leases":[[1,500]],"entries":[["a",[1],2,3,1]]}}"#;
+    let sum = |before: u32, json: &[u8]| {
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        digest.update(&before.to_le_bytes());
+        digest.update(json);
+        digest.finalize() as u32
+    };
+    let changes: [&[u8]; 3] = [
+        br#"{"write":[{"put":["b",[1,2],1]},{"delete":"a"}]}"#,
+        br#"{"grant":700}"#,
+        br#"{"end":1}"#,
+    ];
+    run("journals", |random: &mut Random| {
+        let mut bytes = Vec::new();
+        let mut before = 0;
+        for json in std::iter::once(&honest[..]).chain(changes) {
+            let mut json = json.to_vec();
+            // Sums that are right, over what is not.
+            if random.one_in(2) {
+                random.mutate(&mut json);
+            }
+            let own = sum(before, &json);
+            bytes.extend(format!("{own:08x} {before:08x} ").into_bytes());
+            bytes.extend(&json);
+            bytes.push(b'\n');
+            before = own;
+        }
+        if random.one_in(4) {
+            random.mutate(&mut bytes);
+        }
+        let _ = journal::replay(&bytes, std::time::Duration::ZERO);
+    });
+}

@@ -1,0 +1,285 @@
+//! What must hold after every event, and in the end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use farleaf_cluster::coordinator::{Coordinator, Embedded, Event, Watch};
+use farleaf_cluster::ids::{RegionId, ServerId, TableId};
+use farleaf_cluster::lease::LeaseGuard;
+use farleaf_cluster::record::region::Key;
+use farleaf_cluster::record::{Phase, RegionRecord};
+use farleaf_cluster::view::View;
+
+use super::fleet::Fleet;
+use super::world::{KEY_END, REPLICA_COUNT};
+
+/// What was acknowledged of a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The newest value that may never be lost.
+    durable: u64,
+    /// The newest value that was acknowledged, or read.
+    seen: u64,
+}
+
+pub(crate) struct Checker {
+    table: TableId,
+    view: View,
+    watch: Box<dyn Watch>,
+    keys: BTreeMap<u8, Known>,
+    broken: Option<String>,
+    /// Something that was in memory alone was lost, as it may be.
+    has_forgotten: bool,
+    /// So many times two servers could have answered a read of the same key.
+    pub(crate) overlap_count: u64,
+}
+
+impl Checker {
+    pub(crate) fn new(embedded: &Embedded, table: TableId) -> Self {
+        let snapshot = embedded.range("").expect("it works");
+        let watch = embedded.watch("", snapshot.revision).expect("it works");
+        Self {
+            table,
+            view: View::of(snapshot.revision, &snapshot.entries),
+            watch,
+            keys: BTreeMap::new(),
+            broken: None,
+            has_forgotten: false,
+            overlap_count: 0,
+        }
+    }
+
+    pub(crate) fn regions(&self) -> Vec<RegionRecord> {
+        self.view
+            .regions_of(self.table)
+            .into_iter()
+            .cloned()
+            .collect()
+    }
+
+    /// No later read may have less than this.
+    pub(crate) fn floor(&self, key: u8) -> u64 {
+        let known = self.keys.get(&key).copied().unwrap_or_default();
+        if self.has_forgotten {
+            known.durable
+        } else {
+            known.seen
+        }
+    }
+
+    pub(crate) fn acknowledged(&mut self, key: u8, value: u64, is_durable: bool) {
+        let known = self.keys.entry(key).or_default();
+        known.seen = known.seen.max(value);
+        if is_durable {
+            known.durable = known.durable.max(value);
+        }
+    }
+
+    pub(crate) fn read(&mut self, key: u8, value: u64, floor: u64) {
+        if value < floor {
+            self.broken = Some(format!("key {key} is read as {value}, and was {floor}"));
+        }
+        let known = self.keys.entry(key).or_default();
+        known.seen = known.seen.max(value);
+    }
+
+    pub(crate) fn judge(&mut self, fleet: &Fleet) -> Result<(), String> {
+        let broken = self.broken.take().filter(|_| !fleet.reads_may_be_old);
+        if let Some(broken) = broken {
+            return Err(broken);
+        }
+        for event in self.watch.next(Duration::ZERO).expect("it works") {
+            trace(&event);
+            let before = self.view.regions.clone();
+            self.view.follow(&event);
+            let change = before.iter().find_map(|(region, old)| {
+                let new = self.view.regions.get(region)?;
+                (new.modified != old.modified).then(|| (old.record.clone(), new.record.clone()))
+            });
+            if let Some((old, new)) = change {
+                self.judge_change(fleet, &old, &new)?;
+            }
+        }
+        if let Some(error) = self.view.damaged.values().next() {
+            return Err(error.to_string());
+        }
+        self.judge_coverage()?;
+        let judged = judge_primaries(fleet);
+        if fleet.reads_may_be_old {
+            self.overlap_count += u64::from(judged.is_err());
+            return Ok(());
+        }
+        judged
+    }
+
+    /// A new primary had everything; epochs rise with it.
+    fn judge_change(
+        &mut self,
+        fleet: &Fleet,
+        old: &RegionRecord,
+        new: &RegionRecord,
+    ) -> Result<(), String> {
+        let region = old.region;
+        if new.epoch < old.epoch || new.next_replica < old.next_replica {
+            return Err(format!("{region} goes back: {old:?}, {new:?}"));
+        }
+        let (Some(before), Some(after)) = (old.primary, new.primary) else {
+            return Ok(());
+        };
+        if before == after {
+            return Ok(());
+        }
+        if new.epoch == old.epoch {
+            return Err(format!(
+                "{region} has another primary at the same {}",
+                new.epoch
+            ));
+        }
+        let was_member = old.members().any(|it| it == after);
+        let recovered = old.members().find(|it| it.number == after.number);
+        match recovered {
+            None => Err(format!(
+                "{after:?} is primary of {region}, and had not everything"
+            )),
+            Some(_) if was_member => Ok(()),
+            Some(_) => self.judge_recovery(fleet, old, after.server),
+        }
+    }
+
+    /// Of the copies of all members, the newest goes on.
+    fn judge_recovery(
+        &mut self,
+        fleet: &Fleet,
+        old: &RegionRecord,
+        chosen: ServerId,
+    ) -> Result<(), String> {
+        self.has_forgotten = true;
+        let age = |server: ServerId| {
+            let server = &fleet.servers[&server];
+            let replica = server
+                .copies
+                .get(&old.region)
+                .or(server.open.get(&old.region));
+            replica.map(|it| (it.age(), it.number))
+        };
+        let chosen_age = age(chosen);
+        for member in old.members() {
+            let other = age(member.server).filter(|it| it.1 == member.number);
+            if other.map(|it| it.0) > chosen_age.map(|it| it.0) {
+                return Err(format!(
+                    "{} goes on with {chosen_age:?} of {chosen}, and {} has {other:?}",
+                    old.region, member.server
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every key belongs to one region.
+    fn judge_coverage(&self) -> Result<(), String> {
+        let mut at = Some(Key::default());
+        for record in self.view.regions_of(self.table) {
+            if at.as_ref() != Some(&record.from) {
+                return Err(format!(
+                    "{} begins at {}, not {at:?}",
+                    record.region, record.from
+                ));
+            }
+            at.clone_from(&record.to);
+        }
+        match at {
+            None => Ok(()),
+            Some(at) => Err(format!("nobody has the keys from {at} on")),
+        }
+    }
+
+    /// Every region is served, by as many replicas as it should have, and has all that is durable.
+    pub(crate) fn judge_end(&self, fleet: &Fleet) -> Result<(), String> {
+        for record in self.view.regions_of(self.table) {
+            let region = record.region;
+            let whole = record.members().count() == REPLICA_COUNT
+                && record.replicas().count() == REPLICA_COUNT
+                && record.replicas().all(|it| self.view.is_alive(it));
+            let Some(primary) = record.primary.filter(|_| whole) else {
+                return Err(format!("{region} is not whole: {record:?}"));
+            };
+            // Balancing may go on.
+            if matches!(record.phase, Phase::Splitting { .. }) {
+                return Err(format!("{region} is being split"));
+            }
+            let server = &fleet.servers[&primary.server];
+            let may = server
+                .guard
+                .as_ref()
+                .is_some_and(LeaseGuard::may_acknowledge);
+            let open = server
+                .open
+                .get(&region)
+                .filter(|it| it.epoch == record.epoch);
+            let serves = |it: &super::fleet::SimReplica| {
+                let primary = it.primary.as_ref();
+                primary.is_some_and(|primary| !primary.stopped && primary.committed == it.log.len())
+            };
+            let Some(open) = open.filter(|it| may && serves(it)) else {
+                return Err(format!("{region} is not served by {}", primary.server));
+            };
+            for key in (0..KEY_END as u8).filter(|key| record.covers(&[*key])) {
+                let last = open.log.iter().rev().find(|it| it.key == key);
+                let value = last.map_or(0, |it| it.value);
+                if value < self.floor(key) {
+                    return Err(format!(
+                        "key {key} has {value}, and had {}",
+                        self.floor(key)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells a change, if changes are told.
+fn trace(event: &Event) {
+    if !super::traces() {
+        return;
+    }
+    match event {
+        Event::Put(entry) if entry.key.starts_with("report/") => {}
+        Event::Put(entry) => {
+            let value = String::from_utf8_lossy(&entry.value);
+            eprintln!("{} {} {value}", entry.mod_revision, entry.key);
+        }
+        Event::Delete { key, revision } => eprintln!("{revision} {key} is gone"),
+    }
+}
+
+/// Of every key, one server at the most can acknowledge anything.
+fn judge_primaries(fleet: &Fleet) -> Result<(), String> {
+    let mut serving: Vec<(ServerId, RegionId, &Key, Option<&Key>)> = Vec::new();
+    for (id, server) in &fleet.servers {
+        let may = server
+            .guard
+            .as_ref()
+            .is_some_and(LeaseGuard::may_acknowledge);
+        if !server.is_up || !may {
+            continue;
+        }
+        for (region, replica) in &server.open {
+            if replica.primary.as_ref().is_none_or(|it| it.stopped) {
+                continue;
+            }
+            let (from, to) = (&replica.from, replica.to.as_ref());
+            let other = serving.iter().find(|other| {
+                other.3.is_none_or(|end| from < end) && to.is_none_or(|end| other.2 < end)
+            });
+            if let Some(other) = other {
+                return Err(format!(
+                    "{id} as primary of {region} and {} as primary of {} can both acknowledge",
+                    other.0, other.1
+                ));
+            }
+            serving.push((*id, *region, from, to));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! What goes wrong, and what administrators do meanwhile.
+
+use std::time::Duration;
+
+use farleaf_cluster::admin;
+use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::record::WishKind;
+use farleaf_cluster::record::region::Key;
+
+use super::link::Weather;
+use super::world::{Event, FAULTS_UNTIL, KEY_END, MASTER_COUNT, SERVER_COUNT, World};
+
+impl World {
+    fn weather(&mut self, actor: usize, change: impl FnOnce(&mut Weather)) {
+        change(&mut self.shared.lock().expect("one thread").weather[actor]);
+    }
+
+    pub(super) fn fault(&mut self) {
+        if self.now() >= FAULTS_UNTIL {
+            return self.calm();
+        }
+        let actor = self.random.index(SERVER_COUNT + MASTER_COUNT);
+        let server = self.random.index(SERVER_COUNT);
+        let until = self.now() + self.random.milliseconds(50, 3000);
+        let which = self.random.below(18);
+        if super::traces() {
+            eprintln!(
+                "fault {which} of {actor}, server {}, until {until:?}",
+                server + 1
+            );
+        }
+        match which {
+            0 | 1 => {
+                self.crash_server(server);
+                let wait = 100 + self.random.below(4000);
+                self.at(wait, Event::Restart(server));
+            }
+            2 | 3 => self.servers[server].paused_until = until,
+            4 | 5 => self.weather(actor, |it| it.cut_until = until),
+            6 => self.coordinator_away(),
+            7 => self.weather(actor, |it| it.loss_one_in = 4),
+            8 => self.weather(actor, |it| it.watch_delay = Duration::from_millis(700)),
+            9 => {
+                let max = self.random.milliseconds(20, 600);
+                self.weather(actor, |it| it.answer_delay_max = max);
+            }
+            10 => {
+                let other = self.random.index(SERVER_COUNT);
+                let pair = (
+                    self.servers[server.min(other)].id,
+                    self.servers[server.max(other)].id,
+                );
+                self.fleet.lock().expect("one thread").cuts.insert(pair);
+            }
+            11 => self.fleet.lock().expect("one thread").cuts.clear(),
+            12 => self.master_fails(until),
+            13 => {
+                let drains = self.random.one_in(2);
+                let id = self.servers[server].id;
+                admin::set_drain(&self.embedded, id, drains).expect("it works");
+            }
+            14 if self.random.one_in(3) => {
+                for index in 0..SERVER_COUNT {
+                    self.crash_server(index);
+                    let wait = 50 + self.random.below(1500);
+                    self.at(wait, Event::Restart(index));
+                }
+            }
+            15 => self.weather(actor, |it| *it = Weather::default()),
+            16 => {
+                let id = self.servers[server].id;
+                let count = 1 + self.random.below(2) as u32;
+                self.fleet
+                    .lock()
+                    .expect("one thread")
+                    .server(id)
+                    .failing_order_count = count;
+            }
+            _ => self.wish(),
+        }
+        let wait = 50 + self.random.below(450);
+        self.at(wait, Event::Fault);
+    }
+
+    /// A master is gone for a while, or paused.
+    fn master_fails(&mut self, until: Duration) {
+        let master = self.random.index(MASTER_COUNT);
+        if self.random.one_in(2) {
+            self.masters[master].1 = None;
+            let wait = 100 + self.random.below(2500);
+            self.at(wait, Event::Restart(SERVER_COUNT + master));
+        } else {
+            self.masters[master].2 = until;
+        }
+    }
+
+    /// Nobody reaches the coordinator for a while; then leases have their whole time again (CP6).
+    fn coordinator_away(&mut self) {
+        let away = self.random.milliseconds(200, 2500);
+        let until = self.now() + away;
+        let mut shared = self.shared.lock().expect("one thread");
+        for weather in &mut shared.weather {
+            weather.cut_until = weather.cut_until.max(until);
+        }
+        // The clock of the coordinator stands while it is away: no lease ends.
+        shared.embedded.renew_all_leases_after(away);
+    }
+
+    fn wish(&mut self) {
+        let regions = self.checker.regions();
+        let Some(record) = regions.get(self.random.index(regions.len().max(1))) else {
+            return;
+        };
+        let (table, region) = (record.table, record.region);
+        let kind = if self.random.one_in(2) {
+            let at = Key(vec![self.random.below(KEY_END) as u8]);
+            WishKind::Split { table, region, at }
+        } else {
+            let from = record.primary.map_or(ServerId(1), |it| it.server);
+            let to = ServerId(1 + self.random.below(SERVER_COUNT as u64));
+            WishKind::Move {
+                table,
+                region,
+                from,
+                to,
+            }
+        };
+        admin::wish(&self.embedded, kind).expect("it works");
+    }
+
+    /// Everything that was broken is whole again.
+    fn calm(&mut self) {
+        for index in 0..SERVER_COUNT {
+            self.servers[index].paused_until = Duration::ZERO;
+            let id = self.servers[index].id;
+            let mut fleet = self.fleet.lock().expect("one thread");
+            let server = fleet.server(id);
+            server.failing_order_count = 0;
+            let has_failed = std::mem::take(&mut server.has_failed);
+            drop(fleet);
+            if has_failed {
+                // What is broken stays so until the server is started again.
+                self.crash_server(index);
+            }
+            admin::set_drain(&self.embedded, self.servers[index].id, false).expect("it works");
+            if self.servers[index].agent.is_none() {
+                self.start_server(index);
+            }
+        }
+        for index in 0..MASTER_COUNT {
+            self.masters[index].2 = Duration::ZERO;
+            if self.masters[index].1.is_none() {
+                self.start_master(index);
+            }
+        }
+        self.fleet.lock().expect("one thread").cuts.clear();
+        for weather in &mut self.shared.lock().expect("one thread").weather {
+            *weather = Weather::default();
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A server of the fleet, as its agent sees it.
+
+use std::sync::{Arc, Mutex};
+
+use farleaf_cluster::agent::host::{
+    BackupOrder, Closing, HostError, RegionHost, RegionOrder, ReplicaStatus, Source,
+};
+use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
+use farleaf_cluster::lease::LeaseGuard;
+use farleaf_cluster::record::region::Key;
+use farleaf_cluster::record::{CopyReport, PrimaryReport};
+
+use super::fleet::{Fleet, SimPrimary, SimReplica, SimServer};
+
+/// A backup that was missed so many times in a row is told to have failed.
+const FAILURE_COUNT_MAX: u32 = 4;
+
+#[derive(Clone, Debug)]
+pub(crate) struct SimHost {
+    pub(crate) server: ServerId,
+    pub(crate) fleet: Arc<Mutex<Fleet>>,
+}
+
+impl SimHost {
+    fn with<T>(&self, body: impl FnOnce(&mut SimServer) -> T) -> T {
+        body(self.fleet.lock().expect("one thread").server(self.server))
+    }
+
+    fn open(&self, order: &RegionOrder, source: Source) -> Result<SimReplica, HostError> {
+        self.with(|server| {
+            if server.fails() {
+                return Err(HostError("the disk fails".to_owned()));
+            }
+            let copy = server.copies.remove(&order.region);
+            let log = match source {
+                Source::Empty | Source::Primary(_) => Vec::new(),
+                Source::Copy => {
+                    let same = copy.filter(|it| it.number == order.replica);
+                    same.ok_or_else(|| HostError("there is no copy".to_owned()))?
+                        .log
+                }
+                Source::Split(parent) => match server.open.get_mut(&parent) {
+                    Some(open) if open.marks.contains_key(&order.region) => {
+                        open.marks.remove(&order.region);
+                        let log = open.log.iter().copied();
+                        log.filter(|it| Key(vec![it.key]) >= order.from).collect()
+                    }
+                    _ => {
+                        copy.ok_or_else(|| HostError("nothing is prepared".to_owned()))?
+                            .log
+                    }
+                },
+            };
+            Ok(SimReplica::new(order, log))
+        })
+    }
+
+    fn put(&self, region: RegionId, replica: SimReplica) {
+        self.with(|server| server.open.insert(region, replica));
+    }
+
+    fn change(
+        &self,
+        order: &RegionOrder,
+        change: impl FnOnce(&mut SimReplica),
+    ) -> Result<(), HostError> {
+        if self.with(SimServer::fails) {
+            return Err(HostError("the disk fails".to_owned()));
+        }
+        self.with(|server| match server.open.get_mut(&order.region) {
+            Some(replica) if replica.number == order.replica => {
+                if replica.epoch > order.epoch {
+                    return Err(HostError(format!("it is at {} already", replica.epoch)));
+                }
+                replica.epoch = order.epoch;
+                replica.from = order.from.clone();
+                replica.to.clone_from(&order.to);
+                change(replica);
+                Ok(())
+            }
+            _ => Err(HostError("it is not open".to_owned())),
+        })
+    }
+}
+
+fn as_primary(backups: &[BackupOrder]) -> SimPrimary {
+    let mut primary = SimPrimary::default();
+    Fleet::take_backups(&mut primary, backups);
+    primary
+}
+
+impl RegionHost for SimHost {
+    fn begin_life(&mut self, guard: LeaseGuard) {
+        self.with(|server| server.guard = Some(guard));
+    }
+
+    fn end_life(&mut self) {
+        self.with(|server| server.close_all(false));
+    }
+
+    fn open_as_primary(
+        &mut self,
+        order: &RegionOrder,
+        backups: &[BackupOrder],
+        source: Source,
+    ) -> Result<(), HostError> {
+        let mut replica = self.open(order, source)?;
+        replica.primary = Some(as_primary(backups));
+        self.put(order.region, replica);
+        Ok(())
+    }
+
+    fn promote(&mut self, order: &RegionOrder, backups: &[BackupOrder]) -> Result<(), HostError> {
+        self.change(order, |replica| {
+            let mut primary = as_primary(backups);
+            if let Some(before) = replica.primary.take() {
+                // It stays needed over epochs, too (RH2).
+                for (number, backup) in before.backups {
+                    if let Some(now) = primary.backups.get_mut(&number) {
+                        now.is_needed |= backup.is_needed;
+                    }
+                }
+            }
+            replica.primary = Some(primary);
+        })
+    }
+
+    fn set_backups(
+        &mut self,
+        order: &RegionOrder,
+        backups: &[BackupOrder],
+    ) -> Result<(), HostError> {
+        self.change(order, |replica| {
+            let primary = replica.primary.get_or_insert_with(SimPrimary::default);
+            Fleet::take_backups(primary, backups);
+        })
+    }
+
+    fn open_as_backup(
+        &mut self,
+        order: &RegionOrder,
+        _: ServerId,
+        source: Source,
+    ) -> Result<(), HostError> {
+        let replica = self.open(order, source)?;
+        self.put(order.region, replica);
+        Ok(())
+    }
+
+    fn follow(&mut self, order: &RegionOrder, _: ServerId) -> Result<(), HostError> {
+        self.change(order, |replica| replica.primary = None)
+    }
+
+    fn stop(&mut self, region: RegionId, epoch: Epoch) -> Result<(), HostError> {
+        self.with(|server| {
+            let replica = server.open.get_mut(&region).filter(|it| it.epoch == epoch);
+            let primary = replica.and_then(|it| it.primary.as_mut());
+            primary
+                .ok_or_else(|| HostError("it is not primary".to_owned()))?
+                .stopped = true;
+            Ok(())
+        })
+    }
+
+    fn prepare_split(
+        &mut self,
+        order: &RegionOrder,
+        at: &Key,
+        child: RegionId,
+    ) -> Result<(), HostError> {
+        self.change(order, |replica| {
+            if let Some(primary) = &mut replica.primary {
+                primary.split = Some((child, at.clone()));
+            }
+        })
+    }
+
+    fn abandon_split(&mut self, child: RegionId) {
+        self.with(|server| {
+            server.copies.remove(&child);
+            for replica in server.open.values_mut() {
+                replica.marks.remove(&child);
+                if let Some(primary) = &mut replica.primary {
+                    primary.split.take_if(|it| it.0 == child);
+                    primary.prepared.take_if(|it| it.0 == child);
+                }
+            }
+        });
+    }
+
+    fn close(&mut self, region: RegionId, replica: ReplicaNumber, why: Closing) {
+        self.with(|server| {
+            let Some(mut open) = server.open.remove(&region) else {
+                return;
+            };
+            assert_eq!(open.number, replica);
+            server.keep_marks(&open);
+            open.primary = None;
+            open.marks.clear();
+            if why == Closing::Broken {
+                server.copies.insert(region, open);
+            }
+        });
+    }
+
+    fn status(&mut self) -> Vec<ReplicaStatus> {
+        self.with(|server| {
+            let open = server.open.iter();
+            open.map(|(region, replica)| {
+                let primary = replica.primary.as_ref().map(|primary| {
+                    let numbers = |is: fn(&super::fleet::SimBackup) -> bool| {
+                        let backups = primary.backups.iter().filter(|it| is(it.1));
+                        backups.map(|(number, _)| *number).collect()
+                    };
+                    PrimaryReport {
+                        in_sync: numbers(|it| it.is_needed),
+                        failed: numbers(|it| it.failure_count >= FAILURE_COUNT_MAX),
+                        stopped: false,
+                        prepared: primary.prepared.clone(),
+                    }
+                });
+                ReplicaStatus {
+                    region: *region,
+                    replica: replica.number,
+                    epoch: replica.epoch,
+                    primary,
+                    failure: None,
+                    size_bytes: replica.log.len() as u64 * 20_000_000,
+                    operations_per_second: replica.log.len() as u64,
+                    position_bytes: replica.log.len() as u64,
+                }
+            })
+            .collect()
+        })
+    }
+
+    fn copies(&mut self) -> Vec<CopyReport> {
+        self.with(|server| {
+            let copies = server.copies.iter();
+            copies
+                .map(|(region, copy)| CopyReport {
+                    table: copy.table,
+                    region: *region,
+                    replica: copy.number,
+                    epoch: copy.age().0,
+                    position_bytes: copy.synced as u64,
+                })
+                .collect()
+        })
+    }
+
+    fn discard_copy(&mut self, region: RegionId, replica: ReplicaNumber) {
+        self.with(|server| {
+            let is_same = server
+                .copies
+                .get(&region)
+                .is_some_and(|it| it.number == replica);
+            if is_same {
+                server.copies.remove(&region);
+            }
+        });
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,314 @@
+//! etcd as the coordinator of the control plane: 3.4 or later.
+//!
+//! [`Etcd`] keeps the promises CP1 to CP6 of `docs/cluster.md`, as the conformance suite of
+//! `farleaf-cluster` says them; its tests start a real etcd.
+//!
+//! This crate is in no default build: `etcd-client` makes its code with `protoc`
+//! (Debian: `protobuf-compiler`).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `keys` | where things lie in etcd (CE1) |
+//! | `transaction` | transactions (CE2) |
+//! | `watch` | a watch as a task and a queue (CE3) |
+//!
+//! - **CE1.** A key of the control plane lies under `NAMESPACE/KEY`. One etcd can have several
+//!   clusters, and other things.
+//! - **CE2.** A transaction is one of etcd's. One that names a lease that is over does
+//!   nothing, and etcd says why (measured with 3.4.23).
+//! - **CE3.** A response of etcd's watch has whole revisions (it is not asked for fragments), in
+//!   order. A watch asks for a leader, and its connection for signs of life: one to a server that
+//!   is cut off, or gone, breaks.
+//! - **CE4.** A call that writes and has no answer in time is
+//!   [`OutcomeUnknown`](farleaf_cluster::coordinator::CoordinatorError::OutcomeUnknown). One that
+//!   reads is `Unavailable`.
+//! - **CE5.** etcd's leader extends all leases when it is elected, by a whole time to live and an
+//!   election's; a leader that is deposed may keep leases alive for as long as it does not know. So
+//!   a lease is alive for its time to live from when it was asked for, whoever answered, and those
+//!   that were alive when etcd went away are alive for as long after it is back.
+
+#![forbid(unsafe_code)]
+
+mod keys;
+mod transaction;
+mod watch;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error as EtcdError, GetOptions, KvClient};
+use farleaf_cluster::coordinator::{
+    Coordinator, CoordinatorError, KeepAlive, LeaseId, Revision, Snapshot, Transaction,
+    TransactionOutcome, Watch,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use self::keys::Namespace;
+use self::watch::EtcdWatch;
+
+/// So many keys are read at once; a range of more takes as many round trips.
+const PAGE_KEY_COUNT: i64 = 1000;
+
+/// How etcd is reached.
+#[derive(Clone, Debug)]
+pub struct EtcdOptions {
+    /// What everything lies under: visible ASCII characters.
+    pub namespace: String,
+    /// For how long an answer is waited for.
+    pub answer_timeout: Duration,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self {
+            namespace: "farleaf".to_owned(),
+            answer_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// A connection to etcd. Clones are the same one.
+///
+/// Calls block, and must not be made by a thread that runs an asynchronous runtime of tokio.
+#[derive(Clone)]
+pub struct Etcd {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    runtime: Runtime,
+    client: Client,
+    namespace: Namespace,
+    name: String,
+    answer_timeout: Duration,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Etcd at {}", self.shared.name)
+    }
+}
+
+impl Etcd {
+    /// Connects to members of a cluster, such as `127.0.0.1:2379`.
+    ///
+    /// # Errors
+    /// [`CoordinatorError::Invalid`]: no addresses, or a namespace that cannot be.
+    /// [`CoordinatorError::Unavailable`].
+    pub fn connect(addresses: &[&str], options: &EtcdOptions) -> Result<Self, CoordinatorError> {
+        let namespace = Namespace::new(&options.namespace)?;
+        let name = addresses.join(",");
+        if addresses.is_empty() {
+            let what = "no address of etcd is given".to_owned();
+            return Err(CoordinatorError::Invalid { what });
+        }
+        let unavailable = |how: String| CoordinatorError::Unavailable {
+            name: name.clone(),
+            how,
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("farleaf-etcd")
+            .enable_all()
+            .build()
+            .map_err(|error| unavailable(error.to_string()))?;
+        let interval = options.answer_timeout;
+        let connecting = ConnectOptions::new()
+            .with_connect_timeout(options.answer_timeout)
+            .with_keep_alive(interval, interval)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        let connected = runtime.block_on(async {
+            let connect = Client::connect(addresses, Some(connecting));
+            tokio::time::timeout(options.answer_timeout, connect).await
+        });
+        let client = connected
+            .map_err(|_| unavailable("no connection in time".to_owned()))?
+            .map_err(|error| unavailable(error.to_string()))?;
+        let shared = Shared {
+            runtime,
+            client,
+            namespace,
+            name,
+            answer_timeout: options.answer_timeout,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Has etcd forget what changed up to this revision, in all namespaces. (etcd does so by itself
+    /// with `--auto-compaction-retention`.)
+    ///
+    /// # Errors
+    /// [`CoordinatorError::OutcomeUnknown`].
+    pub fn compact(&self, up_to: Revision) -> Result<(), CoordinatorError> {
+        let mut client = self.shared.kv();
+        let done = self.shared.wait(client.compact(up_to.0 as i64, None));
+        done.map(drop).map_err(|how| self.shared.unknown(how))
+    }
+}
+
+impl Shared {
+    fn kv(&self) -> KvClient {
+        // Records are limited when they are written, and a page has many.
+        (self.client.kv_client())
+            .max_decoding_message_size(usize::MAX)
+            .max_encoding_message_size(usize::MAX)
+    }
+
+    /// What comes of a call, within the time for an answer.
+    fn wait<T>(&self, call: impl Future<Output = Result<T, EtcdError>>) -> Result<T, String> {
+        let timed = async { tokio::time::timeout(self.answer_timeout, call).await };
+        match self.runtime.block_on(timed) {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {:?}", self.answer_timeout)),
+        }
+    }
+
+    fn unavailable(&self, how: String) -> CoordinatorError {
+        CoordinatorError::Unavailable {
+            name: format!("etcd at {}", self.name),
+            how,
+        }
+    }
+
+    fn unknown(&self, how: String) -> CoordinatorError {
+        CoordinatorError::OutcomeUnknown {
+            name: format!("etcd at {}", self.name),
+            how,
+        }
+    }
+
+    /// Keys of a prefix in pages, all as of the first page's revision.
+    async fn read(&self, prefix: &str) -> Result<Snapshot, EtcdError> {
+        let mut client = self.kv();
+        let end = self.namespace.end_of(prefix);
+        let mut from = self.namespace.key(prefix);
+        let mut snapshot = Snapshot {
+            revision: Revision::NEVER,
+            entries: Vec::new(),
+        };
+        loop {
+            let options = GetOptions::new()
+                .with_range(end.clone())
+                .with_limit(PAGE_KEY_COUNT)
+                .with_revision(snapshot.revision.0 as i64);
+            let page = client.get(from.clone(), Some(options)).await?;
+            if snapshot.revision == Revision::NEVER {
+                let header = page
+                    .header()
+                    .map_or(0, etcd_client::ResponseHeader::revision);
+                snapshot.revision = Revision(header as u64);
+            }
+            let entries = page.kvs().iter().filter_map(|it| self.namespace.entry(it));
+            snapshot.entries.extend(entries);
+            match page.kvs().last() {
+                Some(last) if page.more() => {
+                    from = last.key().to_vec();
+                    from.push(0);
+                }
+                _ => return Ok(snapshot),
+            }
+        }
+    }
+
+    /// A lease, and how long it is in seconds.
+    async fn grant(&self, seconds: i64) -> Result<(i64, i64), EtcdError> {
+        let granted = self.client.lease_client().grant(seconds, None).await?;
+        Ok((granted.id(), granted.ttl()))
+    }
+
+    async fn keep(&self, lease: i64) -> Result<KeepAlive, EtcdError> {
+        let kept = self.client.lease_client().keep_alive(lease).await;
+        let (mut keeper, mut answers) = match kept {
+            Ok(kept) => kept,
+            Err(EtcdError::LeaseKeepAliveError(how)) if how == "lease not found" => {
+                return Ok(KeepAlive::Gone);
+            }
+            Err(error) => return Err(error),
+        };
+        // The library keeps the first answer to itself; the second one says for how long.
+        keeper.keep_alive().await?;
+        let answer = answers.message().await?;
+        match answer.map_or(0, |it| it.ttl()) {
+            seconds @ 1.. => Ok(KeepAlive::Alive(Duration::from_secs(seconds as u64))),
+            _ => Ok(KeepAlive::Gone),
+        }
+    }
+}
+
+/// Whether a failure says that there is no such lease.
+fn is_lease_gone(how: &str) -> bool {
+    how.contains("requested lease not found")
+}
+
+impl Coordinator for Etcd {
+    fn range(&self, prefix: &str) -> Result<Snapshot, CoordinatorError> {
+        let shared = &*self.shared;
+        let read = shared.wait(shared.read(prefix));
+        read.map_err(|how| shared.unavailable(how))
+    }
+
+    fn transact(&self, transaction: &Transaction) -> Result<TransactionOutcome, CoordinatorError> {
+        transaction.check()?;
+        let shared = &*self.shared;
+        let request = transaction::request(&shared.namespace, transaction);
+        let mut client = shared.kv();
+        match shared.wait(client.txn(request)) {
+            Ok(response) if response.succeeded() => {
+                let header = response.header();
+                let revision = header.map_or(0, etcd_client::ResponseHeader::revision);
+                Ok(TransactionOutcome::Committed(Revision(revision as u64)))
+            }
+            Ok(_) => Ok(TransactionOutcome::Refused),
+            Err(how) if is_lease_gone(&how) => Ok(TransactionOutcome::LeaseGone),
+            Err(how) => Err(shared.unknown(how)),
+        }
+    }
+
+    fn grant_lease(&self, time_to_live: Duration) -> Result<(LeaseId, Duration), CoordinatorError> {
+        let seconds = time_to_live.as_nanos().div_ceil(1_000_000_000).max(1);
+        let Ok(seconds) = i64::try_from(seconds) else {
+            let what = format!("a lease of {time_to_live:?} is longer than there can be");
+            return Err(CoordinatorError::Invalid { what });
+        };
+        let shared = &*self.shared;
+        let granted = shared.wait(shared.grant(seconds));
+        let (lease, seconds) = granted.map_err(|how| shared.unknown(how))?;
+        // What etcd grants is never shorter than what it was asked for.
+        Ok((LeaseId(lease as u64), Duration::from_secs(seconds as u64)))
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Result<KeepAlive, CoordinatorError> {
+        let shared = &*self.shared;
+        let kept = shared.wait(shared.keep(lease.0 as i64));
+        kept.map_err(|how| shared.unknown(how))
+    }
+
+    fn revoke_lease(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
+        let shared = &*self.shared;
+        let mut client = shared.client.lease_client();
+        match shared.wait(client.revoke(lease.0 as i64)) {
+            Err(how) if !is_lease_gone(&how) => Err(shared.unknown(how)),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, CoordinatorError> {
+        let shared = &*self.shared;
+        let name = format!("etcd at {}", shared.name);
+        let opened = shared.wait(watch::open(
+            &shared.client,
+            &shared.namespace,
+            prefix,
+            after,
+        ));
+        let stream = opened.map_err(|how| shared.unavailable(how))?;
+        let namespace = shared.namespace.clone();
+        let watch = EtcdWatch::start(shared.runtime.handle(), stream, namespace, name);
+        Ok(Box::new(watch))
+    }
+}

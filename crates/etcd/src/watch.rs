@@ -1,0 +1,132 @@
+//! A watch as a task and a queue (CE3).
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Error as EtcdError, EventType, WatchOptions, WatchResponse, WatchStream,
+};
+use farleaf_cluster::coordinator::{CoordinatorError, Event, Revision, Watch};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::keys::Namespace;
+
+/// What the task tells.
+type Told = Result<Vec<Event>, CoordinatorError>;
+
+/// Asks for the changes behind a revision.
+pub(crate) async fn open(
+    client: &Client,
+    namespace: &Namespace,
+    prefix: &str,
+    after: Revision,
+) -> Result<WatchStream, EtcdError> {
+    let options = WatchOptions::new()
+        .with_range(namespace.end_of(prefix))
+        .with_start_revision(after.0 as i64 + 1);
+    let mut client = client.watch_client().max_decoding_message_size(usize::MAX);
+    client.watch(namespace.key(prefix), Some(options)).await
+}
+
+/// A watch that is open, or broken.
+#[derive(Debug)]
+pub(crate) struct EtcdWatch {
+    told: Receiver<Told>,
+    task: JoinHandle<()>,
+    name: String,
+}
+
+impl Drop for EtcdWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl EtcdWatch {
+    pub(crate) fn start(
+        handle: &Handle,
+        stream: WatchStream,
+        namespace: Namespace,
+        name: String,
+    ) -> Self {
+        let (sender, told) = channel();
+        let task = handle.spawn(follow(stream, namespace, name.clone(), sender));
+        Self { told, task, name }
+    }
+}
+
+async fn follow(mut stream: WatchStream, namespace: Namespace, name: String, sender: Sender<Told>) {
+    loop {
+        let told = match stream.message().await {
+            Ok(Some(response)) => read(&response, &namespace, &name),
+            Ok(None) => Err(broken(&name, "the watch has ended".to_owned())),
+            Err(error) => Err(broken(&name, error.to_string())),
+        };
+        if told.as_ref().is_ok_and(Vec::is_empty) {
+            continue; // It says that the watch is there, or how far it is.
+        }
+        let is_over = told.is_err();
+        if sender.send(told).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+fn broken(name: &str, how: String) -> CoordinatorError {
+    CoordinatorError::Unavailable {
+        name: name.to_owned(),
+        how,
+    }
+}
+
+fn read(response: &WatchResponse, namespace: &Namespace, name: &str) -> Told {
+    if response.compact_revision() > 0 {
+        return Err(CoordinatorError::Compacted {
+            oldest: Revision(response.compact_revision() as u64),
+        });
+    }
+    if response.canceled() {
+        return Err(broken(name, response.cancel_reason().to_owned()));
+    }
+    let mut events = Vec::new();
+    for event in response.events() {
+        let Some(pair) = event.kv() else {
+            return Err(broken(name, "a change without a key was told".to_owned()));
+        };
+        events.extend(match event.event_type() {
+            EventType::Put => namespace.entry(pair).map(Event::Put),
+            EventType::Delete => namespace.own_key(pair.key()).map(|key| Event::Delete {
+                key,
+                revision: Revision(pair.mod_revision() as u64),
+            }),
+        });
+    }
+    Ok(events)
+}
+
+impl Watch for EtcdWatch {
+    fn next(&mut self, timeout: Duration) -> Told {
+        let mut events = match self.told.recv_timeout(timeout) {
+            Ok(told) => told?,
+            Err(RecvTimeoutError::Timeout) => return Ok(Vec::new()),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(broken(&self.name, "the watch has ended".to_owned()));
+            }
+        };
+        // What is there besides; a failure among it is told by the next call.
+        while let Ok(told) = self.told.try_recv() {
+            match told {
+                Ok(more) => events.extend(more),
+                Err(error) => {
+                    if events.is_empty() {
+                        return Err(error);
+                    }
+                    self.task.abort();
+                    break;
+                }
+            }
+        }
+        Ok(events)
+    }
+}

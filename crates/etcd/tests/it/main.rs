@@ -1,0 +1,235 @@
+//! A real etcd keeps the promises of a coordinator.
+
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use farleaf_cluster::admin;
+use farleaf_cluster::clock::SystemClock;
+use farleaf_cluster::coordinator::conformance::{Harness, run_all};
+use farleaf_cluster::coordinator::{Coordinator, CoordinatorError, Transaction};
+use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::lease::LeaseTerms;
+use farleaf_cluster::master::Master;
+use farleaf_cluster::plan::PlanOptions;
+use farleaf_cluster::tenure::{Tenure, TenureChange};
+use farleaf_cluster::view::Mirror;
+use farleaf_etcd::{Etcd, EtcdOptions};
+
+use self::server::Server;
+
+struct Namespaces<'s> {
+    server: &'s Server,
+    next: AtomicU64,
+}
+
+impl Harness for Namespaces<'_> {
+    type Tested = Etcd;
+
+    fn open(&self) -> Etcd {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.server.connect(&format!("conformance/{number}"))
+    }
+
+    fn compact(&self, tested: &Etcd) {
+        let now = tested.range("").expect("it can be asked").revision;
+        tested.compact(now).expect("it can be asked");
+    }
+
+    fn time_to_live_min(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    fn has_own_revisions(&self) -> bool {
+        false
+    }
+}
+
+/// etcd keeps every promise of a coordinator.
+#[test]
+fn etcd_conforms() {
+    let Some(server) = Server::start_or_skip() else {
+        return;
+    };
+    run_all(&Namespaces {
+        server: &server,
+        next: AtomicU64::new(0),
+    });
+}
+
+fn terms() -> LeaseTerms {
+    LeaseTerms {
+        time_to_live: Duration::from_secs(2),
+        ..LeaseTerms::default()
+    }
+}
+
+fn tenure(key: &str) -> Tenure {
+    Tenure::new(
+        key.to_owned(),
+        b"{}".to_vec(),
+        terms(),
+        Arc::new(SystemClock),
+    )
+}
+
+/// Ticks until something changes, for 20 seconds at the most; failures of the way are tried again.
+fn tick_until_changed(tenure: &mut Tenure, etcd: &Etcd) -> TenureChange {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(20) {
+        match tenure.tick(etcd) {
+            Ok(TenureChange::Unchanged) | Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            Ok(change) => return change,
+        }
+    }
+    TenureChange::Unchanged
+}
+
+/// While etcd is away, for longer than a lease, whoever holds a key stops acting on it; when etcd
+/// is back the same tenure goes on, as nobody can have taken the key; and a mirror follows again.
+#[test]
+fn etcd_goes_away_and_comes_back() {
+    let Some(mut server) = Server::start_or_skip() else {
+        return;
+    };
+    let etcd = server.connect("away");
+    let mut tenure = tenure("server/00000000000000000001");
+    let TenureChange::Won(guard) = tick_until_changed(&mut tenure, &etcd) else {
+        panic!("the key is free");
+    };
+    let since = tenure.held_since();
+    let mut mirror = Mirror::new(etcd.clone(), "");
+    mirror.refresh(Duration::ZERO).expect("it is there");
+    assert_eq!(mirror.view().lives.len(), 1);
+    assert!(guard.may_acknowledge());
+    server.kill();
+    let start = Instant::now();
+    while guard.may_acknowledge() {
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "it is acted on for too long"
+        );
+        let _ = tenure.tick(&etcd);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let put = Transaction::new().put("a", Vec::new());
+    let error = etcd.transact(&put).expect_err("it is away");
+    assert!(
+        matches!(error, CoordinatorError::OutcomeUnknown { .. }),
+        "{error}"
+    );
+    let error = etcd.range("a").expect_err("it is away");
+    assert!(
+        matches!(error, CoordinatorError::Unavailable { .. }),
+        "{error}"
+    );
+    std::thread::sleep(Duration::from_secs(2).saturating_sub(start.elapsed()));
+    server.start();
+    let start = Instant::now();
+    while !guard.may_acknowledge() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "it does not go on"
+        );
+        let _ = tenure.tick(&etcd);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(tenure.held_since(), since);
+    admin::set_drain(&etcd, ServerId(1), true).expect("it is back");
+    let start = Instant::now();
+    while mirror.view().drains.is_empty() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "the mirror stands still"
+        );
+        let _ = mirror.refresh(Duration::from_millis(50));
+    }
+    assert_eq!(mirror.view().lives.len(), 1);
+}
+
+/// Of two that want a key one has it; the other one has it when the first stops, with a later
+/// revision; and the first, when it looks again, knows.
+#[test]
+fn a_key_has_one_holder() {
+    let Some(server) = Server::start_or_skip() else {
+        return;
+    };
+    let etcd = server.connect("election");
+    let (mut first, mut second) = (tenure("master"), tenure("master"));
+    let TenureChange::Won(guard) = tick_until_changed(&mut first, &etcd) else {
+        panic!("the key is free");
+    };
+    assert!(matches!(second.tick(&etcd), Ok(TenureChange::Unchanged)));
+    // The first one stops looking, as if it were paused.
+    assert!(matches!(
+        tick_until_changed(&mut second, &etcd),
+        TenureChange::Won(_)
+    ));
+    assert!(!guard.may_acknowledge());
+    assert!(second.held_since() > first.held_since());
+    assert!(matches!(
+        tick_until_changed(&mut first, &etcd),
+        TenureChange::Lost
+    ));
+}
+
+/// A master over etcd places nothing without servers, says so, and hands over when it resigns.
+#[test]
+fn masters_over_etcd() {
+    let Some(server) = Server::start_or_skip() else {
+        return;
+    };
+    let etcd = server.connect("masters");
+    admin::found(&etcd).expect("it is empty");
+    let table = admin::create_table(&etcd, "words", 3, &[]).expect("it is new");
+    assert_eq!(
+        admin::table_named(&etcd, "words").expect("it is there"),
+        table
+    );
+    let master = |name| {
+        let clock = Arc::new(SystemClock);
+        Master::new(etcd.clone(), clock, terms(), name, PlanOptions::default())
+    };
+    let (mut first, mut second) = (master("first"), master("second"));
+    assert!(first.tick(Duration::ZERO).expect("it is there").is_master);
+    assert_eq!(first.waiting()[0].what, "a server for its first replica");
+    assert!(!second.tick(Duration::ZERO).expect("it is there").is_master);
+    first.resign().expect("it is there");
+    let start = Instant::now();
+    while !second
+        .tick(Duration::from_millis(20))
+        .expect("it is there")
+        .is_master
+    {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "nobody is master"
+        );
+    }
+}
+
+/// Addresses at which nothing is, and namespaces that cannot be, are told as such.
+#[test]
+fn bad_addresses_are_told() {
+    let options = EtcdOptions {
+        answer_timeout: Duration::from_millis(300),
+        ..EtcdOptions::default()
+    };
+    let connected = Etcd::connect(&["127.0.0.1:1"], &options);
+    let asked = connected.and_then(|etcd| etcd.range("").map(drop));
+    let error = asked.expect_err("nothing is there");
+    assert!(
+        matches!(error, CoordinatorError::Unavailable { .. }),
+        "{error}"
+    );
+    let bad = EtcdOptions {
+        namespace: "with space".to_owned(),
+        ..options.clone()
+    };
+    for (addresses, options) in [(&[][..], &options), (&["127.0.0.1:1"][..], &bad)] {
+        let error = Etcd::connect(addresses, options).expect_err("it cannot be");
+        assert!(matches!(error, CoordinatorError::Invalid { .. }), "{error}");
+    }
+}
