@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::LsmError;
@@ -48,6 +49,17 @@ pub struct Device {
     name: &'static str,
     directory: String,
     free: Mutex<FreeSegments>,
+    read_size_bytes: AtomicU64,
+    written_size_bytes: AtomicU64,
+}
+
+/// How many bytes went from and to a device since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceBytes {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
 }
 
 impl Device {
@@ -62,6 +74,8 @@ impl Device {
             name,
             directory,
             free: Mutex::new(FreeSegments::but(used)),
+            read_size_bytes: AtomicU64::new(0),
+            written_size_bytes: AtomicU64::new(0),
         }
     }
 
@@ -92,6 +106,14 @@ impl Device {
         self.free().used_count()
     }
 
+    /// How many bytes went from it and to it.
+    pub fn bytes(&self) -> DeviceBytes {
+        DeviceBytes {
+            read: self.read_size_bytes.load(Ordering::Relaxed),
+            written: self.written_size_bytes.load(Ordering::Relaxed),
+        }
+    }
+
     /// How many segments the file is long, the last one perhaps in part: those behind were never
     /// written.
     ///
@@ -112,6 +134,9 @@ impl Device {
     pub fn read(&self, segment: SegmentId, offset: u64, buffer: &mut [u8]) -> Result<(), LsmError> {
         assert!(offset + buffer.len() as u64 <= SEGMENT_SIZE_BYTES);
         let start = segment.offset() + offset;
+        let size_bytes = buffer.len() as u64;
+        self.read_size_bytes
+            .fetch_add(size_bytes, Ordering::Relaxed);
         match self.file.read_at(buffer, start) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             read => return read.map_err(|error| self.error("read", error)),
@@ -131,6 +156,8 @@ impl Device {
     pub fn write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<(), LsmError> {
         assert!(offset + bytes.len() as u64 <= SEGMENT_SIZE_BYTES);
         let written = self.file.write_at(bytes, segment.offset() + offset);
+        self.written_size_bytes
+            .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         written.map_err(|error| self.error("write", error))
     }
 

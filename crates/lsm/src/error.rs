@@ -113,6 +113,29 @@ pub enum LsmError {
         /// Which.
         directory: String,
     },
+    /// The directory follows another engine: it is a backup's.
+    #[error(
+        "{directory} is a backup's, which follows another engine: promote it, or open that one; \
+         nothing was changed"
+    )]
+    Follows {
+        /// Which.
+        directory: String,
+    },
+    /// What a follower was told by the engine that it follows cannot be.
+    #[error("what came from the engine that is followed cannot be: {how}; nothing of it was done")]
+    CannotFollow {
+        /// Why not.
+        how: String,
+    },
+    /// Those who follow this engine do not have what they must have before it goes on.
+    #[error("those who follow do not have the log up to {end}: {how}")]
+    NotFollowed {
+        /// Up to where they should.
+        end: LogPosition,
+        /// Why they do not.
+        how: String,
+    },
     /// An earlier write failed, so nothing is written any more: what was acknowledged is on the
     /// device, and what was not may be there.
     #[error(

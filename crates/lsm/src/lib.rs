@@ -19,11 +19,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The rules VL (value log), LT (trees), LC (levels and what becomes free) and MF (manifest) are in
-//! `docs/lsm.md`.
+//! The rules VL (value log), LT (trees), LC (levels and what becomes free), MF (manifest) and FO
+//! (following) are in `docs/lsm.md`.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`follow`] | who follows an engine, and a directory that does: replication stands on it |
 //! | [`engine`] | the map: open, put, get, scan, and background work |
 //! | [`version`] | what a reader sees, and what must stay because of it |
 //! | [`memtable`] | L0: the newest writes, in memory |
@@ -42,6 +43,7 @@ pub mod cache;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod follow;
 pub mod free;
 pub mod head;
 pub mod log;

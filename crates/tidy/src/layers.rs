@@ -44,6 +44,10 @@ pub const LAYERS: &[Layer] = &[
         ..layer("etcd", &["cluster"])
     },
     layer("message", &["types", "executor", "fabric"]),
+    layer(
+        "replica",
+        &["types", "executor", "fabric", "message", "lsm"],
+    ),
     layer("region", &["types", "fabric"]),
     layer("leaf", &["types", "executor", "fabric", "region"]),
     layer("block", &["types", "executor", "fabric", "region"]),

@@ -44,8 +44,8 @@
 //!   links of all pages in shared chunks (T4). A retired one whose lower fence lies in it counts
 //!   like a split of the model in whose range it is, and is reused like what was met (BR7) once
 //!   that has been retrained. One whose lower fence lies outside of it goes with its table.
-//! - **BR9.** A snapshot in what is kept for retraining (A6) is gone as a whole when the next one is
-//!   in force: a kept model whose synonym leaf table lies there gets another one, in the new
+//! - **BR9.** A snapshot in what is kept for retraining (A6) is gone as a whole when the next one
+//!   is in force: a kept model whose synonym leaf table lies there gets another one, in the new
 //!   snapshot, with what was counted and announced in the old one; what comes there later is late
 //!   (BR5). Else a few tables would keep a chunk each, and no snapshot could find so many side by
 //!   side as it takes.

@@ -7,8 +7,9 @@ use super::Core;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
+use crate::follow::Edit;
 use crate::head::KeySource;
-use crate::manifest::{Change, TreeEntry};
+use crate::manifest::TreeEntry;
 use crate::memtable::MemtableCursor;
 use crate::place::{BlockNumber, LogPosition, SegmentId, TreeId};
 use crate::tree::{BlockSink, BlockSource, Entry, Tree, TreeBuilder};
@@ -26,6 +27,7 @@ impl Core {
         };
         let end = memtable.end().expect("what is frozen has an end");
         self.log.sync_to(end)?;
+        self.reach(end)?;
         let mut entries = MemtableCursor::new(memtable, LogPosition::MAX);
         entries.seek_first();
         let mut tree = self.begin_tree(memtable.entry_count() as u64);
@@ -34,18 +36,16 @@ impl Core {
             entries.advance();
         }
         let tree = self.finish_tree(tree)?;
-        let mut changes = vec![Change::ReadFrom(end)];
-        changes.extend(tree.iter().map(|tree| Change::AddTree {
-            level: 1,
-            tree: tree.entry().clone(),
-        }));
-        self.commit(&changes)?;
-        self.change_version(|version| {
+        let edit = Edit {
+            log_end: end,
+            read_from: Some(end),
+            added: tree.map(|tree| (1, self.shared(tree))),
+            ..Edit::default()
+        };
+        self.work.note_flush(edit.size_bytes());
+        self.edit(edit, |version| {
             version.frozen.pop();
-            if let Some(tree) = tree {
-                version.add_tree(1, tree);
-            }
-        });
+        })?;
         self.pins.note_change();
         Ok(true)
     }
@@ -172,10 +172,10 @@ impl BlockSink for Sink {
 }
 
 /// Where a tree's blocks are.
-struct Source {
-    device: Arc<Device>,
-    id: TreeId,
-    segments: Vec<SegmentId>,
+pub(crate) struct Source {
+    pub(crate) device: Arc<Device>,
+    pub(crate) id: TreeId,
+    pub(crate) segments: Vec<SegmentId>,
 }
 
 impl BlockSource for Source {

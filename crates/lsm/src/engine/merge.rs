@@ -7,7 +7,7 @@ use super::collect::Collect;
 use super::flush::NewTree;
 use super::maintain::Worked;
 use crate::error::LsmError;
-use crate::manifest::Change;
+use crate::follow::Edit;
 use crate::place::{LEVEL_COUNT_MAX, SEGMENT_SIZE_BLOCKS, TreeId};
 use crate::tree::{Deletes, Merge, TreeEntries};
 use crate::version::{LiveTree, Version};
@@ -139,22 +139,19 @@ impl Core {
         let tree = self.finish_tree(merge.tree)?;
         if let Some(end) = merge.entries.end() {
             self.log.sync_to(end)?;
+            self.reach(end)?;
         }
-        let mut changes = vec![Change::RemoveTrees { ids: ids.clone() }];
-        changes.extend(tree.iter().map(|tree| Change::AddTree {
-            level: below,
-            tree: tree.entry().clone(),
-        }));
-        self.commit(&changes)?;
-        for live in &merge.taken {
-            live.remove();
-        }
-        self.change_version(|version| {
-            version.remove_trees(&ids);
-            if let Some(tree) = tree {
-                version.add_tree(below, tree);
+        let edit = Edit {
+            log_end: merge.entries.end().unwrap_or_default(),
+            removed: ids,
+            added: tree.map(|tree| (below, self.shared(tree))),
+            ..Edit::default()
+        };
+        self.work.note_merge(edit.size_bytes());
+        self.edit(edit, |_| {
+            for live in &merge.taken {
+                live.remove();
             }
-        });
-        Ok(())
+        })
     }
 }

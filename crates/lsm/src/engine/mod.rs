@@ -23,10 +23,12 @@
 //! | `merge` | trees of two levels become one, a step at a time |
 //! | `collect` | a merge moves what lives in log segments that are mostly dead |
 //! | `reclaim` | trees and log segments that nobody needs become free |
+//! | `follow` | what who follows needs of it (FO1 to FO3) |
 //! | `maintain` | which of these is next; a thread that does it |
 
 mod collect;
 mod flush;
+mod follow;
 mod maintain;
 mod merge;
 mod open;
@@ -42,14 +44,20 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+pub(crate) use flush::Source;
+pub(crate) use follow::tree_size_bytes;
+pub use follow::{Base, WorkCounts};
 pub use maintain::{Worked, Worker};
+pub(crate) use open::{LOCK, TREES, lock};
 pub use read::Snapshot;
 pub use scan::{Direction, KeyRange, Pair, Scan};
 pub use write::Durability;
 
+use self::follow::WorkCounters;
 use crate::cache::BlockCache;
 use crate::device::Device;
 use crate::error::LsmError;
+use crate::follow::Follow;
 use crate::log::ValueLog;
 use crate::log::record::EngineId;
 use crate::manifest::{Change, Manifest};
@@ -197,6 +205,11 @@ struct Core {
     wakes: maintain::Wakes,
     /// The first edit, or sync of trees, that failed: nothing is written any more.
     failed: OnceLock<String>,
+    /// FO3: one edit after the other is made, seen by readers, and told to who follows.
+    editing: Mutex<()>,
+    /// Who follows, if anybody does.
+    follow: OnceLock<Arc<dyn Follow>>,
+    work: WorkCounters,
     /// Dropped last.
     _lock: Box<dyn StorageLock>,
 }
@@ -242,7 +255,8 @@ impl Core {
         *current = Arc::new(version);
     }
 
-    /// Makes an edit of the manifest. After one that failed nobody knows what is in force.
+    /// Makes an edit of the manifest; who calls it has `editing`. After one that failed nobody
+    /// knows what is in force.
     fn commit(&self, changes: &[Change]) -> Result<(), LsmError> {
         let committed = self.manifest.commit(changes);
         committed.inspect_err(|error| self.stop(error))

@@ -4,10 +4,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use super::flush::TreePlace;
+use super::follow::WorkCounters;
 use super::{Core, Engine, EngineOptions, maintain};
 use crate::cache::BlockCache;
 use crate::device::{self, Device};
 use crate::error::LsmError;
+use crate::follow::FOLLOWER;
 use crate::log::record::EngineId;
 use crate::log::{self, ValueLog};
 use crate::manifest::{Manifest, ManifestState};
@@ -15,11 +17,23 @@ use crate::memtable::Memtable;
 use crate::storage::{Storage, StorageLock};
 use crate::version::{Garbage, LogPins, Version};
 
-const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 /// The name of the file that trees are in.
-pub(super) const TREES: &str = "trees";
+pub(crate) const TREES: &str = "trees";
 
 impl Engine {
+    /// An engine over a manifest that is open, in a directory that is locked.
+    pub(crate) fn over(
+        storage: Arc<dyn Storage>,
+        (manifest, options): (Arc<Manifest>, EngineOptions),
+        lock: Box<dyn StorageLock>,
+    ) -> Result<Self, LsmError> {
+        let core = recover(storage, (manifest, options), lock)?;
+        Ok(Self {
+            core: Arc::new(core),
+        })
+    }
+
     /// Opens a directory, or makes one in a directory that has none. What was acknowledged as
     /// [`Durability::Sync`](super::Durability::Sync) is there; of what was written later, what
     /// comes before some place in the order of writes.
@@ -30,11 +44,13 @@ impl Engine {
     /// # Errors
     /// [`LsmError::Locked`], [`LsmError::VersionFromTheFuture`], [`LsmError::VersionFromThePast`],
     /// [`LsmError::DamagedManifest`], [`LsmError::DamagedLog`], [`LsmError::DamagedTree`],
-    /// [`LsmError::NoIdentity`]: nothing was changed but for the lock's file.
-    /// [`LsmError::BadOption`]: nothing was changed at all. Or files cannot be read or written.
+    /// [`LsmError::NoIdentity`], [`LsmError::Follows`]: nothing was changed but for the lock's
+    /// file. [`LsmError::BadOption`]: nothing was changed at all. Or files cannot be read or
+    /// written.
     pub fn open(storage: Arc<dyn Storage>, options: EngineOptions) -> Result<Self, LsmError> {
         options.check()?;
         let lock = lock(&*storage)?;
+        check_leads(&*storage)?;
         let manifest = if Manifest::is_there(&*storage)? {
             Manifest::open(Arc::clone(&storage))?.0
         } else {
@@ -45,15 +61,30 @@ impl Engine {
             };
             Manifest::create(Arc::clone(&storage), ManifestState::new(id))?
         };
-        let manifest = Arc::new(manifest);
-        let core = recover(storage, (manifest, options), lock)?;
-        Ok(Self {
-            core: Arc::new(core),
-        })
+        Self::over(storage, (Arc::new(manifest), options), lock)
     }
 }
 
-fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, LsmError> {
+/// FO5: nobody opens what follows another engine.
+fn check_leads(storage: &dyn Storage) -> Result<(), LsmError> {
+    if names(storage)?.iter().any(|name| name == FOLLOWER) {
+        return Err(LsmError::Follows {
+            directory: storage.name(),
+        });
+    }
+    Ok(())
+}
+
+fn names(storage: &dyn Storage) -> Result<Vec<String>, LsmError> {
+    storage.list().map_err(|source| LsmError::Storage {
+        action: "list",
+        file: ".".to_owned(),
+        directory: storage.name(),
+        source,
+    })
+}
+
+pub(crate) fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, LsmError> {
     let lock = storage.lock(LOCK).map_err(|source| LsmError::Storage {
         action: "lock",
         file: LOCK.to_owned(),
@@ -67,12 +98,7 @@ fn lock(storage: &dyn Storage) -> Result<Box<dyn StorageLock>, LsmError> {
 
 /// A directory without `CURRENT` has nothing that is made after it: it was never whole.
 fn check_is_new(storage: &dyn Storage) -> Result<(), LsmError> {
-    let names = storage.list().map_err(|source| LsmError::Storage {
-        action: "list",
-        file: ".".to_owned(),
-        directory: storage.name(),
-        source,
-    })?;
+    let names = names(storage)?;
     let is_later = |name: &&String| {
         [log::FILE, TREES].contains(&name.as_str())
             || name.starts_with("MANIFEST-") && *name != "MANIFEST-1"
@@ -147,6 +173,9 @@ fn recover(
         freeing: Mutex::new(()),
         wakes: maintain::Wakes::default(),
         failed: OnceLock::new(),
+        editing: Mutex::new(()),
+        follow: OnceLock::new(),
+        work: WorkCounters::default(),
         _lock: lock,
     })
 }

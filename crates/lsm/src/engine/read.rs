@@ -39,6 +39,29 @@ impl Engine {
         self.core.get(key, &version, LogPosition::MAX)
     }
 
+    /// The value that a key had before a place in the log, or what a flush had made of it by then
+    /// (FO4).
+    ///
+    /// # Errors
+    /// As those of [`Self::get`].
+    pub fn get_before(&self, key: &[u8], bound: LogPosition) -> Result<Option<Vec<u8>>, LsmError> {
+        // In this order: the version has all of what is before the bound.
+        let version = self.core.version();
+        self.core.get(key, &version, bound)
+    }
+
+    /// What there was before a place in the log, or what the last flush had by then (FO4), for as
+    /// long as it is needed. Waits for nobody.
+    pub fn snapshot_before(&self, bound: LogPosition) -> Snapshot {
+        let core = Arc::clone(&self.core);
+        let version = core.version();
+        Snapshot {
+            core,
+            version,
+            bound,
+        }
+    }
+
     /// What there is now, for as long as it is needed. Waits for a write that is being appended.
     pub fn snapshot(&self) -> Snapshot {
         let core = Arc::clone(&self.core);

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::error::LsmError;
-use crate::manifest::Change;
+use crate::follow::Edit;
 use crate::place::LogNumber;
 
 impl Core {
@@ -26,13 +26,23 @@ impl Core {
     /// is read.
     fn reclaim_log(&self) -> Result<bool, LsmError> {
         let before = self.manifest.not_read_again();
-        let numbers: Vec<LogNumber> = self.pins.unpinned(before.into_iter());
+        let mut numbers: Vec<LogNumber> = self.pins.unpinned(before.into_iter());
+        let needed_from = self.follow.get().map(|it| it.needed_from());
+        if let Some(needed_from) = needed_from
+            && numbers.iter().any(|number| *number >= needed_from)
+        {
+            // FO2: who follows has not read them yet, and nothing is told when it has.
+            numbers.retain(|number| *number < needed_from);
+            self.pins.note_change();
+        }
         if numbers.is_empty() {
             return Ok(false);
         }
-        self.commit(&[Change::FreeLog {
-            numbers: numbers.clone(),
-        }])?;
+        let edit = Edit {
+            freed: numbers.clone(),
+            ..Edit::default()
+        };
+        self.edit(edit, |_| {})?;
         self.log.segments().give_back(&numbers);
         Ok(true)
     }

@@ -8,7 +8,7 @@ use super::{Core, Engine};
 use crate::error::LsmError;
 use crate::log::record::{RECORD_HEADER_SIZE_BYTES, RecordKind};
 use crate::memtable::Memtable;
-use crate::place::{KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX};
+use crate::place::{KEY_SIZE_BYTES_MAX, LogPosition, VALUE_SIZE_BYTES_MAX};
 use crate::version::Version;
 
 /// No write waits longer for background work.
@@ -35,7 +35,8 @@ impl Engine {
     /// [`LsmError::Stopped`] after an earlier failure: the same. Those of the storage: it may be
     /// there or not.
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<(), LsmError> {
-        self.core.write((RecordKind::Put, key, value), durability)
+        let written = self.core.write((RecordKind::Put, key, value), durability);
+        written.map(|_| ())
     }
 
     /// Takes a key's value away; one that has none still has none. Costs as [`Self::put`] does.
@@ -43,7 +44,29 @@ impl Engine {
     /// # Errors
     /// As those of [`Self::put`].
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<(), LsmError> {
-        self.core.write((RecordKind::Delete, key, b""), durability)
+        let written = self.core.write((RecordKind::Delete, key, b""), durability);
+        written.map(|_| ())
+    }
+
+    /// Gives a key a value, or takes it away, with [`Durability::Memory`]; and says where the
+    /// record ends in the log, for who follows that.
+    ///
+    /// # Errors
+    /// As those of [`Self::put`].
+    pub fn append(&self, key: &[u8], value: Option<&[u8]>) -> Result<LogPosition, LsmError> {
+        let (kind, value) = match value {
+            Some(value) => (RecordKind::Put, value),
+            None => (RecordKind::Delete, &b""[..]),
+        };
+        self.core.write((kind, key, value), Durability::Memory)
+    }
+
+    /// Makes the log durable up to a place. One write and one sync, which all who wait share.
+    ///
+    /// # Errors
+    /// As those of [`Self::sync`].
+    pub fn sync_to(&self, end: LogPosition) -> Result<(), LsmError> {
+        self.core.log.sync_to(end)
     }
 
     /// Makes all writes durable that have taken effect.
@@ -71,7 +94,7 @@ impl Core {
         &self,
         (kind, key, value): (RecordKind, &[u8], &[u8]),
         durability: Durability,
-    ) -> Result<(), LsmError> {
+    ) -> Result<LogPosition, LsmError> {
         if key.len() > KEY_SIZE_BYTES_MAX {
             return Err(LsmError::KeyTooLong {
                 size_bytes: key.len(),
@@ -100,13 +123,13 @@ impl Core {
         if is_full {
             self.freeze_if(|active| self.is_full(active));
         }
-        match durability {
-            Durability::Memory => Ok(()),
-            Durability::Sync => self.log.sync_to(appended.end),
+        if durability == Durability::Sync {
+            self.log.sync_to(appended.end)?;
         }
+        Ok(appended.end)
     }
 
-    fn is_full(&self, memtable: &Memtable) -> bool {
+    pub(super) fn is_full(&self, memtable: &Memtable) -> bool {
         memtable.size_bytes() >= self.options.l0_size_bytes_max
             || memtable.entry_count() >= self.options.l0_entry_count_max
     }
@@ -119,17 +142,22 @@ impl Core {
             if !is_due(&active) {
                 return;
             }
-            // A snapshot may need it when it is flushed, and the log may be free but for that.
-            // Only those that there are: numbers of segments that were dropped are not used again.
-            let numbers = active.start().number()..=end.number();
-            let numbers = self.log.segments().numbers(numbers);
-            active.freeze(end, self.pins.pin(numbers));
-            self.change_version(|version| {
-                version.active = Arc::new(Memtable::new(end));
-                version.frozen.insert(0, active);
-            });
+            self.replace_active(active, end);
         });
         self.wakes.wake();
+    }
+
+    /// Freezes L0, which has everything up to a place and nothing behind it.
+    pub(super) fn replace_active(&self, active: Arc<Memtable>, end: LogPosition) {
+        // A snapshot may need it when it is flushed, and the log may be free but for that.
+        // Only those that there are: numbers of segments that were dropped are not used again.
+        let numbers = active.start().number()..=end.number();
+        let numbers = self.log.segments().numbers(numbers);
+        active.freeze(end, self.pins.pin(numbers));
+        self.change_version(|version| {
+            version.active = Arc::new(Memtable::new(end));
+            version.frozen.insert(0, active);
+        });
     }
 
     fn delay(&self, version: &Version) -> Duration {

@@ -1,5 +1,6 @@
 //! Writing into the log (VL3, VL4).
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -11,6 +12,9 @@ use super::record::{
 use crate::error::LsmError;
 use crate::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES, SegmentId};
 
+/// Of so many segments that are full it is remembered where they end.
+const CLOSED_COUNT_MAX: usize = 64;
+
 /// The end of the log, in memory.
 #[derive(Debug)]
 pub(super) struct Tail {
@@ -18,6 +22,8 @@ pub(super) struct Tail {
     open: Option<Open>,
     /// The segment's first bytes; as large as a segment.
     buffer: Vec<u8>,
+    /// Where segments end that were filled of late, for who follows (FO2).
+    closed: VecDeque<(LogNumber, usize)>,
     /// The first failure to write: nothing is written any more.
     failed: Option<String>,
 }
@@ -45,6 +51,7 @@ impl Tail {
         Self {
             open: None,
             buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
+            closed: VecDeque::new(),
             failed: None,
         }
     }
@@ -69,6 +76,27 @@ impl Tail {
     fn end(&self) -> Option<LogPosition> {
         self.open
             .map(|open| open.number.start().plus(open.filled as u64))
+    }
+
+    /// Where a segment ends in which nothing more is written: known of the last ones.
+    pub(super) fn closed_end(&self, number: LogNumber) -> Option<usize> {
+        let mut closed = self.closed.iter().rev();
+        closed.find_map(|(other, end)| (*other == number).then_some(*end))
+    }
+
+    /// The number of the open segment.
+    pub(super) fn open_number(&self) -> Option<LogNumber> {
+        self.open.map(|open| open.number)
+    }
+
+    /// Nothing more is written into the open segment.
+    fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            if self.closed.len() == CLOSED_COUNT_MAX {
+                self.closed.pop_front();
+            }
+            self.closed.push_back((open.number, open.filled));
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -159,6 +187,7 @@ impl ValueLog {
                 let room = SEGMENT_SIZE_BYTES as usize - filled;
                 if room == 0 {
                     self.write_out(tail)?;
+                    tail.close();
                     self.begin_segment(tail)?;
                     continue;
                 }
@@ -169,10 +198,28 @@ impl ValueLog {
         }
         let end = tail.end().expect("a segment is open");
         self.write_out(tail)?;
-        tail.open = None;
+        tail.close();
         self.tail_number
             .store(self.segments.next_number().0, Ordering::Release);
         Ok(Appended { position, end })
+    }
+
+    /// Ends the open segment, so that what is appended next begins one; the number of that one, and
+    /// what a function says while nothing is appended.
+    ///
+    /// # Errors
+    /// The log cannot be written: nothing more is appended.
+    pub(crate) fn end_segment_now<R>(
+        &self,
+        then: impl FnOnce() -> R,
+    ) -> Result<(R, LogNumber), LsmError> {
+        let mut tail = self.tail();
+        tail.check()?;
+        let ended = self.end_segment(&mut tail);
+        ended.inspect_err(|error| Self::stop(&mut tail, error))?;
+        let next = self.segments.next_number();
+        self.tail_number.store(next.0, Ordering::Release);
+        Ok((then(), next))
     }
 
     /// Nothing more is written into the open segment.
@@ -189,7 +236,7 @@ impl ValueLog {
             ));
         }
         self.write_out(tail)?;
-        tail.open = None;
+        tail.close();
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 //! | `append` | writing: the segment that is being filled, and records larger than one |
 //! | `sync` | making it durable, for all who wait at once |
 //! | `read` | reading a record |
+//! | `raw` | reading bytes as they are, for who follows |
 //! | [`replay`] | reading the log again |
 //! | `recover` | opening the log of a directory |
 
@@ -15,6 +16,7 @@ pub mod record;
 pub mod replay;
 
 mod append;
+mod raw;
 mod read;
 mod recover;
 mod segments;
@@ -57,7 +59,7 @@ pub struct ValueLog {
 impl ValueLog {
     /// The log of a manifest's directory, to which records are appended in segments that were never
     /// used: whatever is in others was read again, or counts for nothing.
-    fn new(device: Device, manifest: Arc<Manifest>) -> Self {
+    pub(crate) fn new(device: Device, manifest: Arc<Manifest>) -> Self {
         let state = manifest.state();
         let next = state.next_log;
         Self {

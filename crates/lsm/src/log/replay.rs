@@ -46,29 +46,38 @@ pub fn replay(
     state: &ManifestState,
     take: &mut dyn FnMut(ReplayedRecord<'_>),
 ) -> Result<Replayed, LsmError> {
-    let numbers = state.log.range(state.read_from.number()..);
-    let mut replay = Replay {
-        device,
-        engine: state.engine,
-        segments: numbers.map(|(number, it)| (*number, *it)).collect(),
-        index: 0,
-        buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
-        found: Replayed {
-            last: None,
-            record_count: 0,
-            edit_count: 0,
-        },
-    };
+    let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, take)?;
     replay.check_what_was_synced(state.read_from, end)?;
     replay.check_nothing_was_behind(end)?;
     check_all_are_named(device, state)?;
-    // Segments before the first one that is read count, too: trees lead into them.
-    if replay.found.last.is_none() {
-        let before = state.log.range(..state.read_from.number()).next_back();
-        replay.found.last =
-            before.map(|(number, entry)| (*number, entry.end.unwrap_or(SEGMENT_SIZE_BYTES as u32)));
+    replay.count_before(state);
+    Ok(replay.found)
+}
+
+/// FO6: where a log ends that was copied from another device, up to a place if that is known. What
+/// marks say of that device, nobody has promised of this one, so what is behind the end does not
+/// count. Costs as [`replay`] does.
+///
+/// # Errors
+/// [`LsmError::DamagedLog`]: what trees lead to, or what was read again before, or what was copied,
+/// is not there. Or it cannot be read.
+pub fn find_end(
+    device: &Device,
+    state: &ManifestState,
+    copied_to: Option<LogPosition>,
+) -> Result<Replayed, LsmError> {
+    let mut replay = Replay::new(device, state);
+    let end = replay.read_all(state.read_from, &mut |_| {})?;
+    replay.check_what_was_synced(state.read_from, end)?;
+    let missing = copied_to.filter(|copied_to| end < *copied_to);
+    if let Some(copied_to) = missing
+        && !replay.goes_on_behind(end, copied_to)?
+    {
+        let how = format!("no record is whole there, and the log was written up to {copied_to}");
+        return Err(damaged(end, how));
     }
+    replay.count_before(state);
     Ok(replay.found)
 }
 
@@ -89,6 +98,60 @@ enum Next {
     Segment,
     /// No record is whole there.
     Broken,
+}
+
+impl<'a> Replay<'a> {
+    fn new(device: &'a Device, state: &ManifestState) -> Self {
+        let numbers = state.log.range(state.read_from.number()..);
+        Self {
+            device,
+            engine: state.engine,
+            segments: numbers.map(|(number, it)| (*number, *it)).collect(),
+            index: 0,
+            buffer: vec![0; SEGMENT_SIZE_BYTES as usize],
+            found: Replayed {
+                last: None,
+                record_count: 0,
+                edit_count: 0,
+            },
+        }
+    }
+
+    /// VL3: whether a record begins at a place that no segment is large enough for, and ends behind
+    /// another place: not all of it has come.
+    fn goes_on_behind(
+        &mut self,
+        position: LogPosition,
+        place: LogPosition,
+    ) -> Result<bool, LsmError> {
+        let number = position.number();
+        let mut segments = self.segments.iter();
+        let Some((_, entry)) = segments.find(|it| it.0 == number).copied() else {
+            return Ok(false);
+        };
+        self.load(number, entry.segment)?;
+        let first = self.buffer[position.offset()..].first_chunk();
+        let size_bytes = first
+            .and_then(RecordHeader::decode)
+            .map_or(0, |(_, header)| header.record_size_bytes());
+        if size_bytes <= PAYLOAD_SIZE_BYTES || position.offset() != SEGMENT_HEADER_SIZE_BYTES {
+            return Ok(false);
+        }
+        let whole = (size_bytes - 1) / PAYLOAD_SIZE_BYTES;
+        let in_last = size_bytes - whole * PAYLOAD_SIZE_BYTES;
+        let last = LogNumber(number.0 + whole as u64).start();
+        Ok(last.plus((SEGMENT_HEADER_SIZE_BYTES + in_last) as u64) > place)
+    }
+
+    /// Segments before the first one that is read count, too: trees lead into them.
+    fn count_before(&mut self, state: &ManifestState) {
+        if self.found.last.is_none() {
+            let before = state.log.range(..state.read_from.number()).next_back();
+            let end =
+                |entry: &crate::manifest::LogEntry| entry.end.unwrap_or(SEGMENT_SIZE_BYTES as u32);
+            self.found.last = before.map(|(number, entry)| (*number, end(entry)));
+        }
+    }
 }
 
 impl Replay<'_> {

@@ -35,6 +35,13 @@ impl ValueLog {
         self.sync_state().synced_to
     }
 
+    /// Somebody else has made the log durable up to a place: who follows writes and syncs the
+    /// device by itself.
+    pub(crate) fn note_synced(&self, end: LogPosition) {
+        let mut state = self.sync_state();
+        state.synced_to = state.synced_to.max(end);
+    }
+
     /// Makes the log durable up to a place. One write and one sync, by one of those who wait for
     /// all of them.
     ///

@@ -38,7 +38,7 @@ mod tests;
 
 use crate::error::LsmError;
 use crate::head::{KeySource, KnownKey};
-use crate::place::{BlockNumber, LogPosition};
+use crate::place::{BLOCK_SIZE_BYTES, BlockNumber, LogPosition, TreeId};
 
 pub use builder::TreeBuilder;
 pub use cursor::{ReadAhead, TreeCursor, TreeEntries};
@@ -66,6 +66,21 @@ impl<S: BlockSink + ?Sized> BlockSink for &mut S {
     fn append(&mut self, blocks: &[u8]) -> Result<(), LsmError> {
         (**self).append(blocks)
     }
+}
+
+/// FO5: whether bytes are blocks of a tree, from this number on, by their checksums and headers.
+///
+/// # Errors
+/// [`LsmError::DamagedTree`]: which one is not.
+pub fn check_blocks(tree: TreeId, first: BlockNumber, bytes: &[u8]) -> Result<(), LsmError> {
+    for (number, block) in (first.0..).zip(bytes.chunks(BLOCK_SIZE_BYTES)) {
+        let number = BlockNumber(number);
+        let Some(block) = block.first_chunk() else {
+            return Err(format::damaged(tree, number, "it is not whole"));
+        };
+        format::Block::open_copy(block, tree, number)?;
+    }
+    Ok(())
 }
 
 /// Where the blocks of a tree are read.

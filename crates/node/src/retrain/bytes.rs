@@ -186,7 +186,7 @@ impl Retrainer {
             Some(Err(error @ ByteIndexError::Index(_))) => return Err(error),
             // Links lead to what they have counted.
             Some(Err(error)) => {
-                tracing::warn!(table = %id, %error, "late splits and underfull pages are not counted");
+                tracing::warn!(table = %id, %error, "what came late is not counted");
             }
             None => {}
         }

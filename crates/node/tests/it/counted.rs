@@ -39,11 +39,14 @@ fn look<'a>(
 
 /// Trains these models anew; none is merged.
 fn train(table: &Looked<'_, MappedEndpoint>, is_due: impl Fn(usize) -> bool) -> Retrained {
-    let due = (0..table.counted.len()).map(|model| match is_due(model) {
-        true => Due::Training,
-        false => Due::No,
-    });
-    let due: Vec<Due> = due.collect();
+    let due_of = |model| {
+        if is_due(model) {
+            Due::Training
+        } else {
+            Due::No
+        }
+    };
+    let due: Vec<Due> = (0..table.counted.len()).map(due_of).collect();
     let stretches = table.stretches(&due, &Rc::default());
     let stretches = stretches.expect("it is sound").expect("some are due");
     let retrained = block_on(table.retrain(&stretches, || true), || 0);

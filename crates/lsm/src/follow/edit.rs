@@ -1,0 +1,114 @@
+//! Who follows an engine, and what is told to it (FO1 to FO3).
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::engine::tree_size_bytes;
+use crate::error::LsmError;
+use crate::place::{
+    BLOCK_SIZE_BYTES, BlockNumber, LogNumber, LogPosition, SEGMENT_SIZE_BLOCKS, TreeId,
+};
+use crate::tree::{BlockSource, TreeShape};
+use crate::version::LiveTree;
+
+/// Who follows an engine. Called by the threads that do its background work, never by who writes
+/// or reads.
+pub trait Follow: fmt::Debug + Send + Sync {
+    /// FO2: returns when all who follow have the log up to a place. An edit that names what leads
+    /// there comes only then.
+    ///
+    /// # Errors
+    /// [`LsmError::NotFollowed`]: the edit is not made, and the step can be tried again.
+    fn reach(&self, end: LogPosition) -> Result<(), LsmError>;
+
+    /// FO2: the log is still read from this segment on; it stays.
+    fn needed_from(&self) -> LogNumber;
+
+    /// FO3: an edit is in force. Called in the order of edits, and returns at once.
+    fn edited(&self, edit: Edit);
+}
+
+/// An edit of an engine's manifest, but for those that are about its own devices only.
+#[derive(Clone, Debug, Default)]
+pub struct Edit {
+    /// What it adds leads into the log up to there.
+    pub log_end: LogPosition,
+    /// LC4: the log is read again from there.
+    pub read_from: Option<LogPosition>,
+    /// These trees are gone.
+    pub removed: Vec<TreeId>,
+    /// This one is the newest of a level.
+    pub added: Option<(usize, SharedTree)>,
+    /// LC5: nothing leads into these log segments any more.
+    pub freed: Vec<LogNumber>,
+}
+
+impl Edit {
+    pub(crate) fn changes_trees(&self) -> bool {
+        !self.removed.is_empty() || self.added.is_some()
+    }
+
+    /// Bytes of the tree that it adds.
+    pub fn size_bytes(&self) -> u64 {
+        let added = self.added.as_ref();
+        added.map_or(0, |(_, tree)| tree_size_bytes(tree.shape().block_count))
+    }
+}
+
+/// A tree of an engine, whose blocks stay as long as somebody has this.
+#[derive(Clone)]
+pub struct SharedTree {
+    live: Arc<LiveTree>,
+    device: Arc<Device>,
+}
+
+impl fmt::Debug for SharedTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.live.fmt(f)
+    }
+}
+
+impl SharedTree {
+    pub(crate) const fn new(live: Arc<LiveTree>, device: Arc<Device>) -> Self {
+        Self { live, device }
+    }
+
+    pub(crate) const fn live(&self) -> &Arc<LiveTree> {
+        &self.live
+    }
+
+    /// Its number.
+    pub fn id(&self) -> TreeId {
+        self.live.entry().id
+    }
+
+    /// What must be known to read it.
+    pub fn shape(&self) -> TreeShape {
+        self.live.entry().shape
+    }
+
+    /// Segments that it takes.
+    pub fn segment_count(&self) -> usize {
+        self.live.entry().segments.len()
+    }
+
+    /// Puts the blocks of one of its segments into a buffer. One read of the device, past the
+    /// cache.
+    ///
+    /// # Errors
+    /// They cannot be read, or there is no such segment.
+    pub fn read_segment(&self, index: usize, buffer: &mut Vec<u8>) -> Result<(), LsmError> {
+        let entry = self.live.entry();
+        let first = index as u64 * u64::from(SEGMENT_SIZE_BLOCKS);
+        let left = u64::from(entry.shape.block_count).saturating_sub(first);
+        let count = left.min(u64::from(SEGMENT_SIZE_BLOCKS)) as usize;
+        buffer.resize(count * BLOCK_SIZE_BYTES, 0);
+        let source = crate::engine::Source {
+            device: Arc::clone(&self.device),
+            id: entry.id,
+            segments: entry.segments.clone(),
+        };
+        source.read(BlockNumber(first as u32), buffer)
+    }
+}

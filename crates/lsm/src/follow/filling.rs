@@ -1,0 +1,212 @@
+//! A directory that takes in what an engine has (FO4, FO5).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::FOLLOWER;
+use super::follower::{FollowOptions, Follower};
+use super::sent::SentTrees;
+use crate::device::{self, Device};
+use crate::engine::{LOCK, TREES, lock};
+use crate::error::LsmError;
+use crate::log;
+use crate::log::record::EngineId;
+use crate::manifest::{LogEntry, Manifest, ManifestState, TreeEntry};
+use crate::place::{LEVEL_COUNT_MAX, LogNumber, LogPosition, SEGMENT_SIZE_BYTES, TreeId};
+use crate::storage::{Storage, StorageLock};
+use crate::tree::TreeShape;
+
+/// FO6: edits of a follower are counted from so far behind those of the engine that it follows: the
+/// marks in its log tell of those.
+const EDIT_COUNT_STEP: u64 = 1 << 40;
+
+/// A directory that has a part of what an engine had at a moment. Dropped, it is no engine's, and
+/// no follower's.
+#[derive(Debug)]
+pub struct Filling {
+    storage: Arc<dyn Storage>,
+    options: FollowOptions,
+    engine: EngineId,
+    log_device: Device,
+    log: BTreeMap<LogNumber, LogEntry>,
+    trees: SentTrees,
+    levels: Vec<Vec<TreeEntry>>,
+    lock: Box<dyn StorageLock>,
+}
+
+/// What [`Engine::base`](crate::Engine::base) says beside its log segments and trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BaseEnd {
+    /// The segment from which on the log comes later.
+    pub next_log: LogNumber,
+    /// The log is read again from there.
+    pub read_from: LogPosition,
+    /// The first number that no tree has ever had.
+    pub next_tree: TreeId,
+    /// Edits of the manifest.
+    pub edit_count: u64,
+}
+
+impl Filling {
+    /// Empties a directory for what an engine has. A directory that an engine wrote, and that does
+    /// not follow, is emptied only if the options say so.
+    ///
+    /// # Errors
+    /// [`LsmError::Locked`]; [`LsmError::CannotFollow`]: it has an engine's data. Nothing was
+    /// changed then. Or files cannot be removed or made.
+    pub fn begin(
+        storage: Arc<dyn Storage>,
+        options: FollowOptions,
+        engine: EngineId,
+    ) -> Result<Self, LsmError> {
+        let lock = lock(&*storage)?;
+        empty(&*storage, options.replaces)?;
+        let device = |name| {
+            let file = device::open_file(&*storage, name, None)?;
+            Ok::<_, LsmError>(Device::new(file, (name, storage.name()), &BTreeSet::new()))
+        };
+        let (log_device, trees) = (device(log::FILE)?, device(TREES)?);
+        Ok(Self {
+            options,
+            engine,
+            log_device,
+            log: BTreeMap::new(),
+            trees: SentTrees::new(Arc::new(trees)),
+            levels: Vec::new(),
+            lock,
+            storage,
+        })
+    }
+
+    /// Takes in a log segment, and where the log ended there once.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`]: it came before, or is too long. Or it cannot be written.
+    pub fn put_log(
+        &mut self,
+        number: LogNumber,
+        end: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<(), LsmError> {
+        if bytes.len() as u64 > SEGMENT_SIZE_BYTES || self.log.contains_key(&number) {
+            let how = format!("log segment {} came before, or is too long", number.0);
+            return Err(LsmError::CannotFollow { how });
+        }
+        let segment = self.log_device.allocate();
+        self.log_device.write(segment, 0, bytes)?;
+        self.log.insert(number, LogEntry { segment, end });
+        Ok(())
+    }
+
+    /// Takes in the next segment of a tree; all of one tree come one behind the other.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: they are not that. Or they cannot be
+    /// written.
+    pub fn put_tree_segment(
+        &mut self,
+        id: TreeId,
+        index: usize,
+        blocks: &[u8],
+    ) -> Result<(), LsmError> {
+        self.trees.stage(id, index, blocks)
+    }
+
+    /// A tree is whole, and the newest of a level so far.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not.
+    pub fn put_tree(
+        &mut self,
+        level: usize,
+        (id, shape): (TreeId, TreeShape),
+    ) -> Result<(), LsmError> {
+        if !(1..=LEVEL_COUNT_MAX).contains(&level) {
+            let how = format!("no tree is of level {level}");
+            return Err(LsmError::CannotFollow { how });
+        }
+        let entry = self
+            .trees
+            .entry((id, shape), |it| self.log.contains_key(it))?;
+        if self.levels.len() < level {
+            self.levels.resize_with(level, Vec::new);
+        }
+        self.levels[level - 1].insert(0, entry);
+        self.trees.named(id);
+        Ok(())
+    }
+
+    /// Everything has come: from now on it is a follower's directory, which is whole. Two syncs and
+    /// a manifest.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedManifest`]: what came cannot be what an engine has. Or it cannot be
+    /// written. It is no follower then.
+    pub fn finish(self, end: BaseEnd) -> Result<Follower, LsmError> {
+        self.log_device.sync()?;
+        self.trees.device.sync()?;
+        let edit_count = end.edit_count.checked_add(EDIT_COUNT_STEP);
+        let edit_count = edit_count.ok_or_else(|| LsmError::CannotFollow {
+            how: format!("it has {} edits", end.edit_count),
+        })?;
+        let state = ManifestState {
+            edit_count,
+            log: self.log,
+            next_log: end.next_log,
+            read_from: end.read_from,
+            next_tree: end.next_tree,
+            levels: self.levels,
+            ..ManifestState::new(self.engine)
+        };
+        let manifest = Manifest::create(Arc::clone(&self.storage), state)?;
+        Follower::over(
+            self.storage,
+            (Arc::new(manifest), self.options),
+            (self.log_device, self.trees),
+            self.lock,
+        )
+    }
+}
+
+/// Removes all files of a directory. First what makes it an engine's or a follower's.
+fn empty(storage: &dyn Storage, replaces: bool) -> Result<(), LsmError> {
+    let failed = |action, file: &str| {
+        let file = file.to_owned();
+        move |source| LsmError::Storage {
+            action,
+            file,
+            directory: storage.name(),
+            source,
+        }
+    };
+    let names = storage.list().map_err(failed("list", "."))?;
+    let follows = names.iter().any(|name| name == FOLLOWER);
+    let is_new = names.iter().all(|name| name == LOCK);
+    if !follows && !is_new && !replaces {
+        return Err(LsmError::CannotFollow {
+            how: format!(
+                "{} has files that no follower made: give a directory that is empty, or the option \
+                 that they are to be replaced",
+                storage.name()
+            ),
+        });
+    }
+    // FO5: until the manifest is there, nobody takes it for anything else.
+    let marker = storage.create(FOLLOWER);
+    let marker = marker.and_then(|file| file.sync());
+    marker.map_err(failed("create", FOLLOWER))?;
+    storage.sync_names().map_err(failed("create", FOLLOWER))?;
+    let current = names.iter().filter(|name| *name == "CURRENT");
+    let others = names.iter().filter(|name| *name != "CURRENT");
+    for name in current.chain(others) {
+        if name == LOCK || name == FOLLOWER {
+            continue;
+        }
+        storage.remove(name).map_err(failed("remove", name))?;
+        if name == "CURRENT" {
+            storage.sync_names().map_err(failed("remove", name))?;
+        }
+    }
+    storage.sync_names().map_err(failed("remove", "."))
+}

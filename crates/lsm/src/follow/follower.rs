@@ -1,0 +1,389 @@
+//! A directory that follows another engine (FO4 to FO8).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::FOLLOWER;
+use super::feed::Feed;
+use super::sent::SentTrees;
+use crate::device::{self, Device, DeviceBytes};
+use crate::engine::{Engine, EngineOptions, TREES, WorkCounts, Worked, lock};
+use crate::error::LsmError;
+use crate::log::record::{EngineId, SEGMENT_HEADER_SIZE_BYTES, encode_segment_header};
+use crate::log::replay::find_end;
+use crate::log::{self, ValueLog};
+use crate::manifest::{Change, Manifest};
+use crate::place::{LogNumber, LogPosition, SegmentId, TreeId};
+use crate::storage::{Storage, StorageLock};
+use crate::tree::TreeShape;
+
+/// Where a follower's trees come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexKind {
+    /// Ready made, from the engine that is followed: it flushes and merges nothing (Send-Index).
+    Sent,
+    /// It makes them itself, of the log's records (Build-Index).
+    Built,
+}
+
+/// How a directory follows.
+#[derive(Clone, Debug)]
+pub struct FollowOptions {
+    /// Where its trees come from.
+    pub index: IndexKind,
+    /// What was in the directory may be replaced, whoever made it.
+    pub replaces: bool,
+    /// How it makes trees, if it does.
+    pub engine: EngineOptions,
+}
+
+/// An edit of the engine that is followed, as it comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstalledEdit {
+    /// What it adds leads into the log up to there.
+    pub log_end: LogPosition,
+    /// LC4: the log is read again from there.
+    pub read_from: Option<LogPosition>,
+    /// These trees are gone.
+    pub removed: Vec<TreeId>,
+    /// This one, whose segments have come, is the newest of a level.
+    pub added: Option<(usize, TreeId, TreeShape)>,
+    /// LC5: nothing leads into these log segments any more.
+    pub freed: Vec<LogNumber>,
+}
+
+/// A directory that follows another engine: it has the log up to some place, and trees.
+///
+/// Used by one thread. After a failure to write it is of no use, but for being promoted.
+#[derive(Debug)]
+pub struct Follower {
+    storage: Arc<dyn Storage>,
+    manifest: Arc<Manifest>,
+    log: Arc<ValueLog>,
+    /// Everything before is written to the device; and is synced.
+    written_to: LogPosition,
+    synced_to: LogPosition,
+    /// FO6: what was written before this process is not known.
+    knows_end: bool,
+    index: Index,
+}
+
+#[derive(Debug)]
+enum Index {
+    Sent {
+        trees: SentTrees,
+        _lock: Box<dyn StorageLock>,
+    },
+    Built {
+        engine: Engine,
+        feed: Feed,
+    },
+}
+
+impl Follower {
+    /// Opens a follower's directory, to promote it.
+    ///
+    /// # Errors
+    /// [`LsmError::Locked`]; [`LsmError::CannotFollow`]: it is none, or was never whole;
+    /// [`LsmError::DamagedManifest`]. Nothing was changed. Or files cannot be read.
+    pub fn open(storage: Arc<dyn Storage>) -> Result<Self, LsmError> {
+        let lock = lock(&*storage)?;
+        let follows = storage
+            .list()
+            .is_ok_and(|it| it.iter().any(|it| it == FOLLOWER));
+        if !follows || !Manifest::is_there(&*storage)? {
+            let name = storage.name();
+            return Err(LsmError::CannotFollow {
+                how: format!("{name} is no follower's directory, or has never had all"),
+            });
+        }
+        let (manifest, _) = Manifest::open(Arc::clone(&storage))?;
+        let manifest = Arc::new(manifest);
+        let state = manifest.state();
+        let device = |name, used: &_| {
+            let named_by = (!std::collections::BTreeSet::is_empty(used)).then_some(&manifest);
+            let file = device::open_file(&*storage, name, named_by)?;
+            Ok::<_, LsmError>(Device::new(file, (name, storage.name()), used))
+        };
+        let log = device(log::FILE, &state.log_segments())?;
+        let trees = device(TREES, &state.tree_segments())?;
+        Ok(Self {
+            written_to: state.next_log.start(),
+            synced_to: state.read_from,
+            knows_end: false,
+            log: Arc::new(ValueLog::new(log, Arc::clone(&manifest))),
+            manifest,
+            index: Index::Sent {
+                trees: SentTrees::new(Arc::new(trees)),
+                _lock: lock,
+            },
+            storage,
+        })
+    }
+
+    pub(super) fn over(
+        storage: Arc<dyn Storage>,
+        (manifest, options): (Arc<Manifest>, FollowOptions),
+        (log_device, trees): (Device, SentTrees),
+        lock: Box<dyn StorageLock>,
+    ) -> Result<Self, LsmError> {
+        let state = manifest.state();
+        let end = state.next_log.start();
+        let (log, index) = match options.index {
+            IndexKind::Sent => {
+                let log = ValueLog::new(log_device, Arc::clone(&manifest));
+                let index = Index::Sent { trees, _lock: lock };
+                (Arc::new(log), index)
+            }
+            IndexKind::Built => {
+                // FO7: it has no log of its own, into which it could move anything.
+                let engine_options = EngineOptions {
+                    live_percent_min: 0,
+                    ..options.engine
+                };
+                let of = (Arc::clone(&manifest), engine_options);
+                let engine = Engine::over(Arc::clone(&storage), of, lock)?;
+                let feed = Feed::new(state.engine, end);
+                (Arc::clone(engine.log()), Index::Built { engine, feed })
+            }
+        };
+        log.note_synced(end);
+        Ok(Self {
+            written_to: end,
+            synced_to: end,
+            knows_end: true,
+            storage,
+            manifest,
+            log,
+            index,
+        })
+    }
+
+    /// Whose log it follows.
+    pub fn engine(&self) -> EngineId {
+        self.log.segments().engine
+    }
+
+    /// Where its trees come from.
+    pub const fn index(&self) -> IndexKind {
+        match &self.index {
+            Index::Sent { .. } => IndexKind::Sent,
+            Index::Built { .. } => IndexKind::Built,
+        }
+    }
+
+    /// Everything before this place in the log is written to the device.
+    pub const fn written_to(&self) -> LogPosition {
+        self.written_to
+    }
+
+    /// Everything before this place in the log is durable.
+    pub const fn synced_to(&self) -> LogPosition {
+        self.synced_to
+    }
+
+    /// What it has done: flushes and merges, and what went from and to its devices.
+    pub fn work(&self) -> WorkCounts {
+        match &self.index {
+            Index::Sent { trees, .. } => WorkCounts {
+                log: self.log.segments().device.bytes(),
+                trees: trees.device.bytes(),
+                ..WorkCounts::default()
+            },
+            Index::Built { engine, .. } => engine.work(),
+        }
+    }
+
+    /// What went from and to the log's device.
+    pub fn log_bytes(&self) -> DeviceBytes {
+        self.log.segments().device.bytes()
+    }
+
+    /// Takes in the log's bytes from where they were written to, up to some place in the same
+    /// segment; `is_closed`: nothing more comes into that one. One write; one edit for 16 segments.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`]: they are not the next bytes of this log. Or they cannot be
+    /// written.
+    pub fn write_log(
+        &mut self,
+        at: LogPosition,
+        bytes: &[u8],
+        is_closed: bool,
+    ) -> Result<(), LsmError> {
+        if at != self.written_to {
+            let how = format!("the log goes on at {}, and not at {at}", self.written_to);
+            return Err(LsmError::CannotFollow { how });
+        }
+        let place = if at.offset() == 0 {
+            self.begin_segment(at.number(), bytes)?
+        } else {
+            self.log.segments().place(at.number())?
+        };
+        let device = &self.log.segments().device;
+        device.write(place, at.offset() as u64, bytes)?;
+        self.written_to = if is_closed {
+            at.number().next().start()
+        } else {
+            at.plus(bytes.len() as u64)
+        };
+        let Index::Built { engine, feed } = &mut self.index else {
+            return Ok(());
+        };
+        feed.take(at, bytes, is_closed, &mut |record, end| {
+            let (active, _) = engine.active();
+            let place = (record.position, record.size_bytes);
+            active.insert(record.key, place, record.is_delete);
+            if engine.active().1 {
+                engine.freeze_at(end);
+            }
+        })
+    }
+
+    /// Where the next segment of the log goes, if these bytes begin it.
+    fn begin_segment(&self, number: LogNumber, bytes: &[u8]) -> Result<SegmentId, LsmError> {
+        let header = encode_segment_header(self.engine(), number);
+        if bytes.get(..SEGMENT_HEADER_SIZE_BYTES) != Some(&header) {
+            let how = format!("log segment {} does not begin as one of this log", number.0);
+            return Err(LsmError::CannotFollow { how });
+        }
+        let (begun, place) = self.log.segments().begin_next(&self.manifest)?;
+        if begun != number {
+            let how = format!("log segment {} comes, and not {}", begun.0, number.0);
+            return Err(LsmError::CannotFollow { how });
+        }
+        Ok(place)
+    }
+
+    /// Makes durable what was written of the log. One sync.
+    ///
+    /// # Errors
+    /// It cannot be synced.
+    pub fn sync_log(&mut self) -> Result<(), LsmError> {
+        if self.synced_to < self.written_to {
+            self.log.segments().device.sync()?;
+            self.synced_to = self.written_to;
+            self.log.note_synced(self.synced_to);
+        }
+        Ok(())
+    }
+
+    /// Takes in the next segment of a tree. One write.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`], [`LsmError::DamagedTree`]: it is not that, or this follower
+    /// makes its trees itself. Or it cannot be written.
+    pub fn put_tree_segment(
+        &mut self,
+        id: TreeId,
+        index: usize,
+        blocks: &[u8],
+    ) -> Result<(), LsmError> {
+        self.sent()?.stage(id, index, blocks)
+    }
+
+    /// Makes an edit of the engine that is followed one of this directory. A sync of the log, if it
+    /// must be, and of the trees, and one edit of the manifest.
+    ///
+    /// # Errors
+    /// [`LsmError::CannotFollow`]: it cannot follow on what is here, or this follower makes its
+    /// trees itself. Or it cannot be written.
+    pub fn install(&mut self, edit: &InstalledEdit) -> Result<(), LsmError> {
+        let needed = edit
+            .read_from
+            .map_or(edit.log_end, |it| it.max(edit.log_end));
+        if needed > self.written_to {
+            let how = format!(
+                "an edit needs the log up to {needed}, which is here up to {}",
+                self.written_to
+            );
+            return Err(LsmError::CannotFollow { how });
+        }
+        if needed > self.synced_to {
+            self.sync_log()?;
+        }
+        let state = self.manifest.state();
+        let manifest = Arc::clone(&self.manifest);
+        let trees = self.sent()?;
+        let (changes, free) = trees.changes(edit, &state)?;
+        if edit.added.is_some() {
+            trees.device.sync()?;
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let freed: Vec<LogNumber> = changes.iter().flat_map(freed_by).copied().collect();
+        manifest.commit(&changes)?;
+        if let Some((_, id, _)) = edit.added {
+            trees.named(id);
+        }
+        trees.device.give_back(free);
+        self.log.segments().give_back(&freed);
+        Ok(())
+    }
+
+    fn sent(&mut self) -> Result<&mut SentTrees, LsmError> {
+        match &mut self.index {
+            Index::Sent { trees, .. } => Ok(trees),
+            Index::Built { .. } => Err(LsmError::CannotFollow {
+                how: "trees are sent to one that makes them itself".to_owned(),
+            }),
+        }
+    }
+
+    /// FO7: does the background work that is next, if it makes its trees itself; false: there is
+    /// none.
+    ///
+    /// # Errors
+    /// As those of [`Engine::maintain`].
+    pub fn maintain(&mut self) -> Result<bool, LsmError> {
+        let Index::Built { engine, .. } = &self.index else {
+            return Ok(false);
+        };
+        let engine = engine.clone();
+        if engine.counts().frozen_count > 0 {
+            self.sync_log()?;
+        }
+        Ok(engine.maintain()? != Worked::Nothing)
+    }
+
+    /// FO8: makes it an engine of its own, which has everything that was written here, up to the
+    /// first record that is not whole. Reads the log twice from the last flush on.
+    ///
+    /// # Errors
+    /// [`LsmError::DamagedLog`]: what was written here is not there any more. As those of
+    /// [`Engine::open`]. It is a follower's directory still, or an engine's.
+    pub fn promote(mut self, options: EngineOptions) -> Result<Engine, LsmError> {
+        self.sync_log()?;
+        let state = self.manifest.state();
+        let device = &self.log.segments().device;
+        let copied_to = self.knows_end.then_some(self.written_to);
+        let found = find_end(device, &state, copied_to)?;
+        if !state.log.is_empty() {
+            // What could be read and was not synced must be, before this says that it is there.
+            device.sync()?;
+            self.manifest
+                .commit(&[Change::EndLog { last: found.last }])?;
+        }
+        let storage = Arc::clone(&self.storage);
+        drop(self);
+        let removed = storage.remove(FOLLOWER).and_then(|()| storage.sync_names());
+        removed.map_err(|source| LsmError::Storage {
+            action: "remove",
+            file: FOLLOWER.to_owned(),
+            directory: storage.name(),
+            source,
+        })?;
+        Engine::open(storage, options)
+    }
+}
+
+fn freed_by(change: &Change) -> &[LogNumber] {
+    match change {
+        Change::FreeLog { numbers } => numbers,
+        _ => &[],
+    }
+}

@@ -1,0 +1,31 @@
+//! Who follows an engine, and a directory that follows another one's: what replication stands on
+//! (FO1 to FO8 of `docs/lsm.md`).
+//!
+//! Nothing here knows of a network. An engine tells a [`Follow`] of its edits, and lets it read the
+//! log's bytes and the trees' ([`Engine::base`](crate::Engine::base),
+//! [`ValueLog::read_raw`](crate::log::ValueLog::read_raw)). On the other side [`Filling`] takes in
+//! what an engine has, and becomes a [`Follower`], which takes in what comes then, and becomes an
+//! engine.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `edit` | who follows, and what is told to it |
+//! | `filling` | a directory that takes in what an engine has |
+//! | `follower` | one that has it, and takes in what comes; its promotion |
+//! | `sent` | trees that come ready made (Send-Index) |
+//! | `feed` | trees that it makes itself, from the log's records (Build-Index) |
+
+mod edit;
+mod feed;
+mod filling;
+mod follower;
+mod sent;
+#[cfg(test)]
+mod tests;
+
+pub use edit::{Edit, Follow, SharedTree};
+pub use filling::{BaseEnd, Filling};
+pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
+
+/// The file that a directory has which follows another engine (FO5).
+pub(crate) const FOLLOWER: &str = "FOLLOWER";

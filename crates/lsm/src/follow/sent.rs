@@ -1,0 +1,136 @@
+//! Trees that come ready made (FO5): blocks as the engine that is followed has written them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::follower::InstalledEdit;
+use crate::cache::BlockCache;
+use crate::device::Device;
+use crate::engine::Source;
+use crate::error::LsmError;
+use crate::manifest::{Change, ManifestState, TreeEntry};
+use crate::place::{
+    BLOCK_SIZE_BYTES, BlockNumber, SEGMENT_SIZE_BLOCKS, SEGMENT_SIZE_BYTES, SegmentId, TreeId,
+};
+use crate::tree::{Tree, TreeShape, check_blocks};
+
+/// The device of trees, and those that have come in part.
+#[derive(Debug)]
+pub(super) struct SentTrees {
+    pub(super) device: Arc<Device>,
+    /// Segments of trees that no edit names yet.
+    staged: BTreeMap<TreeId, Vec<SegmentId>>,
+}
+
+impl SentTrees {
+    pub(super) fn new(device: Arc<Device>) -> Self {
+        Self {
+            device,
+            staged: BTreeMap::new(),
+        }
+    }
+
+    /// Writes the next segment of a tree into one of this device. The first one begins the tree
+    /// anew, whatever had come of it.
+    pub(super) fn stage(
+        &mut self,
+        id: TreeId,
+        index: usize,
+        blocks: &[u8],
+    ) -> Result<(), LsmError> {
+        let there = self.staged.get(&id).map_or(0, Vec::len);
+        let is_whole = blocks.len().is_multiple_of(BLOCK_SIZE_BYTES) && !blocks.is_empty();
+        if !is_whole || blocks.len() as u64 > SEGMENT_SIZE_BYTES || (index > 0 && index != there) {
+            let (id, size_bytes) = (id.0, blocks.len());
+            let how = format!(
+                "segment {index} of tree {id} has {size_bytes} bytes, and {there} came before it"
+            );
+            return Err(LsmError::CannotFollow { how });
+        }
+        let first = index as u64 * u64::from(SEGMENT_SIZE_BLOCKS);
+        let first = u32::try_from(first).map_err(|_| LsmError::CannotFollow {
+            how: format!("tree {} has too many segments", id.0),
+        })?;
+        check_blocks(id, BlockNumber(first), blocks)?;
+        if index == 0 {
+            self.forget(id);
+        }
+        let segment = self.device.allocate();
+        self.staged.entry(id).or_default().push(segment);
+        self.device.write(segment, 0, blocks)
+    }
+
+    /// Gives back what has come of a tree.
+    fn forget(&mut self, id: TreeId) {
+        if let Some(segments) = self.staged.remove(&id) {
+            self.device.give_back(segments);
+        }
+    }
+
+    /// What the manifest will say of a tree that has come whole. Reads its references.
+    pub(super) fn entry(
+        &self,
+        (id, shape): (TreeId, TreeShape),
+        is_there: impl Fn(&crate::place::LogNumber) -> bool,
+    ) -> Result<TreeEntry, LsmError> {
+        let cannot = |how: &str| LsmError::CannotFollow {
+            how: format!("tree {}: {how}", id.0),
+        };
+        let segments = self.staged.get(&id);
+        let segments = segments.ok_or_else(|| cannot("nothing of it has come"))?;
+        if shape.block_count.div_ceil(SEGMENT_SIZE_BLOCKS) as usize != segments.len() {
+            return Err(cannot("not all of it has come, or more"));
+        }
+        shape.check().map_err(&cannot)?;
+        let source = Arc::new(Source {
+            device: Arc::clone(&self.device),
+            id,
+            segments: segments.clone(),
+        });
+        let tree = Tree::new(id, shape, source, Arc::new(BlockCache::new(0)));
+        if let Some(lost) = tree.references()?.needed().find(|it| !is_there(it)) {
+            let how = format!("it leads into log segment {}, which is not there", lost.0);
+            return Err(cannot(&how));
+        }
+        Ok(TreeEntry {
+            id,
+            segments: segments.clone(),
+            shape,
+        })
+    }
+
+    /// A tree is named by an edit that is in force.
+    pub(super) fn named(&mut self, id: TreeId) {
+        self.staged.remove(&id);
+    }
+
+    /// The changes of an edit, as this directory's manifest has them, and the segments of trees
+    /// that are free when it is in force.
+    pub(super) fn changes(
+        &self,
+        edit: &InstalledEdit,
+        state: &ManifestState,
+    ) -> Result<(Vec<Change>, Vec<SegmentId>), LsmError> {
+        let mut changes = Vec::new();
+        changes.extend(edit.read_from.map(Change::ReadFrom));
+        let mut free = Vec::new();
+        if !edit.removed.is_empty() {
+            let trees = state.levels.iter().flatten();
+            let removed = trees.filter(|tree| edit.removed.contains(&tree.id));
+            free.extend(removed.flat_map(|tree| tree.segments.iter().copied()));
+            let ids = edit.removed.clone();
+            changes.push(Change::RemoveTrees { ids });
+        }
+        if let Some((level, id, shape)) = edit.added {
+            let tree = self.entry((id, shape), |number| state.log.contains_key(number))?;
+            changes.push(Change::AddTree { level, tree });
+        }
+        // Of what was dead when it was filled, it has nothing.
+        let freed = edit.freed.iter().copied();
+        let numbers: Vec<_> = freed.filter(|it| state.log.contains_key(it)).collect();
+        if !numbers.is_empty() {
+            changes.push(Change::FreeLog { numbers });
+        }
+        Ok((changes, free))
+    }
+}

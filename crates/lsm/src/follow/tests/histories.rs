@@ -1,0 +1,95 @@
+//! What a follower has, whatever the engine does.
+
+use super::{IndexKind, Pair, all, maintain_all, options};
+use crate::Durability;
+use crate::storage::CrashStorage;
+use crate::tree::{mix, random_numbers};
+
+/// Promise (FO3 to FO8): a follower that was filled at any moment, and is promoted at any later
+/// one, has what the engine has; one to which trees are sent has flushed and merged nothing; and
+/// what it has become is an engine, which can be followed in its turn.
+#[test]
+fn a_follower_becomes_the_engine() {
+    let mut work = [(0, 0); 2];
+    for seed in 0..10_u64 {
+        let index = [IndexKind::Sent, IndexKind::Built][(seed % 2) as usize];
+        let storage = CrashStorage::new(seed);
+        let mut pair = Pair::new(&storage);
+        let mut numbers = random_numbers(mix(seed));
+        let mut steps = |pair: &mut Pair, count: u64| {
+            for number in numbers.by_ref().take(count as usize) {
+                pair.step(number);
+                if (number >> 32).is_multiple_of(8) && pair.follower.is_some() {
+                    pair.follow().expect("it follows");
+                }
+            }
+        };
+        for generation in 0..3 {
+            steps(&mut pair, mix(seed) % 90);
+            let storage = CrashStorage::new(seed * 10 + generation);
+            pair.fill(&storage, index).expect("filled");
+            steps(&mut pair, mix(seed * 3 + generation) % 200);
+            if seed % 3 == 0 {
+                while pair.follow().expect("it follows") {}
+            }
+            // A segment that is half full is written in parts.
+            pair.follow_log().expect("it follows");
+            let follower = pair.follower.take().expect("it was filled");
+            let done = follower.work();
+            let of_kind = &mut work[(seed % 2) as usize];
+            *of_kind = (of_kind.0 + done.flush_count, of_kind.1 + done.merge_count);
+            let (model, engine) = (pair.model, pair.engine);
+            assert!(all(&engine) == model, "seed {seed}: the engine itself");
+            drop(engine);
+            let promoted = follower.promote(options()).expect("promoted");
+            assert!(all(&promoted) == model, "seed {seed}, {generation}");
+            maintain_all(&promoted);
+            assert!(all(&promoted) == model, "seed {seed}, {generation}: later");
+            promoted
+                .put(b"last", b"it can be written", Durability::Sync)
+                .expect("put");
+            promoted.delete(b"last", Durability::Sync).expect("put");
+            drop(promoted);
+            pair = Pair::new(&storage);
+            pair.model = model;
+        }
+    }
+    assert_eq!(work[0], (0, 0), "flushes and merges where trees are sent");
+    assert!(work[1].0 > 20 && work[1].1 > 5, "{work:?}");
+}
+
+/// Promise (FO8, VL3): of a record that no segment is large enough for, and of which the last
+/// segments have not come, nothing is there; everything before it is. (A primary that died while it
+/// sent such a record left backups that said that their log was damaged.)
+#[test]
+fn a_large_record_that_has_not_come_is_left_out() {
+    for (index, part_count) in [IndexKind::Sent, IndexKind::Built]
+        .into_iter()
+        .flat_map(|index| (0..=3).map(move |count| (index, count)))
+    {
+        let mut pair = Pair::new(&CrashStorage::new(1));
+        pair.fill(&CrashStorage::new(2), index).expect("filled");
+        pair.engine
+            .put(b"1", b"before", Durability::Memory)
+            .expect("put");
+        pair.follow_log().expect("it follows");
+        pair.engine
+            .put(b"2", &vec![7; 5 << 20], Durability::Memory)
+            .expect("put");
+        let mut follower = pair.follower.take().expect("it was filled");
+        let mut buffer = Vec::new();
+        // The rest of the segment before, and so many of the record.
+        for _ in 0..=part_count {
+            let at = follower.written_to();
+            let log = pair.engine.log();
+            let next = log.read_raw(at, &mut buffer).expect("it is there");
+            let is_closed = next.number() > at.number();
+            follower
+                .write_log(at, &buffer, is_closed)
+                .expect("it follows");
+        }
+        let promoted = follower.promote(options()).expect("promoted");
+        let expected = if part_count == 3 { 2 } else { 1 };
+        assert_eq!(all(&promoted).len(), expected, "{index:?}, {part_count}");
+    }
+}

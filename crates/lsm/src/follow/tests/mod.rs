@@ -1,0 +1,204 @@
+//! What the tests of followers share: an engine, and a directory that follows it without a network.
+
+mod crashes;
+mod histories;
+mod refusals;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{BaseEnd, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit};
+use crate::engine::{Direction, Worked};
+use crate::log::record::EngineId;
+use crate::place::{LogNumber, LogPosition};
+use crate::storage::{CrashStorage, Storage};
+use crate::{Durability, Engine, EngineOptions, LsmError};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        l0_entry_count_max: 24,
+        level_1_tree_count_max: 2,
+        growth_factor: 3,
+        merge_step_entry_count: 20,
+        delay: Duration::ZERO,
+        ..EngineOptions::new().with_id(EngineId(77))
+    }
+}
+
+fn follow_options(index: IndexKind) -> FollowOptions {
+    FollowOptions {
+        index,
+        replaces: false,
+        engine: options(),
+    }
+}
+
+/// Who follows: keeps all edits, and is never behind with the log.
+#[derive(Debug, Default)]
+struct Edits(Mutex<VecDeque<Edit>>);
+
+impl Follow for Edits {
+    fn reach(&self, _end: LogPosition) -> Result<(), LsmError> {
+        Ok(())
+    }
+
+    fn needed_from(&self) -> LogNumber {
+        LogNumber(0)
+    }
+
+    fn edited(&self, edit: Edit) {
+        self.0.lock().expect("no panic").push_back(edit);
+    }
+}
+
+/// An engine, and what follows it.
+struct Pair {
+    engine: Engine,
+    edits: Arc<Edits>,
+    follower: Option<Follower>,
+    model: Model,
+}
+
+impl Pair {
+    fn new(storage: &CrashStorage) -> Self {
+        let engine = Engine::open(Arc::new(storage.clone()), options()).expect("made");
+        let edits = Arc::new(Edits::default());
+        engine.set_follow(Arc::clone(&edits) as Arc<dyn Follow>);
+        Self {
+            engine,
+            edits,
+            follower: None,
+            model: Model::new(),
+        }
+    }
+
+    /// One of many things that an engine does.
+    fn step(&mut self, number: u64) {
+        let key = format!("{}", number >> 40 & 63).into_bytes();
+        match number % 16 {
+            0..=8 => {
+                let size_bytes = match number >> 8 & 63 {
+                    0 => 5 << 20,
+                    1..=3 => 700_000,
+                    small => small as usize * 3,
+                };
+                let mut value = number.to_le_bytes().repeat(size_bytes / 8 + 1);
+                value.truncate(size_bytes);
+                let durability = if (number >> 16).is_multiple_of(4) {
+                    Durability::Sync
+                } else {
+                    Durability::Memory
+                };
+                self.engine.put(&key, &value, durability).expect("put");
+                self.model.insert(key, value);
+            }
+            9..=11 => {
+                let deleted = self.engine.delete(&key, Durability::Memory);
+                deleted.expect("deleted");
+                self.model.remove(&key);
+            }
+            12 => self.engine.freeze(),
+            _ => {
+                self.engine.maintain().expect("no fault is set");
+            }
+        }
+    }
+
+    /// Fills a directory with what there is.
+    fn fill(&mut self, storage: &CrashStorage, index: IndexKind) -> Result<(), LsmError> {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        let edits = &self.edits.0;
+        let base = self
+            .engine
+            .base(|_| edits.lock().expect("no panic").clear())?;
+        let mut filling = Filling::begin(storage, follow_options(index), base.engine)?;
+        let mut buffer = Vec::new();
+        for (number, end) in &base.log {
+            self.engine.log().read_raw(number.start(), &mut buffer)?;
+            filling.put_log(*number, *end, &buffer)?;
+        }
+        for (level, tree) in &base.trees {
+            for index in 0..tree.segment_count() {
+                tree.read_segment(index, &mut buffer)?;
+                filling.put_tree_segment(tree.id(), index, &buffer)?;
+            }
+            filling.put_tree(*level, (tree.id(), tree.shape()))?;
+        }
+        self.follower = Some(filling.finish(BaseEnd {
+            next_log: base.next_log,
+            read_from: base.read_from,
+            next_tree: base.next_tree,
+            edit_count: base.edit_count,
+        })?);
+        Ok(())
+    }
+
+    /// Brings the log over.
+    fn follow_log(&mut self) -> Result<(), LsmError> {
+        let follower = self.follower.as_mut().expect("it was filled");
+        let mut buffer = Vec::new();
+        loop {
+            let at = follower.written_to();
+            let next = self.engine.log().read_raw(at, &mut buffer)?;
+            if next == at {
+                return Ok(());
+            }
+            follower.write_log(at, &buffer, next.number() > at.number())?;
+        }
+    }
+
+    /// Brings the log over, and the next edit, or does what the follower does by itself.
+    fn follow(&mut self) -> Result<bool, LsmError> {
+        self.follow_log()?;
+        let follower = self.follower.as_mut().expect("it was filled");
+        let edit = self.edits.0.lock().expect("no panic").pop_front();
+        if follower.maintain()? {
+            return Ok(true);
+        }
+        let Some(edit) = edit else {
+            return Ok(false);
+        };
+        let mut buffer = Vec::new();
+        if follower.index() == IndexKind::Built {
+            return Ok(true);
+        }
+        if let Some((_, tree)) = &edit.added {
+            for index in 0..tree.segment_count() {
+                tree.read_segment(index, &mut buffer)?;
+                follower.put_tree_segment(tree.id(), index, &buffer)?;
+            }
+        }
+        follower.install(&InstalledEdit {
+            log_end: edit.log_end,
+            read_from: edit.read_from,
+            removed: edit.removed,
+            added: edit
+                .added
+                .map(|(level, tree)| (level, tree.id(), tree.shape())),
+            freed: edit.freed,
+        })?;
+        Ok(true)
+    }
+}
+
+/// All that an engine has, by a scan and by gets, which agree.
+fn all(engine: &Engine) -> Model {
+    let snapshot = engine.snapshot();
+    let range = (Bound::Unbounded, Bound::Unbounded);
+    let scan = snapshot.scan(range, Direction::Ascending).expect("a scan");
+    let model: Model = scan.map(|pair| pair.expect("it can be read")).collect();
+    for number in 0..64 {
+        let key = format!("{number}").into_bytes();
+        let value = engine.get(&key).expect("it can be read");
+        assert_eq!(value.as_ref(), model.get(&key), "{number}");
+    }
+    model
+}
+
+fn maintain_all(engine: &Engine) {
+    while engine.maintain().expect("no fault is set") != Worked::Nothing {}
+}

@@ -1,0 +1,261 @@
+//! A backup: what its server does for one region (RP3, RP4, RP7).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `log` | the log from its buffers to the device |
+//! | `serve` | what a primary asks by messages |
+//! | `counts` | what it has done |
+
+mod counts;
+mod log;
+mod serve;
+
+use std::sync::Arc;
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_lsm::follow::{Filling, Follower};
+use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::storage::Storage;
+use farleaf_lsm::{Engine, EngineOptions, LsmError};
+use farleaf_message::Mailbox;
+
+pub use counts::BackupCounts;
+
+use crate::error::{Epoch, ReplicaError};
+use crate::layout::Layout;
+
+/// How a backup works.
+#[derive(Clone, Debug, Default)]
+pub struct BackupOptions {
+    /// How it makes trees, where it is to make them (Build-Index); its id counts for nothing.
+    pub engine: EngineOptions,
+    /// What its directory has may be replaced, whoever made it. Without this, only an empty one, or
+    /// a backup's, is filled.
+    pub replaces: bool,
+}
+
+/// How a backup is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupStatus {
+    /// Whose primary's it is.
+    pub epoch: Epoch,
+    /// It has had everything, and can be promoted.
+    pub is_filled: bool,
+    /// Why it cannot go on, if it cannot.
+    pub failed: Option<String>,
+    /// It has the log up to there: of those that can be promoted, the one with the highest has the
+    /// newest.
+    pub log_end: LogPosition,
+    /// On the device, up to there;
+    pub written_to: LogPosition,
+    /// and durable, up to there.
+    pub synced_to: LogPosition,
+}
+
+/// The backup of one region, of one primary. Used by one thread; whoever has it calls
+/// [`serve`](Self::serve) as long as it is one.
+pub struct Backup<E> {
+    near: E,
+    layout: Layout,
+    epoch: Epoch,
+    storage: Arc<dyn Storage>,
+    options: BackupOptions,
+    mailbox: Mailbox,
+    batch: Batch,
+    /// What was read from buffers.
+    bytes: Vec<u8>,
+    state: State,
+    failed: Option<Failed>,
+    counts: BackupCounts,
+}
+
+/// Why a backup does not go on.
+#[derive(Clone)]
+struct Failed {
+    how: String,
+    /// Its disk may have lost what was written.
+    is_disk: bool,
+}
+
+enum State {
+    /// For a primary to come.
+    Waiting,
+    Filling(Box<Filling>),
+    Following(Box<Follower>),
+}
+
+impl<E> core::fmt::Debug for Backup<E> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "backup in {}, {}", self.storage.name(), self.epoch)
+    }
+}
+
+impl<E: Endpoint> Backup<E> {
+    /// A backup that waits for the primary of this epoch, which fills it. `near` leads to the
+    /// memory of this process in which it has its words; nobody else uses those: sessions of
+    /// earlier primaries, that did, are fenced (F6). Zeros control words and rings; touches no
+    /// file.
+    ///
+    /// # Errors
+    /// The words are not all there.
+    pub fn new(
+        near: E,
+        layout: Layout,
+        epoch: Epoch,
+        (storage, options): (Arc<dyn Storage>, BackupOptions),
+    ) -> Result<Self, ReplicaError> {
+        let mut backup = Self {
+            near,
+            layout,
+            epoch,
+            storage,
+            options,
+            mailbox: Mailbox::new(layout.rings(), 0),
+            batch: Batch::new(),
+            bytes: Vec::new(),
+            state: State::Waiting,
+            failed: None,
+            counts: BackupCounts::default(),
+        };
+        let (start, word_count) = layout.zeroed();
+        backup.batch.clear();
+        backup.batch.write(start, &vec![0; word_count]);
+        // That the last buffer is there, too.
+        let last = start.offset(layout.word_count() - 1);
+        backup.batch.read(last, 1);
+        backup.execute()?;
+        backup.change_epoch((Epoch(0), epoch))?;
+        Ok(backup)
+    }
+
+    /// Executes the batch on this backup's own memory.
+    fn execute(&mut self) -> Result<(), ReplicaError> {
+        let executed = self.near.execute(&mut self.batch);
+        block_on(executed, self.near.completions()).map_err(|error| failed_memory(&error))
+    }
+
+    /// RP8: by CAS alone, as primaries look at it by CAS.
+    fn change_epoch(&mut self, (from, to): (Epoch, Epoch)) -> Result<(), ReplicaError> {
+        self.batch.clear();
+        let found = self.batch.compare_swap(self.layout.epoch(), from.0, to.0);
+        self.execute()?;
+        let found = self.batch.previous(found);
+        if found != from.0 {
+            let how = format!(
+                "its memory says epoch {found}, where it was to be {}",
+                from.0
+            );
+            return Err(ReplicaError::Failed { how });
+        }
+        self.epoch = to;
+        Ok(())
+    }
+
+    /// Does what there is to do; false: nothing. Looks at words of its own memory, and then takes
+    /// one segment of the log, or one request, or does one step of background work.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Failed`]: its disk, its memory, or what came, and so from then on. It can
+    /// still be promoted if it was filled and its disk has not failed.
+    pub fn serve(&mut self) -> Result<bool, ReplicaError> {
+        if let Some(Failed { how, .. }) = self.failed.clone() {
+            return Err(ReplicaError::Failed { how });
+        }
+        let served = self.serve_one();
+        if let Err(error) = &served {
+            let is_disk = match error {
+                ReplicaError::Engine(error) => !matches!(error, LsmError::CannotFollow { .. }),
+                _ => false,
+            };
+            let how = error.to_string();
+            // RP6: its primary learns it with the next batch. If its own memory is gone, by that.
+            let _ = self.tell_failed();
+            self.failed = Some(Failed {
+                how: how.clone(),
+                is_disk,
+            });
+            return Err(ReplicaError::Failed { how });
+        }
+        served
+    }
+
+    /// How it is doing.
+    ///
+    /// # Errors
+    /// Its memory cannot be read.
+    pub fn status(&mut self) -> Result<BackupStatus, ReplicaError> {
+        let (log_end, _) = self.wishes()?;
+        let (written_to, synced_to) = match &self.state {
+            State::Following(it) => (it.written_to(), it.synced_to()),
+            _ => (LogPosition(0), LogPosition(0)),
+        };
+        Ok(BackupStatus {
+            epoch: self.epoch,
+            is_filled: matches!(self.state, State::Following(_)),
+            failed: self.failed.as_ref().map(|it| it.how.clone()),
+            log_end: log_end.max(written_to),
+            written_to,
+            synced_to,
+        })
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> BackupCounts {
+        let mut counts = self.counts.clone();
+        if let State::Following(follower) = &self.state {
+            counts.work = follower.work();
+        }
+        counts
+    }
+
+    /// RP7: becomes an engine that has everything its primary has acknowledged, and that primary
+    /// acknowledges nothing any more (RP8). What is in the buffers goes to the device, and the log
+    /// from the last flush on into L0.
+    ///
+    /// Its words are used again only when the sessions of the old primary are fenced (F6).
+    ///
+    /// # Errors
+    /// [`ReplicaError::NotPromotable`]: nothing was changed. Others: of the disk; the directory is
+    /// a backup's still, for [`promote_directory`], or an engine's.
+    pub fn promote(mut self, epoch: Epoch, options: EngineOptions) -> Result<Engine, ReplicaError> {
+        let not = |how: String| Err(ReplicaError::NotPromotable { how });
+        if !matches!(self.state, State::Following(_)) {
+            return not("it was not filled".to_owned());
+        }
+        if let Some(Failed { how, .. }) = self.failed.as_ref().filter(|it| it.is_disk) {
+            return not(format!("its disk has failed: {how}"));
+        }
+        if epoch <= self.epoch {
+            return not(format!(
+                "it was of {}, and {epoch} is not later",
+                self.epoch
+            ));
+        }
+        // In this order: whoever has found the old epoch has written before.
+        self.change_epoch((self.epoch, epoch))?;
+        self.take_log(log::Extent::All)?;
+        let State::Following(follower) = self.state else {
+            unreachable!("it was looked at");
+        };
+        Ok(follower.promote(options)?)
+    }
+}
+
+/// RP7: makes the directory of a backup whose process has ended an engine's, with what is on the
+/// device: of what was acknowledged, what was as [`Sync`](farleaf_lsm::Durability::Sync).
+///
+/// # Errors
+/// As those of [`Follower::open`] and [`Follower::promote`].
+pub fn promote_directory(
+    storage: Arc<dyn Storage>,
+    options: EngineOptions,
+) -> Result<Engine, ReplicaError> {
+    Ok(Follower::open(storage)?.promote(options)?)
+}
+
+fn failed_memory(error: &BatchError) -> ReplicaError {
+    ReplicaError::Failed {
+        how: format!("its own memory: {error}"),
+    }
+}

@@ -1,0 +1,188 @@
+//! What a primary asks of a backup by messages (RP3).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use farleaf_executor::block_on;
+use farleaf_fabric::Endpoint;
+use farleaf_lsm::LsmError;
+use farleaf_lsm::follow::{Filling, FollowOptions};
+use farleaf_lsm::place::SEGMENT_SIZE_BYTES;
+
+use super::counts::add_time;
+use super::log::Extent;
+use super::{Backup, State, failed_memory};
+use crate::error::{Epoch, ReplicaError};
+use crate::layout::to_bytes;
+use crate::request::{Request, VERSION};
+
+impl<E: Endpoint> Backup<E> {
+    pub(super) fn serve_one(&mut self) -> Result<bool, ReplicaError> {
+        if self.follow_log()? {
+            return Ok(true);
+        }
+        if self.answer_one()? {
+            return Ok(true);
+        }
+        let State::Following(follower) = &mut self.state else {
+            return Ok(false);
+        };
+        let since = Instant::now();
+        let synced_to = follower.synced_to();
+        let worked = follower.maintain()?;
+        let has_synced = follower.synced_to() > synced_to;
+        add_time(&mut self.counts.maintain_time_ns, since);
+        if has_synced {
+            self.tell()?;
+        }
+        Ok(worked)
+    }
+
+    /// Answers the next request, if there is one. What cannot be done is refused, and the primary
+    /// then does without this backup (RP6); a disk that fails is the end of it.
+    fn answer_one(&mut self) -> Result<bool, ReplicaError> {
+        let next = self.mailbox.next(&self.near, &self.near, &mut self.batch);
+        let next = block_on(next, self.near.completions());
+        let next = next.map_err(|error| ReplicaError::Failed {
+            how: format!("its primary's messages: {error}"),
+        })?;
+        let Some(asked) = next else {
+            return Ok(false);
+        };
+        let since = Instant::now();
+        let done = match Request::decode(&asked.payload) {
+            Ok(request) => self.answer(request),
+            Err(how) => Err(LsmError::CannotFollow { how }.into()),
+        };
+        let (refused, failed) = match done {
+            Ok(()) => (None, None),
+            Err(error) if is_refusal(&error) => (Some(error.to_string()), None),
+            Err(error) => (Some(error.to_string()), Some(error)),
+        };
+        let replies = Arc::clone(self.mailbox.replies());
+        let (near, batch) = (&self.near, &mut self.batch);
+        let replied = if let Some(reason) = &refused {
+            self.counts.refused_count += 1;
+            let refusal = replies.refuse(near, batch, asked.reply, reason);
+            block_on(refusal, near.completions())
+        } else {
+            let reply = replies.reply(near, batch, asked.reply, &[]);
+            block_on(reply, near.completions())
+        };
+        replied.map_err(|error| failed_memory(&error))?;
+        self.counts.request_count += 1;
+        add_time(&mut self.counts.request_time_ns, since);
+        failed.map_or(Ok(true), Err)
+    }
+
+    fn answer(&mut self, request: Request) -> Result<(), ReplicaError> {
+        match request {
+            Request::Begin {
+                version,
+                epoch,
+                engine,
+                index,
+            } => {
+                if version != VERSION || Epoch(epoch) != self.epoch {
+                    let own = self.epoch;
+                    return refuse(format!(
+                        "a primary of epoch {epoch} and version {version} comes to a backup of \
+                         {own} and version {VERSION}"
+                    ));
+                }
+                // Its directory is locked as long as it is open.
+                self.state = State::Waiting;
+                let options = FollowOptions {
+                    index,
+                    replaces: self.options.replaces,
+                    engine: self.options.engine.clone(),
+                };
+                let filling = Filling::begin(Arc::clone(&self.storage), options, engine)?;
+                self.state = State::Filling(Box::new(filling));
+            }
+            Request::LogSegment {
+                number,
+                end,
+                size_bytes,
+            } => {
+                let bytes = self.staged(size_bytes)?;
+                self.filling()?.put_log(number, end, &bytes)?;
+                self.bytes = bytes;
+            }
+            Request::TreeSegment {
+                id,
+                index,
+                size_bytes,
+            } => {
+                let bytes = self.staged(size_bytes)?;
+                match &mut self.state {
+                    State::Following(follower) => follower.put_tree_segment(id, index, &bytes)?,
+                    _ => self.filling()?.put_tree_segment(id, index, &bytes)?,
+                }
+                self.bytes = bytes;
+            }
+            Request::Tree { level, id, shape } => self.filling()?.put_tree(level, (id, shape))?,
+            Request::Finish(end) => {
+                self.filling()?;
+                let filling = core::mem::replace(&mut self.state, State::Waiting);
+                let State::Filling(filling) = filling else {
+                    unreachable!("it was looked at");
+                };
+                self.state = State::Following(Box::new(filling.finish(end)?));
+                self.tell()?;
+            }
+            Request::Edit(edit) => {
+                // What it leads to is in the buffers, if its primary is right.
+                self.take_log(Extent::All)?;
+                let State::Following(follower) = &mut self.state else {
+                    return refuse("an edit comes, and the base has not".to_owned());
+                };
+                follower.install(&edit)?;
+                self.counts.edit_count += 1;
+                self.tell()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn filling(&mut self) -> Result<&mut Filling, ReplicaError> {
+        match &mut self.state {
+            State::Filling(filling) => Ok(filling),
+            _ => Err(LsmError::CannotFollow {
+                how: "a part of the base comes, and it was not begun, or is whole".to_owned(),
+            }
+            .into()),
+        }
+    }
+
+    /// What is in the buffer for trees.
+    fn staged(&mut self, size_bytes: u32) -> Result<Vec<u8>, ReplicaError> {
+        let size_bytes = u64::from(size_bytes);
+        if size_bytes > SEGMENT_SIZE_BYTES {
+            refuse(format!("{size_bytes} bytes are more than a segment has"))?;
+        }
+        self.batch.clear();
+        let word_count = size_bytes.div_ceil(8) as usize;
+        let slot = self.batch.read(self.layout.staging(), word_count);
+        self.execute()?;
+        let mut bytes = core::mem::take(&mut self.bytes);
+        to_bytes(self.batch.words(slot), &mut bytes);
+        bytes.truncate(size_bytes as usize);
+        self.counts.index_received_size_bytes += size_bytes;
+        Ok(bytes)
+    }
+}
+
+fn refuse(how: String) -> Result<(), ReplicaError> {
+    Err(LsmError::CannotFollow { how }.into())
+}
+
+/// Whether an error says that what was asked for cannot be, and nothing was changed.
+fn is_refusal(error: &ReplicaError) -> bool {
+    matches!(
+        error,
+        ReplicaError::Engine(
+            LsmError::CannotFollow { .. } | LsmError::DamagedTree { .. } | LsmError::Locked { .. }
+        )
+    )
+}

@@ -1,0 +1,103 @@
+//! What can go wrong with a replica.
+
+use core::fmt;
+
+use farleaf_lsm::LsmError;
+use thiserror::Error;
+
+/// A backup, as its primary calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackupId(pub u64);
+
+impl fmt::Display for BackupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "backup {}", self.0)
+    }
+}
+
+/// Which primary it is: one that comes later has a higher number (RP8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {}", self.0)
+    }
+}
+
+/// An operating failure of a primary or a backup.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReplicaError {
+    /// The engine's.
+    #[error(transparent)]
+    Engine(#[from] LsmError),
+    /// RP8: another primary has taken over. Nothing is acknowledged here any more.
+    #[error(
+        "this primary is of {own}, and one of {found} has taken over: what was not acknowledged \
+         may be there or not; ask who is primary now"
+    )]
+    Deposed {
+        /// Whose this one is.
+        own: Epoch,
+        /// Whose the other one is.
+        found: Epoch,
+    },
+    /// RP6: a backup does not have what it must have. Writes are not acknowledged until it is
+    /// removed.
+    #[error(
+        "{backup} is lost: {how}; writes wait for it to be removed, and what was not acknowledged \
+         may be there or not"
+    )]
+    BackupLost {
+        /// Which.
+        backup: BackupId,
+        /// How.
+        how: String,
+    },
+    /// A backup could not be filled. The primary goes on without it.
+    #[error("{backup} was not filled: {how}; the primary goes on without it")]
+    NotFilled {
+        /// Which.
+        backup: BackupId,
+        /// Why.
+        how: String,
+    },
+    /// There is one of this number already, or there is none.
+    #[error("{backup} {is}")]
+    WrongBackup {
+        /// Which.
+        backup: BackupId,
+        /// What it is.
+        is: &'static str,
+    },
+    /// A backup cannot go on: its disk, its memory, or what its primary sends. It can be filled
+    /// anew.
+    #[error("this backup cannot follow any more: {how}; have it filled anew")]
+    Failed {
+        /// Why.
+        how: String,
+    },
+    /// RP7: a backup that never had everything cannot be promoted, nor one to a lower epoch.
+    #[error("this backup cannot be promoted: {how}; nothing was changed")]
+    NotPromotable {
+        /// Why.
+        how: String,
+    },
+}
+
+/// Why writes are not acknowledged: the same for all who wait.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    Deposed { own: Epoch, found: Epoch },
+    Lost { backup: BackupId, how: String },
+}
+
+impl From<Failure> for ReplicaError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Deposed { own, found } => Self::Deposed { own, found },
+            Failure::Lost { backup, how } => Self::BackupLost { backup, how },
+        }
+    }
+}

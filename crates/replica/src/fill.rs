@@ -1,0 +1,165 @@
+//! A backup is filled while its primary serves (RP10).
+
+use std::sync::Arc;
+
+use farleaf_executor::{backoff, block_on};
+use farleaf_fabric::Endpoint;
+use farleaf_lsm::Engine;
+use farleaf_lsm::engine::Base;
+use farleaf_lsm::follow::BaseEnd;
+use farleaf_lsm::place::LogPosition;
+
+use crate::error::{BackupId, ReplicaError};
+use crate::index_way::IndexWay;
+use crate::layout::Layout;
+use crate::links::Links;
+use crate::log_way::{LogWay, WayError};
+use crate::member::Member;
+use crate::request::{Request, VERSION};
+use crate::ship::{ShipError, call, put, send_tree, way_of};
+
+/// The ways to a backup: two sessions, and where its words are.
+#[derive(Debug)]
+pub struct BackupWays<E> {
+    /// For the log. Writes wait for what goes there.
+    pub log: E,
+    /// For trees, edits, and the base.
+    pub index: E,
+    /// Where the backup has its words.
+    pub layout: Layout,
+}
+
+impl<E: Endpoint + Send> Links<E> {
+    /// Fills a backup with what the engine has, and has writes wait for it from then on.
+    pub(crate) fn fill(
+        &self,
+        engine: &Engine,
+        id: BackupId,
+        ways: BackupWays<E>,
+    ) -> Result<(), ReplicaError> {
+        self.check_leads()?;
+        let BackupWays { log, index, layout } = ways;
+        let member = Arc::new(Member::new(id, IndexWay::new(index, layout)));
+        let filled = self.fill_member(engine, &member, (log, layout));
+        if let Err(error) = &filled {
+            self.forget(&member);
+            tracing::warn!(%error, "a backup was not filled");
+        }
+        filled
+    }
+
+    fn fill_member(
+        &self,
+        engine: &Engine,
+        member: &Arc<Member<E>>,
+        (log, layout): (E, Layout),
+    ) -> Result<(), ReplicaError> {
+        let backup = member.id;
+        let not_filled = |how: String| ReplicaError::NotFilled { backup, how };
+        let ship_failed = |error| match error {
+            ShipError::Own(error) => ReplicaError::Engine(error),
+            ShipError::Way(error) => not_filled(error.to_string()),
+        };
+        let mut is_new = true;
+        // RP10: until it has the log that edits lead to, none is brought to it.
+        let mut index_way = way_of(member);
+        let base = engine.base(|_| {
+            let mut members = self.members();
+            is_new = !members.contains_key(&backup);
+            if is_new {
+                members.insert(backup, Arc::clone(member));
+            }
+        })?;
+        if !is_new {
+            let is = "is there already";
+            return Err(ReplicaError::WrongBackup { backup, is });
+        }
+        self.send_base(engine, (&mut index_way, member), &base)
+            .map_err(ship_failed)?;
+        let from = base.next_log.start();
+        let mut way = LogWay::new(log, (layout, self.epoch), Arc::clone(member), from);
+        let own = |error| match error {
+            WayError::Own(error) => ReplicaError::Engine(error),
+            other => not_filled(other.to_string()),
+        };
+        // Most of it while writes go on without it.
+        loop {
+            let end = self.log.end();
+            if way.sender.sent_to().number() >= end.number() {
+                break;
+            }
+            self.send(&mut way, end).map_err(own)?;
+        }
+        let mut others = self.ways();
+        // What the others have, durable or not, it has, too, before any write waits for it.
+        let end = self.log.end();
+        self.send(&mut way, end).map_err(own)?;
+        Self::sync(&mut way, end).map_err(own)?;
+        others.push(way);
+        member.note_filled();
+        drop(index_way);
+        Ok(())
+    }
+
+    fn sync(way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
+        let LogWay { endpoint, sender } = way;
+        let synced = async {
+            sender.ask_for_sync(endpoint, end).await?;
+            let mut attempt = 0;
+            while sender.synced_to() < end {
+                backoff(attempt).await;
+                sender.look(endpoint).await?;
+                attempt += 1;
+            }
+            Ok(())
+        };
+        block_on(synced, endpoint.completions())
+    }
+
+    fn send(&self, way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
+        let LogWay { endpoint, sender } = way;
+        let sent = sender.send_to(endpoint, &self.log, end);
+        block_on(sent, endpoint.completions())
+    }
+
+    fn send_base(
+        &self,
+        engine: &Engine,
+        (way, member): (&mut IndexWay<E>, &Member<E>),
+        base: &Base,
+    ) -> Result<(), ShipError> {
+        let begin = Request::Begin {
+            version: VERSION,
+            epoch: self.epoch.0,
+            engine: base.engine,
+            index: self.index,
+        };
+        call(way, member, &begin)?;
+        let mut bytes = Vec::new();
+        for (number, end) in &base.log {
+            engine.log().read_raw(number.start(), &mut bytes)?;
+            let request = Request::LogSegment {
+                number: *number,
+                end: *end,
+                size_bytes: bytes.len() as u32,
+            };
+            put(way, member, &bytes, &request)?;
+        }
+        for (level, tree) in &base.trees {
+            send_tree(way, member, tree)?;
+            let request = Request::Tree {
+                level: *level,
+                id: tree.id(),
+                shape: tree.shape(),
+            };
+            call(way, member, &request)?;
+        }
+        let end = BaseEnd {
+            next_log: base.next_log,
+            read_from: base.read_from,
+            next_tree: base.next_tree,
+            edit_count: base.edit_count,
+        };
+        call(way, member, &Request::Finish(end))
+    }
+}

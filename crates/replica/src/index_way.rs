@@ -1,0 +1,70 @@
+//! The way of trees, edits and the base to one backup (RP3): a WRITE into its buffer for trees, and
+//! a call.
+
+use farleaf_executor::block_on;
+use farleaf_fabric::{Batch, BatchError, Endpoint};
+use farleaf_message::{CallError, Caller, Lines};
+use thiserror::Error;
+
+use crate::layout::{Layout, to_words};
+use crate::request::Request;
+
+/// The way to one backup's buffer for trees. Used by one thread at a time.
+#[derive(Debug)]
+pub(crate) struct IndexWay<E> {
+    endpoint: E,
+    layout: Layout,
+    lines: Lines,
+    batch: Batch,
+    words: Vec<u64>,
+}
+
+/// Why a backup did not do what it was asked for.
+#[derive(Debug, Error)]
+pub(crate) enum IndexWayError {
+    #[error("{0}")]
+    Batch(#[from] BatchError),
+    #[error("{0}")]
+    Call(#[from] CallError),
+}
+
+impl<E: Endpoint> IndexWay<E> {
+    pub(crate) fn new(endpoint: E, layout: Layout) -> Self {
+        Self {
+            endpoint,
+            layout,
+            lines: Lines::new(layout.rings()),
+            batch: Batch::new(),
+            words: Vec::new(),
+        }
+    }
+
+    /// Puts bytes into the buffer for trees, and has them taken from there.
+    pub(crate) fn put(
+        &mut self,
+        bytes: &[u8],
+        request: &Request,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(), IndexWayError> {
+        to_words(bytes, &mut self.words);
+        self.batch.clear();
+        self.batch.write(self.layout.staging(), &self.words);
+        let written = self.endpoint.execute(&mut self.batch);
+        block_on(written, self.endpoint.completions())?;
+        self.call(request, is_gone)
+    }
+
+    /// Has a request done.
+    pub(crate) fn call(
+        &mut self,
+        request: &Request,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(), IndexWayError> {
+        // Replies lie in the backup's memory, on every fabric.
+        let caller = Caller::new(&self.endpoint, &self.endpoint, &self.lines);
+        let (request, mut reply) = (request.encode(), Vec::new());
+        let called = caller.call(&mut self.batch, &request, (0, &mut reply), is_gone);
+        block_on(called, self.endpoint.completions())?;
+        Ok(())
+    }
+}

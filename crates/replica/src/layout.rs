@@ -1,0 +1,171 @@
+//! Where in a backup's memory things are (RP2), as words.
+
+use farleaf_lsm::place::{LogNumber, LogPosition, SEGMENT_SIZE_BYTES};
+use farleaf_message::Ring;
+use farleaf_types::WordAddr;
+
+/// Words of a segment.
+pub(crate) const SEGMENT_SIZE_WORDS: u64 = SEGMENT_SIZE_BYTES / 8;
+/// Segments of the ring of requests, and of that of replies.
+const REQUEST_SEGMENT_COUNT: u32 = 512;
+const REPLY_SEGMENT_COUNT: u32 = 64;
+
+/// Changed by CAS alone.
+const EPOCH: u64 = 0;
+/// Written by the primary, side by side: up to where the log is in the buffers, and is to be
+/// durable.
+const LOG_END: u64 = 8;
+/// Written by the backup, side by side: up to where it has written the log, and made it durable;
+/// and whether it has failed.
+const WRITTEN_TO: u64 = 16;
+const REQUESTS: u64 = 64;
+const REPLIES: u64 = REQUESTS + REQUEST_SEGMENT_COUNT as u64 * 16;
+const STAGING: u64 = 16_384;
+const SLOTS: u64 = STAGING + SEGMENT_SIZE_WORDS;
+
+const _: () = assert!(REPLIES + REPLY_SEGMENT_COUNT as u64 * 16 <= STAGING);
+/// Words that the backup writes.
+pub(crate) const STATUS_SIZE_WORDS: usize = 3;
+/// Words that the primary writes.
+pub(crate) const WISH_SIZE_WORDS: usize = 2;
+
+/// The words of one region's backup: control words, rings, a buffer for trees, and buffers for log
+/// segments, of which there are two or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    start: WordAddr,
+    slot_count: u64,
+}
+
+impl Layout {
+    /// From a word on, with so many buffers for log segments. `None`: two are the least, and 65,536
+    /// the most.
+    pub const fn new(start: WordAddr, slot_count: u64) -> Option<Self> {
+        if slot_count < 2 || slot_count > 1 << 16 {
+            return None;
+        }
+        Some(Self { start, slot_count })
+    }
+
+    /// How many words it takes.
+    pub const fn word_count(&self) -> u64 {
+        SLOTS + self.slot_count * SEGMENT_SIZE_WORDS
+    }
+
+    /// How many buffers for log segments there are.
+    pub const fn slot_count(&self) -> u64 {
+        self.slot_count
+    }
+
+    pub(crate) fn epoch(&self) -> WordAddr {
+        self.start.offset(EPOCH)
+    }
+
+    pub(crate) fn wishes(&self) -> WordAddr {
+        self.start.offset(LOG_END)
+    }
+
+    pub(crate) fn log_end(&self) -> WordAddr {
+        self.start.offset(LOG_END)
+    }
+
+    pub(crate) fn sync_wanted(&self) -> WordAddr {
+        self.start.offset(LOG_END + 1)
+    }
+
+    pub(crate) fn status(&self) -> WordAddr {
+        self.start.offset(WRITTEN_TO)
+    }
+
+    pub(crate) fn rings(&self) -> (Ring, Ring) {
+        let requests = Ring::new(self.start.offset(REQUESTS), REQUEST_SEGMENT_COUNT);
+        (
+            requests,
+            Ring::new(self.start.offset(REPLIES), REPLY_SEGMENT_COUNT),
+        )
+    }
+
+    /// Control words and rings: what begins zeroed.
+    pub(crate) fn zeroed(&self) -> (WordAddr, usize) {
+        (self.start, STAGING as usize)
+    }
+
+    pub(crate) fn staging(&self) -> WordAddr {
+        self.start.offset(STAGING)
+    }
+
+    /// The word of a place in the log, in the buffer that its segment has its turn in.
+    pub(crate) fn log_word(&self, at: LogPosition) -> WordAddr {
+        let slot = at.number().0 % self.slot_count;
+        let offset = at.offset() as u64 / 8;
+        self.start
+            .offset(SLOTS + slot * SEGMENT_SIZE_WORDS + offset)
+    }
+
+    /// RP4: whether a segment's buffer is free, when all before a place has been written.
+    pub(crate) fn is_free(&self, number: LogNumber, written_to: LogPosition) -> bool {
+        number.0 < written_to.number().0.saturating_add(self.slot_count)
+    }
+}
+
+/// Bytes as words, little-endian; the last one is filled up with zeros.
+pub(crate) fn to_words(bytes: &[u8], words: &mut Vec<u64>) {
+    words.clear();
+    words.extend(bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    }));
+}
+
+/// Words as bytes.
+pub(crate) fn to_bytes(words: &[u64], bytes: &mut Vec<u8>) {
+    bytes.clear();
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_types::NodeId;
+
+    /// The layout: a later version that changes it must say so (`VERSION`).
+    #[test]
+    fn words_are_golden() {
+        let start = WordAddr::new(NodeId(0), 1000);
+        let layout = Layout::new(start, 3).expect("enough");
+        let at = |index: u64| WordAddr::new(NodeId(0), 1000 + index);
+        assert_eq!(
+            (layout.epoch(), layout.log_end(), layout.sync_wanted()),
+            (at(0), at(8), at(9))
+        );
+        assert_eq!((layout.status(), layout.staging()), (at(16), at(16_384)));
+        let (requests, replies) = layout.rings();
+        assert_eq!((requests.at(0), replies.at(0)), (at(64), at(8256)));
+        let place = LogNumber(7).start().plus(4097);
+        assert_eq!(layout.log_word(place), at(16_384 + 2 * 262_144 + 512));
+        assert_eq!(layout.word_count(), 16_384 + 4 * 262_144);
+        assert!(Layout::new(start, 1).is_none());
+    }
+
+    /// Promise (RP4): a buffer is used again when the segment that it held has been written.
+    #[test]
+    fn buffers_have_their_turn() {
+        let layout = Layout::new(WordAddr::new(NodeId(0), 0), 2).expect("enough");
+        let written_to = LogNumber(5).start().plus(9);
+        assert!(layout.is_free(LogNumber(6), written_to));
+        assert!(!layout.is_free(LogNumber(7), written_to));
+    }
+
+    #[test]
+    fn bytes_come_back() {
+        let bytes: Vec<u8> = (0..21).collect();
+        let (mut words, mut back) = (Vec::new(), Vec::new());
+        to_words(&bytes, &mut words);
+        to_bytes(&words, &mut back);
+        assert_eq!(
+            (words.len(), &back[..21], &back[21..]),
+            (3, &bytes[..], &[0; 3][..])
+        );
+    }
+}

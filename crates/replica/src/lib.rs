@@ -1,0 +1,53 @@
+//! Replication of persistent tables: a primary, whose engine has all, and backups, which have its
+//! log in registered buffers before a write is acknowledged (Talos, sections 3 and 4).
+//!
+//! ```text
+//!   primary                                        a backup's memory         its device
+//!   +-----------------------+  WRITE, same offset  +--------------------+
+//!   | log segment's buffer  |--------------------->| log buffers        |--> log
+//!   | group commit          |  CAS of the epoch    | epoch, log end     |
+//!   |                       |--------------------->| written, synced to |
+//!   | flush, merge          |  WRITE, and a call   |                    |
+//!   | trees, edits          |--------------------->| buffer for trees   |--> trees, manifest
+//!   +-----------------------+                      +--------------------+
+//! ```
+//!
+//! The rules RP1 to RP11 are in `docs/replication.md`. Generic over
+//! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `primary` | [`Primary`]: writes, reads, backups, background work |
+//! | `links` | group commit, syncs, losing backups, fencing by epochs |
+//! | `log_way` | the log into one backup's buffers |
+//! | `index_way`, `ship` | trees and edits to one backup |
+//! | `fill` | filling a backup while the primary serves |
+//! | `member` | what a primary knows of a backup |
+//! | [`backup`] | [`Backup`]: serving, and becoming an engine |
+//! | `layout` | where in a backup's memory things are |
+//! | `request` | what is asked by messages |
+//!
+//! What it is not: it does not decide who is primary, and which backups there are. Whoever keeps
+//! the map of regions does.
+
+#![forbid(unsafe_code)]
+
+pub mod backup;
+
+mod error;
+mod fill;
+mod index_way;
+mod layout;
+mod links;
+mod log_way;
+mod member;
+mod primary;
+mod request;
+mod ship;
+
+pub use backup::{Backup, BackupCounts, BackupOptions, BackupStatus, promote_directory};
+pub use error::{BackupId, Epoch, ReplicaError};
+pub use fill::BackupWays;
+pub use layout::Layout;
+pub use member::LinkStatus;
+pub use primary::{Primary, PrimaryStatus, PrimaryWorked, ReplicationOptions};

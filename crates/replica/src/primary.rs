@@ -1,0 +1,238 @@
+//! The primary: an engine, and its backups.
+
+use std::sync::Arc;
+
+use farleaf_fabric::Endpoint;
+use farleaf_lsm::engine::{Snapshot, Worked};
+use farleaf_lsm::follow::{Follow, IndexKind};
+use farleaf_lsm::place::LogPosition;
+use farleaf_lsm::{Durability, Engine};
+
+use crate::error::{BackupId, Epoch, ReplicaError};
+use crate::fill::BackupWays;
+use crate::links::Links;
+use crate::member::LinkStatus;
+
+/// How a region is replicated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicationOptions {
+    /// Whether its backups get trees ready made (Send-Index) or make them themselves (Build-Index).
+    pub index: IndexKind,
+    /// RP9: flushes and merges wait while a backup lacks more edits.
+    pub behind_count_max: usize,
+}
+
+impl ReplicationOptions {
+    /// Trees are sent; background work waits while a backup lacks more than 8 edits.
+    pub const fn new() -> Self {
+        Self {
+            index: IndexKind::Sent,
+            behind_count_max: 8,
+        }
+    }
+}
+
+impl Default for ReplicationOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How a primary is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrimaryStatus {
+    /// Which primary it is.
+    pub epoch: Epoch,
+    /// The end of its log;
+    pub log_end: LogPosition,
+    /// and how much of it all backups have.
+    pub replicated_to: LogPosition,
+    /// Its backups, and those that are being filled.
+    pub backups: Vec<LinkStatus>,
+}
+
+/// What a step of a primary's background work did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrimaryWorked {
+    /// The engine's, or nothing.
+    Engine(Worked),
+    /// An edit was brought to a backup.
+    Shipped,
+}
+
+/// An engine whose writes are acknowledged when all of its backups have them.
+///
+/// Any number of threads may use it. Clones are the same one.
+#[derive(Debug)]
+pub struct Primary<E> {
+    engine: Engine,
+    links: Arc<Links<E>>,
+    options: ReplicationOptions,
+}
+
+impl<E> Clone for Primary<E> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            links: Arc::clone(&self.links),
+            options: self.options,
+        }
+    }
+}
+
+impl<E: Endpoint + Send + 'static> Primary<E> {
+    /// Of an engine that was opened, or promoted, and that nobody else uses: without backups. No
+    /// primary of this region ever had this epoch, or a higher one (RP8); who keeps the region's
+    /// map sees to that.
+    ///
+    /// # Panics
+    /// Somebody follows the engine already.
+    pub fn new(engine: Engine, epoch: Epoch, options: ReplicationOptions) -> Self {
+        let log = Arc::clone(engine.log());
+        let links = Arc::new(Links::new(log, epoch, options.index));
+        engine.set_follow(Arc::clone(&links) as Arc<dyn Follow>);
+        Self {
+            engine,
+            links,
+            options,
+        }
+    }
+
+    /// Fills a backup with all that there is, and has writes wait for it from then on. Returns when
+    /// it has everything; meanwhile the primary serves. Two WRITEs and a call for each 2 MiB.
+    ///
+    /// # Errors
+    /// [`ReplicaError::WrongBackup`]: there is one of this number. [`ReplicaError::NotFilled`]: the
+    /// primary goes on without it. [`ReplicaError::Deposed`]. Or this engine cannot be read.
+    pub fn add_backup(&self, id: BackupId, ways: BackupWays<E>) -> Result<(), ReplicaError> {
+        self.links.fill(&self.engine, id, ways)
+    }
+
+    /// RP6: goes on without a backup. Whoever keeps the region's map has taken it out there first,
+    /// so that it will never be promoted.
+    ///
+    /// # Errors
+    /// [`ReplicaError::WrongBackup`]: there is none of this number.
+    pub fn remove_backup(&self, id: BackupId) -> Result<(), ReplicaError> {
+        self.links.remove(id)
+    }
+
+    /// Gives a key a value. Returns when all backups have it in their buffers: one round trip to
+    /// all of them at once, which all who wait share, and no processor of theirs. With
+    /// [`Durability::Sync`], when it is on the devices of all, too.
+    ///
+    /// # Errors
+    /// Those of [`Engine::put`]; [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`]: it may be
+    /// there or not.
+    pub fn put(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<(), ReplicaError> {
+        self.write(key, Some(value), durability)
+    }
+
+    /// Takes a key's value away. Costs as [`Self::put`] does.
+    ///
+    /// # Errors
+    /// As those of [`Self::put`].
+    pub fn delete(&self, key: &[u8], durability: Durability) -> Result<(), ReplicaError> {
+        self.write(key, None, durability)
+    }
+
+    fn write(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<(), ReplicaError> {
+        // What is refused here was never in the log.
+        self.links.check()?;
+        let end = self.engine.append(key, value)?;
+        self.links.replicate_to(end)?;
+        match durability {
+            Durability::Memory => Ok(()),
+            Durability::Sync => self.links.sync_to(end),
+        }
+    }
+
+    /// The value of a key, of what all backups have (RP5). Costs as [`Engine::get`] does, and
+    /// nothing of the network.
+    ///
+    /// As long as no other primary has taken over, it is the value at some moment while this runs
+    /// (RP8).
+    ///
+    /// # Errors
+    /// Those of [`Engine::get`]; [`ReplicaError::Deposed`], if that is known.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReplicaError> {
+        self.links.check_leads()?;
+        let bound = self.links.replicated_to();
+        Ok(self.engine.get_before(key, bound)?)
+    }
+
+    /// All keys and values, of what all backups have (RP5), to be scanned.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Deposed`], if that is known.
+    pub fn snapshot(&self) -> Result<Snapshot, ReplicaError> {
+        self.links.check_leads()?;
+        let bound = self.links.replicated_to();
+        Ok(self.engine.snapshot_before(bound))
+    }
+
+    /// RP8: that no other primary had taken over at some moment while this runs. One round trip.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`].
+    pub fn confirm(&self) -> Result<(), ReplicaError> {
+        self.links.confirm()
+    }
+
+    /// Makes all writes durable on all that have taken effect.
+    ///
+    /// # Errors
+    /// As those of [`Self::put`].
+    pub fn sync(&self) -> Result<(), ReplicaError> {
+        self.links.sync_to(self.links.log.end())
+    }
+
+    /// Does the step of background work that is next: the engine's, and bringing edits to backups,
+    /// in turn while there are both. Any thread may call it.
+    ///
+    /// # Errors
+    /// Those of [`Engine::maintain`]. A backup that takes nothing in is no error here: it is lost
+    /// (RP6).
+    pub fn maintain(&self) -> Result<PrimaryWorked, ReplicaError> {
+        if self.links.behind_count() > self.options.behind_count_max {
+            if self.links.ship_next()? {
+                return Ok(PrimaryWorked::Shipped);
+            }
+            return Ok(PrimaryWorked::Engine(Worked::Nothing));
+        }
+        match self.engine.maintain()? {
+            Worked::Nothing if self.links.ship_next()? => Ok(PrimaryWorked::Shipped),
+            worked => Ok(PrimaryWorked::Engine(worked)),
+        }
+    }
+
+    /// Its engine, whose own writes would not be replicated before the next write here is.
+    pub const fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> PrimaryStatus {
+        PrimaryStatus {
+            epoch: self.links.epoch,
+            log_end: self.links.log.end(),
+            replicated_to: self.links.replicated_to(),
+            backups: self
+                .links
+                .members()
+                .values()
+                .map(|it| it.status())
+                .collect(),
+        }
+    }
+}

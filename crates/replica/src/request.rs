@@ -1,0 +1,161 @@
+//! What a primary asks of a backup by messages (RP3), as JSON.
+
+use farleaf_lsm::follow::{BaseEnd, IndexKind, InstalledEdit};
+use farleaf_lsm::log::record::EngineId;
+use farleaf_lsm::place::{LogNumber, TreeId};
+use farleaf_lsm::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+/// The version of all that is said here, and of [`Layout`](crate::Layout).
+pub(crate) const VERSION: u32 = 1;
+/// So many log segments are freed by one request at the most: it has to fit into the ring.
+pub(crate) const FREED_COUNT_MAX: usize = 512;
+
+/// A request. The bytes that it is about lie in the buffer for trees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// A primary comes: everything that was here is to go.
+    Begin {
+        version: u32,
+        epoch: u64,
+        engine: EngineId,
+        index: IndexKind,
+    },
+    /// A log segment of the base.
+    LogSegment {
+        number: LogNumber,
+        end: Option<u32>,
+        size_bytes: u32,
+    },
+    /// The next segment of a tree, of the base or of an edit to come.
+    TreeSegment {
+        id: TreeId,
+        index: usize,
+        size_bytes: u32,
+    },
+    /// A tree of the base is whole.
+    Tree {
+        level: usize,
+        id: TreeId,
+        shape: TreeShape,
+    },
+    /// The base is whole.
+    Finish(BaseEnd),
+    /// An edit.
+    Edit(InstalledEdit),
+}
+
+impl Request {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("it has no maps, whose keys might be none of JSON's")
+    }
+
+    /// Of bytes that may be anything; `Err`: why they are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| format!("it is no request: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_fabric::fuzzing::run;
+    use farleaf_lsm::place::{BlockNumber, LogPosition};
+    use farleaf_lsm::tree::BlockRange;
+
+    fn all() -> [(Request, &'static str); 6] {
+        let range = |first, count| BlockRange {
+            first: BlockNumber(first),
+            count,
+        };
+        let shape = TreeShape {
+            root: BlockNumber(2),
+            height: 0,
+            entry_count: 5,
+            block_count: 3,
+            filter: range(0, 1),
+            references: range(1, 1),
+        };
+        let shape_text = concat!(
+            r#"{"root":2,"height":0,"entry_count":5,"block_count":3,"#,
+            r#""filter":{"first":0,"count":1},"references":{"first":1,"count":1}}"#
+        );
+        assert_eq!(serde_json::to_string(&shape).expect("JSON"), shape_text);
+        let begin = Request::Begin {
+            version: 1,
+            epoch: 7,
+            engine: EngineId(u64::MAX),
+            index: IndexKind::Sent,
+        };
+        let log = Request::LogSegment {
+            number: LogNumber(3),
+            end: Some(40),
+            size_bytes: 2 << 20,
+        };
+        let segment = Request::TreeSegment {
+            id: TreeId(9),
+            index: 1,
+            size_bytes: 4096,
+        };
+        let tree = Request::Tree {
+            level: 2,
+            id: TreeId(9),
+            shape,
+        };
+        let finish = Request::Finish(BaseEnd {
+            next_log: LogNumber(4),
+            read_from: LogPosition(99),
+            next_tree: TreeId(10),
+            edit_count: 6,
+        });
+        let edit = Request::Edit(InstalledEdit {
+            log_end: LogPosition(1),
+            read_from: None,
+            removed: vec![TreeId(9)],
+            added: Some((1, TreeId(11), shape)),
+            freed: vec![LogNumber(0)],
+        });
+        let golden = [
+            r#"{"begin":{"version":1,"epoch":7,"engine":18446744073709551615,"index":"sent"}}"#,
+            r#"{"log_segment":{"number":3,"end":40,"size_bytes":2097152}}"#,
+            r#"{"tree_segment":{"id":9,"index":1,"size_bytes":4096}}"#,
+            concat!(
+                r#"{"tree":{"level":2,"id":9,"shape":{"root":2,"height":0,"entry_count":5,"#,
+                r#""block_count":3,"filter":{"first":0,"count":1},"#,
+                r#""references":{"first":1,"count":1}}}}"#
+            ),
+            r#"{"finish":{"next_log":4,"read_from":99,"next_tree":10,"edit_count":6}}"#,
+            concat!(
+                r#"{"edit":{"log_end":1,"read_from":null,"removed":[9],"added":[1,11,"#,
+                r#"{"root":2,"height":0,"entry_count":5,"block_count":3,"#,
+                r#""filter":{"first":0,"count":1},"references":{"first":1,"count":1}}],"#,
+                r#""freed":[0]}}"#
+            ),
+        ];
+        let mut golden = golden.into_iter();
+        [begin, log, segment, tree, finish, edit].map(|it| (it, golden.next().expect("as many")))
+    }
+
+    /// The format: a later version that changes it must say so.
+    #[test]
+    fn requests_are_golden() {
+        for (request, golden) in all() {
+            assert_eq!(String::from_utf8_lossy(&request.encode()), golden);
+            assert_eq!(Request::decode(golden.as_bytes()), Ok(request));
+        }
+    }
+
+    /// Promise: bytes that are no request are an error, and what is one is said again as it was.
+    #[test]
+    fn bytes_are_requests_or_errors() {
+        let all = all();
+        run("requests of a primary", |random| {
+            let mut bytes = all[random.index(all.len())].0.encode();
+            random.mutate(&mut bytes);
+            if let Ok(request) = Request::decode(&bytes) {
+                assert_eq!(Request::decode(&request.encode()), Ok(request));
+            }
+        });
+    }
+}

@@ -1,0 +1,156 @@
+//! What the two kinds of index cost, and what a write does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use farleaf_fabric::Endpoint;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_lsm::Durability;
+use farleaf_lsm::engine::Worked;
+use farleaf_lsm::follow::IndexKind;
+use farleaf_replica::{BackupCounts, BackupId, BackupWays, Epoch, Primary, PrimaryWorked};
+
+use crate::world::{Node, all, layout, opened, options, primary};
+
+/// A primary with one backup, after some thousand writes, with all background work done.
+fn worked(index: IndexKind) -> (BackupCounts, u64, u64) {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1]]);
+    for number in 0..3_000_u64 {
+        let key = (number * 7 % 1_000).to_le_bytes();
+        primary
+            .put(&key, &[5; 8_000], Durability::Memory)
+            .expect("put");
+        while primary.maintain().expect("no fault is set") != PrimaryWorked::Engine(Worked::Nothing)
+        {
+        }
+    }
+    while nodes[1].serve() {}
+    let counts = nodes[1].backup().as_ref().expect("it is one").counts();
+    let work = primary.engine().work();
+    assert!(work.flush_count > 50 && work.merge_count > 20, "{work:?}");
+    let trees = work.flush_size_bytes + work.merge_size_bytes;
+    let sent = primary.status().backups[0].index_size_bytes;
+    drop(primary);
+    let promoted = nodes[1].promote(2).expect("promoted");
+    assert_eq!(all(&promoted).len(), 1_000);
+    (counts, trees, sent)
+}
+
+/// Promise (RP9, RP11): where trees are sent, a backup flushes and merges nothing and reads nothing
+/// to speak of: it writes the primary's trees once; where it makes them itself, no tree is sent,
+/// and it does all of that work again.
+#[test]
+fn backups_do_no_compaction_where_trees_are_sent() {
+    let (sent, trees, sent_size_bytes) = worked(IndexKind::Sent);
+    assert_eq!((sent.work.flush_count, sent.work.merge_count), (0, 0));
+    assert_eq!(sent.refused_count, 0);
+    assert_eq!(sent_size_bytes, trees, "each tree once");
+    assert_eq!(sent.index_received_size_bytes, trees);
+    assert_eq!(sent.work.trees.written, trees);
+    // The references of each tree, to see that what they lead to is there.
+    assert!(sent.work.trees.read < trees / 2, "{sent:?}");
+
+    let (built, _, sent_size_bytes) = worked(IndexKind::Built);
+    assert!(
+        built.work.flush_count > 50 && built.work.merge_count > 0,
+        "{built:?}"
+    );
+    assert_eq!((sent_size_bytes, built.index_received_size_bytes), (0, 0));
+    assert!(built.work.trees.read > sent.work.trees.read, "{built:?}");
+    assert_eq!(built.edit_count, 0);
+}
+
+/// Promise (RP5): a write is one round trip to each backup, of four verbs, in which no processor of
+/// the backup takes part: its server does nothing meanwhile; and those who wait share it.
+#[test]
+fn a_write_is_one_round_trip() {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    let primary = primary(opened(&nodes[0]), 1, IndexKind::Sent, &[&nodes[1]]);
+    primary.put(b"first", b"", Durability::Memory).expect("put");
+    nodes[1].faults.steps_left.store(0, Ordering::Release);
+    let before = primary.status().backups[0].clone();
+    for number in 0..100_u64 {
+        let key = number.to_le_bytes();
+        primary
+            .put(&key, &[0; 20], Durability::Memory)
+            .expect("put");
+    }
+    let after = primary.status().backups[0].clone();
+    assert_eq!(after.round_count - before.round_count, 100);
+    // Of a record of 40 bytes, no more than the word that it shares with the one before.
+    let size_bytes = after.log_size_bytes - before.log_size_bytes;
+    assert!((4_000..4_800).contains(&size_bytes), "{size_bytes}");
+    let steps_left = nodes[1].faults.steps_left.load(Ordering::Acquire);
+    assert_eq!(steps_left, 0, "its server was not asked");
+}
+
+/// Promise (RP5): of many threads that write at once, several share a round trip.
+#[test]
+fn those_who_wait_share_a_round_trip() {
+    let nodes: Vec<Node> = (0..2).map(Node::new).collect();
+    nodes[1].become_backup(1);
+    let primary = Primary::new(opened(&nodes[0]), Epoch(1), options(IndexKind::Sent));
+    let endpoint = || Slow(MappedEndpoint::new(nodes[1].region.clone()));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                if !nodes[1].serve() {
+                    thread::yield_now();
+                }
+            }
+        });
+        let ways = BackupWays {
+            log: endpoint(),
+            index: endpoint(),
+            layout: layout(),
+        };
+        primary.add_backup(BackupId(1), ways).expect("filled");
+        let writers: Vec<_> = (0..8_u64)
+            .map(|writer| {
+                let primary = &primary;
+                scope.spawn(move || {
+                    for number in 0..50_u64 {
+                        let key = [writer.to_le_bytes(), number.to_le_bytes()].concat();
+                        primary.put(&key, b"", Durability::Memory).expect("put");
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    let round_count = primary.status().backups[0].round_count;
+    assert!(
+        round_count < 300,
+        "{round_count} round trips for 400 writes"
+    );
+}
+
+/// A way that takes two milliseconds.
+struct Slow(MappedEndpoint);
+
+impl Endpoint for Slow {
+    async fn execute(
+        &self,
+        batch: &mut farleaf_fabric::Batch,
+    ) -> Result<(), farleaf_fabric::BatchError> {
+        thread::sleep(std::time::Duration::from_millis(2));
+        self.0.execute_now(batch)
+    }
+
+    fn poll_completions(&self) -> usize {
+        0
+    }
+
+    fn counters(&self) -> &farleaf_fabric::Counters {
+        self.0.counters()
+    }
+
+    fn region_word_count(&self, node: farleaf_types::NodeId) -> Option<u64> {
+        self.0.region_word_count(node)
+    }
+}

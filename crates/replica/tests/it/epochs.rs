@@ -1,0 +1,135 @@
+//! Old primaries that wake up (RP8).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_lsm::Durability;
+use farleaf_lsm::follow::IndexKind;
+use farleaf_replica::{BackupId, BackupWays, Epoch, Primary, ReplicaError};
+
+use crate::world::{Node, all, layout, opened, options, primary};
+
+/// Promise: an old primary whose backup was promoted acknowledges nothing, changes nothing, knows
+/// it from its first attempt on, and also tells its readers; a primary of another epoch than the
+/// backup waits for is refused.
+#[test]
+fn an_old_primary_changes_nothing() {
+    let nodes: Vec<Node> = (0..4).map(Node::new).collect();
+    let old = primary(
+        opened(&nodes[0]),
+        5,
+        IndexKind::Sent,
+        &[&nodes[1], &nodes[2]],
+    );
+    old.put(b"a", b"1", Durability::Memory)
+        .expect("acknowledged");
+    let early = nodes[1].backup().take().expect("it is one");
+    let refused = early.promote(Epoch(5), crate::world::engine_options());
+    assert!(
+        matches!(refused, Err(ReplicaError::NotPromotable { .. })),
+        "{refused:?}"
+    );
+    let promoted = nodes[2].promote(6).expect("promoted");
+    let new = primary_of(promoted, 6, &nodes[3]);
+    let put = old
+        .put(b"a", b"2", Durability::Memory)
+        .expect_err("deposed");
+    let is_told = matches!(
+        put,
+        ReplicaError::Deposed {
+            own: Epoch(5),
+            found: Epoch(6),
+        }
+    );
+    assert!(is_told, "{put}");
+    for again in [
+        old.get(b"a").map(|_| ()),
+        old.snapshot().map(|_| ()),
+        old.confirm(),
+        old.delete(b"a", Durability::Sync),
+        old.add_backup(BackupId(9), nodes[1].ways()),
+    ] {
+        assert!(
+            matches!(again, Err(ReplicaError::Deposed { .. })),
+            "{again:?}"
+        );
+    }
+    assert_eq!(new.get(b"a").expect("it leads"), Some(b"1".to_vec()));
+    new.put(b"b", b"3", Durability::Sync).expect("acknowledged");
+    new.confirm().expect("it leads");
+
+    let stray = Node::new(9);
+    stray.become_backup(8);
+    let refused = new.add_backup(BackupId(2), stray.ways());
+    let text = refused.expect_err("another epoch").to_string();
+    assert!(text.contains("a primary of epoch 6"), "{text}");
+    new.put(b"c", b"4", Durability::Sync).expect("acknowledged");
+    drop(new);
+    let found = all(&nodes[3].promote(7).expect("promoted"));
+    assert_eq!(found.len(), 3);
+}
+
+fn primary_of(
+    engine: farleaf_lsm::Engine,
+    epoch: u64,
+    node: &Node,
+) -> Primary<crate::world::TestEndpoint> {
+    primary(engine, epoch, IndexKind::Sent, &[node])
+}
+
+/// Promise: whatever an old primary's threads are doing while a backup is promoted, all that they
+/// have acknowledged is there; without any help of the fabric.
+#[test]
+fn no_acknowledged_write_is_lost_to_a_race() {
+    let mut counts = [0_u64; 2];
+    for seed in 0..25_u64 {
+        let nodes: Vec<Node> = (0..2).map(|it| Node::new(seed * 10 + it)).collect();
+        nodes[1].become_backup(1);
+        let endpoint = || MappedEndpoint::new(nodes[1].region.clone());
+        let primary = Primary::new(opened(&nodes[0]), Epoch(1), options(IndexKind::Sent));
+        let acknowledged = [AtomicU64::new(0), AtomicU64::new(0)];
+        let promoted = thread::scope(|scope| {
+            let filling = scope.spawn(|| {
+                let ways = BackupWays {
+                    log: endpoint(),
+                    index: endpoint(),
+                    layout: layout(),
+                };
+                primary.add_backup(BackupId(1), ways).expect("filled");
+            });
+            while !filling.is_finished() {
+                nodes[1].serve();
+            }
+            for (writer, last) in (0_u64..).zip(&acknowledged) {
+                let primary = &primary;
+                scope.spawn(move || {
+                    for number in 1_u64.. {
+                        let key = [writer.to_le_bytes(), number.to_le_bytes()].concat();
+                        match primary.put(&key, &[7; 40], Durability::Memory) {
+                            Ok(()) => last.store(number, Ordering::Release),
+                            Err(ReplicaError::Deposed { .. }) => return,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+            let until = std::time::Instant::now() + Duration::from_micros(300 + seed * 200);
+            while std::time::Instant::now() < until {
+                nodes[1].serve();
+            }
+            nodes[1].promote(2).expect("promoted")
+        });
+        for (writer, last) in (0_u64..).zip(&acknowledged) {
+            let last = last.load(Ordering::Acquire);
+            counts[writer as usize] += last;
+            for number in 1..=last {
+                let key = [writer.to_le_bytes(), number.to_le_bytes()].concat();
+                let value = promoted.get(&key).expect("it can be read");
+                assert!(value.is_some(), "seed {seed}: {number} of {last}");
+            }
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
+}

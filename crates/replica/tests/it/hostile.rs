@@ -1,0 +1,133 @@
+//! Memory and messages in which anything may stand.
+
+use farleaf_executor::block_on;
+use farleaf_fabric::fuzzing::{EDGES, run};
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_fabric::{Batch, Endpoint};
+use farleaf_lsm::Durability;
+use farleaf_lsm::follow::IndexKind;
+use farleaf_message::{CallError, Caller, Lines, Ring};
+use farleaf_replica::{Epoch, ReplicaError};
+use farleaf_types::{NodeId, WordAddr};
+
+use crate::world::{Node, all, engine_options, opened, primary};
+
+/// Where the words of these tests' backups begin, and their rings.
+const START: u64 = 128;
+
+fn at(index: u64) -> WordAddr {
+    WordAddr::new(NodeId(0), START + index)
+}
+
+/// Promise (RP2): whatever stands in a backup's words, buffers and rings, it fails with an error or
+/// goes on; and what it is promoted to, if it can be, is whole, with all that its disk had before.
+#[test]
+fn any_words_are_survived() {
+    for (index, name) in [
+        (IndexKind::Sent, "words of a backup, trees sent"),
+        (IndexKind::Built, "words of a backup, trees built"),
+    ] {
+        let [mut failed_count, mut promoted_count] = [0, 0];
+        run(name, |random| {
+            let seed = random.next();
+            let nodes: Vec<Node> = (0..2).map(|it| Node::new(seed ^ it)).collect();
+            let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1]]);
+            for number in 0..30_u64 {
+                let key = number.to_le_bytes();
+                primary.put(&key, &[3; 90], Durability::Sync).expect("put");
+            }
+            for number in 30..33_u64 {
+                let key = number.to_le_bytes();
+                primary
+                    .put(&key, &[3; 90], Durability::Memory)
+                    .expect("put");
+            }
+            let near = MappedEndpoint::new(nodes[1].region.clone());
+            let mut batch = Batch::new();
+            for _ in 0..=random.below(6) {
+                // The primary's words, both rings, the buffer for trees, those for the log.
+                let index = match random.below(4) {
+                    0 => 8 + random.below(2),
+                    1 => 64 + random.below(9_300),
+                    2 => 16_384 + random.below(300),
+                    _ => 16_384 + 262_144 * (1 + random.below(2)) + random.below(800),
+                };
+                let word = match random.below(3) {
+                    0 => EDGES[random.index(EDGES.len())],
+                    1 => random.next(),
+                    _ => random.below(8) << 21 | random.below(5_000),
+                };
+                batch.write_word(at(index), word);
+            }
+            near.execute_now(&mut batch).expect("inside");
+            for _ in 0..8 {
+                failed_count +=
+                    u64::from(nodes[1].backup().as_mut().expect("one").serve().is_err());
+            }
+            drop(primary);
+            if let Ok(engine) = nodes[1].promote(2) {
+                promoted_count += 1;
+                let found = all(&engine);
+                assert!(found.len() >= 30, "{} of what was synced", found.len());
+                assert!(found.values().all(|value| *value == [3; 90]));
+            }
+        });
+        assert!(
+            failed_count > 0 && promoted_count > 0,
+            "{failed_count}, {promoted_count}"
+        );
+    }
+}
+
+/// Promise (RP3): requests that are none, or come at the wrong time, are refused with a reason, and
+/// the backup waits for others.
+#[test]
+fn requests_are_refused() {
+    let node = Node::new(1);
+    node.become_backup(3);
+    let lines = Lines::new((Ring::new(at(64), 512), Ring::new(at(64 + 8192), 64)));
+    let endpoint = node.endpoint();
+    let ask = |request: &str| {
+        let caller = Caller::new(&endpoint, &endpoint, &lines);
+        let (mut batch, mut reply) = (Batch::new(), Vec::new());
+        let room = (600, &mut reply);
+        let called = caller.call(&mut batch, request.as_bytes(), room, || false);
+        match block_on(called, endpoint.completions()) {
+            Ok(()) => String::new(),
+            Err(CallError::Refused { reason }) => reason,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let finish = r#"{"finish":{"next_log":0,"read_from":0,"next_tree":1,"edit_count":0}}"#;
+    let edit = r#"{"edit":{"log_end":0,"read_from":null,"removed":[],"added":null,"freed":[]}}"#;
+    let begin = r#"{"begin":{"version":1,"epoch":3,"engine":77,"index":"sent"}}"#;
+    for (request, expected) in [
+        ("", "it is no request"),
+        ("{\"begin\":{}}", "missing field"),
+        (finish, "it was not begun"),
+        (edit, "the base has not"),
+        (&begin.replace('3', "4"), "a primary of epoch 4"),
+        (&begin.replace(":1,", ":2,"), "version 2"),
+        (begin, ""),
+        (
+            r#"{"log_segment":{"number":0,"end":null,"size_bytes":2097153}}"#,
+            "more than a segment has",
+        ),
+        (
+            r#"{"tree_segment":{"id":1,"index":0,"size_bytes":4096}}"#,
+            "checksum",
+        ),
+        (
+            r#"{"finish":{"next_log":0,"read_from":99,"next_tree":1,"edit_count":0}}"#,
+            "behind its end",
+        ),
+    ] {
+        let reason = ask(request);
+        let is_right = reason.contains(expected) && reason.is_empty() == expected.is_empty();
+        assert!(is_right, "{request}: {reason}, and not: {expected}");
+    }
+    let backup = node.backup().take().expect("it is one");
+    let promoted = backup.promote(Epoch(4), engine_options());
+    let is_refused = matches!(promoted, Err(ReplicaError::NotPromotable { .. }));
+    assert!(is_refused, "{promoted:?}");
+}

@@ -1,0 +1,21 @@
+//! Primaries and backups, over memory of this process, with faults, and over a network.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `world` | backups that are served when their primary waits, and an endpoint with faults |
+//! | `histories` | random histories against a model; primaries that die at any verb |
+//! | `power` | all lose their power |
+//! | `changes` | backups lost, removed, filled while writes go on |
+//! | `epochs` | old primaries that wake up |
+//! | `hostile` | memory and messages in which anything may stand |
+//! | `counters` | what the two kinds of index cost, and what a write does |
+//! | `backends` | the same over `tcp` and `shm` |
+
+mod backends;
+mod changes;
+mod counters;
+mod epochs;
+mod histories;
+mod hostile;
+mod power;
+mod world;

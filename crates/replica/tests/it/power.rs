@@ -1,0 +1,105 @@
+//! All lose their power.
+
+use std::sync::Arc;
+
+use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::storage::{PowerLoss, Storage};
+use farleaf_lsm::{Durability, Engine, LsmError};
+use farleaf_replica::{BackupId, promote_directory};
+
+use crate::world::{Model, Node, Random, all, engine_options, key_of, opened, primary, value_of};
+
+/// Promise (RP7): when all replicas lose their power, at any moment, each of them has in its
+/// directory all that was acknowledged as `Sync`, and what it has was there at some moment; and it
+/// becomes the primary of the others.
+#[test]
+fn what_is_synced_survives_the_loss_of_all() {
+    let mut found_counts = [0; 3];
+    for seed in 0..8 {
+        let mut random = Random(seed);
+        let index = [IndexKind::Sent, IndexKind::Built][(seed % 2) as usize];
+        let nodes: Vec<Node> = (0..3).map(|it| Node::new(seed * 10 + it)).collect();
+        let primary = primary(opened(&nodes[0]), 1, index, &[&nodes[1], &nodes[2]]);
+        let cut = random.below(3) as usize;
+        let at = nodes[cut].storage.operation_count() + 1 + random.below(90);
+        nodes[cut].storage.cut_power_at(at);
+        // The states that it came through, from the last one that is durable everywhere on.
+        let mut states = vec![Model::new()];
+        for _ in 0..160 {
+            let number = random.next();
+            let key = key_of(number >> 20);
+            let mut model = states.last().expect("one is durable").clone();
+            let durability = match number >> 60 {
+                0..=3 => Durability::Sync,
+                _ => Durability::Memory,
+            };
+            let done = match number % 16 {
+                0..=9 => {
+                    let value = value_of(number);
+                    model.insert(key.clone(), value.clone());
+                    primary.put(&key, &value, durability)
+                }
+                10 | 11 => {
+                    model.remove(&key);
+                    primary.delete(&key, durability)
+                }
+                _ => {
+                    let _ = primary.maintain();
+                    nodes[1 + (number >> 8) as usize % 2].serve();
+                    continue;
+                }
+            };
+            states.push(model);
+            if done.is_err() {
+                break;
+            }
+            if durability == Durability::Sync {
+                drop(states.drain(..states.len() - 1));
+            }
+        }
+        drop(primary);
+        for (which, node) in nodes.iter().enumerate() {
+            node.backup().take();
+            let left = node.storage.lose_power(PowerLoss::Any);
+            let storage: Arc<dyn Storage> = Arc::new(left.clone());
+            let context = format!("{index:?}, seed {seed}, node {which}, power cut at {cut}");
+            let engine = if which == 0 {
+                Engine::open(storage, engine_options()).map_err(Into::into)
+            } else {
+                let early = Engine::open(Arc::clone(&storage), engine_options());
+                assert!(matches!(early, Err(LsmError::Follows { .. })), "{context}");
+                promote_directory(storage, engine_options())
+            };
+            let engine = engine.unwrap_or_else(|error| panic!("{context}: {error}"));
+            let found = all(&engine);
+            let state = states.iter().position(|state| *state == found);
+            assert!(state.is_some(), "{context}: {} keys", found.len());
+            found_counts[which] += usize::from(state > Some(0));
+            assert_goes_on(engine, which, index, &found, &context);
+        }
+    }
+    assert!(
+        found_counts.iter().all(|count| *count > 0),
+        "{found_counts:?}"
+    );
+}
+
+/// That an engine that was found is the primary of a backup, which has the same.
+fn assert_goes_on(engine: Engine, which: usize, index: IndexKind, found: &Model, context: &str) {
+    let backup = Node::new(which as u64);
+    let primary = primary(engine, 2, index, &[&backup]);
+    primary
+        .put(b"more", b"", Durability::Sync)
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
+    let status = primary.status();
+    assert_eq!(status.backups[0].backup, BackupId(1));
+    assert!(
+        status.backups[0].synced_to >= status.replicated_to,
+        "{status:?}"
+    );
+    drop(primary);
+    let mut expected = found.clone();
+    expected.insert(b"more".to_vec(), Vec::new());
+    let promoted = backup.promote(3).expect("promoted");
+    assert!(all(&promoted) == expected, "{context}: its backup");
+}

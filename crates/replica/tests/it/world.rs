@@ -1,0 +1,317 @@
+//! Backups that are served when their primary waits, and an endpoint with faults.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::{Batch, BatchError, BatchErrorKind, Counters, Endpoint, VerbKind};
+use farleaf_lsm::engine::{Direction, Snapshot};
+use farleaf_lsm::follow::IndexKind;
+use farleaf_lsm::log::record::EngineId;
+use farleaf_lsm::storage::{CrashStorage, Storage};
+use farleaf_lsm::{Engine, EngineOptions};
+use farleaf_replica::{
+    Backup, BackupId, BackupOptions, BackupWays, Epoch, Layout, Primary, ReplicaError,
+    ReplicationOptions,
+};
+use farleaf_types::{NodeId, WordAddr};
+
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub(crate) fn engine_options() -> EngineOptions {
+    EngineOptions {
+        l0_entry_count_max: 24,
+        level_1_tree_count_max: 2,
+        growth_factor: 3,
+        merge_step_entry_count: 20,
+        delay: Duration::ZERO,
+        ..EngineOptions::new().with_id(EngineId(77))
+    }
+}
+
+pub(crate) const fn options(index: IndexKind) -> ReplicationOptions {
+    ReplicationOptions {
+        index,
+        behind_count_max: 2,
+    }
+}
+
+/// Where the words of these tests' backups are: not where the region begins.
+pub(crate) fn layout() -> Layout {
+    Layout::new(WordAddr::new(NodeId(0), 128), 2).expect("two are enough")
+}
+
+/// `SplitMix64`.
+#[derive(Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+type Served = Arc<Mutex<Option<Backup<MappedEndpoint>>>>;
+
+/// A process with a region, a directory, and a backup as long as it has one.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) storage: CrashStorage,
+    pub(crate) region: Arc<MappedRegion>,
+    pub(crate) backup: Served,
+    pub(crate) faults: Arc<Faults>,
+}
+
+/// What goes wrong on the way to a node.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    /// It cannot be reached.
+    pub(crate) is_dead: AtomicBool,
+    /// After so many batches more, one is executed in part, and it is dead.
+    pub(crate) batches_left: AtomicI64,
+    /// After so many steps more, it stops serving, and its memory is still there.
+    pub(crate) steps_left: AtomicI64,
+    random: Mutex<u64>,
+}
+
+impl Node {
+    pub(crate) fn new(seed: u64) -> Self {
+        let size_bytes = (layout().word_count() + 128) * 8;
+        Self {
+            storage: CrashStorage::new(seed),
+            region: Arc::new(MappedRegion::anonymous(size_bytes).expect("memory")),
+            backup: Served::default(),
+            faults: Arc::new(Faults {
+                is_dead: AtomicBool::new(false),
+                batches_left: AtomicI64::new(i64::MAX),
+                steps_left: AtomicI64::new(i64::MAX),
+                random: Mutex::new(seed),
+            }),
+        }
+    }
+
+    /// The same directory, in a process that has begun anew.
+    pub(crate) fn restarted(&self, storage: CrashStorage) -> Self {
+        let seed = *self.faults.random.lock().expect("no panic");
+        Self {
+            storage,
+            ..Self::new(seed)
+        }
+    }
+
+    pub(crate) fn shared_storage(&self) -> Arc<dyn Storage> {
+        Arc::new(self.storage.clone())
+    }
+
+    /// It becomes a backup for the primary of an epoch.
+    pub(crate) fn become_backup(&self, epoch: u64) {
+        let options = BackupOptions {
+            engine: engine_options(),
+            replaces: true,
+        };
+        let near = MappedEndpoint::new(Arc::clone(&self.region));
+        let backup = Backup::new(
+            near,
+            layout(),
+            Epoch(epoch),
+            (self.shared_storage(), options),
+        );
+        *self.backup() = Some(backup.expect("its words are there"));
+    }
+
+    pub(crate) fn backup(&self) -> MutexGuard<'_, Option<Backup<MappedEndpoint>>> {
+        self.backup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn endpoint(&self) -> TestEndpoint {
+        self.endpoint_with(&Hook::default())
+    }
+
+    /// The way to it, and what is done before each batch.
+    pub(crate) fn endpoint_with(&self, hook: &Hook) -> TestEndpoint {
+        TestEndpoint {
+            inner: MappedEndpoint::new(Arc::clone(&self.region)),
+            node: self.clone(),
+            hook: Arc::clone(hook),
+        }
+    }
+
+    pub(crate) fn ways(&self) -> BackupWays<TestEndpoint> {
+        BackupWays {
+            log: self.endpoint(),
+            index: self.endpoint(),
+            layout: layout(),
+        }
+    }
+
+    /// A step of its server; false: there was nothing to do, or it has stopped.
+    pub(crate) fn serve(&self) -> bool {
+        if self.faults.steps_left.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            self.faults.is_dead.store(true, Ordering::Release);
+            return false;
+        }
+        let mut backup = self.backup();
+        backup
+            .as_mut()
+            .is_some_and(|backup| backup.serve().unwrap_or(false))
+    }
+
+    /// Takes its backup, and makes it an engine.
+    pub(crate) fn promote(&self, epoch: u64) -> Result<Engine, ReplicaError> {
+        let backup = self.backup().take().expect("it is one");
+        backup.promote(Epoch(epoch), engine_options())
+    }
+}
+
+/// The way to a node, in whose memory it writes; while it waits, the node is served.
+pub(crate) struct TestEndpoint {
+    inner: MappedEndpoint,
+    node: Node,
+    hook: Hook,
+}
+
+/// What is done before each batch of an endpoint.
+pub(crate) type Hook = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
+
+impl Endpoint for TestEndpoint {
+    async fn execute(&self, batch: &mut Batch) -> Result<(), BatchError> {
+        if let Some(act) = &mut *self.hook.lock().expect("no panic") {
+            act();
+        }
+        let faults = &self.node.faults;
+        if faults.is_dead.load(Ordering::Acquire) {
+            let kind = BatchErrorKind::Unreachable {
+                node: NodeId(0),
+                reason: "the test has cut it off".to_owned(),
+            };
+            return Err(BatchError::new(kind, 0));
+        }
+        if faults.batches_left.fetch_sub(1, Ordering::AcqRel) > 0 {
+            return self.inner.execute_now(batch);
+        }
+        faults.is_dead.store(true, Ordering::Release);
+        let mut seed = faults.random.lock().expect("no panic");
+        let mut random = Random(*seed);
+        *seed = random.next();
+        self.execute_in_part(batch, &mut random)
+    }
+
+    fn poll_completions(&self) -> usize {
+        usize::from(self.node.serve())
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+
+    fn region_word_count(&self, node: NodeId) -> Option<u64> {
+        self.inner.region_word_count(node)
+    }
+}
+
+impl TestEndpoint {
+    /// F5: a prefix of what a batch changes, and any words of the next WRITE.
+    fn execute_in_part(&self, batch: &mut Batch, random: &mut Random) -> Result<(), BatchError> {
+        let (verbs, words, _) = batch.parts_mut();
+        let whole_count = random.below(verbs.len() as u64 + 1) as usize;
+        let mut part = Batch::new();
+        for (index, verb) in verbs.iter().enumerate().take(whole_count + 1) {
+            let data = &words[verb.start as usize..];
+            match verb.kind {
+                VerbKind::Write if index < whole_count => {
+                    part.write(verb.addr, &data[..verb.word_count as usize]);
+                }
+                VerbKind::Write => {
+                    let odds = 1 + random.below(8);
+                    for at in 0..u64::from(verb.word_count) {
+                        if random.below(8) < odds {
+                            part.write_word(verb.addr.offset(at), data[at as usize]);
+                        }
+                    }
+                }
+                VerbKind::CompareSwap if index < whole_count => {
+                    part.compare_swap(verb.addr, data[0], data[1]);
+                }
+                _ => {}
+            }
+        }
+        self.inner.execute_now(&mut part)?;
+        let kind = BatchErrorKind::Unknown {
+            reason: "the test has cut it off".to_owned(),
+        };
+        Err(BatchError::new(kind, whole_count))
+    }
+}
+
+/// A primary in a directory of its own, with backups at nodes.
+pub(crate) fn primary(
+    engine: Engine,
+    epoch: u64,
+    index: IndexKind,
+    backups: &[&Node],
+) -> Primary<TestEndpoint> {
+    let primary = Primary::new(engine, Epoch(epoch), options(index));
+    for (id, node) in (1..).zip(backups) {
+        node.become_backup(epoch);
+        let added = primary.add_backup(BackupId(id), node.ways());
+        added.expect("no fault is set");
+    }
+    primary
+}
+
+pub(crate) fn opened(node: &Node) -> Engine {
+    Engine::open(node.shared_storage(), engine_options()).expect("it is whole, or new")
+}
+
+pub(crate) fn scanned(snapshot: &Snapshot) -> Model {
+    let range = (Bound::Unbounded, Bound::Unbounded);
+    let scan = snapshot.scan(range, Direction::Ascending);
+    let pairs = scan.expect("it can be read");
+    pairs.map(|pair| pair.expect("it can be read")).collect()
+}
+
+pub(crate) const KEY_COUNT: u64 = 48;
+
+pub(crate) fn key_of(number: u64) -> Vec<u8> {
+    let number = number % KEY_COUNT;
+    match number % 3 {
+        0 => format!("{number}").into_bytes(),
+        1 => format!("{}{number}", "long".repeat(30)).into_bytes(),
+        _ => number.to_be_bytes().to_vec(),
+    }
+}
+
+/// Mostly small, some larger than half a segment, a few larger than one.
+pub(crate) fn value_of(number: u64) -> Vec<u8> {
+    let size_bytes = match number >> 8 & 127 {
+        0 => 5 << 20,
+        1..=5 => 900_000,
+        6..=20 => 9_000,
+        small => small as usize,
+    };
+    let mut value = number.to_le_bytes().repeat(size_bytes / 8 + 1);
+    value.truncate(size_bytes);
+    value
+}
+
+/// All that an engine has, by a scan and by gets, which agree.
+pub(crate) fn all(engine: &Engine) -> Model {
+    let model = scanned(&engine.snapshot());
+    for number in 0..KEY_COUNT {
+        let key = key_of(number);
+        let value = engine.get(&key).expect("it can be read");
+        assert_eq!(value.as_ref(), model.get(&key), "{number}");
+    }
+    model
+}
