@@ -18,6 +18,7 @@ impl DeviceBytes {
     }
 
     /// What has come since.
+    #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
             written: self.written.saturating_sub(before.written),
@@ -44,7 +45,8 @@ mod tests {
     /// Promise: the two fields are found by their whole names, whatever stands around them.
     #[test]
     fn fields_are_found() {
-        let text = "rchar: 1\nwchar: 2\nread_bytes: 30\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n";
+        let text =
+            "rchar: 1\nwchar: 2\nread_bytes: 30\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n";
         let expected = DeviceBytes {
             written: 4096,
             read: 30,

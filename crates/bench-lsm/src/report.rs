@@ -43,9 +43,7 @@ impl Report {
                 let rounds = &phases[number];
                 let ratios = own.map(|own| {
                     let both = measured[own][number].iter().zip(rounds);
-                    both.map(|(own, other)| {
-                        own.operations_per_second / other.operations_per_second
-                    })
+                    both.map(|(own, other)| own.operations_per_second / other.operations_per_second)
                 });
                 let speeds = rounds.iter().map(|it| it.operations_per_second);
                 rows.push(Row {
@@ -87,7 +85,9 @@ impl Report {
         }
         let mut text = table.to_string();
         for name in &self.skipped {
-            text.push_str(&format!("\nskipped: {name} is not part of this build"));
+            text.push_str("\nskipped: ");
+            text.push_str(name);
+            text.push_str(" is not part of this build");
         }
         text
     }
@@ -98,7 +98,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
-    Some((values[low] + values[high]) / 2.0)
+    Some(f64::midpoint(values[low], values[high]))
 }
 
 #[cfg(test)]

@@ -106,7 +106,9 @@ impl Amount {
             });
             let threads: Vec<_> = threads.collect();
             let joined = threads.into_iter().map(|thread| {
-                thread.join().expect("a thread of the comparison does not panic")
+                thread
+                    .join()
+                    .expect("a thread of the comparison does not panic")
             });
             joined.collect::<anyhow::Result<Vec<Share>>>()
         })?;

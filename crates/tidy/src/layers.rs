@@ -200,7 +200,13 @@ mod tests {
     /// The ends of the graph stay ends.
     #[test]
     fn nothing_uses_the_programs_at_the_top() {
-        for end in ["cli", "bench-peers", "bench-lsm", "tidy", "instruction-gate"] {
+        for end in [
+            "cli",
+            "bench-peers",
+            "bench-lsm",
+            "tidy",
+            "instruction-gate",
+        ] {
             assert!(
                 LAYERS.iter().any(|layer| layer.folder == end),
                 "{end} is not in the table"

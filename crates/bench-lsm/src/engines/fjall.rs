@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use fjall::{
-    Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
-};
 use fjall::config::CompressionPolicy;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 
 use super::{Engine, Promise, Shape};
 

@@ -115,7 +115,9 @@ impl EngineName {
             Self::RocksdbBlobs => Box::new(rocksdb::RocksDb::open(directory, shape, true)?),
             #[cfg(not(feature = "rocksdb"))]
             Self::Rocksdb | Self::RocksdbBlobs => {
-                anyhow::bail!("this build is without RocksDB: docs/lsm-peers.md says how to have it")
+                anyhow::bail!(
+                    "this build is without RocksDB: docs/lsm-peers.md says how to have it"
+                )
             }
         })
     }

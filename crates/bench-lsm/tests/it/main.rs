@@ -71,9 +71,16 @@ fn a_comparison_has_a_row_for_each() {
     let measured = compare(&plan, directory.path(), |_| {}).expect("compared");
     let report = Report::new(&plan, &measured, &[]);
     assert_eq!(report.rows.len(), plan.engines.len() * plan.phases.len());
-    assert!(report.rows.iter().all(|row| row.operations_per_second > 0.0));
+    assert!(
+        report
+            .rows
+            .iter()
+            .all(|row| row.operations_per_second > 0.0)
+    );
     let own = report.rows.iter().filter(|row| row.engine == "farleaf");
     assert!(own.clone().all(|row| row.farleaf_ratio == Some(1.0)));
-    let left = std::fs::read_dir(directory.path()).expect("it is there").count();
+    let left = std::fs::read_dir(directory.path())
+        .expect("it is there")
+        .count();
     assert_eq!(left, 0, "directories are removed");
 }
