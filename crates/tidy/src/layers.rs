@@ -133,6 +133,10 @@ pub const LAYERS: &[Layer] = &[
         is_optional: true,
         ..layer("bench-peers", UP_TO_BENCH)
     },
+    Layer {
+        is_optional: true,
+        ..layer("bench-lsm", &["lsm", "bench"])
+    },
 ];
 
 const UP_TO_STORE: &[&str] = &[
@@ -196,7 +200,13 @@ mod tests {
     /// The ends of the graph stay ends.
     #[test]
     fn nothing_uses_the_programs_at_the_top() {
-        for end in ["cli", "bench-peers", "tidy", "instruction-gate"] {
+        for end in [
+            "cli",
+            "bench-peers",
+            "bench-lsm",
+            "tidy",
+            "instruction-gate",
+        ] {
             assert!(
                 LAYERS.iter().any(|layer| layer.folder == end),
                 "{end} is not in the table"

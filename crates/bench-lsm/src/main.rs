@@ -1,0 +1,103 @@
+//! `cargo run --release -p farleaf-bench-lsm -- [options]`: Farleaf's LSM engine beside others.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use clap::{Parser, ValueEnum};
+use farleaf_bench::runner::ValueSize;
+use farleaf_bench_lsm::comparison::{Plan, compare};
+use farleaf_bench_lsm::engines::{EngineName, Promise, Shape};
+use farleaf_bench_lsm::report::Report;
+use farleaf_bench_lsm::work::{Amount, Phase};
+
+/// The same loads and runs on Farleaf's LSM engine, fjall and RocksDB.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Records.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    records: u64,
+    /// Operations of each run; scans are a tenth of it.
+    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
+    operations: u64,
+    /// Values: a count of bytes, S, M or L, or a mix: SD, MD or LD.
+    #[arg(long, default_value = "SD")]
+    value_size: ValueSize,
+    /// Threads that work.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Rounds; what is printed are medians.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// What a write has come to when it returns.
+    #[arg(long, value_enum, default_value_t = Promise::Buffered)]
+    promise: Promise,
+    /// Which engines [default: all that are built].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    engines: Option<Vec<EngineName>>,
+    /// Which phases, after the load.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "a,c,scan")]
+    phases: Vec<Phase>,
+    /// Size of memtables in MiB.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    memtable: u32,
+    /// Size of caches of blocks in MiB.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    cache: u32,
+    /// Where the engines' directories are made and removed again [default: that of temporary
+    /// files].
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// Decides the requests.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What is printed to stdout.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// A table for people.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let asked = arguments.engines.as_deref().unwrap_or(&EngineName::ALL);
+    let (engines, skipped): (Vec<_>, Vec<_>) = asked.iter().partition(|name| name.is_built());
+    ensure!(
+        arguments.engines.is_none() || skipped.is_empty(),
+        "this build is without RocksDB: docs/lsm-peers.md says how to have it"
+    );
+    let mut phases = vec![Phase::Load];
+    phases.extend(arguments.phases.iter().filter(|it| **it != Phase::Load));
+    let plan = Plan {
+        engines,
+        phases,
+        amount: Amount {
+            record_count: arguments.records,
+            operation_count: arguments.operations,
+            thread_count: arguments.threads.into(),
+            value_size: arguments.value_size,
+            seed: arguments.seed,
+        },
+        shape: Shape {
+            promise: arguments.promise,
+            memtable_size_bytes: (arguments.memtable as usize) << 20,
+            cache_size_bytes: (arguments.cache as usize) << 20,
+        },
+        round_count: arguments.rounds.into(),
+    };
+    let directory = arguments.directory.unwrap_or_else(std::env::temp_dir);
+    let measured = compare(&plan, &directory, |step| eprintln!("{step}"))?;
+    let report = Report::new(&plan, &measured, &skipped);
+    match arguments.format {
+        Format::Table => println!("{}", report.table()),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Medians and ratios.
+
+use comfy_table::Table;
+use serde::Serialize;
+
+use crate::comparison::{Measured, Plan};
+use crate::engines::EngineName;
+
+/// A row: one phase of one engine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The phase.
+    pub phase: &'static str,
+    /// The engine.
+    pub engine: &'static str,
+    /// Operations in a second, the median of the rounds.
+    pub operations_per_second: f64,
+    /// Ours divided by this one's, the median of the rounds' ratios.
+    pub farleaf_ratio: Option<f64>,
+    /// Device bytes written for each byte put, the median of the rounds.
+    pub write_amplification: Option<f64>,
+}
+
+/// What a comparison has found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Phases, and engines within them, in the order of the plan.
+    pub rows: Vec<Row>,
+    /// Engines that this build has not.
+    pub skipped: Vec<&'static str>,
+}
+
+impl Report {
+    /// Sums up what was measured.
+    pub fn new(plan: &Plan, measured: &[Vec<Vec<Measured>>], skipped: &[EngineName]) -> Self {
+        let own = plan
+            .engines
+            .iter()
+            .position(|name| *name == EngineName::Farleaf);
+        let mut rows = Vec::new();
+        for (number, phase) in plan.phases.iter().enumerate() {
+            for (name, phases) in plan.engines.iter().zip(measured) {
+                let rounds = &phases[number];
+                let ratios = own.map(|own| {
+                    let both = measured[own][number].iter().zip(rounds);
+                    both.map(|(own, other)| own.operations_per_second / other.operations_per_second)
+                });
+                let speeds = rounds.iter().map(|it| it.operations_per_second);
+                rows.push(Row {
+                    phase: phase.text(),
+                    engine: name.text(),
+                    operations_per_second: median(speeds).expect("there is a round"),
+                    farleaf_ratio: ratios.and_then(median),
+                    write_amplification: median(
+                        rounds.iter().filter_map(|it| it.write_amplification),
+                    ),
+                });
+            }
+        }
+        Self {
+            rows,
+            skipped: skipped.iter().map(|name| name.text()).collect(),
+        }
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.set_header([
+            "phase",
+            "engine",
+            "operations/s",
+            "Farleaf/this",
+            "device bytes written per byte put",
+        ]);
+        let number = |value: Option<f64>| value.map_or("-".to_owned(), |it| format!("{it:.2}"));
+        for row in &self.rows {
+            table.add_row([
+                row.phase.to_owned(),
+                row.engine.to_owned(),
+                format!("{:.0}", row.operations_per_second),
+                number(row.farleaf_ratio),
+                number(row.write_amplification),
+            ]);
+        }
+        let mut text = table.to_string();
+        for name in &self.skipped {
+            text.push_str("\nskipped: ");
+            text.push_str(name);
+            text.push_str(" is not part of this build");
+        }
+        text
+    }
+}
+
+/// The middle one; of an even number, the mean of the two.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[low], values[high]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
+        assert_eq!(median(std::iter::empty()), None);
+    }
+}
