@@ -11,33 +11,35 @@
 //!   anew.
 //! - **BR3.** New models list their pages one by one, 8 bytes each; those that are not due keep
 //!   their runs, residuals and synonym leaf tables (but for BR9).
-//! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The old
-//!   one is reused when every session has followed (D7). What it names beside itself is named by
-//!   the new one, too, but for synonym leaf tables of models that are gone, or that get another one
-//!   (BR9).
-//! - **BR5.** Sessions that have not followed yet count splits, and underfull pages, in the synonym
-//!   leaf tables that are gone. When all have followed, and before these are reused, what came since
-//!   they were read for BR1 is added to the counters of the models in whose place it is, for which
-//!   these may be due again. So a table that grows faster than sessions follow is trained whole in
-//!   the end. Where a counter cannot be read, or the node dies first, links lead to the splits that
-//!   it has counted; underfull pages count again when deletes make others of their model so.
+//! - **BR4.** A snapshot is written whole, and then one CAS of the root lets it count (R1). The
+//!   old one is reused when every session has followed (D7). What it names beside itself is named
+//!   by the new one, too, but for synonym leaf tables of models that are gone, or that get another
+//!   one (BR9).
+//! - **BR5.** Sessions that have not followed yet count splits, and underfull pages, in the
+//!   synonym leaf tables that are gone. When all have followed, and before these are reused, what
+//!   came since they were read for BR1 is added to the counters of the models in whose place it
+//!   is, for which these may be due again. So a table that grows faster than sessions follow is
+//!   trained whole in the end. Where a counter cannot be read, or the node dies first, links lead
+//!   to the splits that it has counted; underfull pages count again when deletes make others of
+//!   their model so.
 //! - **BR6.** Where underfull pages were counted, two neighbours of those walked whose records fit
-//!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right to
-//!   left, once each; so of many empty pages a retraining leaves half, and counts the pairs that
-//!   are left, for which the models are due again. Of a large table it makes one page for eight
-//!   that there are. It holds room for its snapshot before it makes any, by the pages that have been
-//!   counted, and new pages on the home go into new chunks only while there is room in one piece for
-//!   the next snapshot, too; if none could be made otherwise, into one. Else new pages could take all that there is, and nothing retired would
-//!   ever be free. The new page's place is leased
-//!   like a split's. It waits for the right one's lock while it holds none, and for the left one's
-//!   not at all; what links to the left one is linked to the new one before the next step (BR7).
-//!   Before the table's first page is retired the pending root is zeroed (R1). No merge crosses
-//!   into a model that is due for splits alone: what is given up before the root is swapped leaves
-//!   pages that reach from one model into the next, so whoever comes next has to take the same
-//!   models together. It does, as under one root no count of underfull pages becomes less.
-//! - **BR7.** Where the walk has come to a page through retired ones (BP6, BR6, or a retrainer that
-//!   died), the page to the left is linked to it, under its lock, before the root is swapped. So
-//!   when a root is in force, no page that is alive links to a retired one that was met in the
+//!   into three quarters of one page become one by M1 to M3, if they lie on one node: from right
+//!   to left, once each; so of many empty pages a retraining leaves half, and counts the pairs
+//!   that are left, for which the models are due again. Of a large table it makes one page for
+//!   eight that there are. It holds room for its snapshot before it makes any, by the pages that
+//!   have been counted, and new pages on the home go into new chunks only while there is room in
+//!   one piece for the next snapshot, too; if none could be made otherwise, into one. Else new
+//!   pages could take all that there is, and nothing retired would ever be free. The new page's
+//!   place is leased like a split's. It waits for the right one's lock while it holds none, and
+//!   for the left one's not at all; what links to the left one is linked to the new one before the
+//!   next step (BR7). Before the table's first page is retired the pending root is zeroed (R1). No
+//!   merge crosses into a model that is due for splits alone: what is given up before the root is
+//!   swapped leaves pages that reach from one model into the next, so whoever comes next has to
+//!   take the same models together. It does, as under one root no count of underfull pages becomes
+//!   less.
+//! - **BR7.** Where the walk has come to a page through retired ones (BP6, BR6, or a retrainer
+//!   that died), the page to the left is linked to it, under its lock, before the root is swapped.
+//!   So when a root is in force, no page that is alive links to a retired one that was met in the
 //!   range of its new models, and none lies in a run that it does not name: such runs, and retired
 //!   pages of shared chunks that were met, are reused when every session has followed (D7, T3).
 //!   What kept models name stays, retired or not, and so does what that leads to, as it lies in
@@ -418,8 +420,8 @@ impl<'a, E: Endpoint> Looked<'a, E> {
         Ok(Some(Installed { root, contents }))
     }
 
-    /// BR6, BR10: tells new models of pages that they do not list, and of the pairs that are left in
-    /// them. If this never happens, splits and deletes do.
+    /// BR6, BR10: tells new models of pages that they do not list, and of the pairs that are left
+    /// in them. If this never happens, splits and deletes do.
     async fn count_anew(
         &self,
         batch: &mut Batch,

@@ -278,8 +278,8 @@ impl Contents {
             .collect()
     }
 
-    /// Chunks that a snapshot takes which lists so many pages of the same kind, each by itself, with
-    /// synonym leaf tables for all models.
+    /// Chunks that a snapshot takes which lists so many pages of the same kind, each by itself,
+    /// with synonym leaf tables for all models.
     pub fn chunk_count_listed(&self, geometry: PageGeometry, listed_page_count: u64) -> u64 {
         let unlisted = self.runs.iter().filter(|run| !run.is_listed());
         let unlisted: usize = unlisted.map(|run| run.page_count as usize).sum();
