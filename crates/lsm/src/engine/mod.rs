@@ -36,7 +36,7 @@ mod read;
 mod reclaim;
 mod scan;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 use std::fmt;

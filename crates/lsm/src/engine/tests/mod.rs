@@ -25,7 +25,7 @@ pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(super) const ALL: KeyRange<'static> = (Bound::Unbounded, Bound::Unbounded);
 
 /// Levels that are due after a few dozens of writes.
-pub(super) fn tiny() -> EngineOptions {
+pub(crate) fn tiny() -> EngineOptions {
     EngineOptions {
         l0_entry_count_max: 24,
         level_1_tree_count_max: 2,

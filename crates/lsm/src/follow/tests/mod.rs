@@ -7,27 +7,15 @@ mod refusals;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::{BaseEnd, Edit, Filling, Follow, FollowOptions, Follower, IndexKind, InstalledEdit};
+use crate::engine::tests::tiny as options;
 use crate::engine::{Direction, Worked};
-use crate::log::record::EngineId;
 use crate::place::{LogNumber, LogPosition};
 use crate::storage::{CrashStorage, Storage};
-use crate::{Durability, Engine, EngineOptions, LsmError};
+use crate::{Durability, Engine, LsmError};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn options() -> EngineOptions {
-    EngineOptions {
-        l0_entry_count_max: 24,
-        level_1_tree_count_max: 2,
-        growth_factor: 3,
-        merge_step_entry_count: 20,
-        delay: Duration::ZERO,
-        ..EngineOptions::new().with_id(EngineId(77))
-    }
-}
 
 fn follow_options(index: IndexKind) -> FollowOptions {
     FollowOptions {
