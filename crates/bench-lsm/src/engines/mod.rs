@@ -94,10 +94,7 @@ impl EngineName {
 
     /// Whether it is part of this build.
     pub const fn is_built(self) -> bool {
-        match self {
-            Self::Rocksdb | Self::RocksdbBlobs => cfg!(feature = "rocksdb"),
-            _ => true,
-        }
+        cfg!(feature = "rocksdb") || !matches!(self, Self::Rocksdb | Self::RocksdbBlobs)
     }
 
     /// Opens one in an empty directory.

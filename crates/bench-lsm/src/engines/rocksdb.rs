@@ -52,7 +52,7 @@ impl Engine for RocksDb {
     }
 
     fn get(&self, key: &[u8]) -> anyhow::Result<Option<usize>> {
-        Ok(self.database.get(key)?.map(|value| value.len()))
+        Ok(self.database.get_pinned(key)?.map(|value| value.len()))
     }
 
     fn scan(&self, from: &[u8], count: usize) -> anyhow::Result<usize> {
