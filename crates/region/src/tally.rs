@@ -56,7 +56,8 @@ pub struct RetrainTally {
     pub found_count: u64,
     /// Synonym leaves that became trained leaves where they were (`rolex`).
     pub adopted_count: u64,
-    /// Leaves that were announced in old synonym leaf tables, and then in new ones.
+    /// Leaves that were announced in old synonym leaf tables, and then in new ones; of tables of
+    /// byte strings, pages that became underfull, too (BR5).
     pub late_count: u64,
     /// Records of the leaves that were retrained, moved or not.
     pub record_count: u64,

@@ -139,7 +139,6 @@ impl<E: Endpoint> Looked<'_, E> {
 impl Stretches {
     fn hold(&self, room: ChunkRange, generation: u16) {
         self.room.set(Some((room, generation)));
-        self.left_chunk_count.set(room.count);
         self.leave_room(true);
     }
 }

@@ -138,8 +138,6 @@ pub struct Stretches {
     state: ByteIndexState,
     /// Kept for the snapshot while pages are merged, and in which generation's name.
     room: Cell<Option<(ChunkRange, u16)>>,
-    /// Chunks in one piece that are left free for the snapshot after that.
-    left_chunk_count: Cell<u64>,
     listing: Listing,
 }
 
@@ -269,7 +267,6 @@ impl<'a, E: Endpoint> Looked<'a, E> {
             ranges,
             state,
             room: Cell::new(None),
-            left_chunk_count: Cell::new(0),
             listing: Listing::default(),
         }))
     }
@@ -448,13 +445,10 @@ impl<'a, E: Endpoint> Looked<'a, E> {
 }
 
 impl Stretches {
-    /// Whether new pages leave room for the snapshot after the next.
+    /// Whether new pages leave room for the snapshot after the next: as much as is held for that.
     fn leave_room(&self, leaves: bool) {
-        let chunk_count = if leaves {
-            self.left_chunk_count.get()
-        } else {
-            0
-        };
+        let room = self.room.get().filter(|_| leaves);
+        let chunk_count = room.map_or(0, |(room, _)| room.count);
         self.state.leases().set_left_chunk_count(chunk_count);
     }
 
