@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::ids::{Epoch, Life, RegionId, ServerId, TableId};
+use crate::record::region::Key;
 use crate::record::{RegionRecord, SERVER_PREFIX, ServerRecord, table_regions_prefix};
 use crate::view::View;
 
@@ -16,6 +17,10 @@ pub struct Route {
     pub table: TableId,
     /// In which region the key is.
     pub region: RegionId,
+    /// The region's first key.
+    pub from: Key,
+    /// The first key behind the region.
+    pub to: Option<Key>,
     /// At which epoch; requests say it.
     pub epoch: Epoch,
     /// Which server.
@@ -83,6 +88,37 @@ impl<C: Coordinator> MapCache<C> {
     /// # Errors
     /// Those of the coordinator, and [`ClusterError::Record`].
     pub fn lookup(&mut self, table: TableId, key: &[u8]) -> Result<Lookup, ClusterError> {
+        let begins_before = |record: &RegionRecord| record.from.0.as_slice() <= key;
+        self.lookup_at(table, begins_before, |record| record.covers(key))
+    }
+
+    /// The primary of the keys before this one, or of the last ones: where a scan goes on that
+    /// descends. Costs as [`lookup`](Self::lookup) does.
+    ///
+    /// # Errors
+    /// As of [`lookup`](Self::lookup).
+    pub fn lookup_below(
+        &mut self,
+        table: TableId,
+        key: Option<&[u8]>,
+    ) -> Result<Lookup, ClusterError> {
+        let begins_before =
+            |record: &RegionRecord| key.is_none_or(|key| record.from.0.as_slice() < key);
+        let has_those_before = |record: &RegionRecord| match (key, &record.to) {
+            (_, None) => true,
+            (Some(key), Some(to)) => key <= to.0.as_slice(),
+            (None, Some(_)) => false,
+        };
+        self.lookup_at(table, begins_before, has_those_before)
+    }
+
+    /// The last of the regions that begin before something, if it has what is looked for.
+    fn lookup_at(
+        &mut self,
+        table: TableId,
+        begins_before: impl Fn(&RegionRecord) -> bool,
+        has_it: impl Fn(&RegionRecord) -> bool,
+    ) -> Result<Lookup, ClusterError> {
         if !self.tables.contains_key(&table) {
             let prefix = table_regions_prefix(table);
             let view = self.read(&prefix)?;
@@ -93,18 +129,19 @@ impl<C: Coordinator> MapCache<C> {
             self.tables.insert(table, regions);
         }
         let regions = &self.tables[&table];
-        let behind = regions.partition_point(|it| it.from.0.as_slice() <= key);
-        let covering = behind.checked_sub(1).map(|index| &regions[index]);
-        let Some(record) = covering.filter(|record| record.covers(key)) else {
+        let behind = regions.partition_point(begins_before);
+        let last = behind.checked_sub(1).map(|index| &regions[index]);
+        let Some(record) = last.filter(|record| has_it(record)) else {
             // Its record is damaged, or somebody has forged a map.
             self.tables.remove(&table);
             return Ok(Lookup::NotServed);
         };
-        let (region, epoch) = (record.region, record.epoch);
         let Some(primary) = record.primary else {
             self.tables.remove(&table);
             return Ok(Lookup::NotServed);
         };
+        let (region, epoch) = (record.region, record.epoch);
+        let (from, to) = (record.from.clone(), record.to.clone());
         let is_known = |cache: &Self| {
             let known = cache.servers.get(&primary.server);
             known.is_some_and(|(life, _)| *life == primary.life)
@@ -123,6 +160,8 @@ impl<C: Coordinator> MapCache<C> {
         Ok(Lookup::Found(Route {
             table,
             region,
+            from,
+            to,
             epoch,
             server: primary.server,
             address: self.servers[&primary.server].1.address.clone(),

@@ -147,14 +147,45 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
         value: Option<&[u8]>,
         durability: Durability,
     ) -> Result<(), ReplicaError> {
-        // What is refused here was never in the log.
-        self.links.check()?;
-        let end = self.engine.append(key, value)?;
+        self.check()?;
+        let end = self.append(key, value)?;
+        self.wait_for(end, durability)
+    }
+
+    /// That writes can be acknowledged, as far as is known. What is not written because of this was
+    /// never in the log.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`].
+    pub fn check(&self) -> Result<(), ReplicaError> {
+        self.links.check()
+    }
+
+    /// Writes a record that nobody sees, and that is not acknowledged, until
+    /// [`wait_for`](Self::wait_for) has returned: for several writes that wait once. Where its
+    /// record ends in the log.
+    ///
+    /// # Errors
+    /// Those of [`Engine::put`].
+    pub fn append(&self, key: &[u8], value: Option<&[u8]>) -> Result<LogPosition, ReplicaError> {
+        Ok(self.engine.append(key, value)?)
+    }
+
+    /// Returns when everything before a place in the log is replicated (RP5).
+    ///
+    /// # Errors
+    /// As those of [`Self::put`].
+    pub fn wait_for(&self, end: LogPosition, durability: Durability) -> Result<(), ReplicaError> {
         self.links.replicate_to(end)?;
         match durability {
             Durability::Memory => Ok(()),
             Durability::Sync => self.links.sync_to(end),
         }
+    }
+
+    /// Where the log ends now.
+    pub fn log_end(&self) -> LogPosition {
+        self.links.log.end()
     }
 
     /// The value of a key, of what all backups have (RP5). Costs as [`Engine::get`] does, and

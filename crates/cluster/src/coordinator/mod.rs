@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`store`] | the map, its revisions and leases, as a plain value: what [`Embedded`] keeps |
 //! | [`embedded`] | [`Embedded`]: a coordinator within one process |
+//! | `shared` | [`SharedCoordinator`]: one of whichever kind |
 //! | [`journal`] | what [`Embedded`] writes into a directory |
 //! | `conformance` | the suite that every coordinator has to pass (feature `conformance`) |
 
@@ -12,6 +13,7 @@
 pub mod conformance;
 pub mod embedded;
 pub mod journal;
+mod shared;
 pub mod store;
 
 use std::fmt;
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::embedded::Embedded;
+pub use self::shared::SharedCoordinator;
 
 /// A key may have so many bytes.
 pub const KEY_SIZE_BYTES_MAX: usize = 512;

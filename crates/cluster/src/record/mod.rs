@@ -56,6 +56,8 @@ pub const MASTER_KEY: &str = "master";
 pub const SERVER_PREFIX: &str = "server/";
 /// What keys of all regions begin with.
 pub const REGION_PREFIX: &str = "region/";
+/// What keys of tables begin with.
+pub const TABLE_PREFIX: &str = "table/";
 /// What keys of wishes begin with.
 pub const WISH_PREFIX: &str = "wish/";
 
@@ -81,7 +83,7 @@ pub fn name_key(name: &str) -> String {
 
 /// The key of a table.
 pub fn table_key(table: TableId) -> String {
-    format!("table/{:020}", table.0)
+    format!("{TABLE_PREFIX}{:020}", table.0)
 }
 
 /// What keys of a table's regions begin with.

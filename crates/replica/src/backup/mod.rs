@@ -209,6 +209,20 @@ impl<E: Endpoint> Backup<E> {
         counts
     }
 
+    /// Ends with everything on the device that was in the buffers, durable: what is there is a whole
+    /// copy, for [`promote_directory`], if the backup was filled. The sessions of its primary are
+    /// fenced before (F6), so that nothing is acknowledged that comes later. One write, one sync.
+    ///
+    /// # Errors
+    /// The log cannot be written, or is none.
+    pub fn retire(mut self) -> Result<(), ReplicaError> {
+        self.take_log(log::Extent::All)?;
+        if let State::Following(follower) = &mut self.state {
+            follower.sync_log()?;
+        }
+        Ok(())
+    }
+
     /// RP7: becomes an engine that has everything its primary has acknowledged, and that primary
     /// acknowledges nothing any more (RP8). What is in the buffers goes to the device, and the log
     /// from the last flush on into L0.

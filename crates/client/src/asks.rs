@@ -1,0 +1,171 @@
+//! What servers are asked, and how their answers are read.
+
+use farleaf_cluster::client::Route;
+
+use crate::cluster::Ask;
+use crate::protocol::{Body, Condition, Malformed, Reply};
+use crate::table::Record;
+
+/// The last of sorted keys that a region has, and those before.
+fn within<'k, T>(route: &Route, sorted: &'k [T], key: impl Fn(&T) -> &[u8]) -> &'k [T] {
+    let Some(to) = &route.to else {
+        return sorted;
+    };
+    &sorted[..sorted.partition_point(|it| key(it) < to.0.as_slice())]
+}
+
+/// The values of the first keys; they are sorted.
+pub(crate) struct Get<'k> {
+    pub(crate) keys: &'k [&'k [u8]],
+}
+
+impl Ask for Get<'_> {
+    type Answer = Vec<Option<Vec<u8>>>;
+
+    fn body(&self, route: &Route) -> Body<'_> {
+        Body::Get(within(route, self.keys, |key| key).to_vec())
+    }
+
+    fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {
+        let asked_count = within(route, self.keys, |key| key).len();
+        let count = reply.count as usize;
+        // A server that has read much answers for the first ones alone.
+        if count == 0 || count > asked_count {
+            return Err(Malformed(format!(
+                "{count} values are told, and {asked_count} were asked for"
+            )));
+        }
+        let values = (0..count).map(|_| Ok(reply.value()?.map(<[u8]>::to_vec)));
+        values.collect()
+    }
+}
+
+/// The first records are written; they are sorted.
+pub(crate) struct Write<'k> {
+    pub(crate) records: &'k [(&'k [u8], Option<&'k [u8]>)],
+}
+
+impl Ask for Write<'_> {
+    /// How many were.
+    type Answer = usize;
+
+    fn body(&self, route: &Route) -> Body<'_> {
+        Body::Write(within(route, self.records, |record| record.0).to_vec())
+    }
+
+    fn read(&mut self, route: &Route, _: &mut Reply<'_>) -> Result<usize, Malformed> {
+        Ok(within(route, self.records, |record| record.0).len())
+    }
+}
+
+/// A key is written, if something holds.
+pub(crate) struct Exchange<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) condition: Condition<'k>,
+    pub(crate) new: Option<&'k [u8]>,
+    pub(crate) returns_previous: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchanged {
+    pub(crate) is_done: bool,
+    pub(crate) previous: Option<Vec<u8>>,
+}
+
+impl Ask for Exchange<'_> {
+    type Answer = Exchanged;
+
+    fn body(&self, _: &Route) -> Body<'_> {
+        Body::Exchange {
+            key: self.key,
+            condition: self.condition,
+            new: self.new,
+            returns_previous: self.returns_previous,
+        }
+    }
+
+    fn read(&mut self, _: &Route, reply: &mut Reply<'_>) -> Result<Exchanged, Malformed> {
+        Ok(Exchanged {
+            is_done: reply.code != 0,
+            previous: reply.value()?.map(<[u8]>::to_vec),
+        })
+    }
+}
+
+/// A part of a range goes.
+pub(crate) struct DeleteRange<'k> {
+    pub(crate) lower: &'k [u8],
+    pub(crate) upper: Option<&'k [u8]>,
+    pub(crate) count_max: u32,
+}
+
+impl Ask for DeleteRange<'_> {
+    /// How many keys have gone, and from where on others may be there.
+    type Answer = (u32, Option<Vec<u8>>);
+
+    fn body(&self, _: &Route) -> Body<'_> {
+        Body::DeleteRange {
+            lower: self.lower,
+            upper: self.upper,
+            count_max: self.count_max,
+        }
+    }
+
+    fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {
+        let next = reply.value()?.map(<[u8]>::to_vec);
+        if next.as_deref().is_some_and(|next| next < self.lower) {
+            return Err(Malformed("it goes on before where it began".to_owned()));
+        }
+        let next = next.or_else(|| route.to.as_ref().map(|to| to.0.clone()));
+        Ok((reply.count, next))
+    }
+}
+
+/// A part of a scan: of one region.
+pub(crate) struct ScanPart<'k> {
+    pub(crate) lower: &'k [u8],
+    pub(crate) upper: Option<&'k [u8]>,
+    pub(crate) is_descending: bool,
+    pub(crate) count_max: u32,
+    pub(crate) keys_only: bool,
+}
+
+impl Ask for ScanPart<'_> {
+    /// The records, whether the region may have more of them, and where that is.
+    type Answer = (Vec<Record>, bool, Route);
+
+    fn body(&self, _: &Route) -> Body<'_> {
+        Body::Scan {
+            lower: self.lower,
+            upper: self.upper,
+            is_descending: self.is_descending,
+            count_max: self.count_max,
+            keys_only: self.keys_only,
+        }
+    }
+
+    fn read(&mut self, route: &Route, reply: &mut Reply<'_>) -> Result<Self::Answer, Malformed> {
+        let mut records: Vec<Record> = Vec::new();
+        for _ in 0..reply.count {
+            let (key, value) = reply.record()?;
+            let follows = records.last().is_none_or(|last| {
+                (last.key.as_slice() < key) != self.is_descending && last.key != key
+            });
+            let is_asked_for = key >= self.lower && self.upper.is_none_or(|upper| key < upper);
+            if !follows || !is_asked_for {
+                let how = "records are not in their order, or were not asked for";
+                return Err(Malformed(how.to_owned()));
+            }
+            records.push(Record {
+                key: key.to_vec(),
+                value: value.to_vec(),
+            });
+        }
+        let has_more = reply.code != 0;
+        if has_more && records.is_empty() {
+            return Err(Malformed("there is more, and nothing came".to_owned()));
+        }
+        Ok((records, has_more, route.clone()))
+    }
+}

@@ -1,0 +1,88 @@
+//! Numbers, little-endian, and byte strings with their lengths before them.
+
+use thiserror::Error;
+
+/// The length that says that there is no string.
+const NONE: u32 = u32::MAX;
+
+/// Bytes that are none of this protocol.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Malformed(pub String);
+
+pub(super) fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+pub(super) fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// A string, or that there is none.
+pub(super) fn put_option(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    put_u32(out, bytes.map_or(NONE, |bytes| bytes.len() as u32));
+    out.extend_from_slice(bytes.unwrap_or_default());
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_option(out, Some(bytes));
+}
+
+/// What is left to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'b>(pub(super) &'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn take(&mut self, size_bytes: usize) -> Result<&'b [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(size_bytes).ok_or_else(|| {
+            Malformed(format!(
+                "{size_bytes} bytes are to follow, and {} do",
+                self.0.len()
+            ))
+        })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Malformed(format!("a flag is {other}"))),
+        }
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+        let bytes = self.take(4)?;
+        Ok(u32::from_le_bytes(bytes.try_into().expect("4 were taken")))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        let bytes = self.take(8)?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("8 were taken")))
+    }
+
+    pub(super) fn option(&mut self) -> Result<Option<&'b [u8]>, Malformed> {
+        match self.u32()? {
+            NONE => Ok(None),
+            size_bytes => self.take(size_bytes as usize).map(Some),
+        }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'b [u8], Malformed> {
+        self.option()?
+            .ok_or_else(|| Malformed("a string is missing".to_owned()))
+    }
+
+    /// That nothing is left.
+    pub(super) fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Malformed(format!("{} bytes are left over", self.0.len())))
+    }
+}

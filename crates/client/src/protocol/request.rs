@@ -1,0 +1,383 @@
+//! Requests of clients.
+//!
+//! ```text
+//!  0 tag 'K'   1 version   2 operation   3 flags   4 count (u32)
+//!  8 table     16 region   24 epoch      32 body
+//! ```
+//!
+//! A string is its length (u32) and its bytes; the length 2^32 - 1 says that there is none.
+
+use farleaf_cluster::ids::{Epoch, RegionId, TableId};
+
+use super::codec::{Malformed, Reader, put_bytes, put_option, put_u32, put_u64};
+use super::{COUNT_MAX, KEY_SIZE_BYTES_MAX, TAG, VALUE_SIZE_BYTES_MAX, VERSION};
+
+/// To whom a request goes (CP21), and how durable what it writes is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Of which table.
+    pub table: TableId,
+    /// Of which region.
+    pub region: RegionId,
+    /// At which epoch.
+    pub epoch: Epoch,
+    /// What is written is on the devices of all members before it is acknowledged; else in the
+    /// memory of all.
+    pub is_durable: bool,
+}
+
+/// When an exchange takes place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition<'b> {
+    /// Always.
+    Any,
+    /// The key has no value.
+    Absent,
+    /// The key has one.
+    Present,
+    /// The key has this one.
+    Equals(&'b [u8]),
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'b> {
+    /// The values of keys.
+    Get(Vec<&'b [u8]>),
+    /// Keys get values, or lose them, one after the other.
+    Write(Vec<(&'b [u8], Option<&'b [u8]>)>),
+    /// A key gets a value, or loses it, if a condition holds; and what it had before.
+    Exchange {
+        /// Which.
+        key: &'b [u8],
+        /// When.
+        condition: Condition<'b>,
+        /// Its value from then on.
+        new: Option<&'b [u8]>,
+        /// The reply tells what it had, and not only whether it had anything.
+        returns_previous: bool,
+    },
+    /// Records from `lower` to before `upper`.
+    Scan {
+        /// The least key that is asked for.
+        lower: &'b [u8],
+        /// The first one behind; none: up to the last.
+        upper: Option<&'b [u8]>,
+        /// From the greatest key on.
+        is_descending: bool,
+        /// So many records at the most.
+        count_max: u32,
+        /// Without the values.
+        keys_only: bool,
+    },
+    /// Keys from `lower` to before `upper` go.
+    DeleteRange {
+        /// The least one.
+        lower: &'b [u8],
+        /// The first one behind; none: up to the last.
+        upper: Option<&'b [u8]>,
+        /// So many at the most.
+        count_max: u32,
+    },
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'b> {
+    /// To whom.
+    pub header: Header,
+    /// What.
+    pub body: Body<'b>,
+}
+
+impl Body<'_> {
+    fn operation(&self) -> u8 {
+        match self {
+            Self::Get(_) => 1,
+            Self::Write(_) => 2,
+            Self::Exchange { .. } => 3,
+            Self::Scan { .. } => 4,
+            Self::DeleteRange { .. } => 5,
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::Get(keys) => keys.len() as u32,
+            Self::Write(records) => records.len() as u32,
+            Self::Exchange { .. } => 1,
+            Self::Scan { count_max, .. } | Self::DeleteRange { count_max, .. } => *count_max,
+        }
+    }
+
+    /// It changes nothing, so it can be asked again.
+    pub fn is_read(&self) -> bool {
+        matches!(self, Self::Get(_) | Self::Scan { .. })
+    }
+}
+
+impl Request<'_> {
+    /// Its bytes, in the place of what the buffer had.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Header {
+            table,
+            region,
+            epoch,
+            is_durable,
+        } = self.header;
+        out.clear();
+        let operation = self.body.operation();
+        out.extend_from_slice(&[TAG, VERSION, operation, u8::from(is_durable)]);
+        put_u32(out, self.body.count());
+        for number in [table.0, region.0, epoch.0] {
+            put_u64(out, number);
+        }
+        match &self.body {
+            Body::Get(keys) => keys.iter().for_each(|key| put_bytes(out, key)),
+            Body::Write(records) => {
+                for (key, value) in records {
+                    put_bytes(out, key);
+                    put_option(out, *value);
+                }
+            }
+            Body::Exchange {
+                key,
+                condition,
+                new,
+                returns_previous,
+            } => {
+                put_bytes(out, key);
+                put_option(out, *new);
+                out.push(u8::from(*returns_previous));
+                let (kind, expected) = match condition {
+                    Condition::Any => (0, None),
+                    Condition::Absent => (1, None),
+                    Condition::Present => (2, None),
+                    Condition::Equals(expected) => (3, Some(*expected)),
+                };
+                out.push(kind);
+                put_option(out, expected);
+            }
+            Body::Scan {
+                lower,
+                upper,
+                is_descending,
+                keys_only,
+                count_max: _,
+            } => {
+                put_bytes(out, lower);
+                put_option(out, *upper);
+                out.extend([u8::from(*is_descending), u8::from(*keys_only)]);
+            }
+            Body::DeleteRange { lower, upper, .. } => {
+                put_bytes(out, lower);
+                put_option(out, *upper);
+            }
+        }
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<&[u8], Malformed> {
+    if key.len() <= KEY_SIZE_BYTES_MAX {
+        return Ok(key);
+    }
+    Err(Malformed(format!(
+        "a key has {} bytes, and can have {KEY_SIZE_BYTES_MAX}",
+        key.len()
+    )))
+}
+
+fn check_value(value: Option<&[u8]>) -> Result<Option<&[u8]>, Malformed> {
+    match value {
+        Some(value) if value.len() > VALUE_SIZE_BYTES_MAX => Err(Malformed(format!(
+            "a value has {} bytes, and can have {VALUE_SIZE_BYTES_MAX}",
+            value.len()
+        ))),
+        other => Ok(other),
+    }
+}
+
+impl<'b> Request<'b> {
+    /// Of bytes that may be anything.
+    ///
+    /// # Errors
+    /// Why they are none.
+    pub fn decode(bytes: &'b [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let (tag, version) = (reader.u8()?, reader.u8()?);
+        if tag != TAG {
+            return Err(Malformed(format!("the tag {tag} is no client's")));
+        }
+        if version != VERSION {
+            return Err(Malformed(format!(
+                "the request is of version {version}, and this server knows version {VERSION}: \
+                 use a client and a server of the same version"
+            )));
+        }
+        let operation = reader.u8()?;
+        let is_durable = reader.flag()?;
+        let count = reader.u32()?;
+        if count > COUNT_MAX {
+            return Err(Malformed(format!(
+                "{count} records are asked for at once, and {COUNT_MAX} can be"
+            )));
+        }
+        let header = Header {
+            table: TableId(reader.u64()?),
+            region: RegionId(reader.u64()?),
+            epoch: Epoch(reader.u64()?),
+            is_durable,
+        };
+        let body = decode_body(operation, count, &mut reader)?;
+        reader.end()?;
+        Ok(Self { header, body })
+    }
+}
+
+fn decode_body<'b>(
+    operation: u8,
+    count: u32,
+    reader: &mut Reader<'b>,
+) -> Result<Body<'b>, Malformed> {
+    Ok(match operation {
+        1 => {
+            let mut keys = Vec::new();
+            for _ in 0..count {
+                keys.push(check_key(reader.bytes()?)?);
+            }
+            Body::Get(keys)
+        }
+        2 => {
+            let mut records = Vec::new();
+            for _ in 0..count {
+                let key = check_key(reader.bytes()?)?;
+                records.push((key, check_value(reader.option()?)?));
+            }
+            Body::Write(records)
+        }
+        3 if count == 1 => {
+            let key = check_key(reader.bytes()?)?;
+            let new = check_value(reader.option()?)?;
+            let returns_previous = reader.flag()?;
+            let kind = reader.u8()?;
+            let condition = match (kind, reader.option()?) {
+                (0, None) => Condition::Any,
+                (1, None) => Condition::Absent,
+                (2, None) => Condition::Present,
+                (3, Some(expected)) => Condition::Equals(expected),
+                _ => return Err(Malformed(format!("there is no condition {kind} like this"))),
+            };
+            Body::Exchange {
+                key,
+                condition,
+                new,
+                returns_previous,
+            }
+        }
+        4 => {
+            let lower = check_key(reader.bytes()?)?;
+            Body::Scan {
+                lower,
+                upper: reader.option()?,
+                is_descending: reader.flag()?,
+                keys_only: reader.flag()?,
+                count_max: count,
+            }
+        }
+        5 => {
+            let lower = check_key(reader.bytes()?)?;
+            Body::DeleteRange {
+                lower,
+                upper: reader.option()?,
+                count_max: count,
+            }
+        }
+        other => return Err(Malformed(format!("there is no operation {other}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_fabric::fuzzing::run;
+
+    const HEADER: Header = Header {
+        table: TableId(1),
+        region: RegionId(2),
+        epoch: Epoch(3),
+        is_durable: true,
+    };
+
+    fn all() -> Vec<Request<'static>> {
+        let exchange = |condition, new| Body::Exchange {
+            key: b"k",
+            condition,
+            new,
+            returns_previous: new.is_none(),
+        };
+        let bodies = [
+            Body::Get(vec![b"one", b""]),
+            Body::Write(vec![(b"k", Some(b"value")), (b"gone", None)]),
+            exchange(Condition::Any, None),
+            exchange(Condition::Absent, Some(&b"new"[..])),
+            exchange(Condition::Present, Some(&b""[..])),
+            exchange(Condition::Equals(b"old"), Some(&b"new"[..])),
+            Body::Scan {
+                lower: b"a",
+                upper: Some(b"b"),
+                is_descending: true,
+                count_max: 9,
+                keys_only: false,
+            },
+            Body::DeleteRange {
+                lower: b"",
+                upper: None,
+                count_max: 5,
+            },
+        ];
+        let of = |body| Request {
+            header: HEADER,
+            body,
+        };
+        bodies.into_iter().map(of).collect()
+    }
+
+    /// The format: a later version that changes it must say so ([`VERSION`]).
+    #[test]
+    fn requests_are_golden() {
+        let mut bytes = Vec::new();
+        all()[1].encode(&mut bytes);
+        let head = b"K\x01\x02\x01\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0";
+        let body = b"\x01\0\0\0k\x05\0\0\0value\x04\0\0\0gone\xff\xff\xff\xff";
+        assert_eq!(bytes, [&head[..], &body[..]].concat());
+        all()[6].encode(&mut bytes);
+        assert_eq!(&bytes[..8], b"K\x01\x04\x01\x09\0\0\0");
+        assert_eq!(&bytes[32..], b"\x01\0\0\0a\x01\0\0\0b\x01\0");
+    }
+
+    /// Promise: what was encoded is decoded as it was.
+    #[test]
+    fn requests_come_back() {
+        let mut bytes = Vec::new();
+        for request in all() {
+            request.encode(&mut bytes);
+            assert_eq!(Request::decode(&bytes).as_ref(), Ok(&request));
+        }
+    }
+
+    /// Promise: bytes that are no request are an error, and what is one is said again as it was.
+    #[test]
+    fn bytes_are_requests_or_errors() {
+        let all = all();
+        run("requests of clients", |random| {
+            let mut bytes = Vec::new();
+            all[random.index(all.len())].encode(&mut bytes);
+            random.mutate(&mut bytes);
+            if let Ok(request) = Request::decode(&bytes) {
+                let mut again = Vec::new();
+                request.encode(&mut again);
+                assert_eq!(again, bytes);
+            }
+        });
+    }
+}

@@ -1,0 +1,121 @@
+//! Many records in their order, in both directions, over all regions, read ahead.
+
+use std::collections::VecDeque;
+
+use crate::asks::ScanPart;
+use crate::cluster::Place;
+use crate::error::ClientError;
+use crate::table::{PersistentTable, Record};
+
+/// Records asked for with the first read; and at the most, as later ones ask for more.
+const FIRST_COUNT: u32 = 64;
+const COUNT_MAX: u32 = 8192;
+
+/// The records of a range. After an error it has ended.
+#[derive(Debug)]
+pub struct Records {
+    table: PersistentTable,
+    /// What is still to be read; `None` for the lower one: nothing is.
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    is_descending: bool,
+    keys_only: bool,
+    next_count: u32,
+    limit: Option<usize>,
+    read: VecDeque<Record>,
+}
+
+impl Records {
+    pub(crate) fn new(
+        table: PersistentTable,
+        (start, end): (&[u8], Option<&[u8]>),
+        is_descending: bool,
+    ) -> Self {
+        Self {
+            table,
+            lower: Some(start.to_vec()),
+            upper: end.map(<[u8]>::to_vec),
+            is_descending,
+            keys_only: false,
+            next_count: FIRST_COUNT,
+            limit: None,
+            read: VecDeque::new(),
+        }
+    }
+
+    /// The same records without their values: those are not read.
+    #[must_use]
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// No more are read ahead than so many in all.
+    #[must_use]
+    pub(crate) fn at_most(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self.next_count = u32::try_from(limit).unwrap_or(COUNT_MAX).min(COUNT_MAX);
+        self
+    }
+
+    /// One round trip.
+    fn read_more(&mut self, lower: &[u8]) -> Result<(), ClientError> {
+        let place = if self.is_descending {
+            Place::Below(self.upper.as_deref())
+        } else {
+            Place::At(lower)
+        };
+        let mut part = ScanPart {
+            lower,
+            upper: self.upper.as_deref(),
+            is_descending: self.is_descending,
+            count_max: self.next_count,
+            keys_only: self.keys_only,
+        };
+        let (records, has_more, route) = self.table.scan_part(place, &mut part)?;
+        self.next_count = (self.next_count * 2).min(COUNT_MAX);
+        if let Some(limit) = &mut self.limit {
+            *limit = limit.saturating_sub(records.len());
+            self.next_count = u32::try_from(*limit).unwrap_or(COUNT_MAX).min(COUNT_MAX);
+        }
+        let last = records.last().map(|record| record.key.clone());
+        self.read.extend(records);
+        match (self.is_descending, last.filter(|_| has_more)) {
+            (false, Some(mut last)) => {
+                // The least key behind it.
+                last.push(0);
+                self.lower = Some(last);
+            }
+            (true, Some(last)) => self.upper = Some(last),
+            (false, None) => self.lower = route.to.map(|to| to.0),
+            (true, None) => {
+                let is_first = route.from.0.is_empty();
+                self.upper = Some(route.from.0);
+                self.lower = self.lower.take().filter(|_| !is_first);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Record, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.read.pop_front() {
+                return Some(Ok(record));
+            }
+            let lower = self.lower.clone()?;
+            let is_empty = self.upper.as_ref().is_some_and(|upper| *upper <= lower);
+            if is_empty || self.limit == Some(0) {
+                self.lower = None;
+                return None;
+            }
+            if let Err(error) = self.read_more(&lower) {
+                self.lower = None;
+                return Some(Err(error));
+            }
+        }
+    }
+}

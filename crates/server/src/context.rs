@@ -1,0 +1,110 @@
+//! What all replicas of a server have in common.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farleaf_cluster::ClusterError;
+use farleaf_cluster::admin;
+use farleaf_cluster::coordinator::SharedCoordinator;
+use farleaf_cluster::ids::ServerId;
+use farleaf_cluster::record::{ServerRecord, server_key};
+use farleaf_lsm::EngineOptions;
+use farleaf_replica::ReplicationOptions;
+use farleaf_wire::{ConnectOptions, Connection, Secret, WireError};
+
+use crate::place::OpenStorage;
+
+/// For how long another server's answer is waited for.
+const PEER_ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How replicas work.
+#[derive(Clone, Debug)]
+pub(crate) struct ReplicaOptions {
+    pub(crate) engine: EngineOptions,
+    pub(crate) replication: ReplicationOptions,
+    /// Buffers for log segments, 2 MiB each, of each backup.
+    pub(crate) slot_count: u64,
+    /// A backup that cannot be reached, or filled, for so long has failed.
+    pub(crate) link_patience: Duration,
+}
+
+pub(crate) struct Context {
+    pub(crate) coordinator: SharedCoordinator,
+    pub(crate) server: ServerId,
+    /// Where its own listeners are.
+    pub(crate) host: IpAddr,
+    /// What other servers, and clients, prove to know: what was given, not what was made.
+    pub(crate) secret: Option<Secret>,
+    pub(crate) regions: std::path::PathBuf,
+    pub(crate) open_storage: OpenStorage,
+    pub(crate) options: ReplicaOptions,
+    addresses: Mutex<BTreeMap<ServerId, SocketAddr>>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        (coordinator, server): (SharedCoordinator, ServerId),
+        (host, secret): (IpAddr, Option<Secret>),
+        (regions, open_storage): (std::path::PathBuf, OpenStorage),
+        options: ReplicaOptions,
+    ) -> Self {
+        Self {
+            coordinator,
+            server,
+            host,
+            secret,
+            regions,
+            open_storage,
+            options,
+            addresses: Mutex::default(),
+        }
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, BTreeMap<ServerId, SocketAddr>> {
+        self.addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a server is: no round trip if that is known.
+    pub(crate) fn address_of(&self, server: ServerId) -> Result<SocketAddr, String> {
+        if let Some(address) = self.addresses().get(&server) {
+            return Ok(*address);
+        }
+        let read = admin::read::<ServerRecord>(&self.coordinator, &server_key(server));
+        let read = read.map_err(|error: ClusterError| error.to_string())?;
+        let record = read.ok_or_else(|| format!("{server} is not registered"))?;
+        let address = resolve(&record.record.address)?;
+        self.addresses().insert(server, address);
+        Ok(address)
+    }
+
+    /// It may be somewhere else by now.
+    pub(crate) fn forget_address(&self, server: ServerId) {
+        self.addresses().remove(&server);
+    }
+
+    /// A connection to another server.
+    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Connection, WireError> {
+        let options = ConnectOptions {
+            secret: self.secret.clone(),
+            connect_timeout: PEER_CONNECT_TIMEOUT,
+            answer_timeout: PEER_ANSWER_TIMEOUT,
+            ..ConnectOptions::default()
+        };
+        Connection::connect(&address.to_string(), &options)
+    }
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, String> {
+    use std::net::ToSocketAddrs as _;
+    let mut resolved = address
+        .to_socket_addrs()
+        .map_err(|error| format!("{address} is no address: {error}"))?;
+    resolved
+        .next()
+        .ok_or_else(|| format!("{address} is the address of nothing"))
+}

@@ -1,0 +1,78 @@
+//! What can go wrong with a region server.
+
+use std::io;
+use std::path::PathBuf;
+
+use farleaf_cluster::ClusterError;
+use farleaf_lsm::LsmError;
+use farleaf_replica::ReplicaError;
+use farleaf_wire::WireError;
+use thiserror::Error;
+
+/// An operating failure of a region server.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The control plane.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Its listener.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// An engine.
+    #[error(transparent)]
+    Engine(#[from] LsmError),
+    /// A replica.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    /// A file of the server's own.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of the server's own is not as it was written.
+    #[error("{} is damaged: {how}; {remedy}", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// How.
+        how: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Another process has the directory.
+    #[error("{} is open in another server: stop that one first; nothing was changed", path.display())]
+    Locked {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The directory is another server's.
+    #[error(
+        "{} belongs to server {own}, and not to server {asked}: leave the number out, or give \
+         another directory; nothing was changed", path.display()
+    )]
+    OtherServer {
+        /// Which.
+        path: PathBuf,
+        /// Whose it is.
+        own: u64,
+        /// Whose it was said to be.
+        asked: u64,
+    },
+    /// A number that no server can have.
+    #[error("a server's number can be 1 to 9007199254740991, and {0} is not")]
+    BadNumber(u64),
+    /// The process can have no more threads, or no more memory.
+    #[error("the system gives no {what}: {source}")]
+    NoResource {
+        /// What was asked for.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}

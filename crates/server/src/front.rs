@@ -1,0 +1,91 @@
+//! Who answers which request: the first byte tells.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farleaf_client::protocol::{self, Request, Status};
+use farleaf_cluster::client::Stale;
+use farleaf_cluster::coordinator::served::CoordinatorService;
+use farleaf_cluster::coordinator::{COORDINATOR_TAG, SharedCoordinator};
+use farleaf_wire::Service;
+
+use crate::host::OpenReplicas;
+use crate::operations;
+use crate::peer::{self, PeerReply, PeerRequest};
+
+/// For how long a replica's thread may take to answer another server.
+const ERRAND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What listens to clients and other servers.
+pub(crate) struct Front {
+    pub(crate) replicas: Arc<OpenReplicas>,
+    /// The coordinator of this process, if others are to reach it here.
+    pub(crate) coordinator: Option<CoordinatorService<SharedCoordinator>>,
+}
+
+impl Service for Front {
+    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        match (request.first(), &self.coordinator) {
+            (Some(&protocol::TAG), _) => self.answer_client(request, reply),
+            (Some(&peer::TAG), _) => self.answer_peer(&request[1..], reply),
+            (Some(&COORDINATOR_TAG), Some(coordinator)) => {
+                coordinator.answer_coordinator(request, reply);
+            }
+            (Some(&COORDINATOR_TAG), None) => {
+                let how = "this server has no coordinator for others: give that one's address";
+                CoordinatorService::<SharedCoordinator>::refuse(how, reply);
+            }
+            _ => refuse("the request is none that this server knows", reply),
+        }
+    }
+}
+
+fn refuse(how: &str, reply: &mut Vec<u8>) {
+    Status::Refused(how.to_owned()).encode(reply);
+}
+
+impl Front {
+    fn answer_client(&self, request: &[u8], reply: &mut Vec<u8>) {
+        let request = match Request::decode(request) {
+            Ok(request) => request,
+            Err(error) => return refuse(&error.to_string(), reply),
+        };
+        let header = request.header;
+        let replica = self.replicas.get(header.region);
+        let Some(replica) = replica.filter(|it| it.table == header.table) else {
+            return Status::Stale(Stale { epoch: None }).encode(reply);
+        };
+        match replica.served() {
+            Some(served) if served.epoch() == header.epoch => {
+                operations::execute(&served, &request, reply);
+            }
+            _ => {
+                let ordered = replica.shown().ordered;
+                let status = if ordered == Some(header.epoch) {
+                    Status::NotNow("the region is being opened".to_owned())
+                } else {
+                    Status::Stale(Stale { epoch: ordered })
+                };
+                status.encode(reply);
+            }
+        }
+    }
+
+    fn answer_peer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        let answer = match peer::decode_request(request) {
+            Ok(request) => self.answer_server(request),
+            Err(how) => PeerReply::Refused(how),
+        };
+        peer::encode_reply(&answer, reply);
+    }
+
+    fn answer_server(&self, request: PeerRequest) -> PeerReply {
+        let (PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. }) = request;
+        match self.replicas.get(name.region) {
+            Some(replica) if replica.number == name.replica => {
+                replica.answer(request, ERRAND_TIMEOUT)
+            }
+            _ => PeerReply::NotYet("this server does not have the replica".to_owned()),
+        }
+    }
+}

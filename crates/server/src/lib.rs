@@ -1,0 +1,40 @@
+//! Region servers: they have replicas of persistent tables on their disks, and serve them to
+//! clients as long as the control plane says so.
+//!
+//! ```text
+//!   clients --requests--> front --> served: primary's engine --one-sided WRITEs--> other servers
+//!                                       ^
+//!   coordinator --records--> agent --> host --orders--> one thread for each replica
+//! ```
+//!
+//! The rules RS1 to RS9 are in `docs/persistent-tables.md`; what a host has to promise (RH1 to
+//! RH6) is in `docs/cluster.md`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`server`] | [`RegionServer`]: starts all of it, and stops it |
+//! | `directory` | a server's directory: whose it is |
+//! | `place` | a replica's directory: which copy in it is in force (RS1) |
+//! | `host` | from the agent's orders to replicas |
+//! | `replica` | a replica, and the thread that has it |
+//! | `served` | a region as clients see it; when an operation may be acknowledged (RS2) |
+//! | `operations` | what clients ask, done |
+//! | `peer` | what servers ask each other |
+//! | `front` | who answers which request |
+
+#![forbid(unsafe_code)]
+
+mod context;
+mod directory;
+mod error;
+mod front;
+mod host;
+mod operations;
+mod peer;
+mod place;
+mod replica;
+mod served;
+pub mod server;
+
+pub use error::ServerError;
+pub use server::{RegionServer, ServerOptions};

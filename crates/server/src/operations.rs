@@ -1,0 +1,341 @@
+//! What clients ask, done on the primary's engine (RS2, RS3).
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+use farleaf_client::protocol::{
+    Body, Condition, REPLY_SIZE_BYTES_SOFT_MAX, Request, Status, reply,
+};
+use farleaf_cluster::client::Stale;
+use farleaf_lsm::engine::Direction;
+use farleaf_lsm::{Durability, LsmError};
+use farleaf_replica::ReplicaError;
+
+use crate::served::{Served, Standing};
+
+/// Executes a request on the region that it names. What is put into `out` is the reply.
+pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>) {
+    let standing = served.standing();
+    if standing != Standing::Open {
+        return not_now(served, standing).encode(out);
+    }
+    if let Err(status) = check_keys(served, &request.body) {
+        return status.encode(out);
+    }
+    let durability = if request.header.is_durable {
+        Durability::Sync
+    } else {
+        Durability::Memory
+    };
+    served.operation_count.fetch_add(1, Ordering::Relaxed);
+    let is_read = request.body.is_read();
+    let done = match &request.body {
+        Body::Get(keys) => get(served, keys, out),
+        Body::Write(records) => write(served, records, durability, out),
+        Body::Exchange {
+            key,
+            condition,
+            new,
+            returns_previous,
+        } => {
+            let exchange = Exchange {
+                key,
+                condition: *condition,
+                new: *new,
+                returns_previous: *returns_previous,
+            };
+            exchange.execute(served, durability, out)
+        }
+        Body::Scan { .. } => scan(served, &request.body, out),
+        Body::DeleteRange {
+            lower,
+            upper,
+            count_max,
+        } => delete_range(served, (lower, *upper), *count_max, durability, out),
+    };
+    let status = match done {
+        // RS2: only now.
+        Ok(()) => match served.standing() {
+            Standing::Open => return,
+            standing if is_read => not_now(served, standing),
+            standing => Status::Failed {
+                is_unknown: true,
+                how: why_not(standing).to_owned(),
+            },
+        },
+        Err(status) => status,
+    };
+    status.encode(out);
+}
+
+fn why_not(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Open => "it is served",
+        Standing::Opening => "the region waits for a backup that is being filled",
+        Standing::Stopped => "the region is being given to another server",
+        Standing::NoLease => "the server cannot reach the coordinator, so its lease may be over",
+    }
+}
+
+fn not_now(served: &Served, standing: Standing) -> Status {
+    match standing {
+        Standing::Stopped => Status::Stale(Stale {
+            epoch: Some(served.epoch()),
+        }),
+        other => Status::NotNow(why_not(other).to_owned()),
+    }
+}
+
+/// That the region has the keys: a client whose map is right asks for no others.
+fn check_keys(served: &Served, body: &Body<'_>) -> Result<(), Status> {
+    let has_all = match body {
+        Body::Get(keys) => keys.iter().all(|key| served.has(key)),
+        Body::Write(records) => records.iter().all(|(key, _)| served.has(key)),
+        Body::Exchange { key, .. } => served.has(key),
+        // What is not in the region is not in the reply.
+        Body::Scan { .. } | Body::DeleteRange { .. } => true,
+    };
+    if has_all {
+        return Ok(());
+    }
+    Err(Status::Stale(Stale { epoch: None }))
+}
+
+/// A failure of a read: it has changed nothing.
+fn read_failed(served: &Served, error: &ReplicaError) -> Status {
+    match error {
+        ReplicaError::Deposed { .. } => not_now(served, Standing::Stopped),
+        error => {
+            served.note_failure(error.to_string());
+            Status::Failed {
+                is_unknown: false,
+                how: error.to_string(),
+            }
+        }
+    }
+}
+
+/// A failure of a write: what was appended may be there.
+fn write_failed(served: &Served, error: &ReplicaError) -> Status {
+    match error {
+        ReplicaError::Engine(LsmError::KeyTooLong { .. } | LsmError::ValueTooLong { .. }) => {
+            return Status::Refused(error.to_string());
+        }
+        ReplicaError::Engine(_) => served.note_failure(error.to_string()),
+        _ => {}
+    }
+    Status::Failed {
+        is_unknown: true,
+        how: error.to_string(),
+    }
+}
+
+/// RS4: that writes can be acknowledged, before anything is written.
+fn check_writes(served: &Served) -> Result<(), Status> {
+    let can_write = served.primary.check();
+    can_write.map_err(|error| Status::NotNow(error.to_string()))
+}
+
+fn get(served: &Served, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Status> {
+    reply::begin(out);
+    let mut count = 0;
+    for key in keys {
+        let value = served.primary.get(key);
+        let value = value.map_err(|error| read_failed(served, &error))?;
+        reply::put_value(out, value.as_deref());
+        count += 1;
+        if out.len() >= REPLY_SIZE_BYTES_SOFT_MAX {
+            break;
+        }
+    }
+    reply::end(out, 0, count);
+    Ok(())
+}
+
+fn write(
+    served: &Served,
+    records: &[(&[u8], Option<&[u8]>)],
+    durability: Durability,
+    out: &mut Vec<u8>,
+) -> Result<(), Status> {
+    check_writes(served)?;
+    let mut end = None;
+    let mut appended = Ok(());
+    for (key, value) in records {
+        let _stripe = served.stripe(key);
+        match served.primary.append(key, *value) {
+            Ok(at) => end = Some(at),
+            Err(error) => {
+                appended = Err(error);
+                break;
+            }
+        }
+    }
+    let failed = |error: ReplicaError| write_failed(served, &error);
+    if let Some(end) = end {
+        let waited = served.primary.wait_for(end, durability);
+        waited.map_err(failed)?;
+    }
+    match appended {
+        Err(error) if end.is_some() => Err(Status::Failed {
+            is_unknown: true,
+            how: format!("some were written, and then: {error}"),
+        }),
+        other => {
+            other.map_err(failed)?;
+            reply::begin(out);
+            Ok(())
+        }
+    }
+}
+
+/// A key that is written if something holds.
+struct Exchange<'b> {
+    key: &'b [u8],
+    condition: Condition<'b>,
+    new: Option<&'b [u8]>,
+    returns_previous: bool,
+}
+
+impl Exchange<'_> {
+    /// RS3: reads the newest value, whoever has it by now, and waits until that is replicated as
+    /// well as what it writes.
+    fn execute(
+        &self,
+        served: &Served,
+        durability: Durability,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Status> {
+        check_writes(served)?;
+        let primary = &served.primary;
+        let (previous, is_done, end) = {
+            let _stripe = served.stripe(self.key);
+            let previous = primary.engine().get(self.key);
+            let previous = previous.map_err(|error| read_failed(served, &error.into()))?;
+            let is_done = match self.condition {
+                Condition::Any => true,
+                Condition::Absent => previous.is_none(),
+                Condition::Present => previous.is_some(),
+                Condition::Equals(expected) => previous.as_deref() == Some(expected),
+            };
+            let changes = is_done && !(previous.is_none() && self.new.is_none());
+            let end = if changes {
+                let appended = primary.append(self.key, self.new);
+                appended.map_err(|error| write_failed(served, &error))?
+            } else {
+                primary.log_end()
+            };
+            (previous, is_done, end)
+        };
+        let waited = primary.wait_for(end, durability);
+        waited.map_err(|error| write_failed(served, &error))?;
+        reply::begin(out);
+        let told = previous.as_deref().filter(|_| self.returns_previous);
+        reply::put_value(out, told);
+        reply::end(out, u8::from(is_done), 1);
+        Ok(())
+    }
+}
+
+/// The part of a range that a region has; none: it has nothing of it.
+fn clamp<'r>(
+    served: &'r Served,
+    lower: &'r [u8],
+    upper: Option<&'r [u8]>,
+) -> Option<(&'r [u8], Option<&'r [u8]>)> {
+    let lower = lower.max(served.order.from.0.as_slice());
+    let to = served.order.to.as_ref().map(|to| to.0.as_slice());
+    let upper = match (upper, to) {
+        (Some(upper), Some(to)) => Some(upper.min(to)),
+        (upper, to) => upper.or(to),
+    };
+    upper
+        .is_none_or(|upper| lower < upper)
+        .then_some((lower, upper))
+}
+
+fn bounds<'b>((lower, upper): (&'b [u8], Option<&'b [u8]>)) -> (Bound<&'b [u8]>, Bound<&'b [u8]>) {
+    let upper = upper.map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(lower), upper)
+}
+
+fn scan(served: &Served, body: &Body<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+    let Body::Scan {
+        lower,
+        upper,
+        is_descending,
+        count_max,
+        keys_only,
+    } = body
+    else {
+        unreachable!("who calls it has looked");
+    };
+    reply::begin(out);
+    let Some(range) = clamp(served, lower, *upper) else {
+        return Ok(());
+    };
+    let direction = if *is_descending {
+        Direction::Descending
+    } else {
+        Direction::Ascending
+    };
+    let failed = |error: ReplicaError| read_failed(served, &error);
+    let snapshot = served.primary.snapshot().map_err(failed)?;
+    let mut records = snapshot
+        .scan(bounds(range), direction)
+        .map_err(|error| failed(error.into()))?;
+    let (mut count, mut has_more) = (0, false);
+    while count < *count_max {
+        let Some(record) = records.next() else {
+            break;
+        };
+        let (key, value) = record.map_err(|error| failed(error.into()))?;
+        let value = if *keys_only { &[][..] } else { &value };
+        reply::put_record(out, &key, value);
+        count += 1;
+        has_more = count == *count_max || out.len() >= REPLY_SIZE_BYTES_SOFT_MAX;
+        if has_more {
+            break;
+        }
+    }
+    reply::end(out, u8::from(has_more), count);
+    Ok(())
+}
+
+fn delete_range(
+    served: &Served,
+    (lower, upper): (&[u8], Option<&[u8]>),
+    count_max: u32,
+    durability: Durability,
+    out: &mut Vec<u8>,
+) -> Result<(), Status> {
+    check_writes(served)?;
+    let mut next = None;
+    let (mut count, mut end) = (0, None);
+    if let Some(range) = clamp(served, lower, upper) {
+        let failed = |error: ReplicaError| read_failed(served, &error);
+        let snapshot = served.primary.snapshot().map_err(failed)?;
+        let keys = snapshot
+            .scan(bounds(range), Direction::Ascending)
+            .map_err(|error| failed(error.into()))?;
+        for record in keys {
+            let (key, _) = record.map_err(|error| failed(error.into()))?;
+            if count == count_max {
+                next = Some(key);
+                break;
+            }
+            let _stripe = served.stripe(&key);
+            let appended = served.primary.append(&key, None);
+            end = Some(appended.map_err(|error| write_failed(served, &error))?);
+            count += 1;
+        }
+    }
+    if let Some(end) = end {
+        let waited = served.primary.wait_for(end, durability);
+        waited.map_err(|error| write_failed(served, &error))?;
+    }
+    reply::begin(out);
+    reply::put_value(out, next.as_deref());
+    reply::end(out, 0, count);
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What servers ask each other: JSON behind the tag `R` (RS5).
+
+use std::net::SocketAddr;
+
+use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+
+/// The first byte of requests of servers.
+pub(crate) const TAG: u8 = b'R';
+
+/// The version of all that is said here.
+const VERSION: u32 = 1;
+
+/// Which replica is asked, by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplicaName {
+    pub(crate) region: RegionId,
+    pub(crate) replica: ReplicaNumber,
+    pub(crate) epoch: Epoch,
+    /// The server that is primary at this epoch.
+    pub(crate) primary: ServerId,
+}
+
+/// What a primary asks of a backup's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum PeerRequest {
+    /// Memory into which it can write, for a copy that begins.
+    Attach(ReplicaName),
+    /// That the copy which was begun by this attachment be the one in force.
+    Commit { of: ReplicaName, attachment: u64 },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum PeerReply {
+    /// Where the memory is.
+    Attached {
+        attachment: u64,
+        port: u16,
+        /// What opens it.
+        secret: String,
+        slot_count: u64,
+    },
+    /// It is in force, durably.
+    Committed,
+    /// It does not know of this epoch yet.
+    NotYet(String),
+    /// It cannot, or will not.
+    Refused(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Versioned<T> {
+    version: u32,
+    body: T,
+}
+
+/// As bytes, behind the tag.
+pub(crate) fn encode_request(request: PeerRequest) -> Vec<u8> {
+    let versioned = Versioned {
+        version: VERSION,
+        body: request,
+    };
+    let mut bytes = vec![TAG];
+    serde_json::to_writer(&mut bytes, &versioned).expect("it is a plain value");
+    bytes
+}
+
+/// Of bytes that may be anything, without the tag.
+pub(crate) fn decode_request(bytes: &[u8]) -> Result<PeerRequest, String> {
+    decode(bytes)
+}
+
+/// In the place of what the buffer had.
+pub(crate) fn encode_reply(reply: &PeerReply, out: &mut Vec<u8>) {
+    out.clear();
+    let versioned = Versioned {
+        version: VERSION,
+        body: reply,
+    };
+    serde_json::to_writer(out, &versioned).expect("it is a plain value");
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let version = crate::directory::version_of(bytes)?;
+    if version != VERSION {
+        return Err(format!(
+            "it is of version {version}, and this server knows version {VERSION} alone"
+        ));
+    }
+    let versioned: Versioned<T> =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    Ok(versioned.body)
+}
+
+/// Asks another server. One round trip, and one or two for the connection.
+pub(crate) fn ask(
+    context: &Context,
+    server: ServerId,
+    request: PeerRequest,
+) -> Result<(PeerReply, SocketAddr), String> {
+    let address = context.address_of(server)?;
+    let asked = || -> Result<PeerReply, String> {
+        let connected = context.connect(address);
+        let mut connection = connected.map_err(|error| error.to_string())?;
+        let answer = connection.call(&encode_request(request));
+        decode(answer.map_err(|error| error.to_string())?)
+    };
+    let reply = asked().inspect_err(|_| context.forget_address(server))?;
+    Ok((reply, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_fabric::fuzzing::run;
+
+    const NAME: ReplicaName = ReplicaName {
+        region: RegionId(5),
+        replica: ReplicaNumber(2),
+        epoch: Epoch(9),
+        primary: ServerId(3),
+    };
+
+    /// The format: a later version that changes it must say so.
+    #[test]
+    fn messages_are_golden() {
+        let attach = encode_request(PeerRequest::Attach(NAME));
+        let of = r#"{"region":5,"replica":2,"epoch":9,"primary":3}"#;
+        let golden = format!(r#"R{{"version":1,"body":{{"attach":{of}}}}}"#);
+        assert_eq!(String::from_utf8_lossy(&attach), golden);
+        let commit = PeerRequest::Commit {
+            of: NAME,
+            attachment: 4,
+        };
+        let golden = format!(r#"R{{"version":1,"body":{{"commit":{{"of":{of},"attachment":4}}}}}}"#);
+        assert_eq!(String::from_utf8_lossy(&encode_request(commit)), golden);
+        let mut out = Vec::new();
+        let attached = PeerReply::Attached {
+            attachment: 4,
+            port: 80,
+            secret: "s".to_owned(),
+            slot_count: 2,
+        };
+        encode_reply(&attached, &mut out);
+        let golden = concat!(
+            r#"{"version":1,"body":{"attached":{"attachment":4,"port":80,"#,
+            r#""secret":"s","slot_count":2}}}"#
+        );
+        assert_eq!(String::from_utf8_lossy(&out), golden);
+        assert_eq!(decode::<PeerReply>(&out), Ok(attached));
+        let later = decode_request(br#"{"version":2,"bodies":[]}"#).expect_err("of the future");
+        assert!(later.contains("version 2"), "{later}");
+    }
+
+    /// Promise: bytes that are no message are an error, and what is one is said again as it was.
+    #[test]
+    fn bytes_are_messages_or_errors() {
+        run("requests of servers", |random| {
+            let mut bytes = encode_request(PeerRequest::Attach(NAME)).split_off(1);
+            random.mutate(&mut bytes);
+            if let Ok(request) = decode_request(&bytes) {
+                let again = encode_request(request).split_off(1);
+                assert_eq!(decode_request(&again), Ok(request));
+            }
+            let _ = decode::<PeerReply>(&bytes);
+        });
+    }
+}

@@ -1,0 +1,284 @@
+//! A replica's directory: which copy in it is in force (RS1).
+//!
+//! ```text
+//! R-N/REPLICA     {"version":1,"table":T,"region":R,"replica":N,"epoch":E,"generation":G}
+//! R-N/data-G/     an engine's directory, or a backup's
+//! ```
+//!
+//! Other `data-` directories are of backups that were not filled, or of copies that a newer one
+//! has replaced: they go when the replica is opened, or another one is begun.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, TableId};
+use farleaf_cluster::record::CopyReport;
+use farleaf_lsm::manifest::Manifest;
+use farleaf_lsm::storage::{DirectoryStorage, Storage};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::{failed, sync_directory, version_of, write_whole};
+use crate::error::ServerError;
+
+const NOTE: &str = "REPLICA";
+const VERSION: u32 = 1;
+
+/// How a directory of data is opened: tests have others that fail.
+pub(crate) type OpenStorage = Arc<dyn Fn(&Path) -> io::Result<Arc<dyn Storage>> + Send + Sync>;
+
+/// As the operating system has it.
+pub(crate) fn directory_storage() -> OpenStorage {
+    Arc::new(|path| Ok(Arc::new(DirectoryStorage::open(path)?)))
+}
+
+/// What `REPLICA` says: the copy in force, and the newest epoch that it was opened at (RH5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Note {
+    version: u32,
+    pub(crate) table: TableId,
+    pub(crate) region: RegionId,
+    pub(crate) replica: ReplicaNumber,
+    pub(crate) epoch: Epoch,
+    pub(crate) generation: u64,
+}
+
+impl Note {
+    pub(crate) const fn new(
+        (table, region, replica): (TableId, RegionId, ReplicaNumber),
+        epoch: Epoch,
+        generation: u64,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            table,
+            region,
+            replica,
+            epoch,
+            generation,
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let version = version_of(bytes)?;
+        if version != VERSION {
+            return Err(format!(
+                "it has format version {version}, and this program knows version {VERSION} alone"
+            ));
+        }
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// A replica's directory, which may not be there yet.
+#[derive(Clone)]
+pub(crate) struct ReplicaPlace {
+    path: PathBuf,
+    open_storage: OpenStorage,
+}
+
+impl ReplicaPlace {
+    pub(crate) fn new(
+        regions: &Path,
+        (region, replica): (RegionId, ReplicaNumber),
+        open_storage: OpenStorage,
+    ) -> Self {
+        Self {
+            path: regions.join(format!("{}-{}", region.0, replica.0)),
+            open_storage,
+        }
+    }
+
+    fn data(&self, generation: u64) -> PathBuf {
+        self.path.join(format!("data-{generation}"))
+    }
+
+    /// What is in force; none: there is no copy here.
+    pub(crate) fn note(&self) -> Result<Option<Note>, ServerError> {
+        let path = self.path.join(NOTE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("read", &path)(error)),
+        };
+        let note = Note::decode(&bytes).map_err(|how| ServerError::Damaged {
+            path,
+            how,
+            remedy: "restore it from a copy, or remove the replica's directory if others have all",
+        })?;
+        Ok(Some(note))
+    }
+
+    /// RS1: from when this returns, this copy is in force, durably, and no other one.
+    pub(crate) fn put_in_force(&self, note: &Note) -> Result<(), ServerError> {
+        let bytes = serde_json::to_vec(note).expect("it is a plain value");
+        write_whole(&self.path.join(NOTE), &bytes)
+    }
+
+    /// The storage of a generation, which is made if it is not there.
+    pub(crate) fn storage(&self, generation: u64) -> Result<Arc<dyn Storage>, ServerError> {
+        let path = self.data(generation);
+        (self.open_storage)(&path).map_err(failed("open", &path))
+    }
+
+    /// Makes the directory, if it is not there.
+    pub(crate) fn make(&self) -> Result<(), ServerError> {
+        fs::create_dir_all(&self.path).map_err(failed("make", &self.path))?;
+        sync_directory(self.path.parent().unwrap_or(&self.path))
+    }
+
+    /// Removes all generations but one, if any; and the number that the next one has.
+    pub(crate) fn clear_but(&self, kept: Option<u64>) -> Result<u64, ServerError> {
+        let mut next = kept.map_or(0, |kept| kept + 1);
+        let entries = fs::read_dir(&self.path).map_err(failed("list", &self.path))?;
+        for entry in entries {
+            let entry = entry.map_err(failed("list", &self.path))?;
+            let name = entry.file_name();
+            let generation = name.to_str().and_then(|it| it.strip_prefix("data-"));
+            let Some(generation) = generation.and_then(|it| it.parse::<u64>().ok()) else {
+                continue;
+            };
+            next = next.max(generation.saturating_add(1));
+            if Some(generation) != kept {
+                let path = entry.path();
+                fs::remove_dir_all(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(next)
+    }
+
+    /// Removes all of it. The note goes first: what is left then is no copy.
+    pub(crate) fn remove(&self) -> Result<(), ServerError> {
+        let note = self.path.join(NOTE);
+        match fs::remove_file(&note) {
+            Ok(()) => sync_directory(&self.path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("remove", &note)(error)),
+        }
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &self.path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the disk has, for a report: up to which segment its log goes. What cannot be read is
+    /// told and is no copy; nothing of it is touched.
+    fn copy(&self) -> Result<Option<CopyReport>, ServerError> {
+        let Some(note) = self.note()? else {
+            return Ok(None);
+        };
+        let storage = self.storage(note.generation)?;
+        let (manifest, _) = Manifest::open(storage)?;
+        Ok(Some(CopyReport {
+            table: note.table,
+            region: note.region,
+            replica: note.replica,
+            epoch: note.epoch,
+            position_bytes: manifest.state().next_log.start().0,
+        }))
+    }
+}
+
+/// The replicas that have a directory here.
+pub(crate) fn found(regions: &Path) -> Result<Vec<(RegionId, ReplicaNumber)>, ServerError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(regions).map_err(failed("list", regions))? {
+        let entry = entry.map_err(failed("list", regions))?;
+        let name = entry.file_name();
+        let numbers = name.to_str().and_then(|it| it.split_once('-'));
+        if let Some((region, replica)) = numbers
+            && let (Ok(region), Ok(replica)) = (region.parse(), replica.parse())
+        {
+            found.push((RegionId(region), ReplicaNumber(replica)));
+        }
+    }
+    Ok(found)
+}
+
+/// The copies on this disk, of replicas that nobody has open.
+pub(crate) fn copies(regions: &Path, open_storage: &OpenStorage) -> Vec<CopyReport> {
+    let found = match found(regions) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(%error, "copies on this disk cannot be listed, so none is reported");
+            return Vec::new();
+        }
+    };
+    let mut copies: Vec<CopyReport> = Vec::new();
+    for id in found {
+        let place = ReplicaPlace::new(regions, id, Arc::clone(open_storage));
+        match place.copy() {
+            Ok(Some(copy)) => copies.push(copy),
+            // It was never whole.
+            Ok(None) => {
+                if let Err(error) = place.remove() {
+                    tracing::warn!(%error, "what is left of a replica stays");
+                }
+            }
+            Err(error) => tracing::error!(%error, "a copy of {} is not reported", id.0),
+        }
+    }
+    copies.sort_by_key(|copy| (copy.region, copy.replica));
+    copies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farleaf_lsm::{Durability, Engine, EngineOptions};
+
+    const ID: (TableId, RegionId, ReplicaNumber) = (TableId(1), RegionId(5), ReplicaNumber(2));
+
+    fn place(scratch: &tempfile::TempDir) -> ReplicaPlace {
+        let place = ReplicaPlace::new(scratch.path(), (ID.1, ID.2), directory_storage());
+        place.make().expect("made");
+        place
+    }
+
+    /// The format: a later version that changes it must say so.
+    #[test]
+    fn notes_are_golden() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let place = place(&scratch);
+        assert_eq!(place.note().expect("it can be read"), None);
+        let note = Note::new(ID, Epoch(9), 3);
+        place.put_in_force(&note).expect("written");
+        let text = fs::read_to_string(scratch.path().join("5-2/REPLICA")).expect("there");
+        let golden = r#"{"version":1,"table":1,"region":5,"replica":2,"epoch":9,"generation":3}"#;
+        assert_eq!(text, golden);
+        assert_eq!(place.note().expect("it can be read"), Some(note));
+        fs::write(scratch.path().join("5-2/REPLICA"), "{\"version\":2}").expect("written");
+        let error = place.note().expect_err("of the future").to_string();
+        assert!(error.contains("format version 2"), "{error}");
+    }
+
+    /// Promise (RS1): the copy in force is reported and kept, others go, and a directory without a
+    /// note is no copy.
+    #[test]
+    fn copies_are_those_in_force() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let place = place(&scratch);
+        assert!(copies(scratch.path(), &directory_storage()).is_empty());
+        place.make().expect("made again");
+        for generation in [4, 6] {
+            let storage = place.storage(generation).expect("opened");
+            let engine = Engine::open(storage, EngineOptions::new()).expect("made");
+            engine.put(b"k", b"v", Durability::Sync).expect("written");
+        }
+        place
+            .put_in_force(&Note::new(ID, Epoch(9), 4))
+            .expect("written");
+        let copies = copies(scratch.path(), &directory_storage());
+        assert_eq!(copies.len(), 1);
+        assert_eq!((copies[0].replica, copies[0].epoch), (ID.2, Epoch(9)));
+        assert_eq!(place.clear_but(Some(4)).expect("cleared"), 7);
+        assert!(place.data(4).exists() && !place.data(6).exists());
+        place.remove().expect("removed");
+        assert!(!scratch.path().join("5-2").exists());
+        place.remove().expect("nothing is left to be removed");
+    }
+}

@@ -1,0 +1,308 @@
+//! The thread of a replica: brings about what is ordered, answers other servers, works (RS6).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farleaf_cluster::agent::host::{Closing, RegionOrder, Source};
+use farleaf_lsm::Engine;
+
+use super::backup::{BackupReplica, open_copy};
+use super::primary::PrimaryReplica;
+use super::{Board, Ending, Errand, Replica, Role, Wanted};
+use crate::context::Context;
+use crate::peer::{PeerReply, PeerRequest};
+use crate::place::{Note, ReplicaPlace};
+
+/// How long it rests when there is nothing to do: as long as there was something a while ago, and
+/// after a while.
+const REST: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(5));
+const BUSY_TIME: Duration = Duration::from_millis(100);
+/// How often it shows how it is doing, while it works.
+const SHOW_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What is open.
+enum State {
+    Nothing,
+    Primary(Box<PrimaryReplica>),
+    Backup(Box<BackupReplica>),
+    /// It does nothing any more, and waits to be closed.
+    Failed,
+}
+
+pub(super) struct Actor {
+    replica: Arc<Replica>,
+    context: Arc<Context>,
+    place: ReplicaPlace,
+    state: State,
+}
+
+impl Actor {
+    pub(super) fn new(replica: Arc<Replica>) -> Self {
+        let context = Arc::clone(&replica.context);
+        let id = (replica.region, replica.number);
+        let place = ReplicaPlace::new(&context.regions, id, Arc::clone(&context.open_storage));
+        Self {
+            replica,
+            context,
+            place,
+            state: State::Nothing,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut worked_at = Instant::now();
+        let mut shown_at = None;
+        loop {
+            let Board {
+                wanted,
+                ending,
+                errands,
+                is_nudged,
+            } = std::mem::take(&mut *self.replica.board());
+            if let Some(ending) = ending {
+                return self.end(ending);
+            }
+            let has_orders = wanted.is_some() || is_nudged || !errands.is_empty();
+            if let Some(wanted) = wanted {
+                let followed = self.follow(wanted);
+                self.note(followed);
+            }
+            for errand in errands {
+                self.answer(errand);
+            }
+            let worked = self.work();
+            let is_busy = worked.as_ref().copied().unwrap_or(false) || has_orders;
+            self.note(worked.map(drop));
+            let now = Instant::now();
+            if has_orders || shown_at.is_none_or(|at| now - at >= SHOW_INTERVAL) {
+                self.show();
+                shown_at = Some(now);
+            }
+            if is_busy {
+                worked_at = now;
+            } else {
+                let is_recent = now - worked_at < BUSY_TIME;
+                self.rest(if is_recent { REST.0 } else { REST.1 });
+            }
+        }
+    }
+
+    fn rest(&self, rest: Duration) {
+        let board = self.replica.board();
+        let is_idle = board.wanted.is_none()
+            && board.ending.is_none()
+            && board.errands.is_empty()
+            && !board.is_nudged;
+        if is_idle {
+            // A wake-up that is missed costs a rest.
+            drop(self.replica.changed.wait_timeout(board, rest));
+        }
+    }
+
+    /// A failure is the end of the replica under this number (CP16).
+    fn note(&mut self, done: Result<(), String>) {
+        let Err(how) = done else {
+            return;
+        };
+        let region = self.replica.region;
+        tracing::error!("{region} fails on {}: {how}", self.context.server);
+        self.replica.set_served(None);
+        let state = std::mem::replace(&mut self.state, State::Failed);
+        // What can be kept of it is.
+        if let Err(error) = self.close_state(state) {
+            tracing::warn!("what {region} had last is not all on the disk: {error}");
+        }
+        let mut shown = self.replica.show();
+        shown.failure.get_or_insert(how);
+        shown.primary = None;
+    }
+
+    fn work(&mut self) -> Result<bool, String> {
+        match &mut self.state {
+            State::Primary(primary) => primary.maintain(),
+            State::Backup(backup) => backup.serve(),
+            State::Nothing | State::Failed => Ok(false),
+        }
+    }
+
+    fn show(&mut self) {
+        let (report, size_bytes, position_bytes) = match &mut self.state {
+            State::Primary(primary) => (
+                Some(primary.report()),
+                primary.size_bytes(),
+                primary.position_bytes(),
+            ),
+            State::Backup(backup) => (None, 0, backup.position_bytes()),
+            State::Nothing | State::Failed => return,
+        };
+        let mut shown = self.replica.show();
+        shown.primary = report;
+        shown.position_bytes = position_bytes;
+        if size_bytes > 0 {
+            shown.size_bytes = size_bytes;
+        }
+    }
+
+    /// Brings about what is ordered.
+    fn follow(&mut self, wanted: Wanted) -> Result<(), String> {
+        let Wanted { order, role } = wanted;
+        if matches!(self.state, State::Failed) {
+            return Ok(());
+        }
+        match role {
+            Role::Primary { backups, source } => {
+                self.become_primary(&order, source)?;
+                let State::Primary(primary) = &mut self.state else {
+                    unreachable!("it became one");
+                };
+                primary.set_backups((&self.replica, &self.context), &backups);
+            }
+            Role::Backup { .. } => self.become_backup(&order)?,
+        }
+        self.replica.show().epoch = Some(order.epoch);
+        Ok(())
+    }
+
+    fn become_primary(&mut self, order: &RegionOrder, source: Source) -> Result<(), String> {
+        let (engine, note) = match std::mem::replace(&mut self.state, State::Nothing) {
+            State::Primary(mut primary) => {
+                if primary.served().epoch() < order.epoch {
+                    primary.raise(&self.replica, order)?;
+                    self.replica.set_served(Some(Arc::clone(primary.served())));
+                }
+                self.state = State::Primary(primary);
+                return Ok(());
+            }
+            State::Backup(backup) => {
+                backup.promote((order.epoch, self.context.options.engine.clone()))?
+            }
+            State::Nothing => self.open_engine(order, source)?,
+            State::Failed => return Err("it has failed before".to_owned()),
+        };
+        let primary = PrimaryReplica::new(
+            (self.place.clone(), note),
+            engine,
+            (&self.replica, &self.context),
+            order,
+        );
+        self.replica.set_served(Some(Arc::clone(primary.served())));
+        self.state = State::Primary(Box::new(primary));
+        Ok(())
+    }
+
+    /// RH5: the note is durable before the engine is served.
+    fn open_engine(
+        &self,
+        order: &RegionOrder,
+        source: Source,
+    ) -> Result<(Engine, Note), String> {
+        let text = |error: crate::error::ServerError| error.to_string();
+        let options = self.context.options.engine.clone();
+        match source {
+            Source::Empty => {
+                self.place.make().map_err(text)?;
+                let generation = self.place.clear_but(None).map_err(text)?;
+                let id = (order.table, order.region, order.replica);
+                let note = Note::new(id, order.epoch, generation);
+                let storage = self.place.storage(generation).map_err(text)?;
+                let engine = Engine::open(storage, options).map_err(|it| it.to_string())?;
+                self.place.put_in_force(&note).map_err(text)?;
+                Ok((engine, note))
+            }
+            Source::Copy => {
+                let note = self.place.note().map_err(text)?;
+                let note = note.ok_or("there is no copy of it on this disk")?;
+                let engine = open_copy(&self.place, &note, options)?;
+                let note = Note {
+                    epoch: order.epoch,
+                    ..note
+                };
+                self.place.put_in_force(&note).map_err(text)?;
+                Ok((engine, note))
+            }
+            Source::Split(_) => Err("nothing was prepared for this region here".to_owned()),
+            Source::Primary(_) => Err("a primary is nobody's backup".to_owned()),
+        }
+    }
+
+    fn become_backup(&mut self, order: &RegionOrder) -> Result<(), String> {
+        let mut backup = match std::mem::replace(&mut self.state, State::Nothing) {
+            State::Backup(backup) => backup,
+            State::Primary(primary) => {
+                let note = primary.note;
+                primary.close(&self.replica)?;
+                Box::new(BackupReplica::new(self.place.clone(), Some(note)))
+            }
+            State::Nothing => {
+                let note = self.place.note().map_err(|error| error.to_string())?;
+                Box::new(BackupReplica::new(self.place.clone(), note))
+            }
+            State::Failed => return Err("it has failed before".to_owned()),
+        };
+        let raised = backup.raise(order.epoch);
+        self.state = State::Backup(backup);
+        raised
+    }
+
+    fn answer(&mut self, errand: Errand) {
+        let reply = self.answer_to(errand.request);
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(how) => {
+                self.note(Err(how.clone()));
+                PeerReply::Refused(how)
+            }
+        };
+        // Whoever asked may have given up.
+        let _ = errand.reply.send(reply);
+    }
+
+    /// `Err`: the replica cannot go on.
+    fn answer_to(&mut self, request: PeerRequest) -> Result<PeerReply, String> {
+        let name = match request {
+            PeerRequest::Attach(name) | PeerRequest::Commit { of: name, .. } => name,
+        };
+        let open_at = self.replica.show().epoch;
+        let State::Backup(backup) = &mut self.state else {
+            return Ok(PeerReply::NotYet("it is no backup".to_owned()));
+        };
+        // RH3: nothing of an epoch below its own; and what it has not been told of, it waits for.
+        if open_at < Some(name.epoch) {
+            return Ok(PeerReply::NotYet("it does not know of this epoch".to_owned()));
+        }
+        if open_at > Some(name.epoch) {
+            let how = format!("it is at a later epoch than {}", name.epoch);
+            return Ok(PeerReply::Refused(how));
+        }
+        match request {
+            PeerRequest::Attach(_) => backup.attach(&self.context, name.epoch),
+            PeerRequest::Commit { attachment, .. } => {
+                let id = (self.replica.table, name.region, name.replica);
+                backup.commit(Note::new(id, name.epoch, 0), attachment)
+            }
+        }
+    }
+
+    fn close_state(&self, state: State) -> Result<(), String> {
+        match state {
+            State::Primary(primary) => primary.close(&self.replica),
+            State::Backup(mut backup) => backup.detach(),
+            State::Nothing | State::Failed => Ok(()),
+        }
+    }
+
+    fn end(mut self, ending: Ending) {
+        let state = std::mem::replace(&mut self.state, State::Failed);
+        let closed = self.close_state(state);
+        if ending == Ending::Closed(Closing::Removed) {
+            if let Err(error) = self.place.remove() {
+                tracing::warn!(%error, "a replica that is not wanted stays on the disk");
+            }
+            return;
+        }
+        if let Err(error) = closed {
+            let region = self.replica.region;
+            tracing::warn!("what {region} had last is not all on the disk: {error}");
+        }
+    }
+}

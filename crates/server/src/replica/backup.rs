@@ -1,0 +1,215 @@
+//! A backup: the copy in force, and the one that its primary writes into (RS1, RS5, RS7).
+
+use std::sync::Arc;
+
+use farleaf_cluster::ids::Epoch;
+use farleaf_fabric::mapped::MappedEndpoint;
+use farleaf_lsm::follow::FOLLOWER;
+use farleaf_lsm::storage::Storage;
+use farleaf_lsm::{Engine, EngineOptions};
+use farleaf_replica::{Backup, BackupOptions, promote_directory};
+
+use super::memory::BackupMemory;
+use crate::context::Context;
+use crate::peer::PeerReply;
+use crate::place::{Note, ReplicaPlace};
+
+/// A replica that is no primary.
+pub(super) struct BackupReplica {
+    place: ReplicaPlace,
+    /// RS1: what is in force; none: there is nothing yet.
+    pub(super) note: Option<Note>,
+    /// What its primary writes into.
+    live: Option<Live>,
+    attachment_count: u64,
+}
+
+/// A copy that a primary writes.
+struct Live {
+    attachment: u64,
+    generation: u64,
+    epoch: Epoch,
+    backup: Backup<MappedEndpoint>,
+    /// Dropped behind the backup, whose words it has.
+    memory: BackupMemory,
+}
+
+/// A replication epoch is the control plane's.
+pub(super) const fn epoch_of(epoch: Epoch) -> farleaf_replica::Epoch {
+    farleaf_replica::Epoch(epoch.0)
+}
+
+impl BackupReplica {
+    pub(super) const fn new(place: ReplicaPlace, note: Option<Note>) -> Self {
+        Self {
+            place,
+            note,
+            live: None,
+            attachment_count: 0,
+        }
+    }
+
+    /// Whether what its primary writes is the copy in force.
+    fn is_committed(&self) -> bool {
+        match (&self.live, &self.note) {
+            (Some(live), Some(note)) => live.generation == note.generation,
+            _ => false,
+        }
+    }
+
+    /// RS7: from now on nothing of an earlier epoch is taken. The primary may be the same, and go
+    /// on; or another one, which begins anew.
+    pub(super) fn raise(&mut self, epoch: Epoch) -> Result<(), String> {
+        if !self.is_committed() {
+            // It was never whole, and whoever fills it is of an epoch that is over.
+            self.live = None;
+        }
+        if let Some(live) = self.live.as_mut().filter(|live| live.epoch < epoch) {
+            let raised = live.backup.raise(epoch_of(epoch));
+            raised.map_err(|error| error.to_string())?;
+            live.epoch = epoch;
+        }
+        // RH5: nothing is acknowledged at the new epoch before a copy says that it was opened at
+        // it: this one, or the one that comes in its place.
+        match self.note {
+            Some(note) if note.epoch < epoch => self.put_in_force(Note { epoch, ..note }),
+            _ => Ok(()),
+        }
+    }
+
+    fn put_in_force(&mut self, note: Note) -> Result<(), String> {
+        let put = self.place.put_in_force(&note);
+        put.map_err(|error| error.to_string())?;
+        self.note = Some(note);
+        Ok(())
+    }
+
+    /// Ends what its primary writes. If that is the copy in force, all of it is on the disk then.
+    pub(super) fn detach(&mut self) -> Result<(), String> {
+        let is_committed = self.is_committed();
+        let Some(mut live) = self.live.take() else {
+            return Ok(());
+        };
+        live.memory.fence();
+        if !is_committed {
+            return Ok(());
+        }
+        let retired = live.backup.retire();
+        retired.map_err(|error| format!("what came last cannot be kept: {error}"))
+    }
+
+    /// Begins another copy, for the primary of this epoch. The one in force stays until that one
+    /// is (RS1).
+    pub(super) fn attach(&mut self, context: &Context, epoch: Epoch) -> Result<PeerReply, String> {
+        self.detach()?;
+        let kept = self.note.map(|note| note.generation);
+        self.place.make().map_err(|error| error.to_string())?;
+        let cleared = self.place.clear_but(kept);
+        let generation = cleared.map_err(|error| error.to_string())?;
+        let storage = self.place.storage(generation);
+        let storage = storage.map_err(|error| error.to_string())?;
+        let options = &context.options;
+        let memory = BackupMemory::open(context.host, options.slot_count)?;
+        let of = BackupOptions {
+            engine: options.engine.clone(),
+            replaces: true,
+        };
+        let epoch_of_it = epoch_of(epoch);
+        let backup = Backup::new(memory.near(), memory.layout, epoch_of_it, (storage, of));
+        let backup = backup.map_err(|error| error.to_string())?;
+        self.attachment_count += 1;
+        let reply = PeerReply::Attached {
+            attachment: self.attachment_count,
+            port: memory.port,
+            secret: memory.secret.clone(),
+            slot_count: options.slot_count,
+        };
+        self.live = Some(Live {
+            attachment: self.attachment_count,
+            generation,
+            epoch,
+            backup,
+            memory,
+        });
+        Ok(reply)
+    }
+
+    /// RS1: the copy that was filled is the one in force, if it is the one that is meant.
+    pub(super) fn commit(&mut self, note: Note, attachment: u64) -> Result<PeerReply, String> {
+        let Some(live) = self.live.as_mut().filter(|it| it.attachment == attachment) else {
+            return Ok(PeerReply::Refused(
+                "another copy was begun since, or this one has ended".to_owned(),
+            ));
+        };
+        let status = live.backup.status().map_err(|error| error.to_string())?;
+        if !status.is_filled || status.failed.is_some() {
+            return Ok(PeerReply::Refused("it was not filled".to_owned()));
+        }
+        let generation = live.generation;
+        self.put_in_force(Note { generation, ..note })?;
+        let cleared = self.place.clear_but(Some(generation));
+        cleared.map_err(|error| error.to_string())?;
+        Ok(PeerReply::Committed)
+    }
+
+    /// A step of what there is to do; false: nothing.
+    pub(super) fn serve(&mut self) -> Result<bool, String> {
+        let Some(live) = &mut self.live else {
+            return Ok(false);
+        };
+        let served = live.backup.serve();
+        served.map_err(|error| error.to_string())
+    }
+
+    /// How far the log goes.
+    pub(super) fn position_bytes(&mut self) -> u64 {
+        let status = self.live.as_mut().map(|live| live.backup.status());
+        match status {
+            Some(Ok(status)) => status.log_end.0,
+            _ => 0,
+        }
+    }
+
+    /// RS7: becomes an engine, at this epoch, which the note says before anybody is served. What
+    /// its primary has written is promoted if it is in force; else the copy is that was before:
+    /// nothing was acknowledged since without this replica.
+    pub(super) fn promote(
+        mut self,
+        (epoch, options): (Epoch, EngineOptions),
+    ) -> Result<(Engine, Note), String> {
+        let Some(note) = self.note else {
+            return Err("it never had all, so it cannot be primary".to_owned());
+        };
+        let engine = match self.live.take().filter(|it| it.generation == note.generation) {
+            Some(live) => {
+                let promoted = live.backup.promote(epoch_of(epoch), options);
+                promoted.map_err(|error| error.to_string())?
+            }
+            None => open_copy(&self.place, &note, options)?,
+        };
+        let note = Note { epoch, ..note };
+        let put = self.place.put_in_force(&note);
+        put.map_err(|error| error.to_string())?;
+        Ok((engine, note))
+    }
+}
+
+/// The engine of a copy: an engine's directory, or a backup's.
+pub(super) fn open_copy(
+    place: &ReplicaPlace,
+    note: &Note,
+    options: EngineOptions,
+) -> Result<Engine, String> {
+    let storage = place.storage(note.generation);
+    let storage = storage.map_err(|error| error.to_string())?;
+    let names = storage.list().map_err(|error| error.to_string())?;
+    let opened = if names.iter().any(|name| name == FOLLOWER) {
+        let promoted = promote_directory(Arc::clone(&storage), options);
+        promoted.map_err(|error| error.to_string())
+    } else {
+        let opened = Engine::open(Arc::clone(&storage), options);
+        opened.map_err(|error| error.to_string())
+    };
+    drop::<Arc<dyn Storage>>(storage);
+    opened
+}

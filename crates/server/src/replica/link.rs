@@ -1,0 +1,252 @@
+//! A backup of a primary, from its side: attached, filled, put in force (RS5).
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use farleaf_cluster::ids::ServerId;
+use farleaf_fabric::Control as _;
+use farleaf_fabric::tcp::{Secret, TcpClient, TcpConnectOptions, TcpEndpoint};
+use farleaf_replica::{BackupId, BackupWays, Primary};
+
+use super::Replica;
+use super::memory::layout;
+use crate::context::Context;
+use crate::peer::{self, PeerReply, PeerRequest, ReplicaName};
+
+/// Between two tries.
+const REST: Duration = Duration::from_millis(20);
+/// A backup's memory that does not answer for so long is lost.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(4);
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Filling,
+    /// Writes wait for it, and its copy is in force.
+    InSync,
+    /// It cannot be reached, or does not take what it must.
+    Failed(String),
+}
+
+struct Shared {
+    stage: Mutex<Stage>,
+    is_ended: AtomicBool,
+    /// As long as it is there, the sessions are.
+    client: Mutex<Option<Arc<TcpClient>>>,
+}
+
+/// A backup of a primary, and the thread that fills it.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    id: BackupId,
+    primary: Primary<TcpEndpoint>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Link {
+    /// Begins to fill a backup.
+    pub(super) fn start(
+        (replica, context): (&Arc<Replica>, &Arc<Context>),
+        primary: &Primary<TcpEndpoint>,
+        (server, name): (ServerId, ReplicaName),
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            stage: Mutex::new(Stage::Filling),
+            is_ended: AtomicBool::new(false),
+            client: Mutex::default(),
+        });
+        let id = BackupId(name.replica.0);
+        let work = Work {
+            shared: Arc::clone(&shared),
+            context: Arc::clone(context),
+            primary: primary.clone(),
+            id,
+            server,
+            name,
+        };
+        let replica = Arc::clone(replica);
+        let thread = thread::Builder::new().name(format!("fill-{}", name.region.0));
+        let spawned = thread.spawn(move || {
+            work.run();
+            replica.nudge();
+        });
+        let thread = match spawned {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                shared.set(Stage::Failed(format!("no thread to fill it: {error}")));
+                None
+            }
+        };
+        Self {
+            shared,
+            id,
+            primary: primary.clone(),
+            thread,
+        }
+    }
+
+    /// How far it is, with what the primary knows of it.
+    pub(super) fn stage(&self) -> Stage {
+        let stage = self.shared.stage().clone();
+        if stage != Stage::InSync {
+            return stage;
+        }
+        let backups = self.primary.status().backups;
+        let lost = backups.into_iter().find(|it| it.backup == self.id);
+        match lost.and_then(|it| it.lost) {
+            Some(how) => Stage::Failed(how),
+            None => Stage::InSync,
+        }
+    }
+
+    /// Ends it: writes wait for it no more. The record does not name it any more (RP6), or the
+    /// primary has ended.
+    pub(super) fn end(mut self) {
+        self.shared.is_ended.store(true, Ordering::Release);
+        // It is none of the primary's if it was not filled yet.
+        let _ = self.primary.remove_backup(self.id);
+        if let Some(client) = self.shared.client().take() {
+            client.hang_up();
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that fills {} has panicked", self.id);
+        }
+        let _ = self.primary.remove_backup(self.id);
+    }
+}
+
+impl Shared {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, stage: Stage) {
+        *self.stage() = stage;
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Arc<TcpClient>>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+}
+
+/// What the thread does.
+struct Work {
+    shared: Arc<Shared>,
+    context: Arc<Context>,
+    primary: Primary<TcpEndpoint>,
+    id: BackupId,
+    server: ServerId,
+    name: ReplicaName,
+}
+
+/// What came of a try.
+enum Tried {
+    Done,
+    /// The other server does not know of the order yet.
+    NotYet(String),
+    Failed(String),
+}
+
+impl Work {
+    fn run(&self) {
+        let since = Instant::now();
+        while !self.shared.is_ended() {
+            let how = match self.attach() {
+                Tried::Done => return self.shared.set(Stage::InSync),
+                Tried::NotYet(how) | Tried::Failed(how) => how,
+            };
+            tracing::debug!("{} of {} is not filled: {how}", self.id, self.name.region);
+            if since.elapsed() > self.context.options.link_patience {
+                tracing::warn!("{} of {} has failed: {how}", self.id, self.name.region);
+                return self.shared.set(Stage::Failed(how));
+            }
+            thread::sleep(REST);
+        }
+    }
+
+    fn attach(&self) -> Tried {
+        let asked = peer::ask(&self.context, self.server, PeerRequest::Attach(self.name));
+        let (attachment, client, slot_count) = match asked {
+            Err(how) | Ok((PeerReply::Refused(how), _)) => return Tried::Failed(how),
+            Ok((PeerReply::NotYet(how), _)) => return Tried::NotYet(how),
+            Ok((PeerReply::Committed, _)) => {
+                return Tried::Failed("it has answered something else".to_owned());
+            }
+            Ok((
+                PeerReply::Attached {
+                    attachment,
+                    port,
+                    secret,
+                    slot_count,
+                },
+                address,
+            )) => {
+                let address = SocketAddr::new(address.ip(), port);
+                match connect(address, &secret) {
+                    Ok(client) => (attachment, client, slot_count),
+                    Err(how) => return Tried::Failed(how),
+                }
+            }
+        };
+        let filled = self.fill(&client, slot_count).and_then(|()| {
+            let commit = PeerRequest::Commit {
+                of: self.name,
+                attachment,
+            };
+            match peer::ask(&self.context, self.server, commit)? {
+                (PeerReply::Committed, _) => Ok(()),
+                (other, _) => Err(format!("its copy is not in force: {other:?}")),
+            }
+        });
+        match filled {
+            Ok(()) => Tried::Done,
+            Err(how) => {
+                let _ = self.primary.remove_backup(self.id);
+                *self.shared.client() = None;
+                Tried::Failed(how)
+            }
+        }
+    }
+
+    fn fill(&self, client: &Arc<TcpClient>, slot_count: u64) -> Result<(), String> {
+        *self.shared.client() = Some(Arc::clone(client));
+        if self.shared.is_ended() {
+            return Err("it is not wanted any more".to_owned());
+        }
+        let ways = BackupWays {
+            log: session(client)?,
+            index: session(client)?,
+            layout: layout(slot_count)
+                .ok_or_else(|| format!("it says that it has {slot_count} buffers"))?,
+        };
+        let filled = self.primary.add_backup(self.id, ways);
+        filled.map_err(|error| error.to_string())
+    }
+}
+
+fn connect(address: SocketAddr, secret: &str) -> Result<Arc<TcpClient>, String> {
+    let secret = Secret::from_text(secret).map_err(|error| error.to_string())?;
+    let options = TcpConnectOptions {
+        secret: Some(secret),
+        answer_time_max: ANSWER_TIME_MAX,
+        ..TcpConnectOptions::default()
+    };
+    let client = TcpClient::connect(&address.to_string(), &options);
+    Ok(Arc::new(client.map_err(|error| error.to_string())?))
+}
+
+fn session(client: &TcpClient) -> Result<TcpEndpoint, String> {
+    let owner = client.register_session();
+    let owner = owner.map_err(|error| error.to_string())?;
+    let endpoint = client.endpoint(Some(owner));
+    endpoint.map_err(|error| error.to_string())
+}

@@ -1,0 +1,141 @@
+//! The memory of one backup, and who may write into it: its primary, over a listener of its own
+//! (RS5). When that is closed, its sessions are fenced (F6): no verb of theirs takes effect any
+//! more.
+
+use core::ops::Range;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use farleaf_fabric::mapped::{MappedEndpoint, MappedRegion};
+use farleaf_fabric::tcp::{
+    Grant, Rights, Secret, TcpListenOptions, TcpListener, TcpService,
+};
+use farleaf_fabric::{SessionService, StopSignal};
+use farleaf_replica::Layout;
+use farleaf_types::{Incarnation, NodeId, OwnerWord, SessionId, WordAddr};
+
+/// A primary has two sessions, each with a connection, and one for control; one that comes again
+/// may do so before the old ones are gone.
+const CONNECTION_COUNT_MAX: usize = 16;
+/// A primary writes, or asks, or its process is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(3600);
+
+/// Memory that a primary writes into, as long as this is there.
+#[derive(Debug)]
+pub(super) struct BackupMemory {
+    region: Arc<MappedRegion>,
+    pub(super) layout: Layout,
+    pub(super) port: u16,
+    /// What opens it, in words for the primary.
+    pub(super) secret: String,
+    stop: StopSignal,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// The words of a backup, from the first one of its memory on.
+pub(super) fn layout(slot_count: u64) -> Option<Layout> {
+    Layout::new(WordAddr::new(NodeId(0), 0), slot_count)
+}
+
+impl BackupMemory {
+    /// Maps memory, zeroed, and listens on a free port of this host.
+    pub(super) fn open(host: IpAddr, slot_count: u64) -> Result<Self, String> {
+        let layout = layout(slot_count)
+            .ok_or_else(|| format!("{slot_count} buffers are too few, or too many"))?;
+        let mapped = MappedRegion::anonymous(layout.word_count() * 8);
+        let region = Arc::new(mapped.map_err(|error| format!("no memory for buffers: {error}"))?);
+        let drawn = Secret::random().map_err(|error| format!("no secret can be drawn: {error}"))?;
+        let mut options = TcpListenOptions::at(SocketAddr::new(host, 0));
+        options.secret = Some(drawn.0);
+        options.nic_thread_count = 1;
+        options.connection_count_max = CONNECTION_COUNT_MAX;
+        options.silence_max = SILENCE_MAX;
+        let listener = TcpListener::bind(&region, &options).map_err(|error| error.to_string())?;
+        let port = listener.address().port();
+        let stop = StopSignal::new().map_err(|error| error.to_string())?;
+        let heard = stop.clone();
+        let thread = std::thread::Builder::new().name("backup-memory".to_owned());
+        let thread = thread
+            .spawn(move || listener.run(&mut Sessions::default(), &heard))
+            .map_err(|error| format!("no thread for a listener: {error}"))?;
+        Ok(Self {
+            region,
+            layout,
+            port,
+            secret: drawn.1,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// The way of this process to it.
+    pub(super) fn near(&self) -> MappedEndpoint {
+        MappedEndpoint::new(Arc::clone(&self.region))
+    }
+
+    /// F6: nothing of the primary takes effect any more when this returns.
+    pub(super) fn fence(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "a backup's memory was not served well"),
+                Err(_) => tracing::error!("a backup's listener has panicked"),
+            }
+        }
+    }
+}
+
+impl Drop for BackupMemory {
+    fn drop(&mut self) {
+        self.fence();
+    }
+}
+
+/// The sessions of a primary.
+#[derive(Default)]
+struct Sessions {
+    alive: BTreeSet<u64>,
+    count: u32,
+}
+
+/// Sessions have so many numbers, which come again with another incarnation.
+const SESSION_NUMBER_COUNT: u32 = 1000;
+
+impl SessionService for Sessions {
+    fn register(&mut self, _pid: u32) -> Result<OwnerWord, String> {
+        let number = (self.count % SESSION_NUMBER_COUNT) as u16 + 1;
+        let incarnation = self.count / SESSION_NUMBER_COUNT + 1;
+        let session = SessionId::new(number).ok_or("no session is left")?;
+        self.count += 1;
+        let owner = OwnerWord::new(session, Incarnation::new(incarnation));
+        self.alive.insert(owner.word());
+        Ok(owner)
+    }
+
+    fn fence(&mut self, owner: OwnerWord) {
+        self.alive.remove(&owner.word());
+    }
+
+    fn process_of(&mut self, owner: OwnerWord) -> Option<u32> {
+        self.alive.contains(&owner.word()).then_some(0)
+    }
+}
+
+impl TcpService for Sessions {
+    /// All of the memory is for its primary, which alone knows the secret.
+    fn grant(&self, rights: Rights) -> Grant {
+        match rights {
+            Rights::Read => Grant::nothing(),
+            Rights::Write | Rights::Admin => Grant::everything(),
+        }
+    }
+
+    fn own_words(&self, _owner: OwnerWord) -> Range<u64> {
+        0..0
+    }
+}

@@ -1,0 +1,218 @@
+//! A replica: what is ordered of it, what it shows, and the thread that has it (RS6).
+//!
+//! Orders are words on a board; the replica's own thread reads the newest ones and brings them
+//! about, however long that takes, and does the replica's background work in between. Nobody who
+//! gives orders waits, but for two: a stop takes effect at once ([`Served::stop`]), and the end of
+//! a life waits for the thread.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `actor` | the thread: from orders to what is open |
+//! | `primary` | the engine of a primary, and its backups |
+//! | `link` | a backup of a primary: attached, filled, put in force |
+//! | `backup` | a backup: memory into which its primary writes, and the copy in force |
+//! | `memory` | that memory, and who may write into it |
+
+mod actor;
+mod backup;
+mod link;
+mod memory;
+mod primary;
+
+use std::collections::VecDeque;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use farleaf_cluster::agent::host::{BackupOrder, Closing, RegionOrder, Source};
+use farleaf_cluster::ids::{Epoch, RegionId, ReplicaNumber, ServerId, TableId};
+use farleaf_cluster::lease::LeaseGuard;
+use farleaf_cluster::record::PrimaryReport;
+
+use self::actor::Actor;
+use crate::context::Context;
+use crate::error::ServerError;
+use crate::peer::{PeerReply, PeerRequest};
+use crate::served::Served;
+
+/// What a replica is to be.
+#[derive(Clone, Debug)]
+pub(crate) enum Role {
+    Primary {
+        backups: Vec<BackupOrder>,
+        source: Source,
+    },
+    Backup {
+        primary: ServerId,
+    },
+}
+
+/// What is ordered of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) order: RegionOrder,
+    pub(crate) role: Role,
+}
+
+/// Why its thread is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The life is over: its copy stays.
+    LifeOver,
+    /// As the agent says.
+    Closed(Closing),
+}
+
+/// What another server asks, and where the answer goes.
+pub(crate) struct Errand {
+    pub(crate) request: PeerRequest,
+    pub(crate) reply: SyncSender<PeerReply>,
+}
+
+/// The board of orders.
+#[derive(Default)]
+struct Board {
+    wanted: Option<Wanted>,
+    ending: Option<Ending>,
+    errands: VecDeque<Errand>,
+    /// Something else may have changed: a backup was filled, or is lost.
+    is_nudged: bool,
+}
+
+/// What it shows of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    /// The newest epoch that was ordered.
+    pub(crate) ordered: Option<Epoch>,
+    /// Which epoch it is open at, and as what.
+    pub(crate) epoch: Option<Epoch>,
+    pub(crate) primary: Option<PrimaryReport>,
+    pub(crate) failure: Option<String>,
+    pub(crate) size_bytes: u64,
+    pub(crate) position_bytes: u64,
+}
+
+/// A replica that was opened, as everybody but its own thread sees it.
+pub(crate) struct Replica {
+    pub(crate) table: TableId,
+    pub(crate) region: RegionId,
+    pub(crate) number: ReplicaNumber,
+    context: Arc<Context>,
+    guard: LeaseGuard,
+    board: Mutex<Board>,
+    changed: Condvar,
+    shown: Mutex<Shown>,
+    served: Mutex<Option<Arc<Served>>>,
+}
+
+impl Replica {
+    /// Opens one: its thread begins with this order.
+    pub(crate) fn open(
+        context: &Arc<Context>,
+        guard: LeaseGuard,
+        wanted: Wanted,
+    ) -> Result<(Arc<Self>, JoinHandle<()>), ServerError> {
+        let order = &wanted.order;
+        let replica = Arc::new(Self {
+            table: order.table,
+            region: order.region,
+            number: order.replica,
+            context: Arc::clone(context),
+            guard,
+            board: Mutex::default(),
+            changed: Condvar::new(),
+            shown: Mutex::default(),
+            served: Mutex::default(),
+        });
+        let name = format!("region-{}-{}", order.region.0, order.replica.0);
+        replica.order(wanted);
+        let actor = Actor::new(Arc::clone(&replica));
+        let thread = std::thread::Builder::new().name(name);
+        let thread = thread.spawn(move || actor.run());
+        let thread = thread.map_err(|source| ServerError::NoResource {
+            what: "thread",
+            source,
+        })?;
+        Ok((replica, thread))
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shows now.
+    pub(crate) fn shown(&self) -> Shown {
+        let mut shown = self.show().clone();
+        let served = self.served();
+        if let Some(failure) = served.as_ref().and_then(|served| served.failure()) {
+            // RS8: while nobody else has all, what can be read is served.
+            let has_other = shown.primary.as_ref().is_some_and(|it| !it.in_sync.is_empty());
+            if has_other {
+                shown.failure.get_or_insert(failure);
+            }
+        }
+        shown
+    }
+
+    /// The region as clients see it, if it is primary.
+    pub(crate) fn served(&self) -> Option<Arc<Served>> {
+        let served = self.served.lock();
+        served.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_served(&self, served: Option<Arc<Served>>) {
+        let mut current = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = current.take() {
+            before.stop();
+        }
+        *current = served;
+    }
+
+    /// From now on this is what it is to be. A primary stops at once if it is to be something
+    /// else, or at another epoch.
+    pub(crate) fn order(&self, wanted: Wanted) {
+        let is_same_primary = |served: &Arc<Served>| {
+            served.epoch() == wanted.order.epoch && matches!(wanted.role, Role::Primary { .. })
+        };
+        if let Some(served) = self.served().filter(|served| !is_same_primary(served)) {
+            served.stop();
+        }
+        self.show().ordered = Some(wanted.order.epoch);
+        self.board().wanted = Some(wanted);
+        self.changed.notify_all();
+    }
+
+    /// RH4: a primary acknowledges nothing more at this epoch.
+    pub(crate) fn stop(&self) {
+        if let Some(served) = self.served() {
+            served.stop();
+        }
+    }
+
+    /// Its thread ends, soon; nothing more is acknowledged from now on.
+    pub(crate) fn end(&self, ending: Ending) {
+        self.stop();
+        self.board().ending = Some(ending);
+        self.changed.notify_all();
+    }
+
+    /// Has its thread look again.
+    fn nudge(&self) {
+        self.board().is_nudged = true;
+        self.changed.notify_all();
+    }
+
+    /// Another server's request, answered by its thread; none in that time: it is busy.
+    pub(crate) fn answer(&self, request: PeerRequest, timeout: Duration) -> PeerReply {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.board().errands.push_back(Errand { request, reply });
+        self.changed.notify_all();
+        let answer = answer.recv_timeout(timeout);
+        answer.unwrap_or_else(|_| PeerReply::NotYet("the replica is busy".to_owned()))
+    }
+}

@@ -1,0 +1,280 @@
+//! A region server: its listener, its agent, and whoever would be master.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use farleaf_cluster::ClusterError;
+use farleaf_cluster::admin;
+use farleaf_cluster::agent::{Agent, AgentOptions};
+use farleaf_cluster::clock::SystemClock;
+use farleaf_cluster::coordinator::SharedCoordinator;
+use farleaf_cluster::coordinator::served::CoordinatorService;
+use farleaf_cluster::ids::{ClusterId, ServerId};
+use farleaf_cluster::lease::LeaseTerms;
+use farleaf_cluster::master::Master;
+use farleaf_cluster::plan::PlanOptions;
+use farleaf_lsm::EngineOptions;
+use farleaf_replica::ReplicationOptions;
+use farleaf_wire::{ListenOptions, Listener, Secret, Server};
+
+use crate::context::{Context, ReplicaOptions};
+use crate::directory::ServerDirectory;
+use crate::error::ServerError;
+use crate::front::Front;
+use crate::host::{Host, OpenReplicas};
+use crate::place::directory_storage;
+
+/// How a region server works.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where its data are.
+    pub directory: PathBuf,
+    /// Which server it is, of a directory that is new, or has this number already; without one, a
+    /// new one gets one.
+    pub number: Option<u64>,
+    /// Where it listens; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Where others reach it, if that is somewhere else.
+    pub advertised: Option<String>,
+    /// What clients and other servers prove to know: the same on all servers.
+    pub secret: Option<Secret>,
+    /// So many clients' connections at the most.
+    pub connection_count_max: usize,
+    /// What is agreed on about leases: the same on all servers.
+    pub terms: LeaseTerms,
+    /// How regions are placed.
+    pub plan: PlanOptions,
+    /// It would be master.
+    pub is_candidate: bool,
+    /// Others reach its coordinator here.
+    pub serves_coordinator: bool,
+    /// How engines work.
+    pub engine: EngineOptions,
+    /// How regions are replicated.
+    pub replication: ReplicationOptions,
+    /// Buffers for log segments, 2 MiB each, that each backup here has; 2 or more.
+    pub slot_count: u64,
+    /// A backup that cannot be reached, or filled, for so long has failed.
+    pub link_patience: Duration,
+}
+
+impl ServerOptions {
+    /// Those of a server with this directory, at a free port of loopback.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            number: None,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertised: None,
+            secret: None,
+            connection_count_max: 1024,
+            terms: LeaseTerms::default(),
+            plan: PlanOptions::default(),
+            is_candidate: true,
+            serves_coordinator: false,
+            engine: EngineOptions::new(),
+            replication: ReplicationOptions::new(),
+            slot_count: 4,
+            link_patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How long agent and master wait for a change of the records before they look at everything else.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A region server at work. Dropping it closes everything, in order: what it has is on its disk.
+#[derive(Debug)]
+pub struct RegionServer {
+    server: ServerId,
+    cluster: ClusterId,
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    front: Option<Server>,
+    _directory: ServerDirectory,
+}
+
+impl RegionServer {
+    /// Starts one. It serves when the master has given it something to serve.
+    ///
+    /// # Errors
+    /// [`ServerError`]: the directory is another's, open, damaged; the coordinator cannot be
+    /// reached, or has no cluster; the address cannot be listened at. Nothing was begun.
+    pub fn start(
+        coordinator: SharedCoordinator,
+        options: &ServerOptions,
+    ) -> Result<Self, ServerError> {
+        let cluster = admin::cluster_id(&coordinator)?;
+        let number = options.number.map(ServerId);
+        let directory = ServerDirectory::open(&options.directory, cluster, number)?;
+        let mut listen = ListenOptions::at(options.address);
+        listen.secret.clone_from(&options.secret);
+        listen.connection_count_max = options.connection_count_max;
+        listen.request_size_bytes_max = farleaf_client::protocol::REQUEST_SIZE_BYTES_MAX;
+        let listener = Listener::bind(&listen)?;
+        let address = listener.address();
+        let context = Context::new(
+            (coordinator.clone(), directory.server),
+            (address.ip(), options.secret.clone()),
+            (directory.regions(), directory_storage()),
+            ReplicaOptions {
+                engine: options.engine.clone(),
+                replication: options.replication,
+                slot_count: options.slot_count,
+                link_patience: options.link_patience,
+            },
+        );
+        let replicas = Arc::new(OpenReplicas::default());
+        let host = Host::new(Arc::new(context), Arc::clone(&replicas));
+        let serves = options.serves_coordinator;
+        let front = Front {
+            replicas,
+            coordinator: serves.then(|| CoordinatorService::new(coordinator.clone())),
+        };
+        let front = listener.serve(Arc::new(front))?;
+        let mut server = Self {
+            server: directory.server,
+            cluster,
+            address,
+            is_over: Arc::default(),
+            threads: Vec::new(),
+            front: Some(front),
+            _directory: directory,
+        };
+        server.start_agent(coordinator.clone(), options, host)?;
+        if options.is_candidate {
+            server.start_master(coordinator, options)?;
+        }
+        Ok(server)
+    }
+
+    fn start_agent(
+        &mut self,
+        coordinator: SharedCoordinator,
+        options: &ServerOptions,
+        host: Host,
+    ) -> Result<(), ServerError> {
+        let address = match &options.advertised {
+            Some(address) => address.clone(),
+            None => self.address.to_string(),
+        };
+        let mut of = AgentOptions::new(self.cluster, self.server, &address);
+        of.terms = options.terms;
+        let mut agent = Agent::new(coordinator, Arc::new(SystemClock), of, host);
+        self.spawn("agent", move |is_over| {
+            let mut told = None;
+            while !is_over.load(Ordering::Acquire) {
+                let ticked = agent.tick(TICK);
+                tell_once(&mut told, "the agent", ticked);
+                if agent.life().is_none() {
+                    // It waits for a lease, and for nothing else.
+                    thread::sleep(TICK);
+                }
+            }
+            if let Err(error) = agent.leave() {
+                tracing::warn!(%error, "the lease ends by itself");
+            }
+        })
+    }
+
+    fn start_master(
+        &mut self,
+        coordinator: SharedCoordinator,
+        options: &ServerOptions,
+    ) -> Result<(), ServerError> {
+        let (clock, terms) = (Arc::new(SystemClock), options.terms);
+        let address = self.address.to_string();
+        let plan = options.plan.clone();
+        let mut master = Master::new(coordinator, clock, terms, &address, plan);
+        self.spawn("master", move |is_over| {
+            let mut told = None;
+            while !is_over.load(Ordering::Acquire) {
+                let ticked = master.tick(TICK);
+                let is_master = ticked.as_ref().is_ok_and(|tick| tick.is_master);
+                tell_once(&mut told, "the master", ticked.map(drop).map_err(ClusterError::from));
+                if !is_master {
+                    thread::sleep(TICK);
+                }
+            }
+            if let Err(error) = master.resign() {
+                tracing::warn!(%error, "the master's lease ends by itself");
+            }
+        })
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> Result<(), ServerError> {
+        let is_over = Arc::clone(&self.is_over);
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || body(&is_over));
+        self.threads.push(thread.map_err(|source| ServerError::NoResource {
+            what: "thread",
+            source,
+        })?);
+        Ok(())
+    }
+
+    /// Which server it is.
+    pub fn number(&self) -> ServerId {
+        self.server
+    }
+
+    /// Of which cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes everything: its regions are others' at once, as it gives its lease back.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server has panicked");
+            }
+        }
+        self.front = None;
+    }
+}
+
+impl Drop for RegionServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// An error that goes on for long is told once.
+fn tell_once(told: &mut Option<String>, who: &str, done: Result<(), ClusterError>) {
+    match done {
+        Ok(()) => {
+            if told.take().is_some() {
+                tracing::info!("{who} goes on");
+            }
+        }
+        Err(error) => {
+            let error = error.to_string();
+            if told.as_ref() != Some(&error) {
+                tracing::warn!("{who}: {error}");
+                *told = Some(error);
+            }
+            // Whatever it was that failed at once is not asked without a rest.
+            thread::sleep(TICK);
+        }
+    }
+}
