@@ -34,6 +34,7 @@ pub const LAYERS: &[Layer] = &[
     layer("tidy", &[]),
     layer("chart", &[]),
     layer("fabric", &["types", "executor"]),
+    layer("wire", &["types", "executor", "fabric"]),
     Layer {
         // How decoders are fuzzed.
         may_use_in_tests: &["fabric"],

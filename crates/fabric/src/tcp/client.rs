@@ -20,7 +20,7 @@ use crate::tcp::greeting::{
     Ticket,
 };
 use crate::tcp::lifeline::Lifeline;
-use crate::tcp::local_secret::find_local_secret;
+use crate::tcp::local_secret::{PROTOCOL, find_local_secret};
 use crate::tcp::pass::Pass;
 use crate::tcp::secret::{Rights, Secret, Side, fill_randomly};
 use crate::tcp::stream::Stream;
@@ -103,7 +103,7 @@ impl TcpClient {
         let (socket, peer) = open_socket(address, options.answer_time_max).map_err(unreachable)?;
         let secret = match &options.secret {
             Some(secret) => Some(secret.clone()),
-            None => find_local_secret(peer.ip(), peer.port()).map_err(|error| {
+            None => find_local_secret(PROTOCOL, peer.ip(), peer.port()).map_err(|error| {
                 unreachable(io::Error::new(io::ErrorKind::PermissionDenied, error))
             })?,
         };

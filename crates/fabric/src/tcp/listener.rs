@@ -20,7 +20,7 @@ use crate::mapped::MappedRegion;
 use crate::service::StopSignal;
 use crate::tcp::clients::Clients;
 use crate::tcp::greeter::Greeter;
-use crate::tcp::local_secret::{LocalSecret, local_secret_path};
+use crate::tcp::local_secret::{LocalSecret, PROTOCOL, local_secret_path};
 use crate::tcp::nic::SoftNic;
 use crate::tcp::pass::PassKey;
 use crate::tcp::permit::Permits;
@@ -146,9 +146,9 @@ impl TcpListener {
         let (secret, local_secret) = if let Some(secret) = &options.secret {
             (secret.clone(), None)
         } else {
-            let left = LocalSecret::leave(address.ip(), address.port());
+            let left = LocalSecret::leave(PROTOCOL, address.ip(), address.port());
             let (secret, kept) = left.map_err(|source| TcpListenError::LocalSecret {
-                path: local_secret_path(address.ip(), address.port()),
+                path: local_secret_path(PROTOCOL, address.ip(), address.port()),
                 source,
             })?;
             (secret, Some(kept))

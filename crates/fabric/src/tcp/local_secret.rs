@@ -1,5 +1,5 @@
-//! The secret of a node that only its own host can reach, and that was given none: it makes one,
-//! and leaves it in a file that only programs of its user can read.
+//! The secret of a listener that only its own host can reach, and that was given none: it makes
+//! one, and leaves it in a file that only programs of its user can read.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,29 +10,36 @@ use std::path::PathBuf;
 use crate::runtime::{directory, prepare_directory};
 use crate::tcp::secret::{Secret, SecretError};
 
-/// Removes the file when the node stops.
+/// The protocol of memory nodes.
+pub(super) const PROTOCOL: &str = "tcp";
+
+/// A secret that was left in a file, which is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct LocalSecret {
+pub struct LocalSecret {
     path: PathBuf,
     text: String,
 }
 
-/// Where the secret of the node at this address is.
-pub(super) fn local_secret_path(address: IpAddr, port: u16) -> PathBuf {
+/// Where the secret of who listens at this address is; `protocol` is a word that files of
+/// one protocol begin with.
+pub fn local_secret_path(protocol: &str, address: IpAddr, port: u16) -> PathBuf {
     let host = if address == IpAddr::V4(Ipv4Addr::LOCALHOST) {
         String::new()
     } else {
         format!("{address}-").replace(':', "_")
     };
-    directory().join(format!("tcp-{host}{port}.secret"))
+    directory().join(format!("{protocol}-{host}{port}.secret"))
 }
 
 impl LocalSecret {
-    /// Makes a secret and leaves it for clients. The address is taken already, so no other node's
-    /// is overwritten.
-    pub(super) fn leave(address: IpAddr, port: u16) -> io::Result<(Secret, Self)> {
+    /// Makes a secret and leaves it for clients. The address must be taken already, so that no
+    /// other listener's is overwritten.
+    ///
+    /// # Errors
+    /// The directory is not this user's alone, or cannot be written.
+    pub fn leave(protocol: &str, address: IpAddr, port: u16) -> io::Result<(Secret, Self)> {
         prepare_directory(&directory())?;
-        let path = local_secret_path(address, port);
+        let path = local_secret_path(protocol, address, port);
         let (secret, text) = Secret::random()?;
         // Whole, or not there.
         let draft = path.with_extension(format!("{}.draft", std::process::id()));
@@ -50,21 +57,25 @@ impl LocalSecret {
 
 impl Drop for LocalSecret {
     fn drop(&mut self) {
-        // The next node at this address may have left its own already.
+        // The next listener at this address may have left its own already.
         if std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
-            // A file that stays is of no use to anybody: the node is gone.
+            // A file that stays is of no use to anybody: nobody listens there.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// What a node of this host has left, if there is one at this address.
+/// What a listener of this host has left, if there is one at this address.
 ///
 /// # Errors
 /// There is a file, and it cannot be read, or others than this user can write it: they could have
-/// put it there, with a node of their own behind the port.
-pub(super) fn find_local_secret(address: IpAddr, port: u16) -> Result<Option<Secret>, SecretError> {
-    let path = local_secret_path(address, port);
+/// put it there, with a listener of their own behind the port.
+pub fn find_local_secret(
+    protocol: &str,
+    address: IpAddr,
+    port: u16,
+) -> Result<Option<Secret>, SecretError> {
+    let path = local_secret_path(protocol, address, port);
     if !address.is_loopback() {
         return Ok(None);
     }
@@ -99,7 +110,8 @@ mod tests {
     #[test]
     fn addresses_have_files_of_their_own() {
         let name = |address: &str| {
-            let path = local_secret_path(address.parse().expect("an address"), 7470);
+            let address = address.parse().expect("an address");
+            let path = local_secret_path(PROTOCOL, address, 7470);
             path.file_name()
                 .expect("a name")
                 .to_string_lossy()

@@ -27,6 +27,7 @@
 //! | `frame` | batches on the wire (N1 to N6) |
 //! | `greeting` | the messages of greetings and control connections |
 //! | `secret` | secrets, rights, proofs |
+//! | `protocol_key` | how a pool's secret is proven on other protocols than this one |
 //! | `local_secret` | how programs of one user on one host come by a secret without being told |
 //! | `stream`, `tls` | a socket and its buffers; what encrypts between them |
 //! | `answer` | what a node's answer means to a batch |
@@ -61,6 +62,7 @@ mod nic;
 mod pass;
 mod patience;
 mod permit;
+mod protocol_key;
 mod queues;
 mod secret;
 mod service;
@@ -75,12 +77,16 @@ pub use gate::Grant;
 pub use greeting::{JoinRequest, Joined, MemberReply, TCP_VERSION};
 pub(crate) use lifeline::Lifeline;
 pub use listener::{TcpListenError, TcpListenOptions, TcpListener};
+pub use local_secret::{LocalSecret, find_local_secret, local_secret_path};
 pub use pass::{Pass, PassKey};
 pub(crate) use patience::Patience;
-pub(crate) use secret::fill_randomly;
-pub use secret::{Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights};
+pub use protocol_key::{PROTOCOL_PROOF_SIZE_BYTES, ProtocolKey};
+pub use secret::{
+    Rights, SECRET_SIZE_BYTES_MIN, Secret, SecretError, UnknownRights, fill_randomly,
+};
 pub use service::TcpService;
 pub use tls::{TlsClient, TlsError, TlsServer};
+pub use warnings::Warnings;
 
 use crate::network::{NetworkEndpoint, NetworkExecute};
 

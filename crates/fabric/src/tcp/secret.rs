@@ -19,6 +19,7 @@ use sha2::Sha256;
 use thiserror::Error;
 
 use crate::tcp::pass::PassKey;
+use crate::tcp::protocol_key::ProtocolKey;
 
 /// The shortest secret, in bytes. A short one can be guessed from a proof that was listened to.
 pub const SECRET_SIZE_BYTES_MIN: usize = 16;
@@ -235,6 +236,13 @@ impl Secret {
         (self.rights == Rights::Admin).then(|| PassKey::new(mac(&self.key, said)))
     }
 
+    /// What the greetings of another protocol are proven with; `None`: this is a derived key, which
+    /// opens nothing but what it was made for.
+    pub fn protocol_key(&self, protocol: &str) -> Option<ProtocolKey> {
+        let said: &[&[u8]] = &[b"farleaf 1 protocol ", protocol.as_bytes()];
+        (self.rights == Rights::Admin).then(|| ProtocolKey::new(mac(&self.key, said)))
+    }
+
     /// What proves to the other side that the key for `rights` is known; `None`: it is not.
     pub(super) fn prove(&self, rights: Rights, side: Side, said: &[&[u8]]) -> Option<Proof> {
         let key = self.key_for(rights)?;
@@ -289,8 +297,11 @@ pub(super) fn started(key: &[u8], said: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// Fills with numbers that nobody can guess.
-pub(crate) fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
+/// Fills with numbers that nobody can guess; no more than 256 bytes at a time.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
     let flags = rustix::rand::GetRandomFlags::empty();
     // Up to 256 bytes the system gives all or nothing.
     let count = rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut *bytes, flags))?;
@@ -309,7 +320,7 @@ const fn prefix_of(rights: Rights) -> &'static str {
     }
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
     let digits = bytes
         .iter()

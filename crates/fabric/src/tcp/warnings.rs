@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What one sort of warnings has come to in the second that is under way.
 #[derive(Debug)]
-pub(super) struct Warnings {
+pub struct Warnings {
     /// Completes "warnings not written: ".
     what: &'static str,
     /// `None`: there has been none since the last second was over.
@@ -25,7 +25,8 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    pub(super) fn new(what: &'static str) -> Self {
+    /// None yet. `what` completes "warnings not written: ".
+    pub fn new(what: &'static str) -> Self {
         Self {
             what,
             since: None,
@@ -36,7 +37,7 @@ impl Warnings {
     }
 
     /// Whether a warning about this peer is written; else it is counted.
-    pub(super) fn admits(&mut self, peer: SocketAddr, now: Instant) -> bool {
+    pub fn admits(&mut self, peer: SocketAddr, now: Instant) -> bool {
         self.tell(now);
         self.since.get_or_insert(now);
         if self.written_count < COUNT_MAX {
@@ -49,7 +50,7 @@ impl Warnings {
     }
 
     /// Writes how many were withheld in a second that is over. To be called from time to time.
-    pub(super) fn tell(&mut self, now: Instant) {
+    pub fn tell(&mut self, now: Instant) {
         if let Some((count, last)) = self.close(now) {
             let what = self.what;
             tracing::warn!(count, last_peer = %last, "warnings not written: {what}");

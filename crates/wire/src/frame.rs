@@ -1,0 +1,114 @@
+//! The header of frames (W6): what every request and answer begins with.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 0..4 | size of what follows the header, in bytes |
+//! | 4..8 | kind: `FLrq` request, `FLan` answer, `FLno` refusal, whose text follows |
+//!
+//! Numbers have their lowest byte first.
+
+/// Size of a header, in bytes.
+pub(crate) const HEADER_SIZE_BYTES: usize = 8;
+
+/// No frame has more bytes behind its header than this.
+pub const FRAME_SIZE_BYTES_MAX: usize = 256 << 20;
+
+const _: () = assert!(FRAME_SIZE_BYTES_MAX <= u32::MAX as usize);
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of a client.
+    Request,
+    /// To the oldest request that has none.
+    Answer,
+    /// Why the connection ends.
+    Refusal,
+}
+
+impl Kind {
+    const fn tag(self) -> [u8; 4] {
+        match self {
+            Self::Request => *b"FLrq",
+            Self::Answer => *b"FLan",
+            Self::Refusal => *b"FLno",
+        }
+    }
+
+    fn of_tag(tag: [u8; 4]) -> Option<Self> {
+        let kinds = [Self::Request, Self::Answer, Self::Refusal];
+        kinds.into_iter().find(|kind| kind.tag() == tag)
+    }
+}
+
+/// What stands before a frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) size_bytes: usize,
+}
+
+impl Header {
+    /// Its bytes.
+    ///
+    /// # Panics
+    /// It is larger than a frame can be, which whoever makes one has to refuse.
+    pub(crate) fn encode(self) -> [u8; HEADER_SIZE_BYTES] {
+        assert!(self.size_bytes <= FRAME_SIZE_BYTES_MAX);
+        let mut bytes = [0; HEADER_SIZE_BYTES];
+        bytes[..4].copy_from_slice(&(self.size_bytes as u32).to_le_bytes());
+        bytes[4..].copy_from_slice(&self.kind.tag());
+        bytes
+    }
+
+    /// What bytes say; a text that completes "the other side sent ..." if they are no header, or
+    /// of a frame that is larger than `size_bytes_max`.
+    pub(crate) fn decode(
+        bytes: [u8; HEADER_SIZE_BYTES],
+        size_bytes_max: usize,
+    ) -> Result<Self, String> {
+        let [s0, s1, s2, s3, tag @ ..] = bytes;
+        let kind = Kind::of_tag(tag)
+            .ok_or_else(|| format!("what is no frame (it begins with {})", bytes.escape_ascii()))?;
+        let size_bytes = u32::from_le_bytes([s0, s1, s2, s3]) as usize;
+        let size_bytes_max = size_bytes_max.min(FRAME_SIZE_BYTES_MAX);
+        if size_bytes > size_bytes_max {
+            return Err(format!(
+                "a frame of {size_bytes} bytes, and {size_bytes_max} are the most"
+            ));
+        }
+        Ok(Self { kind, size_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: headers have these bytes, so that programs of one version understand each other.
+    #[test]
+    fn headers_are_golden() {
+        let cases: [(Kind, usize, &[u8; 8]); 3] = [
+            (Kind::Request, 0, b"\0\0\0\0FLrq"),
+            (Kind::Answer, 0x0001_0203, b"\x03\x02\x01\0FLan"),
+            (Kind::Refusal, FRAME_SIZE_BYTES_MAX, b"\0\0\0\x10FLno"),
+        ];
+        for (kind, size_bytes, bytes) in cases {
+            let header = Header { kind, size_bytes };
+            assert_eq!(&header.encode(), bytes);
+            assert_eq!(Header::decode(*bytes, FRAME_SIZE_BYTES_MAX), Ok(header));
+        }
+    }
+
+    /// Promise: what is no header is refused, and so is a frame that is too large for who reads it.
+    #[test]
+    fn other_headers_are_refused() {
+        let limit = FRAME_SIZE_BYTES_MAX;
+        let error = Header::decode(*b"GET / HT", limit).expect_err("no header");
+        assert!(error.contains("GET / HT"), "{error}");
+        let error = Header::decode(*b"\x01\0\0\x10FLan", usize::MAX).expect_err("too large");
+        assert!(error.contains("268435457 bytes"), "{error}");
+        let error = Header::decode(*b"\x05\0\0\0FLrq", 4).expect_err("too large");
+        assert!(error.contains("5 bytes, and 4"), "{error}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Streams and greetings that were honest before they were changed at random.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use farleaf_fabric::fuzzing::{Random, run};
+
+use crate::frame::{Header, Kind};
+use crate::greeting::{Greeting, MESSAGE_SIZE_BYTES};
+use crate::inbox::{Inbox, Limits, Received};
+
+/// Gives pieces, one a call, and then the end.
+struct Pieces(VecDeque<Vec<u8>>);
+
+impl Read for Pieces {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let Some(piece) = self.0.front_mut() else {
+            return Ok(0);
+        };
+        let count = piece.len().min(to.len());
+        to[..count].copy_from_slice(&piece[..count]);
+        piece.drain(..count);
+        if piece.is_empty() {
+            self.0.pop_front();
+        }
+        Ok(count)
+    }
+}
+
+fn pieces(random: &mut Random, mut bytes: &[u8]) -> Pieces {
+    let mut pieces = VecDeque::new();
+    while !bytes.is_empty() {
+        let at_most = if random.one_in(2) { 16 } else { 100_000 };
+        let (piece, rest) = bytes.split_at((1 + random.index(at_most)).min(bytes.len()));
+        pieces.push_back(piece.to_vec());
+        bytes = rest;
+    }
+    Pieces(pieces)
+}
+
+/// Frames of which some are large, with their payloads.
+fn frames(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for _ in 0..=random.below(6) {
+        let size_bytes = match random.below(8) {
+            0 => random.index(200_000),
+            1 => 65_520 + random.index(16),
+            _ => random.index(300),
+        };
+        let seed = random.next() as u8;
+        frames.push((0..size_bytes).map(|index| index as u8 ^ seed).collect());
+    }
+    frames
+}
+
+/// Promise: whatever comes, an inbox hands out frames within its limit and ends, without a panic;
+/// what stands before the first change comes as it was sent.
+#[test]
+fn any_stream_is_read_to_its_end() {
+    run("wire frames", |random| {
+        let sent = frames(random);
+        let mut bytes = Vec::new();
+        for payload in &sent {
+            let (kind, size_bytes) = (Kind::Request, payload.len());
+            bytes.extend_from_slice(&Header { kind, size_bytes }.encode());
+            bytes.extend_from_slice(payload);
+        }
+        let honest = bytes.clone();
+        random.mutate(&mut bytes);
+        let same = honest.iter().zip(&bytes).take_while(|(a, b)| a == b);
+        let same_bytes = same.count();
+        let limits = Limits {
+            size_bytes_max: 150_000,
+            time: Duration::from_mins(1),
+        };
+        let mut from = pieces(random, &bytes);
+        let mut inbox = Inbox::new();
+        let mut read_bytes = 0;
+        let mut count = 0;
+        while let Ok(Received::Frame(kind)) = inbox.receive(&mut from, limits) {
+            assert!(inbox.payload().len() <= limits.size_bytes_max);
+            read_bytes += 8 + inbox.payload().len();
+            if read_bytes <= same_bytes {
+                assert_eq!(kind, Kind::Request);
+                assert!(inbox.payload() == sent[count], "frame {count}");
+            }
+            count += 1;
+        }
+        assert!(read_bytes <= bytes.len());
+    });
+}
+
+/// Promise: any message is understood or refused, without a panic; what is understood means what
+/// its bytes say.
+#[test]
+fn any_greeting_is_understood_or_refused() {
+    run("wire greetings", |random| {
+        let greeting = match random.below(5) {
+            0 => Greeting::Hello(random.bytes()),
+            1 => Greeting::Challenge {
+                nonce: random.bytes(),
+                request_size_bytes_max: random.next() as u32,
+            },
+            2 => Greeting::Proof(random.bytes()),
+            3 => Greeting::Welcome(random.bytes()),
+            _ => Greeting::Refusal("é".repeat(random.index(130))),
+        };
+        let mut bytes = greeting.encode().to_vec();
+        random.mutate(&mut bytes);
+        bytes.resize(MESSAGE_SIZE_BYTES, 0);
+        let message = bytes.first_chunk().expect("it has this size");
+        if let Ok(read) = Greeting::decode(message) {
+            assert_eq!(Greeting::decode(&read.encode()), Ok(read));
+        }
+    });
+}

@@ -1,0 +1,205 @@
+//! The messages of a greeting (W2): each of 256 bytes, so that nothing a stranger sends decides how
+//! much is read or kept.
+//!
+//! | bytes | meaning |
+//! |---|---|
+//! | 0..6 | `FLWIRE` |
+//! | 6..8 | version |
+//! | 8..12 | number of the message |
+//! | 12..16 | a number: the challenge's largest request in bytes; a refusal's size of its text |
+//! | 16..48 | random number (1, 2) or proof (3, 4) |
+//! | 48..256 | a refusal's text |
+//!
+//! | number | who says it | |
+//! |---|---|---|
+//! | 1 | client | hello: a random number |
+//! | 2 | server | challenge: another one, and how large a request may be |
+//! | 3 | client | its proof |
+//! | 4 | server | welcome: its proof |
+//! | 0 | server | refusal: why |
+//!
+//! Numbers have their lowest byte first; what has no meaning is 0. Magic and version stand where
+//! they stand in all versions to come, and so does a refusal's text.
+
+/// Version of all that goes over a connection; both sides must have the same (W3).
+pub const WIRE_VERSION: u16 = 1;
+
+const MAGIC: [u8; 6] = *b"FLWIRE";
+/// Size of every message, in bytes.
+pub(crate) const MESSAGE_SIZE_BYTES: usize = 256;
+const TEXT_START_BYTES: usize = 48;
+const TEXT_SIZE_BYTES_MAX: usize = MESSAGE_SIZE_BYTES - TEXT_START_BYTES;
+/// Size of a random number and of a proof, in bytes.
+pub(crate) const TOKEN_SIZE_BYTES: usize = 32;
+
+const _: () = assert!(16 + TOKEN_SIZE_BYTES == TEXT_START_BYTES);
+
+/// A message as it goes over the wire.
+pub(crate) type Message = [u8; MESSAGE_SIZE_BYTES];
+/// A random number, or a proof.
+pub(crate) type Token = [u8; TOKEN_SIZE_BYTES];
+
+/// What is said before the first frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    Hello(Token),
+    Challenge {
+        nonce: Token,
+        request_size_bytes_max: u32,
+    },
+    Proof(Token),
+    Welcome(Token),
+    Refusal(String),
+}
+
+/// Why bytes are no greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoGreeting {
+    /// It comes from something else; how it begins.
+    Foreign(String),
+    /// It is of this version, and says this if it is a refusal.
+    Version { theirs: u16, said: Option<String> },
+    /// What completes "the other side sent ...".
+    Malformed(&'static str),
+}
+
+impl Greeting {
+    pub(crate) fn encode(&self) -> Message {
+        let mut message = [0; MESSAGE_SIZE_BYTES];
+        message[..6].copy_from_slice(&MAGIC);
+        message[6..8].copy_from_slice(&WIRE_VERSION.to_le_bytes());
+        let (number, value, token): (u32, u32, &[u8]) = match self {
+            Self::Refusal(text) => {
+                let text = fitting(text);
+                message[TEXT_START_BYTES..][..text.len()].copy_from_slice(text.as_bytes());
+                (0, text.len() as u32, &[])
+            }
+            Self::Hello(nonce) => (1, 0, nonce),
+            Self::Challenge {
+                nonce,
+                request_size_bytes_max,
+            } => (2, *request_size_bytes_max, nonce),
+            Self::Proof(proof) => (3, 0, proof),
+            Self::Welcome(proof) => (4, 0, proof),
+        };
+        message[8..12].copy_from_slice(&number.to_le_bytes());
+        message[12..16].copy_from_slice(&value.to_le_bytes());
+        message[16..16 + token.len()].copy_from_slice(token);
+        message
+    }
+
+    pub(crate) fn decode(message: &Message) -> Result<Self, NoGreeting> {
+        if message[..6] != MAGIC {
+            let begin = message[..8].escape_ascii().to_string();
+            return Err(NoGreeting::Foreign(begin));
+        }
+        let number = u32_at(message, 8);
+        let value = u32_at(message, 12);
+        let mut token = [0; TOKEN_SIZE_BYTES];
+        token.copy_from_slice(&message[16..TEXT_START_BYTES]);
+        let theirs = u16::from_le_bytes([message[6], message[7]]);
+        if theirs != WIRE_VERSION {
+            let said = (number == 0).then(|| text_of(message, value)).flatten();
+            return Err(NoGreeting::Version { theirs, said });
+        }
+        Ok(match number {
+            0 => Self::Refusal(
+                text_of(message, value).ok_or(NoGreeting::Malformed("a refusal without a text"))?,
+            ),
+            1 => Self::Hello(token),
+            2 => Self::Challenge {
+                nonce: token,
+                request_size_bytes_max: value,
+            },
+            3 => Self::Proof(token),
+            4 => Self::Welcome(token),
+            _ => return Err(NoGreeting::Malformed("a greeting of an unknown kind")),
+        })
+    }
+}
+
+fn u32_at(message: &Message, at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&message[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+/// The text of a refusal. Somebody who has proven nothing may have written it, so what would do
+/// something to a terminal is left out.
+fn text_of(message: &Message, size_bytes: u32) -> Option<String> {
+    let bytes = message[TEXT_START_BYTES..].get(..size_bytes as usize)?;
+    let text = core::str::from_utf8(bytes).ok()?;
+    Some(text.chars().filter(|it| !it.is_control()).collect())
+}
+
+/// As much of a text as a message has room for.
+fn fitting(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_SIZE_BYTES_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden(number: u8, value: [u8; 4], token: u8, text: &[u8]) -> Message {
+        let mut message = [0; MESSAGE_SIZE_BYTES];
+        message[..9].copy_from_slice(&[b'F', b'L', b'W', b'I', b'R', b'E', 1, 0, number]);
+        message[12..16].copy_from_slice(&value);
+        message[16..48].fill(token);
+        message[48..48 + text.len()].copy_from_slice(text);
+        message
+    }
+
+    /// Promise: messages have these bytes, so that programs of one version understand each other.
+    #[test]
+    fn messages_are_golden() {
+        let challenge = Greeting::Challenge {
+            nonce: [2; 32],
+            request_size_bytes_max: 0x0403_0201,
+        };
+        let cases = [
+            (
+                Greeting::Refusal("no".to_owned()),
+                golden(0, [2, 0, 0, 0], 0, b"no"),
+            ),
+            (Greeting::Hello([1; 32]), golden(1, [0; 4], 1, b"")),
+            (challenge, golden(2, [1, 2, 3, 4], 2, b"")),
+            (Greeting::Proof([3; 32]), golden(3, [0; 4], 3, b"")),
+            (Greeting::Welcome([4; 32]), golden(4, [0; 4], 4, b"")),
+        ];
+        for (greeting, message) in cases {
+            assert_eq!(greeting.encode(), message);
+            assert_eq!(Greeting::decode(&message), Ok(greeting));
+        }
+    }
+
+    /// Promise: other programs, other versions and other kinds are told apart; a refusal of another
+    /// version can be read; a text that is too long is cut between characters.
+    #[test]
+    fn what_is_no_greeting_is_refused() {
+        let mut foreign = [b' '; MESSAGE_SIZE_BYTES];
+        foreign[..8].copy_from_slice(b"GET / HT");
+        let error = Greeting::decode(&foreign).expect_err("foreign");
+        assert_eq!(error, NoGreeting::Foreign("GET / HT".to_owned()));
+        let mut other = Greeting::Refusal("too\x1b old".to_owned()).encode();
+        other[6] = 9;
+        let said = Some("too old".to_owned());
+        let error = Greeting::decode(&other).expect_err("another version");
+        assert_eq!(error, NoGreeting::Version { theirs: 9, said });
+        let mut unknown = Greeting::Hello([0; 32]).encode();
+        unknown[8] = 77;
+        assert!(matches!(
+            Greeting::decode(&unknown),
+            Err(NoGreeting::Malformed(_))
+        ));
+        let mut long = Greeting::Refusal(String::new()).encode();
+        long[12] = 209;
+        assert!(matches!(
+            Greeting::decode(&long),
+            Err(NoGreeting::Malformed(_))
+        ));
+        let cut = Greeting::Refusal("é".repeat(105)).encode();
+        let read = Greeting::decode(&cut).expect("a refusal");
+        assert_eq!(read, Greeting::Refusal("é".repeat(104)));
+    }
+}

@@ -1,0 +1,119 @@
+//! One connection on the server's side: a greeting, and then requests, one after the other (W9).
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use farleaf_fabric::tcp::{ProtocolKey, Warnings};
+
+use crate::frame::{FRAME_SIZE_BYTES_MAX, Kind};
+use crate::handshake::{TurnedAway, admit, punish};
+use crate::inbox::{Inbox, KEPT_SIZE_BYTES_MAX, Limits, Received};
+use crate::outbox::send;
+use crate::places::Place;
+use crate::server::Service;
+use crate::socket::{prepare, set_read_time, set_write_time};
+
+/// What all connections of a server go by.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) key: ProtocolKey,
+    pub(crate) request_size_bytes_max: usize,
+    /// How long a frame that has begun may take, either way (W12).
+    pub(crate) frame_time: Duration,
+    /// W8: what strangers did.
+    pub(crate) warnings: Mutex<Warnings>,
+}
+
+impl Terms {
+    fn warns(&self, peer: SocketAddr) -> bool {
+        let warnings = self.warnings.lock();
+        let mut warnings = warnings.unwrap_or_else(PoisonError::into_inner);
+        warnings.admits(peer, Instant::now())
+    }
+
+    /// Greets, and answers requests until the connection ends.
+    pub(crate) fn serve(
+        &self,
+        socket: &TcpStream,
+        peer: SocketAddr,
+        place: &Place,
+        service: &dyn Service,
+    ) {
+        let greeted = prepare(socket).map_err(TurnedAway::from);
+        let greeted = greeted.and_then(|()| {
+            let size_bytes_max = self.request_size_bytes_max;
+            admit(socket, &self.key, size_bytes_max)
+        });
+        match greeted {
+            Ok(()) if place.keep() => {}
+            Ok(()) => return tracing::debug!(%peer, "hung up on: too many have not logged in"),
+            Err(TurnedAway::Refused(reason)) => {
+                if self.warns(peer) {
+                    tracing::warn!(%peer, "turned away: {reason}");
+                }
+                return;
+            }
+            Err(TurnedAway::WrongSecret) => {
+                if self.warns(peer) {
+                    tracing::warn!(%peer, "log-in failed: wrong secret");
+                }
+                return punish(socket);
+            }
+            Err(TurnedAway::Gone(error)) => {
+                return tracing::debug!(%peer, %error, "hung up on in the greeting");
+            }
+        }
+        if let Err(how) = self.answer_all(socket, service) {
+            tracing::debug!(%peer, "the connection is over: {how}");
+        }
+    }
+
+    /// W9 to W12. An error says why it is over, if not by the client's wish.
+    fn answer_all(&self, mut socket: &TcpStream, service: &dyn Service) -> Result<(), String> {
+        let limits = Limits {
+            size_bytes_max: self.request_size_bytes_max,
+            time: self.frame_time,
+        };
+        let in_time = set_read_time(socket, limits.time);
+        in_time
+            .and_then(|()| set_write_time(socket, limits.time))
+            .map_err(|error| error.to_string())?;
+        let mut inbox = Inbox::new();
+        let mut reply = Vec::new();
+        loop {
+            let reason = match inbox.receive(&mut socket, limits) {
+                Ok(Received::Frame(Kind::Request)) => {
+                    reply.clear();
+                    service.answer(inbox.payload(), &mut reply);
+                    let size_bytes = reply.len();
+                    if size_bytes <= FRAME_SIZE_BYTES_MAX {
+                        let sent = send(&mut socket, Kind::Answer, &reply, limits.time);
+                        sent.map_err(|error| error.to_string())?;
+                        reply = kept(reply);
+                        continue;
+                    }
+                    format!(
+                        "an answer has {size_bytes} bytes, and {FRAME_SIZE_BYTES_MAX} are the most"
+                    )
+                }
+                Ok(Received::Frame(_)) => "a client sends requests only".to_owned(),
+                Ok(Received::Quiet) => continue,
+                Ok(Received::End) => return Ok(()),
+                Err(error) => error.text(),
+            };
+            // Who has gone does not want to know.
+            let _ = send(&mut socket, Kind::Refusal, reason.as_bytes(), limits.time);
+            return Err(reason);
+        }
+    }
+}
+
+/// The memory of an answer for the next one, if it is not too much (W11).
+fn kept(reply: Vec<u8>) -> Vec<u8> {
+    if reply.capacity() > KEPT_SIZE_BYTES_MAX {
+        Vec::new()
+    } else {
+        reply
+    }
+}

@@ -1,0 +1,313 @@
+//! Frames from a socket: small ones through a buffer, of which they are lent; large ones in memory
+//! of their own (W11).
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use crate::frame::{HEADER_SIZE_BYTES, Header, Kind};
+use crate::socket::{Patience, is_timeout};
+
+/// Frames of up to so many bytes, with their headers, go through the buffer.
+const WINDOW_SIZE_BYTES: usize = 64 << 10;
+/// Of a large frame so much room is made at a time, once the room before is full.
+const STEP_SIZE_BYTES: usize = 1 << 20;
+/// W11: memory of a frame that is larger than this is given back when it has been read.
+pub(crate) const KEPT_SIZE_BYTES_MAX: usize = 1 << 20;
+
+/// What is taken of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The most bytes behind a header.
+    pub(crate) size_bytes_max: usize,
+    /// How long a frame that has begun may take (W12).
+    pub(crate) time: Duration,
+}
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A frame; [`Inbox::payload`] has what is in it.
+    Frame(Kind),
+    /// Nothing, for as long as a call may wait.
+    Quiet,
+    /// The end, between two frames.
+    End,
+}
+
+/// Why there is no next frame.
+#[derive(Debug)]
+pub(crate) enum ReceiveError {
+    /// The end, within a frame.
+    Cut,
+    /// A frame has begun and does not go on, or too slowly.
+    TooSlow,
+    /// What completes "the other side sent ...".
+    Malformed(String),
+    /// There is no memory for a frame of so many bytes.
+    Memory(usize),
+    /// The connection is gone.
+    Gone(io::Error),
+}
+
+impl ReceiveError {
+    /// What completes "the connection is over: ...".
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Cut => "the other side has ended in the middle of a frame".to_owned(),
+            Self::TooSlow => "the other side has begun a frame and does not end it".to_owned(),
+            Self::Malformed(what) => format!("the other side sent {what}"),
+            Self::Memory(size_bytes) => format!("there is no memory for {size_bytes} bytes"),
+            Self::Gone(error) => error.to_string(),
+        }
+    }
+}
+
+/// Where the frame that was received last is.
+#[derive(Clone, Copy, Debug)]
+enum Lent {
+    Nothing,
+    Window { end: usize },
+    Large,
+}
+
+/// What has come, of which one frame is lent at a time.
+pub(crate) struct Inbox {
+    window: Box<[u8]>,
+    /// Of the header of the frame that is lent, or else of the next one.
+    start: usize,
+    end: usize,
+    large: Vec<u8>,
+    lent: Lent,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            window: vec![0; WINDOW_SIZE_BYTES].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            large: Vec::new(),
+            lent: Lent::Nothing,
+        }
+    }
+
+    /// What is in the frame that was received last.
+    pub(crate) fn payload(&self) -> &[u8] {
+        match self.lent {
+            Lent::Nothing => &[],
+            Lent::Window { end } => &self.window[self.start + HEADER_SIZE_BYTES..end],
+            Lent::Large => &self.large,
+        }
+    }
+
+    /// Whether nothing has come behind the frame that was received last.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self.lent {
+            Lent::Window { end } => end == self.end,
+            Lent::Nothing | Lent::Large => self.start == self.end,
+        }
+    }
+
+    /// The frame that was received last is not needed any more.
+    pub(crate) fn take_back(&mut self) {
+        match self.lent {
+            Lent::Nothing => {}
+            Lent::Window { end } => self.start = end,
+            Lent::Large if self.large.capacity() > KEPT_SIZE_BYTES_MAX => self.large = Vec::new(),
+            Lent::Large => self.large.clear(),
+        }
+        self.lent = Lent::Nothing;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// The next frame: no system call if it is there already, one if it comes whole.
+    pub(crate) fn receive(
+        &mut self,
+        from: &mut impl Read,
+        limits: Limits,
+    ) -> Result<Received, ReceiveError> {
+        self.take_back();
+        let mut patience = Patience::new(limits.time);
+        loop {
+            let unread = &self.window[self.start..self.end];
+            let mut wanted_bytes = HEADER_SIZE_BYTES;
+            if let Some(bytes) = unread.first_chunk() {
+                let header = Header::decode(*bytes, limits.size_bytes_max)
+                    .map_err(ReceiveError::Malformed)?;
+                wanted_bytes += header.size_bytes;
+                if wanted_bytes > WINDOW_SIZE_BYTES {
+                    return self.receive_large(from, header, patience);
+                }
+                if unread.len() >= wanted_bytes {
+                    let end = self.start + wanted_bytes;
+                    self.lent = Lent::Window { end };
+                    return Ok(Received::Frame(header.kind));
+                }
+            }
+            let has_begun = self.start < self.end;
+            if has_begun && !patience.goes_on(wanted_bytes) {
+                return Err(ReceiveError::TooSlow);
+            }
+            if self.start + wanted_bytes > WINDOW_SIZE_BYTES {
+                self.window.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            }
+            match read(from, &mut self.window[self.end..])? {
+                Some(0) if has_begun => return Err(ReceiveError::Cut),
+                Some(0) => return Ok(Received::End),
+                Some(count) => self.end += count,
+                None if has_begun => return Err(ReceiveError::TooSlow),
+                None => return Ok(Received::Quiet),
+            }
+        }
+    }
+
+    /// The rest of a frame that has no room in the window, and no byte of the next one. The memory
+    /// is reserved at once and used as it is filled, so that a size alone costs none.
+    #[cold]
+    fn receive_large(
+        &mut self,
+        from: &mut impl Read,
+        header: Header,
+        mut patience: Patience,
+    ) -> Result<Received, ReceiveError> {
+        let size_bytes = header.size_bytes;
+        let reserved = self.large.try_reserve_exact(size_bytes);
+        reserved.map_err(|_| ReceiveError::Memory(size_bytes))?;
+        let begin = &self.window[self.start + HEADER_SIZE_BYTES..self.end];
+        self.large.extend_from_slice(begin);
+        self.start = 0;
+        self.end = 0;
+        let mut filled_bytes = self.large.len();
+        while filled_bytes < size_bytes {
+            if !patience.goes_on(size_bytes) {
+                return Err(ReceiveError::TooSlow);
+            }
+            if filled_bytes == self.large.len() {
+                let room_bytes = size_bytes.min(filled_bytes + STEP_SIZE_BYTES);
+                self.large.resize(room_bytes, 0);
+            }
+            match read(from, &mut self.large[filled_bytes..])? {
+                Some(0) => return Err(ReceiveError::Cut),
+                Some(count) => filled_bytes += count,
+                None => return Err(ReceiveError::TooSlow),
+            }
+        }
+        self.lent = Lent::Large;
+        Ok(Received::Frame(header.kind))
+    }
+}
+
+/// Reads once; `None`: nothing came for as long as a call may wait.
+fn read(from: &mut impl Read, to: &mut [u8]) -> Result<Option<usize>, ReceiveError> {
+    loop {
+        match from.read(to) {
+            Ok(count) => return Ok(Some(count)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_timeout(&error) => return Ok(None),
+            Err(error) => return Err(ReceiveError::Gone(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        size_bytes_max: 4 << 20,
+        time: Duration::from_secs(9),
+    };
+
+    /// Gives these pieces, one a call; an empty one is a time-out. Behind them, the end.
+    struct Pieces(VecDeque<Vec<u8>>);
+
+    impl Read for Pieces {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let Some(piece) = self.0.front_mut() else {
+                return Ok(0);
+            };
+            let count = piece.len().min(to.len());
+            if count == 0 {
+                self.0.pop_front();
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            to[..count].copy_from_slice(&piece[..count]);
+            piece.drain(..count);
+            if piece.is_empty() {
+                self.0.pop_front();
+            }
+            Ok(count)
+        }
+    }
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        let kind = Kind::Request;
+        let size_bytes = payload.len();
+        [Header { kind, size_bytes }.encode().as_slice(), payload].concat()
+    }
+
+    fn payload(size_bytes: usize) -> Vec<u8> {
+        (0..size_bytes).map(|index| (index % 251) as u8).collect()
+    }
+
+    /// Promise: frames of any size, in pieces of any size, are received whole and in order.
+    #[test]
+    fn frames_come_in_any_pieces() {
+        let sizes = [
+            0,
+            1,
+            7,
+            65_527,
+            65_528,
+            65_529,
+            100,
+            3 << 20,
+            0,
+            60_000,
+            60_000,
+        ];
+        let stream: Vec<u8> = sizes.iter().flat_map(|it| frame(&payload(*it))).collect();
+        for piece_size_bytes in [3, 4093, 1 << 30] {
+            let pieces = stream.chunks(piece_size_bytes).map(<[u8]>::to_vec);
+            let mut from = Pieces(pieces.collect());
+            let mut inbox = Inbox::new();
+            for size_bytes in sizes {
+                let received = inbox.receive(&mut from, LIMITS).expect("a frame");
+                assert_eq!(received, Received::Frame(Kind::Request));
+                assert!(inbox.payload() == payload(size_bytes), "{size_bytes}");
+            }
+            assert!(inbox.is_empty());
+            let received = inbox.receive(&mut from, LIMITS).expect("the end");
+            assert_eq!(received, Received::End);
+            assert!(inbox.large.capacity() <= KEPT_SIZE_BYTES_MAX);
+        }
+    }
+
+    /// Promise: silence between frames is none of an error, and within one is; so is an end there.
+    #[test]
+    fn silence_and_ends_are_told_apart() {
+        for size_bytes in [10, 100_000] {
+            let whole = frame(&payload(size_bytes));
+            for cut in [1, 7, 8, 9, whole.len() - 1] {
+                let begin = whole[..cut].to_vec();
+                let mut from = Pieces([Vec::new(), begin.clone(), Vec::new()].into());
+                let mut inbox = Inbox::new();
+                let quiet = inbox.receive(&mut from, LIMITS).expect("nothing yet");
+                assert_eq!(quiet, Received::Quiet);
+                let error = inbox.receive(&mut from, LIMITS).expect_err("half a frame");
+                assert!(matches!(error, ReceiveError::TooSlow), "{error:?}");
+                let mut from = Pieces([begin].into());
+                let error = Inbox::new().receive(&mut from, LIMITS);
+                let error = error.expect_err("half a frame");
+                assert!(matches!(error, ReceiveError::Cut), "{error:?}");
+            }
+        }
+    }
+}

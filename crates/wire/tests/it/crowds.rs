@@ -1,0 +1,70 @@
+//! Many connections, and too many (W14).
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use farleaf_wire::{Connection, WireError};
+
+use crate::parties::{
+    Mirror, check, connect, connect_options, dial, has_ended, listen_options, mirror, serve,
+};
+
+/// Many connections at once have their own answers, each in its order.
+#[test]
+fn many_at_once() {
+    let server = mirror();
+    std::thread::scope(|scope| {
+        for thread in 0..48_u32 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut connection = connect(server);
+                for number in 0..200_u32 {
+                    let mut request = [thread.to_le_bytes(), number.to_le_bytes()].concat();
+                    let answer = connection.call(&request).expect("answered").to_vec();
+                    request.reverse();
+                    assert_eq!(answer, request);
+                }
+            });
+        }
+    });
+}
+
+/// One more than there may be is told so; when one has gone there is room again.
+#[test]
+fn one_too_many_is_told() {
+    let mut options = listen_options();
+    options.connection_count_max = 3;
+    let server = serve(&options, Mirror);
+    let address = server.address().to_string();
+    let mut three: Vec<_> = (0..3).map(|_| connect(&server)).collect();
+    let error = Connection::connect(&address, &connect_options()).expect_err("no room");
+    assert!(matches!(error, WireError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("as many connections"), "{error}");
+    three.iter_mut().for_each(check);
+    three.pop();
+    let start = Instant::now();
+    let mut next = loop {
+        if let Ok(connection) = Connection::connect(&address, &connect_options()) {
+            break connection;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20));
+    };
+    check(&mut next);
+    three.iter_mut().for_each(check);
+}
+
+/// Strangers that say nothing keep nobody out: the oldest of them goes.
+#[test]
+fn strangers_keep_nobody_out() {
+    let mut options = listen_options();
+    options.connection_count_max = 4;
+    let server = serve(&options, Mirror);
+    let mut own = connect(&server);
+    let mut strangers: Vec<TcpStream> = (0..6).map(|_| dial(&server)).collect();
+    let mut second = connect(&server);
+    for stranger in &mut strangers[..4] {
+        assert!(has_ended(stranger));
+    }
+    check(&mut own);
+    check(&mut second);
+}

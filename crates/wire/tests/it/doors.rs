@@ -1,0 +1,260 @@
+//! Greetings: who is let in, and what others are told.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farleaf_fabric::tcp::{Rights, local_secret_path};
+use farleaf_wire::{ConnectOptions, Connection, ListenOptions, Listener, Secret, WireError};
+
+use crate::parties::{
+    Mirror, check, connect, connect_options, dial, has_ended, hear, impostor, key, listen_options,
+    message, mirror, other_secret, refusal, secret,
+};
+
+fn refused(address: &str, options: &ConnectOptions) -> WireError {
+    let error = Connection::connect(address, options).expect_err("not let in");
+    assert!(error.is_unsent(), "{error}");
+    error
+}
+
+/// A wrong secret is told after a second, to him alone (W8).
+#[test]
+fn a_wrong_secret_is_told_after_a_second() {
+    let server = mirror();
+    let mut own = connect(&server);
+    let options = ConnectOptions {
+        secret: Some(other_secret()),
+        ..connect_options()
+    };
+    let start = Instant::now();
+    let error = refused(&server.address().to_string(), &options);
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    assert!(matches!(error, WireError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("wrong secret"), "{error}");
+    check(&mut own);
+}
+
+/// Only the secret itself opens a door, and is asked for by one (W1).
+#[test]
+fn derived_keys_open_nothing() {
+    let text = secret().derived_text(Rights::Write).expect("derived");
+    let derived = Some(Secret::from_text(&text).expect("a derived key"));
+    let server = mirror();
+    let options = ConnectOptions {
+        secret: derived.clone(),
+        ..connect_options()
+    };
+    let error = refused(&server.address().to_string(), &options);
+    assert!(matches!(error, WireError::DerivedKey { .. }), "{error}");
+    let mut options = listen_options();
+    options.secret = derived;
+    let error = Listener::bind(&options).expect_err("no secret");
+    assert!(matches!(error, WireError::DerivedKey { .. }), "{error}");
+}
+
+/// A listener on loopback without a secret leaves one for programs of its user, as long as it is
+/// there; it is not that of a memory node's port (W4).
+#[test]
+fn a_secret_is_left_on_loopback() {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = Listener::bind(&ListenOptions::at(address)).expect("a free port");
+    let at = listener.address();
+    let path = local_secret_path("wire", at.ip(), at.port());
+    let name = format!("wire-{}.secret", at.port());
+    assert!(path.ends_with(name) && path.exists(), "{}", path.display());
+    let made = listener.secret().clone();
+    let server = listener.serve(Arc::new(Mirror)).expect("threads");
+    let without = ConnectOptions::default();
+    let mut found = Connection::connect(&at.to_string(), &without).expect("let in");
+    check(&mut found);
+    let options = ConnectOptions {
+        secret: Some(made),
+        ..without.clone()
+    };
+    check(&mut Connection::connect(&at.to_string(), &options).expect("let in"));
+    drop(server);
+    assert!(!path.exists(), "{}", path.display());
+    let error = refused(&at.to_string(), &without);
+    assert!(matches!(error, WireError::Connect { .. }), "{error}");
+}
+
+/// Where other hosts can connect a secret must be given; who has none is told so (W4).
+#[test]
+fn no_secret_is_told() {
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let error = Listener::bind(&ListenOptions::at(everywhere)).expect_err("no secret");
+    assert!(matches!(error, WireError::NeedsSecret { .. }), "{error}");
+    assert!(error.to_string().contains("farleaf secret new"), "{error}");
+    let server = mirror();
+    let without = ConnectOptions::default();
+    let error = refused(&server.address().to_string(), &without);
+    assert!(matches!(error, WireError::NoSecret { .. }), "{error}");
+}
+
+/// An address that is taken, one at which nobody listens, and a name that is none are told.
+#[test]
+fn addresses_are_told() {
+    let server = mirror();
+    let mut options = listen_options();
+    options.address = server.address();
+    let error = Listener::bind(&options).expect_err("taken");
+    assert!(matches!(error, WireError::Bind { .. }), "{error}");
+    let address = server.address().to_string();
+    drop(server);
+    for address in [address.as_str(), "127.0.0.1", "no-such-host.invalid:1", ":"] {
+        let error = refused(address, &connect_options());
+        assert!(matches!(error, WireError::Connect { .. }), "{error}");
+        assert!(error.to_string().contains(address), "{error}");
+    }
+}
+
+/// Whoever does not know the secret is not taken for the server, and is asked nothing (W5).
+#[test]
+fn an_impostor_is_found_out() {
+    let (address, thread) = impostor(|mut socket| {
+        let hello = hear(&mut socket);
+        let challenge = message(2, 1000, &[9; 32]);
+        socket.write_all(&challenge).expect("connected");
+        let proof = hear(&mut socket);
+        // The client's own proof is none of the server's, nor is one under another secret.
+        socket
+            .write_all(&message(4, 0, &proof[16..48]))
+            .expect("connected");
+        assert!(has_ended(&mut socket), "nothing was asked");
+        let _ = hello;
+    });
+    let error = refused(&address, &connect_options());
+    assert!(matches!(error, WireError::NotProven { .. }), "{error}");
+    thread.join().expect("it played");
+}
+
+/// What was listened to is worth nothing on another connection, nor is a proof under the same
+/// secret for another protocol (W5).
+#[test]
+fn a_recorded_proof_is_worth_nothing() {
+    let server = mirror();
+    let hello = message(1, 0, &[7; 32]);
+    let mut recorded = None;
+    for _ in 0..2 {
+        let mut socket = dial(&server);
+        socket.write_all(&hello).expect("connected");
+        let challenge = hear(&mut socket);
+        let said: &[&[u8]] = &[b"farleaf wire client", &hello, &challenge];
+        let own = key(&secret()).prove(said);
+        let proof = recorded.unwrap_or(own);
+        socket.write_all(&message(3, 0, &proof)).expect("connected");
+        let answer = hear(&mut socket);
+        assert_eq!(answer[8] == 4, recorded.is_none());
+        recorded = Some(own);
+    }
+    let mut socket = dial(&server);
+    socket.write_all(&hello).expect("connected");
+    let challenge = hear(&mut socket);
+    let other = secret().protocol_key("other").expect("no derived key");
+    let proof = other.prove(&[b"farleaf wire client", &hello, &challenge]);
+    socket.write_all(&message(3, 0, &proof)).expect("connected");
+    assert!(refusal(&hear(&mut socket)).contains("wrong secret"));
+}
+
+/// Other versions are told on both sides, with both numbers (W3).
+#[test]
+fn versions_are_told() {
+    let server = mirror();
+    let mut socket = dial(&server);
+    let mut hello = message(1, 0, &[7; 32]);
+    hello[6] = 9;
+    socket.write_all(&hello).expect("connected");
+    let said = refusal(&hear(&mut socket));
+    assert!(
+        said.contains("version 1") && said.contains("version 9"),
+        "{said}"
+    );
+    assert!(has_ended(&mut socket));
+    let (address, thread) = impostor(|mut socket| {
+        hear(&mut socket);
+        let mut refusal = message(0, 3, &[]);
+        refusal[6] = 9;
+        refusal[48..51].copy_from_slice(b"old");
+        socket.write_all(&refusal).expect("connected");
+    });
+    let error = refused(&address, &connect_options());
+    assert!(
+        matches!(error, WireError::Version { theirs: 9, .. }),
+        "{error}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains("version 9") && text.contains("version 1"),
+        "{text}"
+    );
+    assert!(text.contains("it said: old"), "{text}");
+    thread.join().expect("it played");
+}
+
+/// Garbage in the place of a greeting is answered at once, by either side, with what it was; so is
+/// a message that is out of order. The server goes on (W2).
+#[test]
+fn garbage_before_the_greeting_is_told() {
+    let server = mirror();
+    let mut socket = dial(&server);
+    socket.write_all(b"GET / HTTP/1.1\r\n").expect("connected");
+    let said = refusal(&hear(&mut socket));
+    assert!(said.contains("GET / HT"), "{said}");
+    assert!(has_ended(&mut socket));
+    for number in [0, 2, 3, 4, 200] {
+        let mut socket = dial(&server);
+        socket
+            .write_all(&message(number, 0, &[7; 32]))
+            .expect("connected");
+        refusal(&hear(&mut socket));
+        assert!(has_ended(&mut socket));
+    }
+    let (address, thread) = impostor(|mut socket| {
+        socket
+            .write_all(b"220 smtp.example ESMTP\r\n")
+            .expect("connected");
+        let _ = socket.read(&mut [0; 256]);
+    });
+    let error = refused(&address, &connect_options());
+    assert!(matches!(error, WireError::Greeting { .. }), "{error}");
+    assert!(error.to_string().contains("220 smtp"), "{error}");
+    thread.join().expect("it played");
+    let (address, thread) = impostor(drop);
+    let error = refused(&address, &connect_options());
+    assert!(matches!(error, WireError::Greeting { .. }), "{error}");
+    thread.join().expect("it played");
+    check(&mut connect(&server));
+}
+
+/// Who does not greet is hung up on after 5 seconds; a server that does not, after the client's
+/// own time (W7).
+#[test]
+fn silence_in_a_greeting_ends() {
+    let server = mirror();
+    let start = Instant::now();
+    let mut silent = dial(&server);
+    let mut halting = dial(&server);
+    halting
+        .write_all(&message(1, 0, &[7; 32])[..200])
+        .expect("connected");
+    let (address, thread) = impostor(|mut socket| {
+        hear(&mut socket);
+        assert!(has_ended(&mut socket));
+    });
+    let options = ConnectOptions {
+        connect_timeout: Duration::from_millis(200),
+        ..connect_options()
+    };
+    let error = refused(&address, &options);
+    assert!(error.to_string().contains("nothing came within"), "{error}");
+    thread.join().expect("it played");
+    assert!(has_ended(&mut silent) && has_ended(&mut halting));
+    let time = start.elapsed();
+    assert!(
+        time >= Duration::from_secs(5) && time < Duration::from_secs(15),
+        "{time:?}"
+    );
+    check(&mut connect(&server));
+}

@@ -1,0 +1,133 @@
+//! The end of a server (W15).
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use farleaf_wire::{Connection, Listener, Service, WireError};
+
+use crate::parties::{Mirror, check, connect, connect_options, dial, listen_options, serve};
+
+/// Answers when it is let go on.
+#[derive(Default)]
+struct Held {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    waiting_count: AtomicUsize,
+}
+
+impl Held {
+    fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Service for Held {
+    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        self.waiting_count.fetch_add(1, Ordering::SeqCst);
+        let mut is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_open {
+            let waited = self.opened.wait(is_open);
+            is_open = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        reply.extend_from_slice(request);
+    }
+}
+
+/// A server that is stopped while clients wait for answers lets them go at once, with an unknown
+/// outcome; its drop waits for the service, which is in no use then.
+#[test]
+fn blocked_clients_are_let_go() {
+    let service = Arc::new(Held::default());
+    let listener = Listener::bind(&listen_options()).expect("a free port");
+    let server = listener.serve(service.clone()).expect("threads");
+    let idle = connect(&server);
+    let stranger = dial(&server);
+    let ends: Sender<WireError>;
+    let told;
+    (ends, told) = channel();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (mut connection, ends) = (connect(&server), ends.clone());
+            std::thread::spawn(move || {
+                let error = connection.call(b"wait").expect_err("it stops");
+                ends.send(error).expect("the test waits");
+            })
+        })
+        .collect();
+    let start = Instant::now();
+    while service.waiting_count.load(Ordering::SeqCst) < 4 {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::yield_now();
+    }
+    assert!(idle.is_usable());
+    server.stop();
+    for _ in 0..4 {
+        let error = told.recv_timeout(Duration::from_secs(5)).expect("let go");
+        assert!(matches!(error, WireError::Lost { .. }) && !error.is_unsent());
+    }
+    assert!(!idle.is_usable());
+    let is_dropped = Arc::new(AtomicBool::new(false));
+    let dropped = is_dropped.clone();
+    let address = server.address();
+    let dropping = std::thread::spawn(move || {
+        drop(server);
+        dropped.store(true, Ordering::SeqCst);
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(
+        !is_dropped.load(Ordering::SeqCst),
+        "it waits for the service"
+    );
+    service.open();
+    dropping.join().expect("dropped");
+    assert_eq!(Arc::strong_count(&service), 1);
+    let error = Connection::connect(&address.to_string(), &connect_options());
+    let error = error.expect_err("nobody listens");
+    assert!(matches!(error, WireError::Connect { .. }), "{error}");
+    drop(stranger);
+    for thread in threads {
+        thread.join().expect("it told");
+    }
+}
+
+/// Another server can listen at the address as soon as the one before has ended, and clients that
+/// connect again are answered.
+#[test]
+fn an_address_is_free_again() {
+    let mut options = listen_options();
+    let mut server = serve(&options, Mirror);
+    options.address = server.address();
+    for _ in 0..5 {
+        let mut connection = connect(&server);
+        check(&mut connection);
+        drop(server);
+        let error = connection.call(b"abc").expect_err("it has ended");
+        assert!(matches!(
+            error,
+            WireError::Lost { .. } | WireError::NotSent { .. }
+        ));
+        server = serve(&options, Mirror);
+    }
+    check(&mut connect(&server));
+}
+
+/// A service that panics ends that connection and no other.
+#[test]
+fn a_panic_ends_one_connection() {
+    struct Fragile;
+    impl Service for Fragile {
+        fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+            assert!(request != b"break", "as this test wishes");
+            reply.extend(request.iter().rev());
+        }
+    }
+    let server = serve(&listen_options(), Fragile);
+    let (mut first, mut second) = (connect(&server), connect(&server));
+    let error = first.call(b"break").expect_err("it broke");
+    assert!(matches!(error, WireError::Lost { .. }), "{error}");
+    check(&mut second);
+    check(&mut connect(&server));
+}

@@ -1,0 +1,163 @@
+//! Services, servers, and both sides of a connection spoken by hand, from `docs/wire.md` alone.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farleaf_fabric::tcp::ProtocolKey;
+use farleaf_wire::{ConnectOptions, Connection, ListenOptions, Listener, Secret, Server, Service};
+
+/// Answers with what it was asked, turned around.
+pub(crate) struct Mirror;
+
+impl Service for Mirror {
+    fn answer(&self, request: &[u8], reply: &mut Vec<u8>) {
+        assert!(reply.is_empty());
+        reply.extend(request.iter().rev());
+    }
+}
+
+pub(crate) fn secret() -> Secret {
+    Secret::from_text("the secret of these tests").expect("long enough")
+}
+
+pub(crate) fn other_secret() -> Secret {
+    Secret::from_text("the secret of other tests").expect("long enough")
+}
+
+pub(crate) fn listen_options() -> ListenOptions {
+    let mut options = ListenOptions::at(SocketAddr::from(([127, 0, 0, 1], 0)));
+    options.secret = Some(secret());
+    options
+}
+
+pub(crate) fn serve(options: &ListenOptions, service: impl Service + 'static) -> Server {
+    let listener = Listener::bind(options).expect("a free port");
+    listener.serve(Arc::new(service)).expect("threads")
+}
+
+pub(crate) fn mirror() -> Server {
+    serve(&listen_options(), Mirror)
+}
+
+pub(crate) fn connect_options() -> ConnectOptions {
+    ConnectOptions {
+        secret: Some(secret()),
+        ..ConnectOptions::default()
+    }
+}
+
+pub(crate) fn connect(server: &Server) -> Connection {
+    Connection::connect(&server.address().to_string(), &connect_options()).expect("let in")
+}
+
+/// A round trip that shows that a server is well.
+pub(crate) fn check(connection: &mut Connection) {
+    assert_eq!(connection.call(b"abc").expect("answered"), b"cba");
+}
+
+pub(crate) fn key(secret: &Secret) -> ProtocolKey {
+    secret.protocol_key("wire").expect("no derived key")
+}
+
+/// A message of a greeting.
+pub(crate) fn message(number: u8, value: u32, token: &[u8]) -> [u8; 256] {
+    let mut message = [0; 256];
+    message[..8].copy_from_slice(b"FLWIRE\x01\0");
+    message[8] = number;
+    message[12..16].copy_from_slice(&value.to_le_bytes());
+    message[16..16 + token.len()].copy_from_slice(token);
+    message
+}
+
+pub(crate) fn hear(socket: &mut TcpStream) -> [u8; 256] {
+    let mut message = [0; 256];
+    socket.read_exact(&mut message).expect("a message");
+    assert_eq!(&message[..8], b"FLWIRE\x01\0");
+    message
+}
+
+/// The text of a refusal.
+pub(crate) fn refusal(message: &[u8; 256]) -> String {
+    assert_eq!(message[8], 0, "it is none");
+    let text = &message[48..48 + usize::from(message[12])];
+    String::from_utf8(text.to_vec()).expect("a text")
+}
+
+pub(crate) fn dial(server: &Server) -> TcpStream {
+    let socket = TcpStream::connect(server.address()).expect("it listens");
+    let time = Some(Duration::from_secs(20));
+    socket.set_read_timeout(time).expect("a socket");
+    socket
+}
+
+/// A client by hand that has been let in.
+pub(crate) fn greeted_client(server: &Server) -> TcpStream {
+    let mut socket = dial(server);
+    let hello = message(1, 0, &[7; 32]);
+    socket.write_all(&hello).expect("connected");
+    let challenge = hear(&mut socket);
+    assert_eq!(challenge[8], 2);
+    let key = key(&secret());
+    let proof = key.prove(&[b"farleaf wire client", &hello, &challenge]);
+    socket.write_all(&message(3, 0, &proof)).expect("connected");
+    let welcome = hear(&mut socket);
+    let proof = key.prove(&[b"farleaf wire server", &hello, &challenge]);
+    assert_eq!(welcome, message(4, 0, &proof));
+    socket
+}
+
+/// A frame of this kind.
+pub(crate) fn frame(kind: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let size_bytes = (payload.len() as u32).to_le_bytes();
+    [size_bytes.as_slice(), &kind, payload].concat()
+}
+
+/// The next frame: its kind, and what is in it.
+pub(crate) fn hear_frame(socket: &mut TcpStream) -> ([u8; 4], Vec<u8>) {
+    let mut header = [0; 8];
+    socket.read_exact(&mut header).expect("a header");
+    let [s0, s1, s2, s3, kind @ ..] = header;
+    let mut payload = vec![0; u32::from_le_bytes([s0, s1, s2, s3]) as usize];
+    socket.read_exact(&mut payload).expect("a payload");
+    (kind, payload)
+}
+
+/// Whether the other side has ended it; waits for that.
+pub(crate) fn has_ended(socket: &mut TcpStream) -> bool {
+    // Bytes that were never read make it a reset.
+    let ended = socket.read(&mut [0; 1]);
+    ended.map_or_else(
+        |error| error.kind() == std::io::ErrorKind::ConnectionReset,
+        |count| count == 0,
+    )
+}
+
+/// Somebody at whose address a client by the library meets `play`.
+pub(crate) fn impostor(
+    play: impl FnOnce(TcpStream) + Send + 'static,
+) -> (String, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let thread = std::thread::spawn(move || play(listener.accept().expect("a client").0));
+    (address, thread)
+}
+
+/// A server by hand that lets one client in, and then plays.
+pub(crate) fn greeted_server(
+    play: impl FnOnce(TcpStream) + Send + 'static,
+) -> (String, std::thread::JoinHandle<()>) {
+    impostor(move |mut socket| {
+        let hello = hear(&mut socket);
+        let challenge = message(2, 1000, &[9; 32]);
+        socket.write_all(&challenge).expect("connected");
+        let proven = hear(&mut socket);
+        let key = key(&secret());
+        let proof = key.prove(&[b"farleaf wire client", &hello, &challenge]);
+        assert_eq!(proven, message(3, 0, &proof));
+        let proof = key.prove(&[b"farleaf wire server", &hello, &challenge]);
+        socket.write_all(&message(4, 0, &proof)).expect("connected");
+        play(socket);
+    })
+}
