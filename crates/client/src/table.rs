@@ -462,6 +462,7 @@ mod tests {
         let half = vec![0; REQUEST_SIZE_BYTES / 3];
         let record = (&b"k"[..], Some(&half[..]));
         assert_eq!(part_count(&[record; 5]), 2);
-        assert_eq!(part_count(&[(b"k", None); 5000]), REQUEST_COUNT);
+        let small = (&b"k"[..], None);
+        assert_eq!(part_count(&[small; 5000]), REQUEST_COUNT);
     }
 }
