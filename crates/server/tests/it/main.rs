@@ -1,0 +1,4 @@
+//! Region servers, over an embedded coordinator and real connections, in one process.
+
+mod crew;
+mod serving;
