@@ -55,6 +55,20 @@ pub enum ReplicaError {
         /// How.
         how: String,
     },
+    /// RP13: this primary was stopped.
+    #[error(
+        "this primary has stopped: nothing is acknowledged here before it goes on at a later epoch, \
+         and what was not acknowledged may be there or not; ask who is primary now"
+    )]
+    Stopped,
+    /// RP12: epochs rise.
+    #[error("it is of {own}, and {given} is not later; nothing was changed")]
+    NotLater {
+        /// Whose it is.
+        own: Epoch,
+        /// What it was to be.
+        given: Epoch,
+    },
     /// A backup could not be filled. The primary goes on without it.
     #[error("{backup} was not filled: {how}; the primary goes on without it")]
     NotFilled {

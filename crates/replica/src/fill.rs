@@ -9,8 +9,8 @@ use farleaf_lsm::engine::Base;
 use farleaf_lsm::follow::BaseEnd;
 use farleaf_lsm::place::LogPosition;
 
-use crate::error::{BackupId, ReplicaError};
-use crate::index_way::IndexWay;
+use crate::error::{BackupId, Epoch, ReplicaError};
+use crate::index_way::{IndexWay, IndexWayError};
 use crate::layout::Layout;
 use crate::links::Links;
 use crate::log_way::{LogWay, WayError};
@@ -74,10 +74,14 @@ impl<E: Endpoint + Send> Links<E> {
             let is = "is there already";
             return Err(ReplicaError::WrongBackup { backup, is });
         }
-        self.send_base(engine, (&mut index_way, member), &base)
+        // RP12: it is the backup's now; if this primary is raised meanwhile, the backup is by what
+        // follows.
+        let epoch = self.epoch();
+        self.send_base(engine, (&mut index_way, member), (&base, epoch))
             .map_err(ship_failed)?;
         let from = base.next_log.start();
-        let mut way = LogWay::new(log, (layout, self.epoch), Arc::clone(member), from);
+        let of = (layout, epoch, self.standing());
+        let mut way = LogWay::new(log, of, Arc::clone(member), from);
         let own = |error| match error {
             WayError::Own(error) => ReplicaError::Engine(error),
             other => not_filled(other.to_string()),
@@ -88,9 +92,12 @@ impl<E: Endpoint + Send> Links<E> {
             if way.sender.sent_to().number() >= end.number() {
                 break;
             }
+            self.keep_up(&mut way).map_err(own)?;
             self.send(&mut way, end).map_err(own)?;
         }
         let mut others = self.ways();
+        // Who has the ways is not raised.
+        self.keep_up(&mut way).map_err(own)?;
         // What the others have, durable or not, it has, too, before any write waits for it.
         let end = self.log.end();
         self.send(&mut way, end).map_err(own)?;
@@ -99,6 +106,16 @@ impl<E: Endpoint + Send> Links<E> {
         member.note_filled();
         drop(index_way);
         Ok(())
+    }
+
+    /// RP12: the backup's epoch is this primary's.
+    fn keep_up(&self, way: &mut LogWay<E>) -> Result<(), WayError> {
+        let LogWay { endpoint, sender } = way;
+        let epoch = self.epoch();
+        if sender.epoch() == epoch {
+            return Ok(());
+        }
+        block_on(sender.raise(endpoint, epoch), endpoint.completions())
     }
 
     fn sync(way: &mut LogWay<E>, end: LogPosition) -> Result<(), WayError> {
@@ -126,14 +143,17 @@ impl<E: Endpoint + Send> Links<E> {
         &self,
         engine: &Engine,
         (way, member): (&mut IndexWay<E>, &Member<E>),
-        base: &Base,
+        (base, epoch): (&Base, Epoch),
     ) -> Result<(), ShipError> {
         let begin = Request::Begin {
             version: VERSION,
-            epoch: self.epoch.0,
+            epoch: epoch.0,
             engine: base.engine,
             index: self.index,
         };
+        if !way.is_unused()? {
+            return Err(IndexWayError::Used.into());
+        }
         call(way, member, &begin)?;
         let mut bytes = Vec::new();
         for (number, end) in &base.log {

@@ -26,6 +26,8 @@ pub(crate) enum IndexWayError {
     Batch(#[from] BatchError),
     #[error("{0}")]
     Call(#[from] CallError),
+    #[error("a primary has called it before: it has to begin anew")]
+    Used,
 }
 
 impl<E: Endpoint> IndexWay<E> {
@@ -37,6 +39,17 @@ impl<E: Endpoint> IndexWay<E> {
             batch: Batch::new(),
             words: Vec::new(),
         }
+    }
+
+    /// E9: whether nobody has called by these rings. Who did has left replies, which would pass for
+    /// those to come; the backup has to begin anew before it is filled again.
+    pub(crate) fn is_unused(&mut self) -> Result<bool, IndexWayError> {
+        let (requests, replies) = self.layout.rings();
+        self.batch.clear();
+        let slots = [requests, replies].map(|ring| self.batch.read(ring.at(0), 1));
+        let looked = self.endpoint.execute(&mut self.batch);
+        block_on(looked, self.endpoint.completions())?;
+        Ok(slots.iter().all(|slot| self.batch.words(*slot) == [0]))
     }
 
     /// Puts bytes into the buffer for trees, and has them taken from there.

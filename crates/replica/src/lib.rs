@@ -12,13 +12,14 @@
 //!   +-----------------------+                      +--------------------+
 //! ```
 //!
-//! The rules RP1 to RP11 are in `docs/replication.md`. Generic over
+//! The rules RP1 to RP13 are in `docs/replication.md`. Generic over
 //! [`Endpoint`](farleaf_fabric::Endpoint), so it works over every fabric.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `primary` | [`Primary`]: writes, reads, backups, background work |
 //! | `links` | group commit, syncs, losing backups, fencing by epochs |
+//! | `raise`, `standing` | going on at a later epoch, and stopping |
 //! | `log_way` | the log into one backup's buffers |
 //! | `index_way`, `ship` | trees and edits to one backup |
 //! | `fill` | filling a backup while the primary serves |
@@ -42,8 +43,10 @@ mod links;
 mod log_way;
 mod member;
 mod primary;
+mod raise;
 mod request;
 mod ship;
+mod standing;
 
 pub use backup::{Backup, BackupCounts, BackupOptions, BackupStatus, promote_directory};
 pub use error::{BackupId, Epoch, ReplicaError};

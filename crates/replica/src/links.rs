@@ -18,11 +18,12 @@ use farleaf_lsm::place::{LogNumber, LogPosition};
 use crate::error::{BackupId, Epoch, Failure, ReplicaError};
 use crate::log_way::{LogWay, Sender, WayError};
 use crate::member::Member;
+use crate::standing::Standing;
 
 /// The ways to all backups. Nothing in here keeps the engine open.
 pub(crate) struct Links<E> {
     pub(crate) log: Arc<ValueLog>,
-    pub(crate) epoch: Epoch,
+    pub(crate) standing: Arc<Standing>,
     pub(crate) index: IndexKind,
     /// Those that writes wait for; whoever replicates has it.
     ways: Mutex<Vec<LogWay<E>>>,
@@ -39,7 +40,7 @@ pub(crate) struct Links<E> {
 
 impl<E> fmt::Debug for Links<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ways of a primary of {}", self.epoch)
+        write!(f, "the ways of a primary of {}", self.standing.epoch())
     }
 }
 
@@ -85,7 +86,7 @@ impl<E: Endpoint + Send> Links<E> {
         let end = log.end();
         Self {
             log,
-            epoch,
+            standing: Arc::new(Standing::new(epoch)),
             index,
             ways: Mutex::default(),
             members: Mutex::default(),
@@ -105,17 +106,19 @@ impl<E: Endpoint + Send> Links<E> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
+    pub(crate) fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// RP6, RP8: that writes can be acknowledged.
+    /// RP6, RP8, RP13: that writes can be acknowledged.
     pub(crate) fn check(&self) -> Result<(), ReplicaError> {
+        self.check_goes_on()?;
         self.failure().clone().map_or(Ok(()), |it| Err(it.into()))
     }
 
-    /// RP8: that nobody is known to have taken over.
+    /// RP8, RP13: that nobody is known to have taken over, and it has not stopped.
     pub(crate) fn check_leads(&self) -> Result<(), ReplicaError> {
+        self.check_goes_on()?;
         match &*self.failure() {
             Some(failure @ Failure::Deposed { .. }) => Err(failure.clone().into()),
             _ => Ok(()),
@@ -130,7 +133,7 @@ impl<E: Endpoint + Send> Links<E> {
     /// RP5: returns when all backups have the log up to a place. One batch to each of them, for all
     /// who wait.
     pub(crate) fn replicate_to(&self, end: LogPosition) -> Result<(), ReplicaError> {
-        let is_done = || self.replicated_to() >= end || self.failure().is_some();
+        let is_done = || self.replicated_to() >= end || self.check().is_err();
         while self.replicated_to() < end {
             self.check()?;
             let Some(_turn) = self.replicating.wait(is_done) else {
@@ -153,7 +156,7 @@ impl<E: Endpoint + Send> Links<E> {
     /// all who wait.
     pub(crate) fn sync_to(&self, end: LogPosition) -> Result<(), ReplicaError> {
         let synced_to = || LogPosition(self.synced_to.load(Ordering::Acquire));
-        let is_done = || synced_to() >= end || self.failure().is_some();
+        let is_done = || synced_to() >= end || self.check().is_err();
         while synced_to() < end {
             self.check()?;
             let Some(_turn) = self.syncing.wait(is_done) else {
@@ -175,6 +178,7 @@ impl<E: Endpoint + Send> Links<E> {
     /// Others replicate between two looks.
     fn wait_for_syncs(&self, target: LogPosition) -> Result<(), ReplicaError> {
         for attempt in 0_u32.. {
+            self.check_goes_on()?;
             let mut ways = self.ways();
             if ways.iter().all(|way| way.sender.synced_to() >= target) {
                 break;
@@ -198,12 +202,13 @@ impl<E: Endpoint + Send> Links<E> {
         looked.map_err(|error| self.note(error))
     }
 
-    /// What a failure means for all who write.
-    fn note(&self, (backup, error): (BackupId, WayError)) -> ReplicaError {
+    /// What a failure means for all who write. Whoever calls it has the ways.
+    pub(crate) fn note(&self, (backup, error): (BackupId, WayError)) -> ReplicaError {
         let failure = match error {
             WayError::Own(error) => return error.into(),
+            WayError::Stopped => return ReplicaError::Stopped,
             WayError::Deposed(found) => Failure::Deposed {
-                own: self.epoch,
+                own: self.epoch(),
                 found,
             },
             lost => Failure::Lost {
@@ -273,11 +278,25 @@ impl<E: Endpoint + Send> Links<E> {
     }
 }
 
-/// Does the same on all ways at once; the first failure, if there is one.
+/// Does the same on all ways at once; the failure that counts most, if there is one.
 pub(crate) fn for_all<'w, E: Endpoint, F>(
     ways: &'w mut [LogWay<E>],
     act: impl Fn(&'w mut Sender<E>, &'w E) -> F,
 ) -> Result<(), (BackupId, WayError)>
+where
+    F: Future<Output = Result<(), WayError>>,
+{
+    let failures = for_each(ways, act).into_iter();
+    // Of those that count as much, the first.
+    let worst = failures.rev().max_by_key(|(_, error)| error.weight());
+    worst.map_or(Ok(()), Err)
+}
+
+/// Does the same on all ways at once; all failures.
+pub(crate) fn for_each<'w, E: Endpoint, F>(
+    ways: &'w mut [LogWay<E>],
+    act: impl Fn(&'w mut Sender<E>, &'w E) -> F,
+) -> Vec<(BackupId, WayError)>
 where
     F: Future<Output = Result<(), WayError>>,
 {
@@ -308,16 +327,10 @@ where
     block_on(all, || {
         endpoints.iter().map(|it| it.poll_completions()).sum()
     });
-    let mut failed = None;
-    for (id, _, output) in acts {
-        if let Some(Err(error)) = output {
-            // That another primary has taken over is worse than that one is lost.
-            if failed.is_none() || matches!(error, WayError::Deposed(_)) {
-                failed = Some((id, error));
-            }
-        }
-    }
-    failed.map_or(Ok(()), Err)
+    let failed = |output: Option<Result<(), WayError>>| output?.err();
+    let outputs = acts.into_iter();
+    let failures = outputs.filter_map(|(id, _, output)| Some((id, failed(output)?)));
+    failures.collect()
 }
 
 impl<E: Endpoint + Send> Follow for Links<E> {

@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::error::Epoch;
 use crate::layout::{Layout, STATUS_SIZE_WORDS, to_words};
 use crate::member::Member;
+use crate::standing::Standing;
 
 /// Why a backup was not reached.
 #[derive(Debug, Error)]
@@ -26,8 +27,23 @@ pub(crate) enum WayError {
     Failed,
     #[error("it was given up")]
     GivenUp,
+    /// RP13.
+    #[error("its primary has stopped")]
+    Stopped,
     #[error("{0}")]
     Own(#[from] LsmError),
+}
+
+impl WayError {
+    /// Of several at once, the one with the most counts: that another primary has taken over is
+    /// worse than that a backup is lost, and both are more than that this primary has stopped.
+    pub(crate) const fn weight(&self) -> u8 {
+        match self {
+            Self::Deposed(_) => 2,
+            Self::Stopped => 0,
+            _ => 1,
+        }
+    }
 }
 
 /// The way to one backup's buffers. Used by one thread at a time.
@@ -42,6 +58,8 @@ pub(crate) struct LogWay<E> {
 pub(crate) struct Sender<E> {
     pub(crate) member: Arc<Member<E>>,
     layout: Layout,
+    standing: Arc<Standing>,
+    /// The one that the backup had when it was last looked at, and is to have.
     epoch: Epoch,
     sent_to: LogPosition,
     written_to: LogPosition,
@@ -55,7 +73,7 @@ impl<E: Endpoint> LogWay<E> {
     /// To a backup that has everything before a place, where a segment begins.
     pub(crate) fn new(
         endpoint: E,
-        (layout, epoch): (Layout, Epoch),
+        (layout, epoch, standing): (Layout, Epoch, Arc<Standing>),
         member: Arc<Member<E>>,
         from: LogPosition,
     ) -> Self {
@@ -63,6 +81,7 @@ impl<E: Endpoint> LogWay<E> {
         let sender = Sender {
             member,
             layout,
+            standing,
             epoch,
             sent_to: from,
             written_to: from,
@@ -82,6 +101,32 @@ impl<E: Endpoint> Sender<E> {
 
     pub(crate) const fn synced_to(&self) -> LogPosition {
         self.synced_to
+    }
+
+    /// The epoch that the backup is to have.
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// RP12: changes the backup's epoch to a later one, if it is not lost. One batch.
+    pub(crate) async fn raise(&mut self, endpoint: &E, to: Epoch) -> Result<(), WayError> {
+        if self.member.is_given_up() {
+            return Err(WayError::GivenUp);
+        }
+        // RP6: nothing is acknowledged before it is removed, whatever its word is.
+        if self.member.lost().is_none() {
+            self.batch.clear();
+            let found = self
+                .batch
+                .compare_swap(self.layout.epoch(), self.epoch.0, to.0);
+            endpoint.execute(&mut self.batch).await?;
+            let found = Epoch(self.batch.previous(found));
+            if found != self.epoch && found != to {
+                return Err(WayError::Deposed(found));
+            }
+        }
+        self.epoch = to;
+        Ok(())
     }
 
     /// Brings the log up to a place that it has come to. One batch for each segment, and looks at
@@ -153,6 +198,10 @@ impl<E: Endpoint> Sender<E> {
     async fn execute(&mut self, endpoint: &E) -> Result<(), WayError> {
         if self.member.is_given_up() {
             return Err(WayError::GivenUp);
+        }
+        // Who waits for a backup that hangs does not wait for ever.
+        if self.standing.is_stopped() {
+            return Err(WayError::Stopped);
         }
         let epoch = self.epoch.0;
         let found = self.batch.compare_swap(self.layout.epoch(), epoch, epoch);

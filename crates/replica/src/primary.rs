@@ -43,6 +43,8 @@ impl Default for ReplicationOptions {
 pub struct PrimaryStatus {
     /// Which primary it is.
     pub epoch: Epoch,
+    /// RP13: it acknowledges nothing.
+    pub is_stopped: bool,
     /// The end of its log;
     pub log_end: LogPosition,
     /// and how much of it all backups have.
@@ -99,11 +101,13 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     }
 
     /// Fills a backup with all that there is, and has writes wait for it from then on. Returns when
-    /// it has everything; meanwhile the primary serves. Two WRITEs and a call for each 2 MiB.
+    /// it has everything; meanwhile the primary serves. Two WRITEs and a call for each 2 MiB. The
+    /// backup has begun ([`Backup::new`](crate::Backup::new)) since anybody last filled it.
     ///
     /// # Errors
     /// [`ReplicaError::WrongBackup`]: there is one of this number. [`ReplicaError::NotFilled`]: the
-    /// primary goes on without it. [`ReplicaError::Deposed`]. Or this engine cannot be read.
+    /// primary goes on without it. [`ReplicaError::Deposed`], [`ReplicaError::Stopped`]. Or this
+    /// engine cannot be read.
     pub fn add_backup(&self, id: BackupId, ways: BackupWays<E>) -> Result<(), ReplicaError> {
         self.links.fill(&self.engine, id, ways)
     }
@@ -122,8 +126,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// [`Durability::Sync`], when it is on the devices of all, too.
     ///
     /// # Errors
-    /// Those of [`Engine::put`]; [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`]: it may be
-    /// there or not.
+    /// Those of [`Engine::put`]; [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`],
+    /// [`ReplicaError::Stopped`]: it may be there or not.
     pub fn put(
         &self,
         key: &[u8],
@@ -177,10 +181,10 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// As those of [`Self::put`].
     pub fn wait_for(&self, end: LogPosition, durability: Durability) -> Result<(), ReplicaError> {
         self.links.replicate_to(end)?;
-        match durability {
-            Durability::Memory => Ok(()),
-            Durability::Sync => self.links.sync_to(end),
+        if durability == Durability::Sync {
+            self.links.sync_to(end)?;
         }
+        self.links.check_goes_on()
     }
 
     /// Where the log ends now.
@@ -195,29 +199,66 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// (RP8).
     ///
     /// # Errors
-    /// Those of [`Engine::get`]; [`ReplicaError::Deposed`], if that is known.
+    /// Those of [`Engine::get`]; [`ReplicaError::Stopped`]; [`ReplicaError::Deposed`], if that is
+    /// known.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReplicaError> {
         self.links.check_leads()?;
         let bound = self.links.replicated_to();
-        Ok(self.engine.get_before(key, bound)?)
+        let value = self.engine.get_before(key, bound)?;
+        self.links.check_goes_on()?;
+        Ok(value)
     }
 
-    /// All keys and values, of what all backups have (RP5), to be scanned.
+    /// All keys and values, of what all backups have (RP5), to be scanned. Who answers with what a
+    /// scan of it has read asks [`Self::check_leads`] then.
     ///
     /// # Errors
-    /// [`ReplicaError::Deposed`], if that is known.
+    /// [`ReplicaError::Stopped`]; [`ReplicaError::Deposed`], if that is known.
     pub fn snapshot(&self) -> Result<Snapshot, ReplicaError> {
         self.links.check_leads()?;
         let bound = self.links.replicated_to();
         Ok(self.engine.snapshot_before(bound))
     }
 
+    /// RP13: that it has not stopped, and is not known to be deposed. Costs nothing of the network.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Stopped`], [`ReplicaError::Deposed`].
+    pub fn check_leads(&self) -> Result<(), ReplicaError> {
+        self.links.check_leads()
+    }
+
     /// RP8: that no other primary had taken over at some moment while this runs. One round trip.
     ///
     /// # Errors
-    /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`].
+    /// [`ReplicaError::Deposed`], [`ReplicaError::BackupLost`], [`ReplicaError::Stopped`].
     pub fn confirm(&self) -> Result<(), ReplicaError> {
-        self.links.confirm()
+        self.links.confirm()?;
+        self.links.check_goes_on()
+    }
+
+    /// RP12: goes on at a later epoch with the same backups, which keep all that they have, also
+    /// after a [`stop`](Self::stop). Who keeps the map has given that epoch, and all between it and
+    /// the one before, to this primary. A backup may have been raised before
+    /// ([`Backup::raise`](crate::Backup::raise)), or is later. One round trip to all of them at
+    /// once, when those that were under way are done.
+    ///
+    /// When it returns, all that is acknowledged is at the new epoch. A backup that was not reached
+    /// is lost (RP6), as [`Self::status`] and the next write say.
+    ///
+    /// # Errors
+    /// [`ReplicaError::NotLater`]: nothing was changed. [`ReplicaError::Deposed`]: a backup is of
+    /// another epoch, and nothing is acknowledged any more.
+    pub fn raise(&self, epoch: Epoch) -> Result<(), ReplicaError> {
+        self.links.raise(epoch)
+    }
+
+    /// RP13: no write, sync or read is acknowledged any more, before [`raise`](Self::raise): what
+    /// is under way has been found to be acknowledged before this returns, or ends with an error,
+    /// also if it waits for a backup that hangs. Waits for nobody. Background work goes on, but for
+    /// what is not replicated.
+    pub fn stop(&self) {
+        self.links.stop();
     }
 
     /// Makes all writes durable on all that have taken effect.
@@ -225,7 +266,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// # Errors
     /// As those of [`Self::put`].
     pub fn sync(&self) -> Result<(), ReplicaError> {
-        self.links.sync_to(self.links.log.end())
+        self.links.sync_to(self.links.log.end())?;
+        self.links.check_goes_on()
     }
 
     /// Does the step of background work that is next: the engine's, and bringing edits to backups,
@@ -255,7 +297,8 @@ impl<E: Endpoint + Send + 'static> Primary<E> {
     /// How it is doing.
     pub fn status(&self) -> PrimaryStatus {
         PrimaryStatus {
-            epoch: self.links.epoch,
+            epoch: self.links.epoch(),
+            is_stopped: self.links.check_goes_on().is_err(),
             log_end: self.links.log.end(),
             replicated_to: self.links.replicated_to(),
             backups: self

@@ -3,10 +3,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `log` | the log from its buffers to the device |
+//! | `epoch` | the word that says whose it is; a later one |
 //! | `serve` | what a primary asks by messages |
 //! | `counts` | what it has done |
 
 mod counts;
+mod epoch;
 mod log;
 mod serve;
 
@@ -22,6 +24,7 @@ use farleaf_message::Mailbox;
 
 pub use counts::BackupCounts;
 
+use self::epoch::Swapped;
 use crate::error::{Epoch, ReplicaError};
 use crate::layout::Layout;
 
@@ -38,7 +41,7 @@ pub struct BackupOptions {
 /// How a backup is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupStatus {
-    /// Whose primary's it is.
+    /// Whose primary's it is: that, too, that its primary has raised it to (RP12).
     pub epoch: Epoch,
     /// It has had everything, and can be promoted.
     pub is_filled: bool,
@@ -125,7 +128,7 @@ impl<E: Endpoint> Backup<E> {
         let last = start.offset(layout.word_count() - 1);
         backup.batch.read(last, 1);
         backup.execute()?;
-        backup.change_epoch((Epoch(0), epoch))?;
+        backup.begin_epoch()?;
         Ok(backup)
     }
 
@@ -133,23 +136,6 @@ impl<E: Endpoint> Backup<E> {
     fn execute(&mut self) -> Result<(), ReplicaError> {
         let executed = self.near.execute(&mut self.batch);
         block_on(executed, self.near.completions()).map_err(|error| failed_memory(&error))
-    }
-
-    /// RP8: by CAS alone, as primaries look at it by CAS.
-    fn change_epoch(&mut self, (from, to): (Epoch, Epoch)) -> Result<(), ReplicaError> {
-        self.batch.clear();
-        let found = self.batch.compare_swap(self.layout.epoch(), from.0, to.0);
-        self.execute()?;
-        let found = self.batch.previous(found);
-        if found != from.0 {
-            let how = format!(
-                "its memory says epoch {found}, where it was to be {}",
-                from.0
-            );
-            return Err(ReplicaError::Failed { how });
-        }
-        self.epoch = to;
-        Ok(())
     }
 
     /// Does what there is to do; false: nothing. Looks at words of its own memory, and then takes
@@ -185,13 +171,14 @@ impl<E: Endpoint> Backup<E> {
     /// # Errors
     /// Its memory cannot be read.
     pub fn status(&mut self) -> Result<BackupStatus, ReplicaError> {
+        let epoch = self.current_epoch()?;
         let (log_end, _) = self.wishes()?;
         let (written_to, synced_to) = match &self.state {
             State::Following(it) => (it.written_to(), it.synced_to()),
             _ => (LogPosition(0), LogPosition(0)),
         };
         Ok(BackupStatus {
-            epoch: self.epoch,
+            epoch,
             is_filled: matches!(self.state, State::Following(_)),
             failed: self.failed.as_ref().map(|it| it.how.clone()),
             log_end: log_end.max(written_to),
@@ -240,14 +227,14 @@ impl<E: Endpoint> Backup<E> {
         if let Some(Failed { how, .. }) = self.failed.as_ref().filter(|it| it.is_disk) {
             return not(format!("its disk has failed: {how}"));
         }
+        let is_not_later = |own: Epoch| not(format!("it is of {own}, and {epoch} is not later"));
         if epoch <= self.epoch {
-            return not(format!(
-                "it was of {}, and {epoch} is not later",
-                self.epoch
-            ));
+            return is_not_later(self.epoch);
         }
-        // In this order: whoever has found the old epoch has written before.
-        self.change_epoch((self.epoch, epoch))?;
+        // In this order: whoever has found an earlier epoch has written before.
+        if let Swapped::Before(found) = self.swap_up_to(epoch)? {
+            return is_not_later(found);
+        }
         self.take_log(log::Extent::All)?;
         let State::Following(follower) = self.state else {
             unreachable!("it was looked at");

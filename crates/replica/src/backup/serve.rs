@@ -83,8 +83,8 @@ impl<E: Endpoint> Backup<E> {
                 engine,
                 index,
             } => {
-                if version != VERSION || Epoch(epoch) != self.epoch {
-                    let own = self.epoch;
+                let own = self.current_epoch()?;
+                if version != VERSION || Epoch(epoch) != own {
                     return refuse(format!(
                         "a primary of epoch {epoch} and version {version} comes to a backup of \
                          {own} and version {VERSION}"

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use farleaf_lsm::Durability;
 use farleaf_lsm::follow::IndexKind;
-use farleaf_replica::{Primary, ReplicaError};
+use farleaf_replica::{Epoch, Primary, ReplicaError};
 
 use crate::world::{
     KEY_COUNT, Model, Node, Random, TestEndpoint, all, key_of, opened, primary, scanned, value_of,
@@ -14,6 +14,9 @@ use crate::world::{
 struct History {
     acknowledged: Model,
     perhaps: Option<Model>,
+    /// The primary's.
+    epoch: u64,
+    raised_count: u64,
 }
 
 impl History {
@@ -24,6 +27,9 @@ impl History {
         nodes: &[Node],
         random: &mut Random,
     ) -> bool {
+        if random.below(24) == 0 {
+            return self.raise(primary, nodes, random).is_ok();
+        }
         let number = random.next();
         let durability = match number >> 60 {
             0..=2 => Durability::Sync,
@@ -62,6 +68,54 @@ impl History {
         self.perhaps.is_none()
     }
 
+    /// RP12: the primary goes on at the next epoch; some of the backups are raised before, some
+    /// later, some when the next epoch comes. RP13: at times it stops before.
+    fn raise(
+        &mut self,
+        primary: &Primary<TestEndpoint>,
+        nodes: &[Node],
+        random: &mut Random,
+    ) -> Result<(), ReplicaError> {
+        let next = Epoch(self.epoch + 1);
+        let raise = |node: &Node| {
+            let mut backup = node.backup();
+            let backup = backup.as_mut().expect("it is one");
+            backup.raise(next).expect("its memory is there");
+        };
+        let when: Vec<u64> = nodes[1..].iter().map(|_| random.below(3)).collect();
+        let of_time = |time| nodes[1..].iter().zip(&when).filter(move |it| *it.1 == time);
+        if random.below(3) == 0 {
+            primary.stop();
+            let refused = primary.put(b"stopped", b"never", Durability::Memory);
+            assert!(matches!(refused, Err(ReplicaError::Stopped)), "{refused:?}");
+        }
+        of_time(0).for_each(|(node, _)| raise(node));
+        if of_time(0).next().is_some() && random.below(2) == 0 {
+            // It finds the later epoch, unless it has stopped, and is not acknowledged.
+            let (key, value) = (key_of(random.next()), value_of(random.next()));
+            let put = primary.put(&key, &value, Durability::Memory);
+            let error = put.expect_err("a backup is of the next epoch");
+            if !matches!(error, ReplicaError::Stopped) {
+                let mut model = self.acknowledged.clone();
+                model.insert(key, value);
+                self.perhaps = Some(model);
+            }
+        }
+        primary.raise(next).expect("nobody else is of it");
+        self.epoch += 1;
+        assert_eq!(primary.status().epoch, next);
+        of_time(1).for_each(|(node, _)| raise(node));
+        // What was not acknowledged is in the log, and is with this.
+        let synced = primary.sync();
+        if synced.is_ok() {
+            self.acknowledged = self.perhaps.take().unwrap_or(self.acknowledged.clone());
+            self.raised_count += 1;
+        } else {
+            self.perhaps.get_or_insert(self.acknowledged.clone());
+        }
+        synced
+    }
+
     /// What a reader has seen is there, whatever comes.
     fn settle_seen(&mut self, seen: Model, context: &str) {
         if self.perhaps.as_ref() == Some(&seen) {
@@ -92,8 +146,22 @@ fn set_fault(nodes: &[Node], random: &mut Random) {
     }
 }
 
-fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 3] {
-    let mut counts = [0; 3];
+/// The backup that takes over, whichever it is: the first one mostly when both have the same.
+fn heir(nodes: &[Node], random: &mut Random) -> usize {
+    let newest = |node: &Node| {
+        let mut backup = node.backup();
+        let backup = backup.as_mut().expect("it is one");
+        backup.status().expect("its memory is there").log_end
+    };
+    if random.below(3) == 0 {
+        1 + random.below(2) as usize
+    } else {
+        1 + usize::from(newest(&nodes[2]) > newest(&nodes[1]))
+    }
+}
+
+fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 4] {
+    let mut counts = [0; 4];
     for seed in seeds {
         let mut random = Random(seed);
         let mut nodes: Vec<Node> = (0..3).map(|it| Node::new(seed * 10 + it)).collect();
@@ -101,9 +169,12 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 3] {
         let mut history = History {
             acknowledged: Model::new(),
             perhaps: None,
+            epoch: 1,
+            raised_count: 0,
         };
         for generation in 1..4 {
-            let primary = primary(engine, generation, index, &[&nodes[1], &nodes[2]]);
+            let of = [&nodes[1], &nodes[2]];
+            let primary = primary(engine, history.epoch, index, &of);
             let length = random.below(150);
             let context = format!("{index:?}, seed {seed}, generation {generation}");
             let mut lives = (0..length).all(|_| history.step(&primary, &nodes, &mut random));
@@ -118,26 +189,23 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 3] {
             // What was not acknowledged for want of a sync may be seen, and is there from then on.
             history.settle_seen(seen, &context);
             drop(snapshot);
-            // The primary dies. One of the backups takes over, whichever it is: the first one
-            // mostly when both have the same.
-            let newest = |node: &Node| {
-                let mut backup = node.backup();
-                let backup = backup.as_mut().expect("it is one");
-                backup.status().expect("its memory is there").log_end
-            };
-            let which = if random.below(3) == 0 {
-                1 + random.below(2) as usize
-            } else {
-                1 + usize::from(newest(&nodes[2]) > newest(&nodes[1]))
-            };
+            // The primary dies.
+            let which = heir(&nodes, &mut random);
             let is_zombie = random.below(2) == 0;
             let zombie = is_zombie.then(|| primary.clone());
             drop(primary);
-            let promoted = nodes[which].promote(generation + 1).expect("promoted");
+            // Some epochs are given to the old primary, which does not learn it in time.
+            let missed = Epoch(history.epoch + 1);
+            history.epoch += 1 + random.below(2);
+            let promoted = nodes[which].promote(history.epoch).expect("promoted");
             let found = all(&promoted);
             counts[1] += u64::from(history.perhaps.as_ref() == Some(&found));
             history.settle(found, &context);
             if let Some(zombie) = zombie {
+                if missed.0 < history.epoch {
+                    // It may not reach the one that was promoted.
+                    let _ = zombie.raise(missed);
+                }
                 let put = zombie.put(b"late", b"never", Durability::Memory);
                 let error = put.expect_err("somebody else is primary");
                 let is_known = matches!(
@@ -158,6 +226,7 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 3] {
             nodes = left;
             engine = promoted;
         }
+        counts[3] += history.raised_count;
         assert!(KEY_COUNT > history.acknowledged.len() as u64 / 2);
     }
     counts
@@ -166,21 +235,25 @@ fn live_and_die(index: IndexKind, seeds: std::ops::Range<u64>) -> [u64; 3] {
 /// Promise (RP5, RP7, RP8): wherever a primary dies, at any verb of a batch, or a backup between
 /// any two steps, and whichever backup is promoted, it has all that was acknowledged and at most
 /// what was under way, whole; what the primary had shown to readers is there; and an old primary
-/// that wakes up acknowledges nothing and changes nothing. Trees are sent.
+/// that wakes up acknowledges nothing and changes nothing. RP12, RP13: also where primaries go on
+/// at later epochs, or stop and go on, whichever of the two sides is first. Trees are sent.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_sent() {
-    let [died, had_more, zombies] = live_and_die(IndexKind::Sent, 0..7);
+    let [died, had_more, zombies, raised] = live_and_die(IndexKind::Sent, 0..7);
     assert!(
-        died > 4 && had_more > 0 && zombies > 4,
-        "{died} {had_more} {zombies}"
+        died > 4 && had_more > 0 && zombies > 4 && raised > 30,
+        "{died} {had_more} {zombies} {raised}"
     );
 }
 
 /// The same where backups make their trees themselves.
 #[test]
 fn what_is_acknowledged_is_there_with_trees_built() {
-    let [died, _, zombies] = live_and_die(IndexKind::Built, 100..105);
-    assert!(died > 3 && zombies > 3, "{died} {zombies}");
+    let [died, _, zombies, raised] = live_and_die(IndexKind::Built, 100..105);
+    assert!(
+        died > 3 && zombies > 3 && raised > 20,
+        "{died} {zombies} {raised}"
+    );
 }
 
 /// The same, with many more histories: `cargo test --release -p farleaf-replica many_histories --
@@ -190,5 +263,5 @@ fn what_is_acknowledged_is_there_with_trees_built() {
 fn many_histories() {
     let sent = live_and_die(IndexKind::Sent, 1_000..1_400);
     let built = live_and_die(IndexKind::Built, 2_000..2_400);
-    println!("died, had more, zombies: {sent:?}, {built:?}");
+    println!("died, had more, zombies, raised: {sent:?}, {built:?}");
 }

@@ -7,6 +7,7 @@
 //! | `power` | all lose their power |
 //! | `changes` | backups lost, removed, filled while writes go on |
 //! | `epochs` | old primaries that wake up |
+//! | `raises` | primaries that go on at a later epoch, or stop |
 //! | `hostile` | memory and messages in which anything may stand |
 //! | `counters` | what the two kinds of index cost, and what a write does |
 //! | `backends` | the same over `tcp` and `shm` |
@@ -18,4 +19,5 @@ mod epochs;
 mod histories;
 mod hostile;
 mod power;
+mod raises;
 mod world;
