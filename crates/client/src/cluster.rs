@@ -272,6 +272,7 @@ impl Cluster {
         let Way {
             connection,
             request,
+            ..
         } = &mut way;
         let body = ask.body(route);
         let is_read = body.is_read();

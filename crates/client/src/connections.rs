@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farleaf_wire::{ConnectOptions, Connection, Secret, WireError};
 
 /// So many connections to a server are kept that nobody uses.
 const IDLE_COUNT_MAX: usize = 64;
 
+/// One that was used so shortly before is not looked at, which would be a system call.
+const FRESH_TIME: Duration = Duration::from_millis(1);
+
 /// A connection, and the buffer of its requests.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) connection: Connection,
     pub(crate) request: Vec<u8>,
+    used_at: Instant,
 }
 
 /// Connections to servers. Each is used by one thread at a time; there are as many as have been
@@ -44,18 +48,27 @@ impl Connections {
 
     /// One that nobody else uses: as a rule no round trip.
     pub(crate) fn take(&self, address: &str) -> Result<Way, WireError> {
-        let idle = self.idle().get_mut(address).and_then(Vec::pop);
-        if let Some(way) = idle {
-            return Ok(way);
+        loop {
+            let idle = self.idle().get_mut(address).and_then(Vec::pop);
+            let Some(way) = idle else {
+                break;
+            };
+            // A write that is sent to a server which has ended would have an unknown outcome.
+            let is_fresh = way.used_at.elapsed() < FRESH_TIME;
+            if is_fresh || way.connection.is_usable() {
+                return Ok(way);
+            }
         }
         Ok(Way {
             connection: Connection::connect(address, &self.options)?,
             request: Vec::new(),
+            used_at: Instant::now(),
         })
     }
 
     /// One that works can be used again.
-    pub(crate) fn give_back(&self, address: &str, way: Way) {
+    pub(crate) fn give_back(&self, address: &str, mut way: Way) {
+        way.used_at = Instant::now();
         let mut idle = self.idle();
         match idle.get_mut(address) {
             Some(ways) if ways.len() < IDLE_COUNT_MAX => ways.push(way),

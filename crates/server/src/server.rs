@@ -138,7 +138,7 @@ impl RegionServer {
         let front = listener.serve(Arc::new(front))?;
         let mut server = Self {
             server: directory.server,
-            cluster,
+            cluster: directory.cluster,
             address,
             is_over: Arc::default(),
             threads: Vec::new(),

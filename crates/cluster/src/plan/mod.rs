@@ -40,6 +40,8 @@ pub struct PlanOptions {
     pub move_count_max: usize,
     /// Servers whose sizes differ by less than so many bytes are balanced.
     pub imbalance_bytes_min: u64,
+    /// Servers whose primaries' operations in a second differ by less than so many are balanced.
+    pub imbalance_operations_min: u64,
     /// Servers on which a primary could not keep a backup lately: the last to get another one.
     pub avoided: BTreeSet<(RegionId, ServerId)>,
     /// A check that is left out, in tests of the tests.
@@ -53,6 +55,7 @@ impl Default for PlanOptions {
             balances: true,
             move_count_max: 2,
             imbalance_bytes_min: 64 << 20,
+            imbalance_operations_min: 2000,
             avoided: BTreeSet::new(),
             omission: Omission::NONE,
         }

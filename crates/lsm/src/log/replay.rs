@@ -70,7 +70,10 @@ pub fn find_end(
     let mut replay = Replay::new(device, state);
     let end = replay.read_all(state.read_from, &mut |_| {})?;
     replay.check_what_was_synced(state.read_from, end)?;
-    let missing = copied_to.filter(|copied_to| end < *copied_to);
+    // Where all segments were read there is nothing more: of the numbers up to the next one, those
+    // that the log had reserved when it was opened last were never anybody's.
+    let is_cut = replay.index < replay.segments.len();
+    let missing = copied_to.filter(|copied_to| is_cut && end < *copied_to);
     if let Some(copied_to) = missing
         && !replay.goes_on_behind(end, copied_to)?
     {

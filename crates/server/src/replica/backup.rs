@@ -62,7 +62,7 @@ impl BackupReplica {
             self.live = None;
         }
         if let Some(live) = self.live.as_mut().filter(|live| live.epoch < epoch) {
-            let raised = Ok::<(),std::fmt::Error>(());
+            let raised = live.backup.raise(epoch_of(epoch));
             raised.map_err(|error| error.to_string())?;
             live.epoch = epoch;
         }

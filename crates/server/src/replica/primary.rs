@@ -121,7 +121,7 @@ impl PrimaryReplica {
         let put = self.place.put_in_force(&note);
         put.map_err(|error| error.to_string())?;
         self.note = note;
-        let raised = Ok::<(),std::fmt::Error>(());
+        let raised = self.primary.raise(epoch_of(epoch));
         raised.map_err(|error| error.to_string())?;
         let served = Served::new(order.clone(), self.primary.clone(), replica.guard.clone());
         self.served = Arc::new(served);

@@ -27,8 +27,9 @@ pub(crate) fn terms() -> LeaseTerms {
 /// A cluster whose servers are all in this process.
 pub(crate) struct Crew {
     pub(crate) coordinator: SharedCoordinator,
-    scratch: tempfile::TempDir,
+    /// Before their directories go.
     pub(crate) servers: Vec<Option<RegionServer>>,
+    scratch: tempfile::TempDir,
     pub(crate) change: fn(&mut ServerOptions),
 }
 
@@ -38,6 +39,12 @@ impl Crew {
     }
 
     pub(crate) fn with(server_count: usize, change: fn(&mut ServerOptions)) -> Self {
+        // `RUST_LOG=info` shows what servers say.
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_thread_names(true)
+            .try_init();
         let coordinator = SharedCoordinator::new(Embedded::default(), "here");
         admin::found(&coordinator).expect("a new cluster");
         let mut crew = Self {

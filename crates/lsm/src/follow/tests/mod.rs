@@ -1,6 +1,7 @@
 //! What the tests of followers share: an engine, and a directory that follows it without a network.
 
 mod crashes;
+mod gaps;
 mod histories;
 mod refusals;
 
